@@ -1,0 +1,97 @@
+/* What the recorder writes while a program runs: two files per process in the directory named by PDLA_TRACE.
+ *
+ *   <host>-<pid>.log    a page of header, then fixed 64-byte records, appended through mapped, pre-allocated windows
+ *   <host>-<pid>.side   length-prefixed entries for what a record only names: files and views, appended by write(2)
+ *
+ * Little endian. A record is complete when its `seq` is not 0 (stored last, with release order), so that a log cut short by
+ * SIGKILL is trimmed at the first zero. A side entry is always written before the first record that names it.
+ */
+#ifndef PDLA_RAWLOG_H
+#define PDLA_RAWLOG_H
+
+#include <stdint.h>
+
+#define RAWLOG_MAGIC "PDLALOG1"
+#define RAWLOG_SIDE_MAGIC "PDLASID1"
+enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64 };
+
+struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life of the process */
+    char magic[8];
+    uint32_t header_size;   /* RAWLOG_HEADER_SIZE */
+    uint32_t record_size;   /* RAWLOG_RECORD_SIZE */
+    int32_t rank;           /* in MPI_COMM_WORLD */
+    int32_t ranks;          /* size of MPI_COMM_WORLD */
+    int32_t pid;
+    int32_t family;         /* enum mpi_family */
+    int64_t realtime_ns;    /* CLOCK_REALTIME and CLOCK_MONOTONIC read together at MPI_Init */
+    int64_t monotonic_ns;
+    uint64_t dropped;       /* records lost: disk full, out of memory */
+    uint64_t finalized;     /* 1 once MPI_Finalize was reached: a log without it was cut short */
+    char host[64];
+    char mpi[128];          /* first line of MPI_Get_library_version */
+    /* Calls that passed through unrecorded, by name; each of the 160 slots: NUL-terminated name is fixed by the reader
+     * through the CALLS table below, so only the counts are here. Index = call number. */
+    uint32_t unrecorded[192];
+};
+_Static_assert(sizeof(struct rawlog_header) <= RAWLOG_HEADER_SIZE, "the header fits its page");
+
+enum rawlog_flags {
+    RAWLOG_COLLECTIVE = 1,
+    RAWLOG_NONBLOCKING = 2,
+    RAWLOG_LARGE = 4,          /* a _c call */
+    RAWLOG_EXPLICIT = 8,       /* an _at call */
+    RAWLOG_MEMORY_STRIDED = 16,/* the buffer's datatype is not contiguous */
+    RAWLOG_MOVED_UNKNOWN = 32, /* `moved` is what was asked for: the status is not known (nonblocking) */
+    RAWLOG_OPAQUE_VIEW = 64,   /* the view could not be flattened: extents unknown */
+    RAWLOG_REDIRECTED = 128    /* the stub served some of it from a replica */
+};
+
+struct rawlog_record {
+    uint64_t seq;      /* 1, 2, 3, ... in this process; stored last */
+    int64_t t_start;   /* CLOCK_MONOTONIC, ns */
+    int64_t t_end;
+    int64_t position;  /* data access: byte of the view's data stream; seek: the byte sought; set_size: the size; else 0 */
+    int64_t length;    /* bytes asked for */
+    int64_t moved;     /* bytes really moved, from the status */
+    uint32_t file;     /* id from a RAWLOG_FILE entry; 0 = none */
+    uint32_t view;     /* id from a RAWLOG_VIEW entry; 0 = the file's bytes from 0 */
+    uint16_t call;     /* call number: the place of its name in the RAWLOG_CALLS entry */
+    uint16_t flags;
+    int32_t error;     /* what the call returned: 0 = MPI_SUCCESS, else the error class */
+};
+_Static_assert(sizeof(struct rawlog_record) == RAWLOG_RECORD_SIZE, "a record is 64 bytes");
+
+/* The .side file: RAWLOG_SIDE_MAGIC, then entries. Each is this header and `length` bytes, padded to 8. */
+enum rawlog_side_kind {
+    RAWLOG_CALLS = 1, /* always first: names of all calls, NUL-terminated one after another, call number 0 first */
+    RAWLOG_FILE = 2,  /* struct rawlog_file + the absolute path (no NUL) */
+    RAWLOG_VIEW = 3   /* struct rawlog_view + typemap words */
+};
+struct rawlog_side {
+    uint32_t kind;
+    uint32_t length;
+};
+struct rawlog_file {     /* one per MPI_File_open; one file opened twice has two entries with one path */
+    uint32_t id;         /* 1, 2, 3, ... */
+    uint32_t amode;      /* as in MPICH: CREATE 1 RDONLY 2 WRONLY 4 RDWR 8 ... whatever the family */
+    uint32_t comm_size;  /* ranks that opened it together */
+    uint32_t comm_rank;
+    uint64_t device, inode;
+    int64_t size, mtime_ns, ctime_ns; /* at open; all 0 when it could not be examined */
+};
+struct rawlog_view {
+    uint32_t id;          /* 1, 2, 3, ... */
+    uint32_t etype_size;
+    int64_t displacement;
+    int64_t extent;       /* bytes from one tile to the next */
+    int64_t size;         /* data bytes in one tile */
+};
+
+/* Typemap words: the tree in prefix order, int64 each.
+ *   BLOCK  0, length                                  `length` bytes at offset 0
+ *   LOOP   1, count, stride, child                    child repeated at i*stride
+ *   LIST   2, n, then n times: offset, child          children in typemap order
+ *   RUNS   3, n, then n times: offset, length         a LIST of BLOCKs */
+enum typemap_word { TYPEMAP_BLOCK = 0, TYPEMAP_LOOP = 1, TYPEMAP_LIST = 2, TYPEMAP_RUNS = 3 };
+
+#endif

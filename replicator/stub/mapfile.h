@@ -1,0 +1,98 @@
+/* The map file: which replicas exist, of what, and where their bytes are. Written by replicator/mapfile.py, mapped read-only
+ * by the stub, replaced only by rename. Little endian, every section 8-byte aligned, every offset counted from byte 0.
+ *
+ * A reader refuses (and passes everything through) when: the magic, version, sizes or checksum are wrong, an offset or count
+ * leaves the file, or the file is not owned by the user or root or is writable by others.
+ */
+#ifndef PDLA_MAPFILE_H
+#define PDLA_MAPFILE_H
+
+#include <stdint.h>
+
+#define MAPFILE_MAGIC "PDLAMAP1"
+#define MAPFILE_STATE_MAGIC "PDLASTA1"
+
+struct map_header {         /* at byte 0 */
+    char magic[8];
+    uint64_t total_size;    /* of the file */
+    uint64_t generation;    /* grows with every publication */
+    uint32_t checksum;      /* CRC32C of bytes [64, total_size) followed by bytes [0, 24) */
+    uint32_t file_count;
+    uint32_t replica_count;
+    uint32_t files_offset;  /* struct map_file[file_count], sorted by (device, inode) */
+    uint32_t replicas_offset; /* struct map_replica[replica_count]: those of file 0, of file 1, ... */
+    uint32_t state_path;    /* NUL-terminated absolute path of the state file */
+    uint32_t reserved[4];   /* 0 */
+};
+_Static_assert(sizeof(struct map_header) == 64, "header");
+
+struct map_identity {       /* of an original when its replicas were built */
+    uint64_t device, inode;
+    int64_t size, mtime_ns, ctime_ns;
+};
+
+struct map_file {
+    struct map_identity identity;
+    uint32_t first_replica, replica_count;
+    uint32_t path;          /* NUL-terminated absolute path, for messages */
+    uint32_t reserved;
+};
+
+/* AccessMap: original byte start + sum(i_k * stride_k) + j  <->  replica byte replica_start + sum(i_k * replica_stride_k) + j,
+ * 0 <= i_k < count_k, 0 <= j < length. Loops are sorted by stride, outermost largest; stride_k >= the span of the loops inside
+ * it (so that digits are found by division); strides > 0, replica strides may be negative. */
+struct map_loop {
+    int64_t count, stride, replica_stride;
+};
+/* An irregular map: extents sorted by `start`, not overlapping. */
+struct map_extent {
+    int64_t start, length, replica_start;
+};
+struct map_component {      /* one file of a replica, on one server */
+    uint32_t path;          /* NUL-terminated absolute path */
+    uint32_t reserved;
+    uint64_t inode;         /* a component whose inode, size or mtime differs makes the replica unusable */
+    int64_t size, mtime_ns;
+};
+
+/* Striping of the replica's logical bytes [0, size) over its components. With w = servers / groups, cycle = sum(strips):
+ *   section r = x / section; y = x % section; group = r % groups
+ *   in a cycle: c = y / cycle, z = y % cycle; server j of the group is the one whose strip holds z, s = z - (strips before j)
+ *   component = group * w + j; its offset = (r / groups) * ceil(section / cycle) * strips[j] + c * strips[j] + s
+ * groups = 1 is 1-DH, groups = servers is 1-DV, in between 2-D. */
+struct map_replica {
+    uint64_t id;            /* the catalog's */
+    int64_t start, length, replica_start;
+    int64_t size;           /* logical bytes */
+    int64_t section;        /* bytes of one rank's part */
+    uint32_t loop_count;    /* 0 and extent_count = 0: one block */
+    uint32_t loops;         /* offset of struct map_loop[loop_count] */
+    uint32_t extent_count;  /* > 0: irregular, and loop_count = 0, start = length = replica_start = 0 */
+    uint32_t extents;       /* offset of struct map_extent[extent_count] */
+    uint32_t servers, groups;
+    uint32_t strips;        /* offset of int64_t[servers / groups] */
+    uint32_t components;    /* offset of struct map_component[servers] */
+    uint32_t file;          /* index of its original */
+    uint32_t reserved;
+};
+
+/* The state file: what redirected runs have changed since publication; mapped shared and writable by every rank, beside the
+ * map. Header, then struct state_file[file_count], then one byte per replica: 0 = valid, else an enum state_stale. */
+struct state_header {
+    char magic[8];
+    uint64_t generation;    /* must equal the map's */
+    uint32_t file_count, replica_count;
+    uint64_t reserved;
+};
+struct state_file {
+    int64_t size, mtime_ns, ctime_ns; /* the original as last left by a run that went through the library */
+    uint32_t writers;                 /* writing calls under way; not 0 after a crash: the identity is then not trusted */
+    uint32_t reserved;
+};
+enum state_stale {
+    STALE_NOT = 0,
+    STALE_WRITTEN = 1, /* a redirected run wrote to the replicated bytes */
+    STALE_CHANGED = 2  /* somebody else changed the original */
+};
+
+#endif
