@@ -1,0 +1,120 @@
+/* The middle of libpdla.so: what the interposed calls (calls.c) know about an MPI file and hand to the two halves,
+ * the recorder (PDLA_TRACE) and the redirection stub (PDLA_MAP). */
+#ifndef PDLA_SHIM_H
+#define PDLA_SHIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "typemap.h"
+
+/* ---- the running MPI, without its mpi.h ------------------------------------------------------------------------------- */
+
+enum mpi_family { MPI_FAMILY_UNKNOWN = 0, MPI_FAMILY_MPICH = 1, MPI_FAMILY_OPENMPI = 2, MPI_FAMILY_ABI = 3 };
+
+/* MPI handles travel as uintptr_t. Handles that MPI writes are 4 bytes on MPICH and 8 elsewhere: give it a zeroed uintptr_t. */
+typedef uintptr_t mpi_handle;
+typedef int64_t mpi_offset;
+typedef int64_t mpi_count;
+
+/* MPICH's values whatever the family; calls.c translates what a program passes. */
+enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMODE_DELETE_ON_CLOSE = 16,
+       AMODE_UNIQUE_OPEN = 32, AMODE_EXCL = 64, AMODE_APPEND = 128, AMODE_SEQUENTIAL = 256 };
+
+/* The real calls and the family's constants, found on first use (interposition of a library that may be loaded later, and
+ * RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
+struct mpi {
+    enum mpi_family family;
+    mpi_handle comm_world, comm_self, byte, int64, op_sum, op_min, op_band, request_null, comm_null, info_null;
+    void *status_ignore;
+    int seek_set;
+    int (*Comm_rank)(mpi_handle, int *);
+    int (*Comm_size)(mpi_handle, int *);
+    int (*Comm_dup)(mpi_handle, mpi_handle *);
+    int (*Comm_free)(mpi_handle *);
+    int (*Allreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
+    int (*Bcast)(void *, int, mpi_handle, int, mpi_handle);
+    int (*Type_size)(mpi_handle, int *);
+    int (*Status_set_elements)(void *, mpi_handle, int);
+    int (*Status_set_elements_x)(void *, mpi_handle, mpi_count); /* or NULL */
+    int (*Get_count)(const void *, mpi_handle, int *);
+    int (*Get_elements_x)(const void *, mpi_handle, mpi_count *); /* or NULL */
+    int (*Grequest_start)(int (*query)(void *, void *), int (*free_)(void *), int (*cancel)(void *, int), void *, mpi_handle *);
+    int (*Grequest_complete)(mpi_handle);
+    int (*File_get_position)(mpi_handle, mpi_offset *);
+    int (*File_seek)(mpi_handle, mpi_offset, int);
+    int (*File_read_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
+    int (*File_read_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
+};
+extern const struct mpi *pdla_mpi(void); /* never NULL after the first MPI call of the program; NULL if no MPI is loaded */
+
+/* ---- files ------------------------------------------------------------------------------------------------------------ */
+
+struct file_view {
+    struct typemap *map; /* NULL: could not be flattened, or not the native representation */
+    mpi_offset displacement;
+    int64_t etype_size;
+    uint32_t id;         /* the recorder's; 0 = bytes from 0 */
+    bool native;         /* datarep "native" */
+};
+
+struct stub_file; /* the redirection stub's state of one open file */
+
+/* One per MPI_File that the library saw opened. Found by handle; reference counted, so that a close in another thread does
+ * not free it under a call. Members change only in collective calls on the file. */
+struct file_handle {
+    mpi_handle file;
+    uint32_t id;         /* the recorder's RAWLOG_FILE id */
+    int amode;           /* AMODE_ bits */
+    bool atomic;
+    struct file_view view;
+    struct stub_file *stub; /* NULL: nothing to redirect */
+};
+
+/* ---- data access ------------------------------------------------------------------------------------------------------ */
+
+enum call_flag { CALL_READ = 1, CALL_WRITE = 2, CALL_COLLECTIVE = 4, CALL_NONBLOCKING = 8, CALL_LARGE = 16,
+                 CALL_EXPLICIT = 32, CALL_SHARED = 64, CALL_SPLIT = 128 };
+
+struct io_call {
+    unsigned flags;            /* enum call_flag */
+    struct file_handle *handle; /* not NULL */
+    void *buffer;              /* read: where to; write: from where (do not write through it) */
+    mpi_count count;
+    mpi_handle datatype;
+    int64_t bytes;             /* count * size of the datatype */
+    int64_t position;          /* byte of the view's data stream where it starts (from the offset or the file pointer); -1 unknown */
+    void *status;              /* may be the family's STATUS_IGNORE; NULL in nonblocking calls */
+    mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
+    bool redirected;           /* out: the stub served some of it from a replica */
+};
+
+/* ---- the redirection stub (replicator/stub/) -------------------------------------------------------------------------- */
+
+/* Each returns at once when PDLA_MAP is not set. None raises an MPI error, calls exit or abort, or leaves errno changed. */
+
+/* After a real MPI_File_open, on every rank of `comm` whatever `rc` it returned (the agreement is collective). Sets
+ * handle->stub when redirection is possible; `handle` is NULL when the open failed on this rank. */
+void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
+/* Before the real MPI_File_close; collective. Frees handle->stub. */
+void stub_closing(struct file_handle *handle);
+/* A read (not shared, not split). True when the stub served the whole call: *rc is then what the wrapper returns, and the
+ * status or request and the individual file pointer have been set. False: nothing was touched, make the real call. Collective
+ * reads agree on the answer over the file's communicator. */
+bool stub_read(struct io_call *call, int *rc);
+/* Around every real writing call on a known handle. `call` NULL: the extents are unknown (shared pointers, split, set_size,
+ * preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. */
+void stub_write_begin(struct file_handle *handle, const struct io_call *call);
+void stub_write_end(struct file_handle *handle);
+/* A read that passed through because calls.c could not hand it over (shared, split...): counted under `why`, a literal. */
+void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
+/* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */
+void stub_report(void);
+
+/* ---- the recorder (recorder.c) ---------------------------------------------------------------------------------------- */
+
+struct record_times {
+    int64_t start, end; /* CLOCK_MONOTONIC, ns */
+};
+
+#endif

@@ -1,0 +1,28 @@
+"""Where pdla keeps its own things: the catalog, the map file that redirected runs read, and the default pools."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def home() -> Path:
+    """``$PDLA_HOME``, by default ``$XDG_DATA_HOME/pdla`` (``~/.local/share/pdla``)."""
+    if chosen := os.environ.get("PDLA_HOME"):
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share").absolute() / "pdla"
+
+
+def catalog_url() -> str:
+    """``$PDLA_CATALOG`` (an SQLAlchemy URL), by default an SQLite file in the home."""
+    return os.environ.get("PDLA_CATALOG") or f"sqlite:///{home() / 'catalog.db'}"
+
+
+def map_path() -> Path:
+    """The map file published for redirected runs."""
+    return home() / "replicas.map"
+
+
+def pools_directory() -> Path:
+    """Where the pools of the default cluster live, one directory per server."""
+    return home() / "pools"

@@ -1,0 +1,61 @@
+"""Bytes and seconds as people write them. Inside the package bytes are int, seconds float, rates bytes/s."""
+
+KiB = 1 << 10
+MiB = 1 << 20
+GiB = 1 << 30
+
+_BYTE_UNITS = (("TiB", 1 << 40), ("GiB", GiB), ("MiB", MiB), ("KiB", KiB))
+_SECOND_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+
+
+def format_bytes(count: float) -> str:
+    """Bytes with a binary unit and three significant digits.
+
+    >>> format_bytes(512), format_bytes(16384), format_bytes(268435456), format_bytes(1536)
+    ('512 B', '16 KiB', '256 MiB', '1.5 KiB')
+    """
+    for name, unit in _BYTE_UNITS:
+        if abs(count) >= unit:
+            return f"{count / unit:.3g} {name}" if abs(count) < 1000 * unit else f"{count / unit:.0f} {name}"
+    return f"{count:.0f} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with a decimal unit and three significant digits.
+
+    >>> format_seconds(0.0), format_seconds(2.5e-7), format_seconds(0.0123), format_seconds(75.0)
+    ('0 s', '250 ns', '12.3 ms', '75 s')
+    """
+    for name, unit in _SECOND_UNITS:
+        if abs(seconds) >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
+
+
+def format_count(count: int) -> str:
+    """A whole number with thousands separators.
+
+    >>> format_count(1234567)
+    '1,234,567'
+    """
+    return f"{count:,}"
+
+
+def parse_bytes(text: str | int) -> int:
+    """The number of bytes that ``text`` names: a whole number, alone or with K, M, G, T (binary, as ``KiB`` too).
+
+    >>> parse_bytes("64K"), parse_bytes("4 MiB"), parse_bytes(512)
+    (65536, 4194304, 512)
+
+    Raises:
+        ValueError: not a size.
+    """
+    if isinstance(text, int):
+        return text
+    word = text.strip()
+    digits = word.rstrip("KMGTiBkmgtb ")
+    unit = word[len(digits) :].strip().upper().removesuffix("B").removesuffix("I")
+    scale = {"": 1, "K": KiB, "M": MiB, "G": GiB, "T": 1 << 40}.get(unit)
+    if scale is None or not digits.strip().isdigit():
+        raise ValueError(f"not a size: {text!r} (write a number of bytes, or one with K, M, G or T: 64K, 4MiB)")
+    return int(digits) * scale
