@@ -1,0 +1,83 @@
+"""Where a replica's logical bytes lie on its components: the striping rule of replicator/stub/mapfile.h.
+
+With w = servers / groups and cycle = sum(strips), byte x is in section r = x // section, at y = x % section of it. The
+section is in group r % groups; there, in cycle y // cycle, the byte is with the server whose strip holds y % cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from pdla.model import Layout
+
+
+class Piece(NamedTuple):
+    """``length`` bytes at ``offset`` of a component that are the replica's logical bytes from ``logical`` on."""
+
+    component: int
+    offset: int
+    length: int
+    logical: int
+
+
+def locate(layout: Layout, start: int, stop: int) -> list[Piece]:
+    """The pieces of the logical range [start, stop), in logical order, split at every strip and section end.
+
+    >>> for piece in locate(Layout("hdd", 2, 1, (65536, 65536), 1 << 20), 61440, 69632):
+    ...     print(*piece)
+    0 61440 4096 61440
+    1 0 4096 65536
+    """
+    return list(_pieces(layout, start, stop))
+
+
+def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
+    strips, before, cycle = layout.strips, _before(layout), sum(layout.strips)
+    section_cycles = -(-layout.section // cycle)
+    at = start
+    while at < stop:
+        section, y = divmod(at, layout.section)
+        end = min(stop - at, layout.section - y) + y
+        first = section % layout.groups * len(strips)
+        row = section // layout.groups * section_cycles
+        while y < end:
+            number, z = divmod(y, cycle)
+            for j, (strip, low) in enumerate(zip(strips, before, strict=True)):
+                length = min(low + strip, z + end - y) - z
+                if length > 0:
+                    yield Piece(first + j, (row + number) * strip + z - low, length, at)
+                    y, z, at = y + length, z + length, at + length
+
+
+def component_sizes(layout: Layout, size: int) -> list[int]:
+    """Bytes of every component file of a replica of ``size`` logical bytes (up to the last byte that it holds).
+
+    >>> component_sizes(Layout("hdd", 4, 2, (65536, 65536), 262144), 524288 + 10)
+    [131082, 131072, 131072, 131072]
+    """
+    whole, rest = divmod(size, layout.section)
+    section_cycles = -(-layout.section // sum(layout.strips))
+    sizes = []
+    for group in range(layout.groups):
+        for strip, low in zip(layout.strips, _before(layout), strict=True):
+            row, ends = whole // layout.groups, _end(layout, layout.section, strip, low)
+            rows = row + (group < whole % layout.groups)
+            partial = _end(layout, rest, strip, low) if whole % layout.groups == group else 0
+            if partial:
+                sizes.append(row * section_cycles * strip + partial)
+            else:
+                sizes.append((rows - 1) * section_cycles * strip + ends if rows and ends else 0)
+    return sizes
+
+
+def _before(layout: Layout) -> tuple[int, ...]:
+    """Bytes of a cycle before each server's strip."""
+    return (0, *accumulate(layout.strips[:-1]))
+
+
+def _end(layout: Layout, count: int, strip: int, low: int) -> int:
+    """Where the last byte of a strip's server is among the first ``count`` bytes of a section."""
+    cycles, z = divmod(count, sum(layout.strips))
+    return cycles * strip + min(max(z - low, 0), strip)

@@ -1,0 +1,300 @@
+"""The map between an original's bytes and a replica's, a handful of integers: the mirror of replicator/stub/mapfile.h.
+
+A regular pattern is the same index space in two loop orders, ``offset = start + sum(i_k * stride_k)`` and
+``replica_offset = replica_start + sum(i_k * replica_stride_k)``. Whatever does not nest is a sorted extent table.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pdla.errors import FormatError, PdlaError
+from pdla.model import Int64Array, Signature
+
+MAX_EXTENTS = 10_000_000
+
+
+class MapLoop(NamedTuple):
+    """``count`` repetitions, ``stride`` bytes apart in the original, ``replica_stride`` (may be < 0) in the replica."""
+
+    count: int  # type: ignore[assignment]
+    stride: int
+    replica_stride: int
+
+
+class Tile(NamedTuple):
+    """``length`` bytes at ``offset`` of the original that are at ``replica_offset`` of the replica."""
+
+    offset: int
+    length: int
+    replica_offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class AccessMap:
+    """Which bytes of an original a replica holds, and where: a bijection onto the replica's bytes [0, size).
+
+    ``loops`` run outermost (largest stride) first; every stride is at least the span of the loops inside it, so that
+    index digits are found by division. ``extents``, where given, replaces them: rows (start, length, replica_start),
+    sorted by start.
+
+    Raises:
+        FormatError: the loops do not nest, the extents overlap, or the replica's bytes are not each mapped once.
+    """
+
+    loops: tuple[MapLoop, ...] = ()
+    start: int = 0
+    length: int = 0
+    replica_start: int = 0
+    extents: Int64Array | None = None
+
+    def __post_init__(self) -> None:
+        problem = self._loop_problem() if self.extents is None else self._extent_problem(self.extents)
+        if problem:
+            raise FormatError(f"not an access map: {problem}")
+
+    def _loop_problem(self) -> str:
+        if self.length < 1 or self.start < 0:
+            return f"want start >= 0 and length > 0, got start={self.start}, length={self.length}"
+        span = self.length
+        for loop in reversed(self.loops):
+            if loop.count < 1 or loop.stride < span:
+                return f"want count > 0 and stride >= the {span} bytes inside it, got {loop}"
+            span += loop.stride * (loop.count - 1)
+        dense, lowest = self.length, self.replica_start
+        for loop in sorted(self.loops, key=lambda loop: abs(loop.replica_stride)):
+            if loop.count > 1 and abs(loop.replica_stride) != dense:
+                return f"replica bytes overlap or have holes at {loop} (want a replica stride of {dense})"
+            lowest += min(0, loop.replica_stride * (loop.count - 1))
+            dense *= loop.count
+        return "" if lowest == 0 else f"the replica's first byte is {lowest}, not 0"
+
+    def _extent_problem(self, table: Int64Array) -> str:
+        if (
+            table.ndim != 2
+            or table.shape[1] != 3
+            or not len(table)
+            or (self.loops, self.start, self.length) != ((), 0, 0)
+        ):
+            return "an extent table has at least one row of 3 columns, and no loops beside it"
+        starts, lengths, replica = table.T
+        if starts[0] < 0 or lengths.min() < 1 or (starts[1:] < starts[:-1] + lengths[:-1]).any():
+            return "extents must be sorted, not empty and not overlap"
+        order = np.argsort(replica, kind="stable")
+        ends = np.cumsum(lengths[order])
+        return "" if (replica[order] == ends - lengths[order]).all() else "replica bytes overlap or have holes"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccessMap) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.loops, self.start, self.length, self.replica_start, self.size))
+
+    @classmethod
+    def from_signature(cls, signature: Signature) -> AccessMap:
+        """The map of the replica whose bytes are in the order in which ``signature`` accesses them, rank after rank.
+
+        Bytes that are accessed more than once (stride 0, overlaps) are held once, where they are accessed first.
+
+        Raises:
+            PdlaError: the accesses do not nest and are more than ``MAX_EXTENTS``.
+        """
+        loops: list[MapLoop] = []
+        start, dense, replica_start = signature.start, signature.length, 0
+        for stride, count in reversed(signature.loops):
+            if count == 1 or stride == 0:
+                continue
+            if stride < 0:
+                start += stride * (count - 1)
+                replica_start += dense * (count - 1)
+            loops.append(MapLoop(count, abs(stride), dense if stride > 0 else -dense))
+            dense *= count
+        loops.sort(key=lambda loop: -loop.stride)
+        if not _nested(loops, signature.length):
+            return cls(extents=_first_access_extents(signature))
+        merged, length = _merge(loops, signature.length)
+        return cls(merged, start, length, replica_start)
+
+    @staticmethod
+    def section(signature: Signature) -> int:
+        """Bytes of one rank's part of the replica (an upper bound where a rank's own accesses overlap)."""
+        inner = (loop.count for loop in signature.loops[signature.rank_loops :] if loop.stride != 0)
+        return signature.length * math.prod(inner)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of the replica."""
+        if self.extents is not None:
+            return int(self.extents[:, 1].sum())
+        return self.length * math.prod(loop.count for loop in self.loops)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The half-open range of the original from the first to the last byte held."""
+        if self.extents is not None:
+            return int(self.extents[0, 0]), int(self.extents[-1, 0] + self.extents[-1, 1])
+        return self.start, self.start + sum(loop.stride * (loop.count - 1) for loop in self.loops) + self.length
+
+    @property
+    def pieces(self) -> int:
+        """Contiguous pieces of the original that the map holds (innermost iterations, or extents)."""
+        return len(self.extents) if self.extents is not None else math.prod(loop.count for loop in self.loops)
+
+    def locate(self, start: int, stop: int) -> Iterator[Tile]:
+        """The parts of [start, stop) that the replica holds, in the order of the original."""
+        for number in range(self._first_ending_after(start), self.pieces):
+            tile = self._piece(number)
+            if tile.offset >= stop:
+                return
+            skip = max(0, start - tile.offset)
+            length = min(tile.offset + tile.length, stop) - tile.offset - skip
+            if length > 0:
+                yield Tile(tile.offset + skip, length, tile.replica_offset + skip)
+
+    def tiles(self, start: int, stop: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """``locate`` as arrays: (offsets, lengths, replica offsets)."""
+        first = self._first_ending_after(start)
+        numbers = np.arange(first, max(first, self._first_ending_after(stop) + 1), dtype=np.int64)
+        numbers = numbers[numbers < self.pieces]
+        if self.extents is not None:
+            offsets, lengths, replica = self.extents[numbers].T
+        else:
+            offsets, replica = np.full(len(numbers), self.start), np.full(len(numbers), self.replica_start)
+            lengths = np.full(len(numbers), self.length)
+            for loop in reversed(self.loops):
+                numbers, digits = np.divmod(numbers, loop.count)
+                offsets, replica = offsets + digits * loop.stride, replica + digits * loop.replica_stride
+        skip = np.maximum(0, start - offsets)
+        lengths = np.minimum(offsets + lengths, stop) - offsets - skip
+        held = lengths > 0
+        return (offsets + skip)[held], lengths[held], (replica + skip)[held]
+
+    def _first_ending_after(self, offset: int) -> int:
+        """The number, in the original's order, of the first piece that ends after ``offset`` (``pieces``: none)."""
+        if self.extents is not None:
+            number = int(np.searchsorted(self.extents[:, 0], offset, side="right")) - 1
+            return number if number >= 0 and offset < self.extents[number, 0] + self.extents[number, 1] else number + 1
+        rest, number = offset - self.start, 0
+        if rest < 0:
+            return 0
+        for loop in self.loops:
+            digit = min(rest // loop.stride, loop.count - 1)
+            rest -= digit * loop.stride
+            number = number * loop.count + digit
+        return number if rest < self.length else number + 1
+
+    def _piece(self, number: int) -> Tile:
+        if self.extents is not None:
+            return Tile(*(int(value) for value in self.extents[number]))
+        offset, replica = self.start, self.replica_start
+        for loop in reversed(self.loops):
+            number, digit = divmod(number, loop.count)
+            offset += digit * loop.stride
+            replica += digit * loop.replica_stride
+        return Tile(offset, self.length, replica)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an extent table becomes base64 of zlib of its int64 rows (little endian)."""
+        if self.extents is not None:
+            packed = zlib.compress(np.ascontiguousarray(self.extents, dtype="<i8").tobytes(), 1)
+            return {"extents": base64.b64encode(packed).decode("ascii")}
+        return {
+            "loops": [list(loop) for loop in self.loops],
+            "start": self.start,
+            "length": self.length,
+            "replica_start": self.replica_start,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> AccessMap:
+        """The inverse of ``to_json``.
+
+        Raises:
+            FormatError: not such a value.
+        """
+        try:
+            if "extents" in value:
+                rows = np.frombuffer(zlib.decompress(base64.b64decode(value["extents"])), dtype="<i8")
+                return cls(extents=rows.astype(np.int64).reshape(-1, 3))
+            loops = tuple(MapLoop(*(int(number) for number in loop)) for loop in value["loops"])
+            return cls(loops, int(value["start"]), int(value["length"]), int(value["replica_start"]))
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise FormatError(f"not an access map: {error!r}") from error
+
+
+def _nested(loops: list[MapLoop], length: int) -> bool:
+    span = length
+    for loop in reversed(loops):
+        if loop.stride < span:
+            return False
+        span += loop.stride * (loop.count - 1)
+    return True
+
+
+def _merge(loops: list[MapLoop], length: int) -> tuple[tuple[MapLoop, ...], int]:
+    """Loops that continue one another in both spaces become one, a contiguous innermost one part of the length."""
+    merged: list[MapLoop] = []
+    for outer in reversed(loops):
+        if outer.stride == length == outer.replica_stride and not merged:
+            length *= outer.count
+            continue
+        inner = merged[-1] if merged else None
+        if inner and (outer.stride, outer.replica_stride) == (
+            inner.stride * inner.count,
+            inner.replica_stride * inner.count,
+        ):
+            merged[-1] = inner._replace(count=inner.count * outer.count)
+        else:
+            merged.append(outer)
+    return tuple(reversed(merged)), length
+
+
+def _first_access_extents(signature: Signature) -> Int64Array:
+    """The extent table of the distinct bytes of ``signature`` in the order of their first access."""
+    loops = tuple(loop for loop in signature.loops if loop.stride != 0)
+    requests = math.prod(loop.count for loop in loops)
+    if requests > MAX_EXTENTS:
+        raise PdlaError(
+            f"{signature.file}: the pattern {signature} overlaps itself and has {requests} accesses; "
+            f"replicas of irregular patterns hold at most {MAX_EXTENTS}: leave it in the original"
+        )
+    offsets = np.array([signature.start], dtype=np.int64)
+    for loop in loops:
+        offsets = (offsets[:, None] + np.arange(loop.count, dtype=np.int64) * loop.stride).ravel()
+    # All accesses have one length, so those that cover a segment between two bounds are neighbours in the order of
+    # offset, and the earliest of them is a range minimum.
+    starts, access = np.unique(offsets, return_index=True)
+    bounds = np.unique(np.concatenate([starts, starts + signature.length]))
+    segments, lengths = bounds[:-1], np.diff(bounds)
+    first = np.searchsorted(starts, segments - signature.length, side="right")
+    last = np.searchsorted(starts, segments, side="right")
+    covered = first < last
+    segments, lengths, first, last = segments[covered], lengths[covered], first[covered], last[covered]
+    owner = _range_minimum(access, first, last)
+
+    order = np.lexsort((segments, owner))
+    replica = np.empty_like(lengths)
+    replica[order] = np.cumsum(lengths[order]) - lengths[order]
+    continues = (segments[1:] == segments[:-1] + lengths[:-1]) & (replica[1:] == replica[:-1] + lengths[:-1])
+    heads = np.flatnonzero(np.concatenate([[True], ~continues]))
+    return np.stack([segments[heads], np.add.reduceat(lengths, heads), replica[heads]], axis=1)
+
+
+def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
+    """The minimum of ``values[first:last]`` for every pair (not empty), by minima over windows of 1, 2, 4, ..."""
+    result = np.empty(len(first), dtype=np.int64)
+    levels = np.frexp(last - first)[1] - 1
+    minima = values
+    for level in range(int(levels.max()) + 1):
+        at = levels == level
+        result[at] = np.minimum(minima[first[at]], minima[last[at] - (1 << level)])
+        minima = np.minimum(minima[: -(1 << level)], minima[1 << level :])
+    return result
