@@ -29,8 +29,7 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     uint64_t finalized;     /* 1 once MPI_Finalize was reached: a log without it was cut short */
     char host[64];
     char mpi[128];          /* first line of MPI_Get_library_version */
-    /* Calls that passed through unrecorded, by name; each of the 160 slots: NUL-terminated name is fixed by the reader
-     * through the CALLS table below, so only the counts are here. Index = call number. */
+    /* Calls that passed through unrecorded; index = call number, whose name is in the RAWLOG_CALLS entry. */
     uint32_t unrecorded[192];
 };
 _Static_assert(sizeof(struct rawlog_header) <= RAWLOG_HEADER_SIZE, "the header fits its page");

@@ -4,8 +4,10 @@
 #define PDLA_SHIM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "rawlog.h"
 #include "typemap.h"
 
 /* ---- the running MPI, without its mpi.h ------------------------------------------------------------------------------- */
@@ -26,8 +28,13 @@ enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMO
 struct mpi {
     enum mpi_family family;
     mpi_handle comm_world, comm_self, byte, int64, op_sum, op_min, op_band, request_null, comm_null, info_null;
+    uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
+    size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
     void *status_ignore;
     int seek_set;
+    int (*Initialized)(int *);
+    int (*Error_class)(int, int *);
+    int (*Get_library_version)(char *, int *);
     int (*Comm_rank)(mpi_handle, int *);
     int (*Comm_size)(mpi_handle, int *);
     int (*Comm_dup)(mpi_handle, mpi_handle *);
@@ -35,6 +42,15 @@ struct mpi {
     int (*Allreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
     int (*Bcast)(void *, int, mpi_handle, int, mpi_handle);
     int (*Type_size)(mpi_handle, int *);
+    int (*Type_size_x)(mpi_handle, mpi_count *);
+    int (*Type_get_extent_x)(mpi_handle, mpi_count *, mpi_count *);
+    int (*Type_get_true_extent_x)(mpi_handle, mpi_count *, mpi_count *);
+    int (*Type_get_envelope)(mpi_handle, int *, int *, int *, int *);
+    int (*Type_get_envelope_c)(mpi_handle, mpi_count *, mpi_count *, mpi_count *, mpi_count *, int *); /* or NULL */
+    int (*Type_get_contents)(mpi_handle, int, int, int, int *, intptr_t *, void *);
+    int (*Type_get_contents_c)(mpi_handle, mpi_count, mpi_count, mpi_count, mpi_count, int *, intptr_t *, mpi_count *,
+                               void *); /* or NULL */
+    int (*Type_free)(mpi_handle *);
     int (*Status_set_elements)(void *, mpi_handle, int);
     int (*Status_set_elements_x)(void *, mpi_handle, mpi_count); /* or NULL */
     int (*Get_count)(const void *, mpi_handle, int *);
@@ -46,7 +62,10 @@ struct mpi {
     int (*File_read_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
     int (*File_read_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
 };
-extern const struct mpi *pdla_mpi(void); /* never NULL after the first MPI call of the program; NULL if no MPI is loaded */
+const struct mpi *pdla_mpi(void); /* never NULL after the first MPI call of the program; NULL if no MPI is loaded */
+
+/* The next definition of an MPI function or object after this library, whether libmpi was loaded globally or not; NULL. */
+void *mpi_symbol(const char *name);
 
 /* ---- files ------------------------------------------------------------------------------------------------------------ */
 
@@ -58,12 +77,20 @@ struct file_view {
     bool native;         /* datarep "native" */
 };
 
+/* The table of open files (handles.c). */
+struct file_handle *handle_open(mpi_handle file);   /* NULL: out of memory. One reference belongs to the table, one to the caller */
+struct file_handle *handle_find(mpi_handle file);   /* with a reference for the caller; NULL: not known */
+void handle_close(struct file_handle *handle);      /* takes it out of the table, whose reference goes */
+void handle_release(struct file_handle *handle);    /* NULL is allowed */
+
 struct stub_file; /* the redirection stub's state of one open file */
 
 /* One per MPI_File that the library saw opened. Found by handle; reference counted, so that a close in another thread does
- * not free it under a call. Members change only in collective calls on the file. */
+ * not free it under a call. Members change only in collective calls on the file, which MPI forbids to run beside others. */
 struct file_handle {
     mpi_handle file;
+    int references;      /* handles.c */
+    struct file_handle *next_free; /* handles.c */
     uint32_t id;         /* the recorder's RAWLOG_FILE id */
     int amode;           /* AMODE_ bits */
     bool atomic;
@@ -98,7 +125,8 @@ struct io_call {
 void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
 /* Before the real MPI_File_close; collective. Frees handle->stub. */
 void stub_closing(struct file_handle *handle);
-/* A read (not shared, not split). True when the stub served the whole call: *rc is then what the wrapper returns, and the
+/* A read (not shared, not split), also through an opaque view or from an unknown position, since collective reads have to
+ * agree. True when the stub served the whole call: *rc is then what the wrapper returns, and the
  * status or request and the individual file pointer have been set. False: nothing was touched, make the real call. Collective
  * reads agree on the answer over the file's communicator. */
 bool stub_read(struct io_call *call, int *rc);
@@ -116,5 +144,18 @@ void stub_report(void);
 struct record_times {
     int64_t start, end; /* CLOCK_MONOTONIC, ns */
 };
+
+int64_t clock_ns(void);
+
+/* True when PDLA_TRACE is set, the log could be made (at MPI_Init, or at the first use of a file), and is not full. */
+bool recorder_on(void);
+void recorder_start(void);     /* after MPI_Init */
+void recorder_finalize(void);  /* MPI_Finalize was reached */
+/* Name a file or a view to the reader; return the id for the records, 0 when not recording (and for the plain file). */
+uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
+uint32_t recorder_view(const struct file_view *view);
+/* Appends a record: `record` complete but for seq. */
+void recorder_append(const struct rawlog_record *record);
+void recorder_passed(unsigned call); /* counts a call that is not recorded */
 
 #endif
