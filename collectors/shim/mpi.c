@@ -1,0 +1,174 @@
+/* Finds the running MPI: which family it is, its calls and its constants. No mpi.h: one library serves every family. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "shim.h"
+
+static struct mpi running;
+static int found; /* set with release order once `running` is complete */
+static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
+
+struct search {
+    const char *name;
+    void *symbol;
+};
+
+static int search_object(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    struct search *search = data;
+    const char *base = strrchr(info->dlpi_name, '/');
+    if (strncmp(base ? base + 1 : info->dlpi_name, "libmpi", 6) != 0)
+        return 0;
+    void *object = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (object) {
+        search->symbol = dlsym(object, search->name);
+        dlclose(object);
+    }
+    return search->symbol != NULL;
+}
+
+void *mpi_symbol(const char *name)
+{
+    /* RATIONALE: mpi4py loads libmpi RTLD_LOCAL, where RTLD_NEXT does not see it. */
+    struct search search = {.name = name, .symbol = dlsym(RTLD_NEXT, name)};
+    if (!search.symbol)
+        dl_iterate_phdr(search_object, &search);
+    return search.symbol;
+}
+
+/* An object of the MPI library. RATIONALE: an executable that uses it has a copy of its own (a copy relocation). */
+static mpi_handle object(const char *name)
+{
+    void *address = dlsym(RTLD_DEFAULT, name);
+    return (mpi_handle)(address ? address : mpi_symbol(name));
+}
+
+static void set_mpich(struct mpi *mpi)
+{
+    mpi->family = MPI_FAMILY_MPICH;
+    mpi->comm_world = 0x44000000;
+    mpi->comm_self = 0x44000001;
+    mpi->comm_null = 0x04000000;
+    mpi->byte = 0x4c00010d;
+    mpi->int64 = 0x4c00083a;
+    mpi->op_min = 0x58000002;
+    mpi->op_sum = 0x58000003;
+    mpi->op_band = 0x58000006;
+    mpi->request_null = 0x2c000000;
+    mpi->info_null = 0x1c000000;
+    mpi->handle_mask = UINT32_MAX;
+    mpi->handle_size = 4;
+    mpi->status_ignore = (void *)1;
+    mpi->seek_set = 600;
+}
+
+static void set_openmpi(struct mpi *mpi)
+{
+    mpi->family = MPI_FAMILY_OPENMPI;
+    mpi->comm_world = object("ompi_mpi_comm_world");
+    mpi->comm_self = object("ompi_mpi_comm_self");
+    mpi->comm_null = object("ompi_mpi_comm_null");
+    mpi->byte = object("ompi_mpi_byte");
+    mpi->int64 = object("ompi_mpi_int64_t");
+    mpi->op_min = object("ompi_mpi_op_min");
+    mpi->op_sum = object("ompi_mpi_op_sum");
+    mpi->op_band = object("ompi_mpi_op_band");
+    mpi->request_null = object("ompi_request_null");
+    mpi->info_null = object("ompi_mpi_info_null");
+    mpi->handle_mask = UINTPTR_MAX;
+    mpi->handle_size = sizeof(void *);
+    mpi->status_ignore = NULL;
+    mpi->seek_set = 600;
+}
+
+static void set_abi(struct mpi *mpi)
+{
+    mpi->family = MPI_FAMILY_ABI;
+    mpi->comm_world = 0x101;
+    mpi->comm_self = 0x102;
+    mpi->comm_null = 0x100;
+    mpi->byte = 0x247;
+    mpi->int64 = 0x258;
+    mpi->op_min = 0x22;
+    mpi->op_sum = 0x21;
+    mpi->op_band = 0x28;
+    mpi->request_null = 0x180;
+    mpi->info_null = 0x130;
+    mpi->handle_mask = UINTPTR_MAX;
+    mpi->handle_size = sizeof(void *);
+    mpi->status_ignore = NULL;
+    mpi->seek_set = 403;
+}
+
+static bool is_abi(void)
+{
+    int (*get_version)(int *, int *);
+    int major = -1, minor = -1;
+    *(void **)&get_version = mpi_symbol("PMPI_Abi_get_version");
+    return get_version && get_version(&major, &minor) == 0 && major > 0;
+}
+
+/* RATIONALE: the PMPI_ names, so that other tools in the process do not see the questions that this library asks. */
+static void find_calls(struct mpi *mpi)
+{
+#define FIND(call) *(void **)&mpi->call = mpi_symbol("PMPI_" #call)
+    FIND(Initialized);
+    FIND(Error_class);
+    FIND(Get_library_version);
+    FIND(Comm_rank);
+    FIND(Comm_size);
+    FIND(Comm_dup);
+    FIND(Comm_free);
+    FIND(Allreduce);
+    FIND(Bcast);
+    FIND(Type_size);
+    FIND(Type_size_x);
+    FIND(Type_get_extent_x);
+    FIND(Type_get_true_extent_x);
+    FIND(Type_get_envelope);
+    FIND(Type_get_envelope_c);
+    FIND(Type_get_contents);
+    FIND(Type_get_contents_c);
+    FIND(Type_free);
+    FIND(Status_set_elements);
+    FIND(Status_set_elements_x);
+    FIND(Get_count);
+    FIND(Get_elements_x);
+    FIND(Grequest_start);
+    FIND(Grequest_complete);
+    FIND(File_get_position);
+    FIND(File_seek);
+    FIND(File_read_at);
+    FIND(File_read_at_c);
+#undef FIND
+}
+
+/* False while no MPI is loaded. */
+static bool find(struct mpi *mpi)
+{
+    if (!mpi_symbol("PMPI_Comm_rank"))
+        return false;
+    find_calls(mpi);
+    if (object("ompi_mpi_comm_world"))
+        set_openmpi(mpi);
+    else if (is_abi())
+        set_abi(mpi);
+    else
+        set_mpich(mpi);
+    return true;
+}
+
+const struct mpi *pdla_mpi(void)
+{
+    if (__atomic_load_n(&found, __ATOMIC_ACQUIRE))
+        return &running;
+    pthread_mutex_lock(&finding);
+    if (!found && find(&running))
+        __atomic_store_n(&found, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&finding);
+    return found ? &running : NULL;
+}
