@@ -1,8 +1,10 @@
 /* Finds the running MPI: which family it is, its calls and its constants. No mpi.h: one library serves every family. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "shim.h"
@@ -12,32 +14,43 @@ static int found; /* set with release order once `running` is complete */
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
 
 struct search {
-    const char *name;
-    void *symbol;
+    int skip;            /* how many MPI libraries to pass over */
+    char path[PATH_MAX]; /* out */
 };
 
-static int search_object(struct dl_phdr_info *info, size_t size, void *data)
+static int search_library(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
     struct search *search = data;
     const char *base = strrchr(info->dlpi_name, '/');
-    if (strncmp(base ? base + 1 : info->dlpi_name, "libmpi", 6) != 0)
+    if (strncmp(base ? base + 1 : info->dlpi_name, "libmpi", 6) != 0 || search->skip-- > 0)
         return 0;
-    void *object = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (object) {
-        search->symbol = dlsym(object, search->name);
-        dlclose(object);
+    snprintf(search->path, sizeof search->path, "%s", info->dlpi_name);
+    return 1;
+}
+
+/* RATIONALE: mpi4py loads libmpi RTLD_LOCAL, where RTLD_NEXT does not see it. The library is opened after the walk, not in
+ * it: the loader's two locks are taken in the other order by a dlopen in another thread. */
+static void *local_symbol(const char *name)
+{
+    struct search search;
+    for (int skip = 0;; skip++) {
+        search.skip = skip;
+        if (!dl_iterate_phdr(search_library, &search))
+            return NULL;
+        void *library = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
+        void *symbol = library ? dlsym(library, name) : NULL;
+        if (library)
+            dlclose(library);
+        if (symbol)
+            return symbol;
     }
-    return search->symbol != NULL;
 }
 
 void *mpi_symbol(const char *name)
 {
-    /* RATIONALE: mpi4py loads libmpi RTLD_LOCAL, where RTLD_NEXT does not see it. */
-    struct search search = {.name = name, .symbol = dlsym(RTLD_NEXT, name)};
-    if (!search.symbol)
-        dl_iterate_phdr(search_object, &search);
-    return search.symbol;
+    void *symbol = dlsym(RTLD_NEXT, name);
+    return symbol ? symbol : local_symbol(name);
 }
 
 /* An object of the MPI library. RATIONALE: an executable that uses it has a copy of its own (a copy relocation). */
@@ -169,6 +182,7 @@ const struct mpi *pdla_mpi(void)
     pthread_mutex_lock(&finding);
     if (!found && find(&running))
         __atomic_store_n(&found, 1, __ATOMIC_RELEASE);
+    const struct mpi *mpi = found ? &running : NULL;
     pthread_mutex_unlock(&finding);
-    return found ? &running : NULL;
+    return mpi;
 }
