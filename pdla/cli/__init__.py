@@ -1,0 +1,59 @@
+"""The command line: every verb is one small module; heavy imports happen when a verb runs."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pdla import __version__
+from pdla.cli.analyze import analyze
+from pdla.cli.care import gc, rm, status, verify
+from pdla.cli.demo import demo
+from pdla.cli.doctor import doctor, preload
+from pdla.cli.imports import import_
+from pdla.cli.plan import plan
+from pdla.cli.replicate import replicate
+from pdla.cli.report import report
+from pdla.cli.run import run
+from pdla.cli.trace import trace
+from pdla.errors import PdlaError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="pdla", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Make the next runs of an MPI-IO program fast: trace one, understand it, replicate its data in access order.
+
+    \b
+    pdla trace -o run.h5 -- mpiexec -n 4 ./app    record a run
+    pdla analyze run.h5                           its local and global I/O signatures
+    pdla plan run.h5 -o plan.json                 what to replicate, where, and why
+    pdla replicate plan.json                      build and verify the replicas
+    pdla run -- mpiexec -n 4 ./app                the same program, served from them
+    """
+
+
+for command in (trace, import_, analyze, plan, replicate, run, report, status, verify, gc, rm, doctor, preload, demo):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run a verb: exit 0, 1 when it failed (one line on standard error), 2 for a wrong command line."""
+    try:
+        cli.main(prog_name="pdla", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        print("pdla: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Standard output is a pipe whose reader has gone (| head): nothing is left to say, and nobody to say it to.
+        sys.stderr.close()
+        sys.exit(1)
+    except (PdlaError, OSError) as error:
+        print(f"pdla: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,105 @@
+"""Starting other people's programs with our library preloaded."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pdla.errors import PdlaError
+
+
+def library() -> Path | None:
+    """The preload library, or None when pdla was installed without a C compiler."""
+    path = Path(str(importlib.resources.files("pdla") / "libpdla.so"))
+    return path if path.is_file() else None
+
+
+def preloaded(variables: Mapping[str, str]) -> dict[str, str]:
+    """This environment with ``variables`` and our library added to LD_PRELOAD (once; other preloaded tools stay).
+
+    Raises:
+        PdlaError: there is no library.
+    """
+    path = library()
+    if path is None:
+        raise PdlaError("libpdla.so is missing: pdla was installed without a C compiler; install gcc, then pdla again")
+    others = [name for name in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if name != str(path)]
+    return {**os.environ, **variables, "LD_PRELOAD": ":".join([str(path), *others])}
+
+
+def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes] | None = None) -> int:
+    """Run a program to its end, hand SIGINT and SIGTERM on to it, and return its exit code (128 + n for signal n).
+
+    Raises:
+        PdlaError: it cannot be started.
+    """
+    try:
+        process = subprocess.Popen(command, env=environment, stdout=stdout)
+    except FileNotFoundError:
+        raise PdlaError(f"cannot run {command[0]}: no such program") from None
+    except OSError as error:
+        raise PdlaError(f"cannot run {command[0]}: {error.strerror}") from None
+    # A terminal sends Ctrl-C to the program as well; ours is only to wait for it and keep what was recorded.
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number)),
+    }
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An MPI installation: its launcher, its compiler (if any), and what it calls itself."""
+
+    mpiexec: Path
+    mpicc: Path | None
+    version: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its launcher needs in order to start more ranks than there are cores, also as root."""
+        if "Open MPI" not in self.version and "OpenRTE" not in self.version:
+            return {}
+        return {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        }
+
+
+def find_mpis() -> list[Mpi]:
+    """The MPI installations in this Python's own bin directory and on PATH, the own one first."""
+    folders = [str(Path(sys.executable).parent), *os.environ.get("PATH", "").split(os.pathsep)]
+    found: dict[Path, Mpi] = {}
+    for folder in folders:
+        for suffix in ("", ".mpich", ".openmpi"):
+            mpiexec = shutil.which(f"mpiexec{suffix}", path=folder)
+            if mpiexec is None or Path(mpiexec).resolve() in found:
+                continue
+            mpicc = shutil.which(f"mpicc{suffix}", path=folder)
+            found[Path(mpiexec).resolve()] = Mpi(Path(mpiexec), Path(mpicc) if mpicc else None, _version(mpiexec))
+    return list(found.values())
+
+
+def _version(mpiexec: str) -> str:
+    try:
+        text = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    release = next((line.split()[-1] for line in lines if line.startswith("Version:")), None)
+    return f"MPICH {release}" if release else (lines[0] if lines else "unknown")
