@@ -1,0 +1,178 @@
+"""The loop end to end on the example programs: what a redirected program receives is what it received before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY, Pdla
+from mpi import Mpi
+
+SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two
+EXAMPLES = REPOSITORY / "examples"
+
+CLUSTER = """
+[network]
+connect_seconds = 1e-5
+[policy]
+"""
+
+REWRITE = """
+import sys
+import numpy as np
+from mpi4py import MPI
+
+path, offset = sys.argv[1], int(sys.argv[2])
+world = MPI.COMM_WORLD
+size = __import__("os").path.getsize(path)
+file = MPI.File.Open(world, path, MPI.MODE_RDWR)
+part = np.empty(size // world.size // 4096 * 4096, dtype=np.uint8)
+start = world.rank * part.size
+file.Read_at(start, part)
+first = int(part.sum())
+if world.rank == 0:
+    file.Write_at(offset, np.full(4096, 7, dtype=np.uint8))
+file.Sync()
+world.Barrier()
+file.Sync()
+file.Read_at(start, part)
+file.Close()
+for line in world.gather((world.rank, first, int(part.sum()))) or ():
+    print(*line)
+"""
+
+
+class Job:
+    """One of the example programs on a data file, natively and through the loop."""
+
+    def __init__(self, name: str, mpi: Mpi, tmp_path: Path) -> None:
+        self.mpi = mpi
+        self.pdla = Pdla(tmp_path, mpi.env)
+        self.data = tmp_path / "matrix.dat"
+        self.data.write_bytes(np.random.default_rng(7).bytes(4 * SIDE * SIDE))
+        self.result = tmp_path / "result.dat"
+        if name == "tiles":
+            program = tmp_path / "tiles"
+            mpi.compile(EXAMPLES / "tiles.c", program)
+            self.words = [str(program), str(self.data), str(self.result), str(SIDE)]
+        else:
+            self.words = [mpi.python, str(EXAMPLES / "slabs.py"), str(self.data), "4", "384", "384"]
+
+    def command(self, ranks: int) -> list[str]:
+        return [*self.mpi.mpiexec, "-n", str(ranks), *self.words]
+
+    def native(self, ranks: int) -> str:
+        return self.mpi.run([*self.command(ranks)], cwd=self.pdla.directory)
+
+    def replicate(self) -> None:
+        """Trace with 4 ranks, plan and build."""
+        self.pdla.run("trace", "-o", "run.h5", "--", *self.command(4))
+        self.pdla.run("plan", "run.h5", "-o", "plan.json")
+        built = self.pdla.json("replicate", "plan.json", "--json")
+        assert built["replicas"]
+
+    def redirected(self, ranks: int) -> tuple[str, dict]:
+        """Standard output of the program and the run report."""
+        lines = self.pdla.run("run", "--json", "--", *self.command(ranks)).stdout.splitlines(keepends=True)
+        import json
+
+        return "".join(lines[:-1]), json.loads(lines[-1])
+
+
+@pytest.fixture(params=["tiles", "slabs"])
+def job(request: pytest.FixtureRequest, mpi: Mpi, tmp_path: Path) -> Job:
+    return Job(request.param, mpi, tmp_path)
+
+
+def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
+    native = job.native(4)
+    result = job.result.read_bytes() if job.result.exists() else b""
+    job.replicate()
+    output, report = job.redirected(4)
+    assert output == native
+    assert (job.result.read_bytes() if job.result.exists() else b"") == result
+    received = sum(int(line.split()[4]) for line in native.splitlines())
+    assert report["bytes_from_replicas"] == received
+    assert {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]} == {"valid"}
+
+
+@pytest.mark.parametrize("ranks", [2, 6])
+def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: int) -> None:
+    job.replicate()
+    output, report = job.redirected(ranks)
+    assert output == job.native(ranks)
+    assert report["bytes_from_replicas"] > 0
+
+
+def test_a_changed_original_is_read_itself(job: Job) -> None:
+    job.replicate()
+    before = job.data.stat()
+    with job.data.open("r+b") as file:
+        file.seek(12345)
+        file.write(b"changed")
+    os.utime(job.data, ns=(before.st_atime_ns, before.st_mtime_ns))
+    output, report = job.redirected(4)
+    assert output == job.native(4)
+    assert report["bytes_from_replicas"] == 0
+    assert "valid" not in {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]}
+
+
+def test_a_corrupted_map_is_not_used(job: Job) -> None:
+    job.replicate()
+    path = job.pdla.home / "replicas.map"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 0x40
+    path.write_bytes(damaged)
+    output, report = job.redirected(4)
+    assert output == job.native(4)
+    assert report["bytes_from_replicas"] == 0
+
+
+def test_a_deleted_replica_is_not_missed(job: Job) -> None:
+    job.replicate()
+    for path in (job.pdla.home / "pools").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    output, report = job.redirected(4)
+    assert output == job.native(4)
+    assert report["bytes_from_replicas"] == 0
+    assert job.pdla.run("verify", code=1).stderr.count("\n") == 1
+
+
+def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, tmp_path: Path) -> None:
+    job = Job("slabs", mpi, tmp_path)
+    job.replicate()
+    script = tmp_path / "rewrite.py"
+    script.write_text(REWRITE)
+    job.words = [mpi.python, str(script), str(job.data), "8192"]
+    output, report = job.redirected(4)
+    assert report["bytes_from_replicas"] > 0
+    rows = [list(map(int, line.split())) for line in output.splitlines()]
+    content = np.frombuffer(job.data.read_bytes(), dtype=np.uint8)
+    size = len(content) // 4 // 4096 * 4096
+    assert [row[2] for row in rows] == [int(content[r * size : (r + 1) * size].sum()) for r in range(4)]
+    assert rows[0][1] != rows[0][2]
+
+    job.words = [mpi.python, str(EXAMPLES / "slabs.py"), str(job.data), "4", "384", "384"]
+    output, report = job.redirected(4)
+    assert output == job.native(4)
+    assert report["bytes_from_replicas"] == 0
+
+
+def test_a_redirected_run_can_be_traced(mpi: Mpi, tmp_path: Path) -> None:
+    job = Job("tiles", mpi, tmp_path)
+    job.replicate()
+    pdla = str(Path(job.pdla.environment["PDLA_HOME"]))
+    assert pdla
+    job.pdla.run("trace", "-o", "again.h5", "--", *pdla_command(), "run", "--", *job.command(4))
+    first = job.pdla.json("analyze", "run.h5", "--json")
+    again = job.pdla.json("analyze", "again.h5", "--json")
+    assert [s["notation"] for s in again["signatures"]] == [s["notation"] for s in first["signatures"]]
+
+
+def pdla_command() -> list[str]:
+    import sys
+
+    return [str(Path(sys.executable).parent / "pdla")]
