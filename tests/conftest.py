@@ -14,6 +14,7 @@ import pytest
 from mpi import Mpi, available_mpis
 
 REPOSITORY = Path(__file__).parent.parent
+PDLA = str(Path(sys.executable).parent / "pdla")
 
 
 class Pdla:
@@ -28,7 +29,7 @@ class Pdla:
 
     def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run ``pdla WORDS`` and expect an exit ``code``."""
-        command = [str(Path(sys.executable).parent / "pdla"), *map(str, words)]
+        command = [PDLA, *map(str, words)]
         done = subprocess.run(
             command, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=110, check=False
         )

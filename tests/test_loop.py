@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, Pdla
+from conftest import PDLA, REPOSITORY, Pdla
 from mpi import Mpi
 
 SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two
 EXAMPLES = REPOSITORY / "examples"
-
-CLUSTER = """
-[network]
-connect_seconds = 1e-5
-[policy]
-"""
 
 REWRITE = """
 import sys
@@ -76,8 +71,6 @@ class Job:
     def redirected(self, ranks: int) -> tuple[str, dict]:
         """Standard output of the program and the run report."""
         lines = self.pdla.run("run", "--json", "--", *self.command(ranks)).stdout.splitlines(keepends=True)
-        import json
-
         return "".join(lines[:-1]), json.loads(lines[-1])
 
 
@@ -164,15 +157,7 @@ def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, 
 def test_a_redirected_run_can_be_traced(mpi: Mpi, tmp_path: Path) -> None:
     job = Job("tiles", mpi, tmp_path)
     job.replicate()
-    pdla = str(Path(job.pdla.environment["PDLA_HOME"]))
-    assert pdla
-    job.pdla.run("trace", "-o", "again.h5", "--", *pdla_command(), "run", "--", *job.command(4))
+    job.pdla.run("trace", "-o", "again.h5", "--", PDLA, "run", "--", *job.command(4))
     first = job.pdla.json("analyze", "run.h5", "--json")
     again = job.pdla.json("analyze", "again.h5", "--json")
     assert [s["notation"] for s in again["signatures"]] == [s["notation"] for s in first["signatures"]]
-
-
-def pdla_command() -> list[str]:
-    import sys
-
-    return [str(Path(sys.executable).parent / "pdla")]

@@ -81,7 +81,7 @@ def _find_mpi() -> Mpi:
     mpi = next((mpi for mpi in find_mpis() if mpi.mpicc), None)
     if mpi is None or importlib.util.find_spec("mpi4py") is None:
         raise PdlaError(
-            "the demo compiles and runs MPI programs, but finds no MPI with mpicc, or no mpi4py: pip install mpich mpi4py"
+            "the demo compiles and runs MPI programs, but finds no mpicc or no mpi4py: pip install mpich mpi4py"
         )
     return mpi
 
@@ -144,7 +144,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     from pdla.replicator.reports import collect
     from pdla.report.comparison import Comparison
     from pdla.report.html import Run
-    from pdla.report.text import comparison_table, plan_table, signature_table, summary_table
+    from pdla.report.text import comparison_table, plan_table, signature_table
 
     command = shlex.join(Path(word).name for word in program.command)
     first = directory / f"{program.name}.h5"

@@ -27,7 +27,7 @@ def redirection() -> Iterator[tuple[dict[str, str], Path]]:
         shutil.rmtree(reports, ignore_errors=True)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"allow_interspersed_args": False})
 @json_option
 @command_argument
 def run(as_json: bool, command: tuple[str, ...]) -> None:

@@ -51,7 +51,7 @@ def record(
     return trace, code
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
 )
