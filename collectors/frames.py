@@ -1,0 +1,88 @@
+"""Traces as tables: one place that knows the column types, so that every collector fills them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from pdla.model import RECORD_COLUMNS, Int64Array
+
+OPS = ("read", "write", "other")
+
+# Unsigned, because device and inode numbers use all 64 bits on some file systems.
+FILE_DTYPES: Mapping[str, str] = {
+    "file": "int32",
+    "path": "object",
+    "device": "uint64",
+    "inode": "uint64",
+    "size": "int64",
+    "mtime_ns": "int64",
+    "ctime_ns": "int64",
+    "ranks": "int32",
+    "opens": "int64",
+}
+
+
+def operation(kind: str) -> str:
+    """What an MPI function does to the file: read, write or other.
+
+    >>> operation("MPI_File_iread_at_all"), operation("MPI_File_write_at_c"), operation("MPI_File_set_view")
+    ('read', 'write', 'other')
+    """
+    return "read" if "read" in kind else "write" if "write" in kind else "other"
+
+
+def categorical(codes: npt.NDArray[np.integer], names: Sequence[str]) -> pd.Categorical[str]:
+    """Codes into ``names`` as a categorical column."""
+    return pd.Categorical.from_codes(codes, categories=pd.Index(list(names)))
+
+
+def seconds(nanoseconds: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Whole nanoseconds as seconds. Exact both ways below 2**53 ns (104 days): see ``nanoseconds``."""
+    return np.asarray(nanoseconds, dtype=np.int64) / 1e9
+
+
+def nanoseconds(seconds: npt.ArrayLike) -> Int64Array:
+    """Seconds rounded to whole nanoseconds, the resolution at which traces are kept."""
+    return np.rint(np.asarray(seconds, dtype=np.float64) * 1e9).astype(np.int64)
+
+
+def number_calls(ranks: npt.ArrayLike) -> Int64Array:
+    """0, 1, 2, ... within each rank; ``ranks`` is sorted."""
+    ranks = np.asarray(ranks)
+    places = np.arange(len(ranks), dtype=np.int64)
+    return places - np.searchsorted(ranks, ranks, side="left")
+
+
+def records_frame(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """The records of a trace from arrays of equal length, sorted by rank and time; ``op`` and ``kind`` are categorical.
+
+    What is left out gets what an importer means by saying nothing: calls are numbered in the given order, independent,
+    made on the plain file, and moved what they asked for.
+    """
+    filled = dict(columns)
+    rows = len(filled["rank"])
+    filled.setdefault("call", number_calls(filled["rank"]))
+    filled.setdefault("position", filled["offset"])
+    filled.setdefault("requested", filled["length"])
+    filled.setdefault("moved_known", np.ones(rows, dtype=bool))
+    for name, dtype in RECORD_COLUMNS.items():
+        if name not in filled:
+            filled[name] = np.zeros(rows, dtype=dtype)
+        elif dtype != "category":
+            filled[name] = np.asarray(filled[name]).astype(dtype, copy=False)
+    return pd.DataFrame({name: filled[name] for name in RECORD_COLUMNS}, copy=False)
+
+
+def files_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The files of a trace, a row each, numbered from 0; what is left out is 0 (not known)."""
+    table = {
+        name: pd.Series([row.get(name, 0) for row in rows], dtype=dtype)
+        for name, dtype in FILE_DTYPES.items()
+        if name != "file"
+    }
+    return pd.DataFrame({"file": np.arange(len(rows), dtype=np.int32), **table})

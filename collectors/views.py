@@ -1,0 +1,413 @@
+"""File views as loops, and what a call through a view touches.
+
+A view is a datatype tiled at its extent from a displacement on (MPI 4.1, 14.3). Its tree is a number system: the
+loops are the digits of a run's number, a run being a leaf's contiguous bytes. So a run is found from its number, and
+its number from a position in the data stream, by a few divisions, for an array of calls at once; only what they touch
+is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.errors import FormatError
+from pdla.model import ACCESS_COLUMNS, Int64Array, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BLOCK, LOOP, LIST, RUNS = range(4)  # typemap words, as in collectors/shim/rawlog.h
+DEPTH = 32
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """A leaf: contiguous runs in the order of the data stream, neighbours merged."""
+
+    offsets: Int64Array
+    lengths: Int64Array
+
+    @cached_property
+    def starts(self) -> Int64Array:
+        return np.cumsum(self.lengths) - self.lengths
+
+    @cached_property
+    def size(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def runs(self) -> int:
+        return len(self.offsets)
+
+    def find(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The number of the run that holds each byte of the data stream, and how far into the run it is."""
+        if self.runs == 1:
+            return np.zeros_like(positions), positions
+        found = np.searchsorted(self.starts, positions, side="right") - 1
+        return found, positions - self.starts[found]
+
+    def take(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """(offsets, lengths) of the runs with these numbers."""
+        return self.offsets[numbers], self.lengths[numbers]
+
+
+@dataclass(frozen=True, eq=False)
+class _Loop:
+    count: int
+    stride: int
+    child: _Node
+
+    @property
+    def size(self) -> int:
+        return self.count * self.child.size
+
+    @property
+    def runs(self) -> int:
+        return self.count * self.child.runs
+
+    def find(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        turns = positions // self.child.size
+        found, within = self.child.find(positions - turns * self.child.size)
+        return turns * self.child.runs + found, within
+
+    def take(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
+        turns = numbers // self.child.runs
+        offsets, lengths = self.child.take(numbers - turns * self.child.runs)
+        return offsets + turns * self.stride, lengths
+
+
+@dataclass(frozen=True, eq=False)
+class _List:
+    """Children one after another; ``kinds`` says which of the few distinct ``children`` stands at each offset."""
+
+    offsets: Int64Array
+    kinds: Int64Array
+    children: tuple[_Node, ...]
+
+    @cached_property
+    def _size_ends(self) -> Int64Array:
+        return np.cumsum(np.array([child.size for child in self.children], dtype=np.int64)[self.kinds])
+
+    @cached_property
+    def _run_ends(self) -> Int64Array:
+        return np.cumsum(np.array([child.runs for child in self.children], dtype=np.int64)[self.kinds])
+
+    @property
+    def size(self) -> int:
+        return int(self._size_ends[-1])
+
+    @property
+    def runs(self) -> int:
+        return int(self._run_ends[-1])
+
+    def find(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        places = np.searchsorted(self._size_ends, positions, side="right")
+        found, within = np.empty_like(positions), np.empty_like(positions)
+        for kind, child in enumerate(self.children):
+            chosen = np.flatnonzero(self.kinds[places] == kind)
+            place = places[chosen]
+            number, within[chosen] = child.find(positions[chosen] - (self._size_ends[place] - child.size))
+            found[chosen] = number + (self._run_ends[place] - child.runs)
+        return found, within
+
+    def take(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
+        places = np.searchsorted(self._run_ends, numbers, side="right")
+        offsets, lengths = np.empty_like(numbers), np.empty_like(numbers)
+        for kind, child in enumerate(self.children):
+            chosen = np.flatnonzero(self.kinds[places] == kind)
+            place = places[chosen]
+            offset, lengths[chosen] = child.take(numbers[chosen] - (self._run_ends[place] - child.runs))
+            offsets[chosen] = offset + self.offsets[place]
+        return offsets, lengths
+
+
+_Node = _Runs | _Loop | _List
+
+
+def _merged(offsets: Int64Array, lengths: Int64Array) -> _Runs:
+    """A leaf of these runs without the empty ones, neighbours merged."""
+    some = lengths > 0
+    offsets, lengths = offsets[some], lengths[some]
+    firsts = np.flatnonzero(np.append(True, offsets[1:] != offsets[:-1] + lengths[:-1])) if len(offsets) else offsets
+    return _Runs(offsets[firsts], np.add.reduceat(lengths, firsts) if len(firsts) else lengths)
+
+
+def _is_empty(node: _Node) -> bool:
+    return isinstance(node, _Runs) and node.runs == 0
+
+
+class _Parser:
+    """Typemap words to the smallest tree that stands for the same runs; empty parts are dropped."""
+
+    def __init__(self, words: Int64Array) -> None:
+        self.words = words
+        self.place = 0
+
+    def parse(self) -> _Node:
+        node = self._node(0)
+        if self.place != len(self.words):
+            raise FormatError(f"a file view has {len(self.words)} typemap words, but its tree ends after {self.place}")
+        return node
+
+    def _take(self, count: int) -> Int64Array:
+        if count < 0 or count > len(self.words) - self.place:
+            raise FormatError(f"the {len(self.words)} typemap words of a file view end in the middle of its tree")
+        self.place += count
+        return self.words[self.place - count : self.place]
+
+    def _word(self) -> int:
+        return int(self._take(1)[0])
+
+    def _node(self, depth: int) -> _Node:
+        if depth > DEPTH:
+            raise FormatError(f"the tree of a file view is deeper than {DEPTH}")
+        kind = self._word()
+        if kind == BLOCK:
+            return _runs(np.zeros(1, dtype=np.int64), self._take(1))
+        if kind == LOOP:
+            count, stride = self._word(), self._word()
+            return _loop(count, stride, self._node(depth + 1))
+        if kind == LIST:
+            return self._list(self._word(), depth)
+        if kind == RUNS:
+            pairs = self._take(2 * self._word())
+            return _runs(pairs[0::2], pairs[1::2])
+        raise FormatError(f"the typemap words of a file view have a node of kind {kind} (0 to 3 are known)")
+
+    def _list(self, count: int, depth: int) -> _Node:
+        offsets: list[int] = []
+        kinds: list[int] = []
+        children: dict[bytes, tuple[int, _Node]] = {}
+        for _ in range(count):
+            offset, start = self._word(), self.place
+            node = self._node(depth + 1)
+            if not _is_empty(node):
+                offsets.append(offset)
+                kinds.append(children.setdefault(self.words[start : self.place].tobytes(), (len(children), node))[0])
+        return _list(
+            np.array(offsets, dtype=np.int64), np.array(kinds, dtype=np.int64), [node for _, node in children.values()]
+        )
+
+
+def _runs(offsets: Int64Array, lengths: Int64Array) -> _Runs:
+    if len(lengths) and (lengths.min() < 0 or sum(lengths.tolist()) > _LARGEST):
+        raise FormatError("a file view has a run of negative length, or more than 2**63 bytes")
+    return _merged(offsets, lengths)
+
+
+def _loop(count: int, stride: int, child: _Node) -> _Node:
+    if count < 0 or count * child.size > _LARGEST:
+        raise FormatError(f"a file view has a loop of {count} turns over {child.size} bytes")
+    if count == 0 or _is_empty(child):
+        return _runs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    if count == 1:
+        return child
+    if isinstance(child, _Runs) and child.runs == 1 and child.size == stride:
+        return _Runs(child.offsets, child.lengths * count)
+    return _Loop(count, stride, child)
+
+
+def _list(offsets: Int64Array, kinds: Int64Array, children: Sequence[_Node]) -> _Node:
+    leaves = [child for child in children if isinstance(child, _Runs)]
+    if len(leaves) < len(children):
+        if sum(np.bincount(kinds)[kind] * child.size for kind, child in enumerate(children)) > _LARGEST:
+            raise FormatError("a file view has more than 2**63 bytes")
+        return _List(offsets, kinds, tuple(children))
+    if all(leaf.runs == 1 for leaf in leaves):
+        firsts = np.array([leaf.offsets[0] for leaf in leaves], dtype=np.int64)
+        lengths = np.array([leaf.lengths[0] for leaf in leaves], dtype=np.int64)
+        return _runs(offsets + firsts[kinds], lengths[kinds]) if leaves else _runs(offsets, offsets)
+    return _runs(
+        np.concatenate([leaves[kind].offsets + offset for kind, offset in zip(kinds, offsets, strict=True)]),
+        np.concatenate([leaves[kind].lengths for kind in kinds]),
+    )
+
+
+def _expand(tiles: _Loop, positions: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(request, offset, length) of every maximal contiguous extent of many requests, in their order; lengths > 0."""
+    first, skipped = tiles.find(positions)
+    last, reached = tiles.find(positions + lengths - 1)
+    counts = last - first + 1
+    ends = np.cumsum(counts)
+    heads, tails = ends - counts, ends - 1
+    request = np.repeat(np.arange(len(positions)), counts)
+    offset, length = tiles.take(np.arange(ends[-1]) + np.repeat(first - heads, counts))
+    length[tails] = reached + 1
+    offset[heads] += skipped
+    length[heads] -= skipped
+    apart = np.append(True, offset[1:] != offset[:-1] + length[:-1])
+    apart[heads] = True
+    if apart.all():
+        return request, offset, length
+    firsts = np.flatnonzero(apart)
+    return request[firsts], offset[firsts], np.add.reduceat(length, firsts)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A file view: a tile of ``size`` data bytes, repeated every ``extent`` bytes from ``displacement`` on (all bytes).
+
+    ``words`` is the tile as typemap words (collectors/shim/rawlog.h). Views are equal when all of this is.
+
+    Raises:
+        FormatError: the words are no tree, or stand for another size.
+    """
+
+    displacement: int
+    etype_size: int
+    extent: int
+    size: int
+    words: Int64Array
+    _tiles: _Loop = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        words = np.array(self.words, dtype=np.int64)
+        words.flags.writeable = False
+        tile = _Parser(words).parse()
+        if tile.size != self.size:
+            raise FormatError(f"a file view says that a tile has {self.size} bytes, its typemap words give {tile.size}")
+        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "_tiles", _Loop(1, self.extent, tile))
+
+    @classmethod
+    def plain(cls) -> View:
+        """The bytes of the file from 0."""
+        return cls(0, 1, 1, 1, np.array([BLOCK, 1]))
+
+    @cached_property
+    def _key(self) -> tuple[int, int, int, int, bytes]:
+        return self.displacement, self.etype_size, self.extent, self.size, self.words.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @cached_property
+    def is_contiguous(self) -> bool:
+        """True when any part of the data stream is one extent."""
+        tile = self._tiles.child
+        return tile.runs == 1 and tile.size == self.extent
+
+    def first_offset(self, positions: npt.ArrayLike) -> Int64Array:
+        """The absolute offset in the file of each of these bytes of the data stream.
+
+        >>> int(View.plain().first_offset(7))
+        7
+        """
+        places = np.asarray(positions, dtype=np.int64)
+        if self.size == 0:
+            return np.full_like(places, self.displacement)
+        numbers, within = self._tiles.find(places)
+        return np.asarray(self._tiles.take(numbers)[0] + within + self.displacement)
+
+    def extents(self, position: int, length: int) -> tuple[Int64Array, Int64Array]:
+        """(offsets, lengths) of ``length`` bytes of the data stream from byte ``position`` on, in the stream's order.
+
+        Offsets are absolute; neighbours are merged. The cost is that of the extents returned, whatever the view's size.
+
+        >>> view = View(100, 4, 16, 8, np.array([LOOP, 2, 8, BLOCK, 4]))
+        >>> [array.tolist() for array in view.extents(2, 8)]
+        [[102, 108, 116], [2, 4, 2]]
+
+        Raises:
+            ValueError: a negative position or length, or bytes asked of a view that has none.
+        """
+        if position < 0 or length < 0 or (length and not self.size):
+            raise ValueError(f"no bytes [{position}, {position + length}) in a view of {self.size} bytes a tile")
+        if length == 0:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        if self.is_contiguous:
+            return self.first_offset([position]), np.array([length], dtype=np.int64)
+        _, offsets, lengths = _expand(self._tiles, np.array([position]), np.array([length]))
+        return offsets + self.displacement, lengths
+
+
+def expand_records(trace: Trace) -> pd.DataFrame:
+    """A row per contiguous extent in the file that a data call touched (ACCESS_COLUMNS), in the order of rank and call.
+
+    Calls that moved nothing, and those whose place in the file is not known (offset -1), have no row.
+    """
+    import pandas as pd
+
+    from pdla.collectors.frames import OPS, categorical
+
+    records = trace.records
+    data = records["op"].isin(OPS[:2]) & (records["length"] > 0) & (records["offset"] >= 0)
+    if not data.all():
+        records = records[data]
+    call, offset, length = _extents(
+        trace.views, *(records[name].to_numpy() for name in ("view", "position", "offset", "length"))
+    )
+    columns = {name: records[name].to_numpy() for name in ("rank", "call", "file", "collective", "t_start", "t_end")}
+    columns["op"] = records["op"].cat.set_categories(list(OPS[:2])).cat.codes.to_numpy()
+    if call is not None:
+        columns = {name: values[call] for name, values in columns.items()}
+    table = {**columns, "op": categorical(columns["op"], OPS[:2]), "offset": offset, "length": length}
+    return pd.DataFrame({name: table[name] for name in ACCESS_COLUMNS}, copy=False)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Views that differ only in the displacement are one shape: a program may set a new one before every call."""
+
+    tiles: tuple[_Loop, ...]
+    shape: Int64Array  # of each view: index into tiles, or -1 where every part of the view is one extent
+    base: Int64Array  # of each view: what to add to an offset in tiles, or to a position where the shape is -1
+
+    @classmethod
+    def of(cls, views: Sequence[View]) -> _Shapes:
+        tiles: dict[tuple[int, bytes], tuple[int, _Loop]] = {}
+        shape, base = [], []
+        for view in views:
+            if view.is_contiguous:
+                shape.append(-1)
+                base.append(int(view.first_offset(0)))
+            else:
+                shape.append(tiles.setdefault((view.extent, view.words.tobytes()), (len(tiles), view._tiles))[0])
+                base.append(view.displacement)
+        return cls(
+            tuple(tile for _, tile in tiles.values()), np.array(shape, dtype=np.int64), np.array(base, dtype=np.int64)
+        )
+
+
+def first_offsets(views: Sequence[View], view: npt.NDArray[np.integer], position: Int64Array) -> Int64Array:
+    """``views[view[i]].first_offset(position[i])`` for all i."""
+    shapes = _Shapes.of(views)
+    offset: Int64Array = position + shapes.base[view]
+    for number, tiles in enumerate(shapes.tiles):
+        calls = np.flatnonzero(shapes.shape[view] == number)
+        if tiles.child.size:
+            found, within = tiles.find(position[calls])
+            offset[calls] = tiles.take(found)[0] + within + shapes.base[view[calls]]
+        else:
+            offset[calls] = shapes.base[view[calls]]
+    return offset
+
+
+def _extents(
+    views: Sequence[View], view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array
+) -> tuple[Int64Array | None, Int64Array, Int64Array]:
+    """(call, offset, length) of the extents of these calls in their order; call is None when each has just one."""
+    shapes = _Shapes.of(views)
+    if not shapes.tiles:
+        return None, offset, length
+    shape = shapes.shape[view]
+    whole = np.flatnonzero(shape < 0)
+    parts = [(whole, offset[whole], length[whole])]
+    for number, tiles in enumerate(shapes.tiles):
+        calls = np.flatnonzero(shape == number)
+        if len(calls):
+            request, offsets, lengths = _expand(tiles, position[calls], length[calls])
+            parts.append((calls[request], offsets + shapes.base[view[calls]][request], lengths))
+    call, offset, length = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(call, kind="stable")
+    return call[order], offset[order], length[order]
