@@ -144,18 +144,14 @@ def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
         counts = process.header["unrecorded"][: len(process.side.calls)]
         unrecorded.update({process.side.calls[call]: int(counts[call]) for call in np.flatnonzero(counts)})
     return Trace(
-        records=records_frame(
-            {**columns, "op": categorical(op, OPS), "kind": categorical(columns["kind"], names)}
-        ),
+        records=records_frame({**columns, "op": categorical(op, OPS), "kind": categorical(columns["kind"], names)}),
         files=files,
         views=tuple(views),
         command=command,
         ranks=ranks,
         mpi=_text(processes[0].header["mpi"]),
         dropped=sum(int(process.header["dropped"]) for process in processes),
-        truncated=tuple(
-            process.rank for process in processes if not process.header["finalized"] or process.unknown
-        ),
+        truncated=tuple(process.rank for process in processes if not process.header["finalized"] or process.unknown),
         unrecorded=dict(sorted(unrecorded.items())),
         notes=tuple(notes),
     )
