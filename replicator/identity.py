@@ -1,0 +1,47 @@
+"""Which file, and in which state: what tells that an original or a component is no longer what it was."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+from pdla.errors import PdlaError
+from pdla.model import Identity
+
+# Kernels stamp files with a coarse clock: a write in the same tick as the one before leaves mtime and ctime alone.
+TICK_SECONDS = 0.05
+
+
+def identity_of(path: Path | int) -> Identity:
+    """The identity of a file (a path or a descriptor).
+
+    Raises:
+        OSError: there is no such file.
+    """
+    found = os.fstat(path) if isinstance(path, int) else path.stat()
+    return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def settled_identity(descriptor: int, path: Path) -> Identity:
+    """The identity of an open regular file that any later change alters: waits until its last change is a tick old.
+
+    Raises:
+        PdlaError: not a regular file.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise PdlaError(f"{path} is not a regular file: only regular files have replicas")
+    identity = identity_of(descriptor)
+    if abs(time.time() - max(identity.mtime_ns, identity.ctime_ns) / 1e9) < TICK_SECONDS:
+        time.sleep(TICK_SECONDS)
+        identity = identity_of(descriptor)
+    return identity
+
+
+def is_at(path: Path, identity: Identity) -> bool:
+    """Whether the file at ``path`` is still this one, unchanged."""
+    try:
+        return identity_of(path) == identity
+    except OSError:
+        return False

@@ -1,0 +1,419 @@
+"""The published map and its state file, byte for byte as replicator/stub/mapfile.h says.
+
+``publish`` is the only writer of the map; redirected runs read it and write to the state file, and ``fold`` takes what
+they wrote there into the catalog.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from pdla import config
+from pdla.accessmap import AccessMap, MapLoop
+from pdla.catalog import Catalog, Component, Replica
+from pdla.errors import FormatError, PdlaError
+from pdla.model import Identity, Layout
+from pdla.replicator.identity import is_at
+
+MAGIC = b"PDLAMAP1"
+STATE_MAGIC = b"PDLASTA1"
+
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("total_size", "<u8"),
+        ("generation", "<u8"),
+        ("checksum", "<u4"),
+        ("file_count", "<u4"),
+        ("replica_count", "<u4"),
+        ("files_offset", "<u4"),
+        ("replicas_offset", "<u4"),
+        ("state_path", "<u4"),
+        ("reserved", "<u4", 4),
+    ]
+)
+FILE = np.dtype(
+    [
+        ("device", "<u8"),
+        ("inode", "<u8"),
+        ("size", "<i8"),
+        ("mtime_ns", "<i8"),
+        ("ctime_ns", "<i8"),
+        ("first_replica", "<u4"),
+        ("replica_count", "<u4"),
+        ("path", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+COMPONENT = np.dtype([("path", "<u4"), ("reserved", "<u4"), ("inode", "<u8"), ("size", "<i8"), ("mtime_ns", "<i8")])
+REPLICA = np.dtype(
+    [
+        ("id", "<u8"),
+        ("start", "<i8"),
+        ("length", "<i8"),
+        ("replica_start", "<i8"),
+        ("size", "<i8"),
+        ("section", "<i8"),
+        ("loop_count", "<u4"),
+        ("loops", "<u4"),
+        ("extent_count", "<u4"),
+        ("extents", "<u4"),
+        ("servers", "<u4"),
+        ("groups", "<u4"),
+        ("strips", "<u4"),
+        ("components", "<u4"),
+        ("file", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+STATE_HEADER = np.dtype(
+    [("magic", "S8"), ("generation", "<u8"), ("file_count", "<u4"), ("replica_count", "<u4"), ("reserved", "<u8")]
+)
+STATE_FILE = np.dtype([("size", "<i8"), ("mtime_ns", "<i8"), ("ctime_ns", "<i8"), ("writers", "<u4"), ("epoch", "<u4")])
+_ROW = np.dtype(("<i8", 3))  # of struct map_loop and struct map_extent
+_STRIP = np.dtype("<i8")
+
+STALE_WHY = {1: "a redirected run wrote to the replicated bytes", 2: "the original was changed by somebody else"}
+CHANGED = STALE_WHY[2]
+
+
+@dataclass(frozen=True)
+class MapReplica:
+    """A replica as the map tells it; its layout's pool is not told."""
+
+    id: int
+    access_map: AccessMap
+    layout: Layout
+    components: tuple[Component, ...]
+
+
+@dataclass(frozen=True)
+class MapOriginal:
+    """A file with replicas as the map tells it."""
+
+    path: Path
+    identity: Identity
+    replicas: tuple[MapReplica, ...]
+
+
+@dataclass(frozen=True)
+class MapFile:
+    """What a map file says."""
+
+    generation: int
+    state_path: Path
+    originals: tuple[MapOriginal, ...]
+
+    @property
+    def replicas(self) -> tuple[MapReplica, ...]:
+        """All of them, in the order of the state file's bytes."""
+        return tuple(replica for original in self.originals for replica in original.replicas)
+
+
+@dataclass(frozen=True)
+class OriginalState:
+    """An original as last left by a redirected run; not to be trusted while ``writers`` is not 0."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    writers: int
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """What redirected runs have changed since the publication, in the map's order; ``stale`` are enum state_stale."""
+
+    generation: int
+    originals: tuple[OriginalState, ...]
+    stale: tuple[int, ...]
+
+
+class _Image:
+    """The bytes of a map under construction: every section 8-byte aligned."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(HEADER.itemsize)
+
+    def append(self, section: bytes) -> int:
+        """Where the section was put."""
+        offset = len(self.data)
+        self.data += section + bytes(-len(section) % 8)
+        if len(self.data) >= 1 << 32:
+            raise PdlaError("the map would be larger than 4 GiB: remove replicas of irregular patterns (pdla rm)")
+        return offset
+
+    def text(self, path: Path) -> int:
+        return self.append(os.fsencode(path) + b"\0")
+
+    def rows(self, values: Iterable[tuple[Any, ...]], kind: np.dtype[Any]) -> int:
+        return self.append(np.array(list(values), dtype=kind).tobytes())
+
+
+def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
+    """Make the valid replicas of unchanged originals known to redirected runs: a new map at ``path``, by rename.
+
+    What earlier runs wrote to the state file is folded into the catalog first.
+
+    Raises:
+        PdlaError: another process is changing the replicas, or the map cannot be written.
+    """
+    path = path or config.map_path()
+    with catalog.exclusive():
+        fold(catalog, path)
+        generation = catalog.next_generation(_generation_of(path) + 1)
+        replicas = sorted(catalog.replicas("valid"), key=_file_order)
+        by_file = [list(group) for _, group in groupby(replicas, key=_file_order)]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            state_path = path.with_name(f"{path.name}.{generation}.state").absolute()
+            _replace(state_path, _state_image(generation, by_file))
+            _replace(path, _map_image(generation, state_path, by_file))
+        except OSError as error:
+            raise PdlaError(f"cannot publish the map {path}: {error}") from error
+    return read_map(path)
+
+
+def _key(identity: Identity) -> tuple[int, int]:
+    return identity.device, identity.inode
+
+
+def _file_order(replica: Replica) -> tuple[int, int]:
+    return _key(replica.original.identity)
+
+
+def _generation_of(path: Path) -> int:
+    try:
+        return read_map(path).generation
+    except PdlaError:
+        return 0
+
+
+def _replace(path: Path, image: bytes) -> None:
+    """Put a file of mode 0600 in the place of ``path``, durably and all at once."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(image)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _map_image(generation: int, state_path: Path, by_file: list[list[Replica]]) -> bytes:
+    image = _Image()
+    files, rows, first = [], [], 0
+    for index, group in enumerate(by_file):
+        original = group[0].original
+        identity = original.identity
+        files.append(
+            (
+                *(identity.device, identity.inode, identity.size, identity.mtime_ns, identity.ctime_ns),
+                *(first, len(group), image.text(original.path), 0),
+            )
+        )
+        first += len(group)
+        rows += [_replica_row(image, replica, index) for replica in group]
+    header = np.zeros((), dtype=HEADER)
+    header["magic"], header["generation"] = MAGIC, generation
+    header["file_count"], header["replica_count"] = len(files), len(rows)
+    header["files_offset"] = image.rows(files, FILE)
+    header["replicas_offset"] = image.rows(rows, REPLICA)
+    header["state_path"] = image.text(state_path)
+    header["total_size"] = len(image.data)
+    image.data[: HEADER.itemsize] = header.tobytes()
+    header["checksum"] = _checksum(bytes(image.data))
+    image.data[: HEADER.itemsize] = header.tobytes()
+    return bytes(image.data)
+
+
+def _replica_row(image: _Image, replica: Replica, file: int) -> tuple[int, ...]:
+    access_map, layout = replica.access_map, replica.layout
+    extents = np.zeros((0, 3), dtype=np.int64) if access_map.extents is None else access_map.extents
+    components = [(image.text(c.path), 0, c.inode, c.size, c.mtime_ns) for c in replica.components]
+    return (
+        *(replica.id, access_map.start, access_map.length, access_map.replica_start, access_map.size, layout.section),
+        *(len(access_map.loops), image.append(np.array(access_map.loops, dtype="<i8").tobytes())),
+        *(len(extents), image.append(extents.astype("<i8").tobytes())),
+        *(layout.servers, layout.groups, image.append(np.array(layout.strips, dtype=_STRIP).tobytes())),
+        *(image.rows(components, COMPONENT), file, 0),
+    )
+
+
+def _state_image(generation: int, by_file: list[list[Replica]]) -> bytes:
+    count = sum(len(group) for group in by_file)
+    header = np.array((STATE_MAGIC, generation, len(by_file), count, 0), dtype=STATE_HEADER)
+    identities = [group[0].original.identity for group in by_file]
+    files = np.array([(i.size, i.mtime_ns, i.ctime_ns, 0, 0) for i in identities], dtype=STATE_FILE)
+    return header.tobytes() + files.tobytes() + bytes(count)
+
+
+def _checksum(image: bytes) -> int:
+    return int(google_crc32c.extend(google_crc32c.value(image[HEADER.itemsize :]), image[:24]))
+
+
+def read_map(path: Path) -> MapFile:
+    """The map at ``path``, checked as the stub checks it.
+
+    Raises:
+        FormatError: there is no readable file, or it is not a map, damaged, or of another version.
+    """
+    image = _read(path)
+    try:
+        return _parse_map(image)
+    except (ValueError, IndexError, FormatError) as error:
+        raise FormatError(f"{path} is not a usable map of replicas: {error} (pdla gc makes a new one)") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _parse_map(image: bytes) -> MapFile:
+    header = _records(image, 0, 1, HEADER)[0]
+    if image[:8] != MAGIC:
+        raise FormatError(f"it begins with {image[:8]!r}, not {MAGIC!r}")
+    if header["total_size"] != len(image):
+        raise FormatError(f"it says {header['total_size']} bytes and has {len(image)}")
+    if header["checksum"] != _checksum(image) or header["reserved"].any():
+        raise FormatError("its checksum is wrong")
+    files = _records(image, header["files_offset"], header["file_count"], FILE)
+    rows = _records(image, header["replicas_offset"], header["replica_count"], REPLICA)
+    originals: list[MapOriginal] = []
+    first = 0
+    for index, file in enumerate(files):
+        stop = first + int(file["replica_count"])
+        if file["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
+            raise FormatError(f"the replicas of file {index} are not where they should be")
+        identity = Identity(*(int(file[name]) for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")))
+        if originals and _key(originals[-1].identity) >= _key(identity):
+            raise FormatError("its files are not sorted by device and inode")
+        replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
+        originals.append(MapOriginal(_text(image, file["path"]), identity, replicas))
+        first = stop
+    if first != len(rows):
+        raise FormatError("it has replicas of no file")
+    return MapFile(int(header["generation"]), _text(image, header["state_path"]), tuple(originals))
+
+
+def _parse_replica(image: bytes, row: Any) -> MapReplica:
+    loops = _records(image, row["loops"], row["loop_count"], _ROW)
+    extents = _records(image, row["extents"], row["extent_count"], _ROW)
+    access_map = AccessMap(
+        tuple(MapLoop(*loop) for loop in loops.tolist()),
+        int(row["start"]),
+        int(row["length"]),
+        int(row["replica_start"]),
+        extents.astype(np.int64) if len(extents) else None,
+    )
+    if access_map.size != row["size"]:
+        raise FormatError(f"replica {row['id']} says {row['size']} bytes and maps {access_map.size}")
+    servers, groups = int(row["servers"]), int(row["groups"])
+    strips = _records(image, row["strips"], servers // max(groups, 1), _STRIP)
+    components = tuple(
+        Component(_text(image, c["path"]), int(c["size"]), int(c["inode"]), int(c["mtime_ns"]))
+        for c in _records(image, row["components"], servers, COMPONENT)
+    )
+    layout = Layout("", servers, groups, tuple(strips.tolist()), int(row["section"]))
+    return MapReplica(int(row["id"]), access_map, layout, components)
+
+
+def _records(image: bytes, offset: int, count: int, kind: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    base, shape = kind.subdtype or (kind, ())
+    if int(offset) % 8 or int(offset) + int(count) * kind.itemsize > len(image):
+        raise FormatError(f"{count} records at byte {offset} leave its {len(image)} bytes")
+    width = kind.itemsize // base.itemsize
+    return np.frombuffer(image, dtype=base, count=int(count) * width, offset=int(offset)).reshape(int(count), *shape)
+
+
+def _text(image: bytes, offset: int) -> Path:
+    end = image.find(b"\0", int(offset))
+    path = os.fsdecode(image[int(offset) : end])
+    if end < 0 or not path.startswith("/"):
+        raise FormatError(f"no absolute path at byte {offset}")
+    return Path(path)
+
+
+def read_state(map_file: MapFile) -> StateFile:
+    """The state file that belongs to a map.
+
+    Raises:
+        FormatError: there is no readable file, or it is damaged or of another map.
+    """
+    path = map_file.state_path
+    image = _read(path)
+    originals, replicas = len(map_file.originals), len(map_file.replicas)
+    want = STATE_HEADER.itemsize + originals * STATE_FILE.itemsize + replicas
+    if len(image) != want:
+        raise FormatError(f"{path} has {len(image)} bytes instead of the {want} of its map")
+    header = np.frombuffer(image, dtype=STATE_HEADER, count=1)[0]
+    counts = (int(header["generation"]), int(header["file_count"]), int(header["replica_count"]))
+    if image[:8] != STATE_MAGIC or counts != (map_file.generation, originals, replicas):
+        raise FormatError(f"{path} is not the state file of map {map_file.generation}")
+    files = np.frombuffer(image, dtype=STATE_FILE, count=originals, offset=STATE_HEADER.itemsize)
+    states = tuple(OriginalState(*row[:4]) for row in files.tolist())
+    return StateFile(map_file.generation, states, tuple(image[want - replicas :]))
+
+
+def fold(catalog: Catalog, path: Path | None = None) -> None:
+    """Take what has happened to the originals since the publication at ``path`` into the catalog.
+
+    Replicas whose bytes were written become stale; an original that was written only elsewhere, by runs that went
+    through the library, is accepted in its new state; one changed in any other way makes its replicas stale.
+
+    Raises:
+        PdlaError: the catalog cannot be written.
+    """
+    try:
+        map_file = read_map(path or config.map_path())
+        state = read_state(map_file)
+    except FormatError:
+        # Without the state file only an original that looks untouched can be trusted.
+        pass
+    else:
+        _fold_state(catalog, map_file, state)
+    for replica in catalog.replicas("valid"):
+        if not is_at(replica.original.path, replica.original.identity):
+            catalog.mark(replica.id, "stale", CHANGED)
+
+
+def _fold_state(catalog: Catalog, map_file: MapFile, state: StateFile) -> None:
+    valid = {replica.id: replica for replica in catalog.replicas("valid")}
+    published = set()
+    for entry, stale in zip(map_file.replicas, state.stale, strict=True):
+        published.add(entry.id)
+        if stale and entry.id in valid:
+            catalog.mark(entry.id, "stale", STALE_WHY.get(stale, f"a redirected run gave the reason {stale}"))
+            del valid[entry.id]
+    for original, left in zip(map_file.originals, state.originals, strict=True):
+        was = original.identity
+        now = Identity(was.device, was.inode, left.size, left.mtime_ns, left.ctime_ns)
+        copies = [replica for replica in valid.values() if _file_order(replica) == _key(was)]
+        if left.writers or not copies or copies[0].original.identity == now or not is_at(original.path, now):
+            continue
+        for replica in copies:
+            if replica.id not in published:
+                catalog.mark(replica.id, "stale", "the original was written before the replica was published")
+        catalog.set_original(original.path, now)

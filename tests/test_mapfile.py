@@ -1,0 +1,266 @@
+"""The published map: read back what was published, refuse what is damaged, fold what redirected runs wrote."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, Component, Replica, open_catalog
+from pdla.errors import FormatError
+from pdla.model import Layout, Loop, Signature
+from pdla.replicator import mapfile
+from pdla.replicator.identity import identity_of
+from pdla.replicator.mapfile import fold, publish, read_map, read_state
+
+STATE_HEADER_SIZE = 32
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    catalog = open_catalog(f"sqlite:///{tmp_path}/home/catalog.db")
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "replicas.map"
+
+
+def original(tmp_path: Path, name: str = "data", size: int = 65536) -> Path:
+    file = tmp_path / name
+    file.write_bytes(bytes(size))
+    return file
+
+
+def register(catalog: Catalog, file: Path, *loops: Loop, length: int = 16) -> Replica:
+    """A valid replica as far as the catalog knows: its components are not looked at by publication."""
+    pattern = Signature(str(file), "read", False, 0, length, loops, (0, 1), rank_loops=1)
+    layout = Layout("disk", 2, 1, (64, 64), AccessMap.section(pattern))
+    identity = identity_of(file)
+    catalog.set_original(file, identity)
+    replica = catalog.begin_replica(identity, pattern, AccessMap.from_signature(pattern), layout)
+    components = [Component(Path(f"/pool/{n}/{replica.id}.{n}"), 100 + n, 7 + n, 99, 5) for n in range(2)]
+    catalog.set_components(replica.id, components)
+    return catalog.finish_replica(replica.id, components, [[], []])
+
+
+REGULAR = (Loop(1024, 2), Loop(64, 16))
+IRREGULAR = (Loop(24, 2), Loop(32, 3))
+
+
+def test_what_is_published_is_read_back(tmp_path: Path, catalog: Catalog, path: Path):
+    first, second = original(tmp_path, "a"), original(tmp_path, "b")
+    replicas = [
+        register(catalog, first, *REGULAR),
+        register(catalog, second, *IRREGULAR),
+        register(catalog, first, Loop(0, 2)),
+    ]
+    published = publish(catalog, path)
+    assert published == read_map(path)
+    assert published.generation == 1
+    assert published.state_path == tmp_path / "home" / "replicas.map.1.state"
+    assert {entry.path: entry.identity for entry in published.originals} == {
+        first: identity_of(first),
+        second: identity_of(second),
+    }
+    got = {entry.id: entry for entry in published.replicas}
+    assert sorted(got) == [1, 2, 3]
+    assert got[2].access_map.extents is not None
+    for replica in replicas:
+        assert got[replica.id].access_map == replica.access_map
+        assert got[replica.id].layout == replace(replica.layout, pool="")
+        assert got[replica.id].components == tuple(replace(c, crc32c=0) for c in replica.components)
+    assert [s.writers for s in read_state(published).originals] == [0, 0]
+    assert read_state(published).stale == (0, 0, 0)
+
+
+def test_only_the_owner_can_read_or_write_what_is_published(tmp_path: Path, catalog: Catalog, path: Path):
+    published = publish(catalog, path)
+    assert [file.stat().st_mode & 0o777 for file in (path, published.state_path)] == [0o600, 0o600]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "catalog.db", "catalog.db-shm", "catalog.db-wal", "catalog.db.lock", "replicas.map", "replicas.map.1.state",
+    ]  # fmt: skip
+
+
+def test_a_catalog_without_replicas_publishes_an_empty_map(catalog: Catalog, path: Path):
+    assert publish(catalog, path).replicas == ()
+
+
+def test_the_generation_grows_also_past_a_foreign_map(tmp_path: Path, catalog: Catalog, path: Path):
+    assert [publish(catalog, path).generation for _ in range(3)] == [1, 2, 3]
+    other = open_catalog(f"sqlite:///{tmp_path}/other.db")
+    assert publish(other, path).generation == 4
+    other.close()
+
+
+def test_every_flipped_byte_is_refused(tmp_path: Path, catalog: Catalog, path: Path):
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    register(catalog, file, *IRREGULAR)
+    publish(catalog, path)
+    image = path.read_bytes()
+    for at in range(len(image)):
+        path.write_bytes(image[:at] + bytes([image[at] ^ 0x20]) + image[at + 1 :])
+        if 28 <= at < 48:
+            continue  # the counts and offsets of the header are outside the checksum: the next test is about them
+        with pytest.raises(FormatError, match="not a usable map"):
+            read_map(path)
+
+
+@pytest.mark.parametrize("at", [28, 32, 36, 40, 44])
+def test_counts_and_offsets_that_lead_elsewhere_are_refused(tmp_path: Path, catalog: Catalog, path: Path, at: int):
+    register(catalog, original(tmp_path), *REGULAR)
+    publish(catalog, path)
+    image = bytearray(path.read_bytes())
+    for value in (0, 3, 8, 64, 1 << 20, 0xFFFFFFFF):
+        if struct.unpack_from("<I", image, at)[0] != value:
+            path.write_bytes(image[:at] + struct.pack("<I", value) + image[at + 4 :])
+            with pytest.raises(FormatError):
+                read_state(read_map(path))
+
+
+def test_a_truncated_map_is_refused(tmp_path: Path, catalog: Catalog, path: Path):
+    register(catalog, original(tmp_path), *REGULAR)
+    publish(catalog, path)
+    image = path.read_bytes()
+    for size in (0, 7, 63, 64, len(image) - 8, len(image) - 1):
+        path.write_bytes(image[:size])
+        with pytest.raises(FormatError):
+            read_map(path)
+
+
+def test_a_map_with_a_right_checksum_and_a_wrong_replica_is_refused(tmp_path: Path, catalog: Catalog, path: Path):
+    replica = register(catalog, original(tmp_path), *REGULAR)
+    publish(catalog, path)
+    image = bytearray(path.read_bytes())
+    at = struct.unpack_from("<I", image, 40)[0] + 32  # map_replica.size
+    assert struct.unpack_from("<q", image, at)[0] == replica.size
+    struct.pack_into("<q", image, at, replica.size + 1)
+    struct.pack_into("<I", image, 24, google_crc32c.value(bytes(image[64:]) + bytes(image[:24])))
+    path.write_bytes(image)
+    with pytest.raises(FormatError, match="says 513 bytes and maps 512"):
+        read_map(path)
+
+
+def test_a_missing_map_is_refused(path: Path):
+    with pytest.raises(FormatError, match="cannot read"):
+        read_map(path)
+
+
+def set_state(map_path: Path, *, stale: bytes | None = None, writers: int = 0) -> None:
+    """What a redirected run does at the end: leave the original's identity, and flags."""
+    published = read_map(map_path)
+    now = identity_of(published.originals[0].path)
+    with published.state_path.open("r+b") as state:
+        state.seek(STATE_HEADER_SIZE)
+        state.write(struct.pack("<qqqI", now.size, now.mtime_ns, now.ctime_ns, writers))
+        if stale is not None:
+            state.seek(-len(stale), os.SEEK_END)
+            state.write(stale)
+
+
+def append(file: Path) -> None:
+    with file.open("ab") as out:
+        out.write(b"more")
+
+
+def states(catalog: Catalog) -> list[tuple[str, str]]:
+    return [(replica.state, replica.why) for replica in catalog.replicas()]
+
+
+def test_a_replica_whose_bytes_a_run_wrote_is_stale_and_the_others_stay(tmp_path: Path, catalog: Catalog, path: Path):
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    register(catalog, file, *IRREGULAR)
+    publish(catalog, path)
+    append(file)
+    set_state(path, stale=bytes([1, 0]))
+    published = publish(catalog, path)
+    assert states(catalog) == [("stale", "a redirected run wrote to the replicated bytes"), ("valid", "")]
+    assert [replica.id for replica in published.replicas] == [2]
+    assert published.originals[0].identity == identity_of(file)
+
+
+def test_folding_twice_follows_a_second_write(tmp_path: Path, catalog: Catalog, path: Path):
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    publish(catalog, path)
+    for _ in range(2):
+        append(file)
+        set_state(path)
+        fold(catalog, path)
+    assert catalog.replica(1).original.identity == identity_of(file)
+    assert states(catalog) == [("valid", "")]
+
+
+def test_an_original_left_with_writers_under_way_is_not_trusted(tmp_path: Path, catalog: Catalog, path: Path):
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    publish(catalog, path)
+    append(file)
+    set_state(path, writers=1)
+    assert publish(catalog, path).replicas == ()
+    assert states(catalog) == [("stale", "the original was changed by somebody else")]
+
+
+def test_a_replica_that_was_not_in_the_map_of_a_writing_run_is_stale(tmp_path: Path, catalog: Catalog, path: Path):
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    publish(catalog, path)
+    register(catalog, file, *IRREGULAR)
+    append(file)
+    set_state(path)
+    publish(catalog, path)
+    assert states(catalog) == [("valid", ""), ("stale", "the original was written before the replica was published")]
+
+
+@pytest.mark.parametrize("change", [append, Path.unlink, lambda file: file.replace(file.with_name("elsewhere"))])
+def test_replicas_of_an_original_changed_by_others_are_not_published(tmp_path, catalog: Catalog, path: Path, change):
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    change(file)
+    assert publish(catalog, path).replicas == ()
+    assert states(catalog) == [("stale", "the original was changed by somebody else")]
+
+
+def test_a_lost_state_file_leaves_replicas_of_untouched_originals(tmp_path: Path, catalog: Catalog, path: Path):
+    register(catalog, original(tmp_path), *REGULAR)
+    publish(catalog, path).state_path.unlink()
+    assert len(publish(catalog, path).replicas) == 1
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_the_structs_are_those_of_the_c_header(tmp_path: Path):
+    pairs = {
+        "map_header": mapfile.HEADER,
+        "map_file": mapfile.FILE,
+        "map_replica": mapfile.REPLICA,
+        "map_component": mapfile.COMPONENT,
+        "state_header": mapfile.STATE_HEADER,
+        "state_file": mapfile.STATE_FILE,
+    }
+    lines, want = [], []
+    for name, kind in pairs.items():
+        lines.append(f'printf("%zu\\n", sizeof(struct {name}));')
+        want.append(kind.itemsize)
+        for field in kind.names:
+            inner = f"identity.{field}" if name == "map_file" and field in kind.names[:5] else field
+            lines.append(f'printf("%zu\\n", offsetof(struct {name}, {inner}));')
+            want.append(kind.fields[field][1])
+    header = Path(mapfile.__file__).parent / "stub" / "mapfile.h"
+    source = tmp_path / "sizes.c"
+    body = "\n".join(lines)
+    source.write_text(f'#include <stddef.h>\n#include <stdio.h>\n#include "{header}"\nint main(void) {{ {body} }}\n')
+    subprocess.run(["gcc", "-o", tmp_path / "sizes", source], check=True)
+    got = subprocess.run([tmp_path / "sizes"], check=True, capture_output=True, text=True).stdout
+    assert [int(line) for line in got.split()] == want
