@@ -87,7 +87,7 @@ struct state_header {
 struct state_file {
     int64_t size, mtime_ns, ctime_ns; /* the original as last left by a run that went through the library */
     uint32_t writers;                 /* writing calls under way; not 0 after a crash: the identity is then not trusted */
-    uint32_t reserved;
+    uint32_t epoch;                   /* writing calls begun since publication; one atomic word with `writers` */
 };
 enum state_stale {
     STALE_NOT = 0,

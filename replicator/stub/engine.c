@@ -1,0 +1,180 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "stub.h"
+
+enum { RUN_PARTS = 1024 /* IOV_MAX of Linux */, BOUNCE_BYTES = 4 << 20 };
+
+/* A read that still grows: bytes that are adjacent in one descriptor, with the places in memory where they go. */
+struct run {
+    int fd;
+    int64_t start, length;
+    int parts, capacity;
+    struct iovec *memory;
+    int64_t *end;        /* where the previous read of this descriptor ended */
+    struct tally *tally;
+};
+
+/* OURS: nothing is wrong with the file. */
+enum outcome { DONE, FAILED, OURS };
+
+/* Issues what has gathered. A read beyond what one call can move is counted as the calls that it takes. */
+static enum outcome run_flush(struct run *run)
+{
+    struct iovec *memory = run->memory;
+    while (run->length > 0) {
+        ssize_t got = run->parts == 1 ? pread(run->fd, memory->iov_base, memory->iov_len, run->start)
+                                      : preadv(run->fd, memory, run->parts, run->start);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 && (errno == EFAULT || errno == ENOMEM) ? OURS : FAILED;
+        run->tally->requests++;
+        run->tally->bytes += (uint64_t)got;
+        run->tally->contiguous += __atomic_exchange_n(run->end, run->start + got, __ATOMIC_RELAXED) == run->start;
+        run->start += got;
+        run->length -= got;
+        while (run->parts > 0 && (size_t)got >= memory->iov_len) {
+            got -= (ssize_t)memory->iov_len;
+            memory++;
+            run->parts--;
+        }
+        if (run->parts > 0) {
+            memory->iov_base = (char *)memory->iov_base + got;
+            memory->iov_len -= (size_t)got;
+        }
+    }
+    run->parts = 0;
+    return DONE;
+}
+
+static enum outcome run_add(struct run *run, int64_t offset, int64_t length, char *memory)
+{
+    struct iovec *last = run->parts > 0 ? &run->memory[run->parts - 1] : NULL;
+    bool adjacent = last != NULL && run->start + run->length == offset;
+    if (adjacent && (char *)last->iov_base + last->iov_len == memory) {
+        last->iov_len += (size_t)length;
+        run->length += length;
+        return DONE;
+    }
+    if (last != NULL && (!adjacent || run->parts == RUN_PARTS)) {
+        enum outcome outcome = run_flush(run);
+        if (outcome != DONE)
+            return outcome;
+        adjacent = false;
+    }
+    if (run->parts == run->capacity) {
+        int capacity = run->capacity == 0 ? 8 : 2 * run->capacity;
+        struct iovec *larger = realloc(run->memory, (size_t)capacity * sizeof *larger);
+        if (larger == NULL)
+            return OURS;
+        run->memory = larger;
+        run->capacity = capacity;
+    }
+    if (!adjacent) {
+        run->start = offset;
+        run->length = 0;
+    }
+    run->memory[run->parts++] = (struct iovec){memory, (size_t)length};
+    run->length += length;
+    return DONE;
+}
+
+/* The runs of one request: one for each component of the replica, and the last for the original. */
+struct runs {
+    uint32_t components;
+    struct run *each;
+};
+
+/* Reads a request into contiguous memory. False: a read failed; *blame tells whether it was one of the replica. */
+static bool read_stream(const struct source *source, const struct map_replica *replica, const struct request *request,
+                        struct runs *runs, int64_t size, char *buffer, bool *blame)
+{
+    struct walk walk;
+    struct piece piece;
+    walk_start(&walk, source->map, replica, request);
+    while (walk_next(&walk, &piece)) {
+        /* Extents that do not ascend can pass the end of the file before the last one does. */
+        if (piece.offset < 0 || piece.length > size - piece.offset)
+            return false;
+        if (piece.replica_offset < 0) {
+            if (run_add(&runs->each[runs->components], piece.offset, piece.length, buffer) != DONE)
+                return false;
+            buffer += piece.length;
+            continue;
+        }
+        while (piece.length > 0) {
+            struct strip strip = locate_strip(source->map, replica, piece.replica_offset);
+            if (strip.length > piece.length)
+                strip.length = piece.length;
+            enum outcome outcome = run_add(&runs->each[strip.component], strip.offset, strip.length, buffer);
+            if (outcome != DONE) {
+                *blame = outcome == FAILED;
+                return false;
+            }
+            buffer += strip.length;
+            piece.replica_offset += strip.length;
+            piece.length -= strip.length;
+        }
+    }
+    for (uint32_t i = 0; i <= runs->components; i++) {
+        enum outcome outcome = run_flush(&runs->each[i]);
+        if (outcome != DONE) {
+            *blame = outcome == FAILED && i < runs->components;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The same into scattered memory, through a buffer: a read into many small places costs more than the copy. */
+static bool read_scattered(const struct source *source, const struct map_replica *replica, const struct request *request,
+                           struct runs *runs, int64_t size, char *buffer, const struct typemap *memory, bool *blame)
+{
+    struct typemap_cursor cursor;
+    char *bounce = malloc(request->bytes < BOUNCE_BYTES ? (size_t)request->bytes : BOUNCE_BYTES);
+    bool read = bounce != NULL;
+    typemap_cursor_init(&cursor, memory, 0, 0);
+    for (int64_t done = 0; read && done < request->bytes;) {
+        struct request part = *request;
+        part.position += done;
+        part.bytes = request->bytes - done < BOUNCE_BYTES ? request->bytes - done : BOUNCE_BYTES;
+        read = read_stream(source, replica, &part, runs, size, bounce, blame);
+        for (int64_t copied = 0; read && copied < part.bytes;) {
+            struct extent place = typemap_cursor_next(&cursor, part.bytes - copied);
+            memcpy(buffer + place.offset, bounce + copied, (size_t)place.length);
+            copied += place.length;
+        }
+        done += part.bytes;
+    }
+    free(bounce);
+    return read;
+}
+
+bool engine_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
+                 const struct typemap *memory, struct served *served)
+{
+    const struct source *source = stub->source;
+    const struct map_replica *replica = chosen < 0 ? NULL : &source->map->replicas[source->file->first_replica + (uint32_t)chosen];
+    struct runs runs = {.components = replica == NULL ? 0 : replica->servers};
+    if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
+        return false;
+    for (uint32_t i = 0; i < runs.components; i++)
+        runs.each[i] = (struct run){.fd = stub->replicas[chosen].components[i],
+                                    .end = &stub->replicas[chosen].ends[i],
+                                    .tally = &served->replica};
+    runs.each[runs.components] = (struct run){.fd = stub->fd, .end = &stub->end, .tally = &served->original};
+    bool blame = false;
+    bool read = memory == NULL ? read_stream(source, replica, request, &runs, size, buffer, &blame)
+                               : read_scattered(source, replica, request, &runs, size, buffer, memory, &blame);
+    for (uint32_t i = 0; i <= runs.components; i++)
+        free(runs.each[i].memory);
+    free(runs.each);
+    if (blame)
+        replica_refuse(stub->source, (uint32_t)chosen, "a read of it failed or was short");
+    return read;
+}

@@ -1,0 +1,39 @@
+/* A map file that has been read and believed, with its state file. Everything in it has been checked: offsets, counts,
+ * arithmetic and checksum, so that the users of these pointers need no further checks. */
+#ifndef PDLA_LOADEDMAP_H
+#define PDLA_LOADEDMAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "mapfile.h"
+
+struct loaded_map {
+    const char *base;                  /* of the map file in memory */
+    const struct map_header *header;
+    const struct map_file *files;
+    const struct map_replica *replicas;
+    struct state_file *state;          /* [file_count], shared with every process of the node */
+    uint8_t *stale;                    /* [replica_count], enum state_stale */
+    uint64_t device, inode;            /* of the map file, to notice that another one was published */
+    int64_t mtime_ns;
+    struct loaded_map *next;
+};
+
+/* The map named by PDLA_MAP: loaded at the first call, again when another one has been published at that path. NULL when it
+ * is refused, with *why set to a literal that says what is wrong. Maps stay in memory for the life of the process: handles
+ * and the exit report point into them. Safe to call from several threads. */
+const struct loaded_map *map_current(const char *path, const char **why);
+
+/* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; else a literal that says what is wrong. */
+const char *map_check(const void *base, size_t size);
+
+/* The file with this device and inode, or NULL. */
+const struct map_file *map_find(const struct loaded_map *, uint64_t device, uint64_t inode);
+
+static inline const void *map_at(const struct loaded_map *map, uint32_t offset) { return map->base + offset; }
+
+/* CRC32C (Castagnoli) of `size` bytes, continued from the CRC32C of what precedes them (0 at the start). */
+uint32_t crc32c(uint32_t crc, const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,28 @@
+/* Where the bytes of an original are in a replica (the AccessMap), and where the bytes of a replica are on its components. */
+#ifndef PDLA_LOCATE_H
+#define PDLA_LOCATE_H
+
+#include <stdbool.h>
+
+#include "loadedmap.h"
+
+/* Bytes of the original that are contiguous in the replica, too. */
+struct piece {
+    int64_t offset, length; /* in the original */
+    int64_t replica_offset;
+};
+
+/* The first piece of the replica in [start, stop), cut to it. False when the replica has no byte of it. No more than a division
+ * per loop, or a binary search. */
+bool locate_piece(const struct loaded_map *, const struct map_replica *, int64_t start, int64_t stop, struct piece *);
+
+/* Bytes of a replica that are contiguous on a component. */
+struct strip {
+    uint32_t component;
+    int64_t offset, length; /* in the component */
+};
+
+/* The longest strip that starts at byte `offset` of the replica, 0 <= offset < size. */
+struct strip locate_strip(const struct loaded_map *, const struct map_replica *, int64_t offset);
+
+#endif

@@ -1,0 +1,263 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loadedmap.h"
+
+/* ---- checking --------------------------------------------------------------------------------------------------------- */
+
+struct image {
+    const char *base;
+    size_t size;
+};
+
+static bool array_inside(const struct image *image, uint32_t offset, uint64_t count, size_t element)
+{
+    return offset % 8 == 0 && offset <= image->size && count <= (image->size - offset) / element;
+}
+
+static bool path_inside(const struct image *image, uint32_t offset)
+{
+    return offset < image->size && image->base[offset] == '/'
+        && memchr(image->base + offset, '\0', image->size - offset) != NULL;
+}
+
+/* True when base + count * step >= 0 can be computed. */
+static bool add_product(int64_t *base, int64_t count, int64_t step)
+{
+    int64_t product;
+    return !__builtin_mul_overflow(count, step, &product) && !__builtin_add_overflow(*base, product, base);
+}
+
+static bool loops_fit(const struct image *image, const struct map_replica *replica, int64_t original_size)
+{
+    if (!array_inside(image, replica->loops, replica->loop_count, sizeof(struct map_loop)))
+        return false;
+    if (replica->start < 0 || replica->length <= 0 || replica->replica_start < 0)
+        return false;
+    const struct map_loop *loops = (const struct map_loop *)(image->base + replica->loops);
+    int64_t span = replica->length, low = replica->replica_start, high = low;
+    for (uint32_t k = replica->loop_count; k-- > 0;) {
+        if (loops[k].count < 1 || loops[k].stride < span || !add_product(&span, loops[k].count - 1, loops[k].stride)
+            || !add_product(loops[k].replica_stride < 0 ? &low : &high, loops[k].count - 1, loops[k].replica_stride))
+            return false;
+    }
+    int64_t stop = replica->start;
+    return add_product(&stop, 1, span) && stop <= original_size && add_product(&high, 1, replica->length) && low >= 0
+        && high <= replica->size;
+}
+
+static bool extents_fit(const struct image *image, const struct map_replica *replica, int64_t original_size)
+{
+    if (replica->loop_count != 0 || replica->start != 0 || replica->length != 0 || replica->replica_start != 0
+        || !array_inside(image, replica->extents, replica->extent_count, sizeof(struct map_extent)))
+        return false;
+    const struct map_extent *extents = (const struct map_extent *)(image->base + replica->extents);
+    int64_t stop = 0;
+    for (uint32_t i = 0; i < replica->extent_count; i++) {
+        if (extents[i].start < stop || extents[i].length <= 0 || extents[i].length > original_size - extents[i].start
+            || extents[i].replica_start < 0 || extents[i].length > replica->size
+            || extents[i].replica_start > replica->size - extents[i].length)
+            return false;
+        stop = extents[i].start + extents[i].length;
+    }
+    return true;
+}
+
+static bool striping_fits(const struct image *image, const struct map_replica *replica)
+{
+    if (replica->servers == 0 || replica->groups == 0 || replica->servers % replica->groups != 0 || replica->section <= 0
+        || replica->size < 0)
+        return false;
+    uint32_t width = replica->servers / replica->groups;
+    if (!array_inside(image, replica->strips, width, sizeof(int64_t))
+        || !array_inside(image, replica->components, replica->servers, sizeof(struct map_component)))
+        return false;
+    const int64_t *strips = (const int64_t *)(image->base + replica->strips);
+    int64_t cycle = 0, widest = 0;
+    for (uint32_t j = 0; j < width; j++) {
+        if (strips[j] < 0 || !add_product(&cycle, 1, strips[j]))
+            return false;
+        widest = strips[j] > widest ? strips[j] : widest;
+    }
+    if (cycle == 0)
+        return false;
+    /* The largest offset in a component: that of the last section, a whole section further on. */
+    int64_t per_section = 0, largest = 0;
+    if (!add_product(&per_section, replica->section / cycle + 1, widest)
+        || !add_product(&largest, replica->size / replica->section / replica->groups + 1, per_section))
+        return false;
+    const struct map_component *components = (const struct map_component *)(image->base + replica->components);
+    for (uint32_t i = 0; i < replica->servers; i++)
+        if (!path_inside(image, components[i].path) || components[i].size < 0)
+            return false;
+    return true;
+}
+
+static bool in_order(const struct map_file *earlier, const struct map_file *later)
+{
+    if (earlier->identity.device != later->identity.device)
+        return earlier->identity.device < later->identity.device;
+    return earlier->identity.inode < later->identity.inode;
+}
+
+const char *map_check(const void *base, size_t size)
+{
+    const struct image image = {base, size};
+    const struct map_header *header = base;
+    if (size < sizeof *header)
+        return "map: too short";
+    if (memcmp(header->magic, MAPFILE_MAGIC, sizeof header->magic) != 0)
+        return "map: not a map file of this version";
+    if (header->total_size != size)
+        return "map: cut short or too long";
+    if (crc32c(crc32c(0, image.base + sizeof *header, size - sizeof *header), base, 24) != header->checksum)
+        return "map: checksum does not match";
+    if (!array_inside(&image, header->files_offset, header->file_count, sizeof(struct map_file))
+        || !array_inside(&image, header->replicas_offset, header->replica_count, sizeof(struct map_replica))
+        || !path_inside(&image, header->state_path))
+        return "map: an offset leaves the file";
+    const struct map_file *files = (const struct map_file *)(image.base + header->files_offset);
+    const struct map_replica *replicas = (const struct map_replica *)(image.base + header->replicas_offset);
+    uint32_t replica = 0;
+    for (uint32_t i = 0; i < header->file_count; i++) {
+        const struct map_file *file = &files[i];
+        if (!path_inside(&image, file->path) || file->identity.size < 0 || file->first_replica != replica
+            || file->replica_count > header->replica_count - replica || (i > 0 && !in_order(file - 1, file)))
+            return "map: a file's entry is wrong";
+        for (uint32_t last = replica + file->replica_count; replica < last; replica++) {
+            const struct map_replica *entry = &replicas[replica];
+            bool fits = entry->extent_count > 0 ? extents_fit(&image, entry, file->identity.size)
+                                                : loops_fit(&image, entry, file->identity.size);
+            if (entry->file != i || !striping_fits(&image, entry) || !fits)
+                return "map: a replica's entry is wrong";
+        }
+    }
+    return replica == header->replica_count ? NULL : "map: a replica without a file";
+}
+
+/* ---- loading ---------------------------------------------------------------------------------------------------------- */
+
+/* Maps a regular file. *why is set when the result is NULL. */
+static void *map_whole(const char *path, int flags, int protection, struct stat *found, const char **why)
+{
+    *why = "cannot be opened";
+    int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    void *base = MAP_FAILED;
+    if (fstat(fd, found) != 0 || !S_ISREG(found->st_mode) || found->st_size == 0)
+        *why = "empty or not a regular file";
+    else if (protection == PROT_READ
+             && ((found->st_uid != 0 && found->st_uid != geteuid()) || (found->st_mode & (S_IWGRP | S_IWOTH))))
+        *why = "neither the user's nor root's, or writable by others";
+    else if ((base = mmap(NULL, (size_t)found->st_size, protection, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        *why = "cannot be mapped";
+    close(fd);
+    return base == MAP_FAILED ? NULL : base;
+}
+
+/* Attaches the state file of a checked map. */
+static const char *load_state(struct loaded_map *map)
+{
+    struct stat found;
+    const char *why;
+    char *base = map_whole(map_at(map, map->header->state_path), O_RDWR, PROT_READ | PROT_WRITE, &found, &why);
+    if (base == NULL)
+        return "state file: missing or not writable";
+    const struct state_header *header = (const struct state_header *)base;
+    uint32_t files = map->header->file_count, replicas = map->header->replica_count;
+    if ((uint64_t)found.st_size < sizeof *header || memcmp(header->magic, MAPFILE_STATE_MAGIC, sizeof header->magic) != 0
+        || header->generation != map->header->generation || header->file_count != files
+        || header->replica_count != replicas
+        || (uint64_t)found.st_size < sizeof *header + files * sizeof(struct state_file) + replicas) {
+        munmap(base, (size_t)found.st_size);
+        return "state file: not the map's";
+    }
+    map->state = (struct state_file *)(base + sizeof *header);
+    map->stale = (uint8_t *)(map->state + files);
+    return NULL;
+}
+
+static int64_t mtime_ns(const struct stat *found)
+{
+    return found->st_mtim.tv_sec * INT64_C(1000000000) + found->st_mtim.tv_nsec;
+}
+
+static struct loaded_map *load(const char *path, const char **why)
+{
+    struct stat found;
+    struct loaded_map *map = malloc(sizeof *map);
+    if (map == NULL) {
+        *why = "out of memory";
+        return NULL;
+    }
+    char *base = map_whole(path, O_RDONLY, PROT_READ, &found, why);
+    if (base == NULL) {
+        free(map);
+        return NULL;
+    }
+    if ((*why = map_check(base, (size_t)found.st_size)) == NULL) {
+        const struct map_header *header = (const struct map_header *)base;
+        *map = (struct loaded_map){
+            .base = base,
+            .header = header,
+            .files = (const struct map_file *)(base + header->files_offset),
+            .replicas = (const struct map_replica *)(base + header->replicas_offset),
+            .device = found.st_dev,
+            .inode = found.st_ino,
+            .mtime_ns = mtime_ns(&found),
+        };
+        *why = load_state(map);
+    }
+    if (*why != NULL) {
+        munmap(base, (size_t)found.st_size);
+        free(map);
+        return NULL;
+    }
+    return map;
+}
+
+const struct loaded_map *map_current(const char *path, const char **why)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct loaded_map *newest;
+    struct stat found;
+    if (stat(path, &found) != 0) {
+        *why = "cannot be opened";
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    const struct loaded_map *map = newest;
+    if (map == NULL || map->device != found.st_dev || map->inode != found.st_ino || map->mtime_ns != mtime_ns(&found)) {
+        struct loaded_map *another = load(path, why);
+        if (another != NULL) {
+            another->next = newest;
+            newest = another;
+        }
+        map = another;
+    }
+    pthread_mutex_unlock(&lock);
+    return map;
+}
+
+const struct map_file *map_find(const struct loaded_map *map, uint64_t device, uint64_t inode)
+{
+    uint32_t low = 0, high = map->header->file_count;
+    const struct map_file wanted = {.identity = {.device = device, .inode = inode}};
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (in_order(&map->files[middle], &wanted))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == map->header->file_count || in_order(&wanted, &map->files[low]))
+        return NULL;
+    return &map->files[low];
+}

@@ -1,0 +1,150 @@
+#include "stub.h"
+
+enum {
+    SCORED_EXTENTS = 64,   /* a request is judged by its beginning: the choice must cost less than the read */
+    SCORED_PIECES = 1024,
+    WRITTEN_EXTENTS = 4096,
+    SCATTER = 8,           /* replica reads for one of the original that are too many, ... */
+    SCATTER_BYTES = 65536  /* ... unless they are this large */
+};
+
+void walk_start(struct walk *walk, const struct loaded_map *map, const struct map_replica *replica,
+                const struct request *request)
+{
+    walk->map = map;
+    walk->replica = replica;
+    walk->left = request->bytes;
+    walk->extent = (struct extent){0, 0};
+    walk->found = (struct piece){0, 0, 0};
+    walk->extents = 0;
+    typemap_cursor_init(&walk->cursor, request->view, request->displacement, request->position);
+}
+
+bool walk_next(struct walk *walk, struct piece *piece)
+{
+    if (walk->extent.length == 0) {
+        if (walk->left == 0)
+            return false;
+        walk->extent = typemap_cursor_next(&walk->cursor, walk->left);
+        walk->left -= walk->extent.length;
+        walk->extents++;
+    }
+    struct extent *extent = &walk->extent;
+    if (walk->found.length == 0 && walk->replica != NULL
+        && !locate_piece(walk->map, walk->replica, extent->offset, extent->offset + extent->length, &walk->found))
+        walk->found.length = 0;
+    if (walk->found.length > 0 && walk->found.offset == extent->offset) {
+        *piece = walk->found;
+        walk->found.length = 0;
+    } else {
+        int64_t gap = walk->found.length > 0 ? walk->found.offset - extent->offset : extent->length;
+        *piece = (struct piece){extent->offset, gap, -1};
+    }
+    extent->offset += piece->length;
+    extent->length -= piece->length;
+    return true;
+}
+
+static struct extent first_extent(const struct request *request, int64_t position, int64_t limit)
+{
+    struct typemap_cursor cursor;
+    typemap_cursor_init(&cursor, request->view, request->displacement, position);
+    return typemap_cursor_next(&cursor, limit);
+}
+
+int64_t request_last(const struct request *request)
+{
+    return first_extent(request, request->position + request->bytes - 1, 1).offset;
+}
+
+struct score {
+    double covered;  /* share of the bytes looked at */
+    double reads;    /* per byte looked at */
+    bool continues;  /* starts where the previous request ended */
+};
+
+static struct score judge(const struct loaded_map *map, const struct map_replica *replica, const struct request *request,
+                          int64_t expected, int64_t *next)
+{
+    struct walk walk;
+    struct piece piece;
+    int64_t looked = 0, covered = 0, replica_end = -1, original_end = -1, first = -1;
+    uint64_t reads = 0, pieces = 0;
+    walk_start(&walk, map, replica, request);
+    while (pieces < SCORED_PIECES && (walk.extents < SCORED_EXTENTS || walk.extent.length > 0) && walk_next(&walk, &piece)) {
+        bool held = piece.replica_offset >= 0;
+        if (pieces++ == 0)
+            first = piece.replica_offset;
+        int64_t *end = held ? &replica_end : &original_end;
+        int64_t at = held ? piece.replica_offset : piece.offset;
+        reads += at != *end;
+        *end = at + piece.length;
+        looked += piece.length;
+        covered += held ? piece.length : 0;
+    }
+    *next = -1;
+    if (covered == looked) {
+        int64_t last = request_last(request);
+        if (locate_piece(map, replica, last, last + 1, &piece))
+            *next = piece.replica_offset + 1;
+    }
+    /* A request that the replica's order tears apart is better left to the original. */
+    if (reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads)
+        covered = 0;
+    return (struct score){(double)covered / (double)looked, (double)reads / (double)looked, first >= 0 && first == expected};
+}
+
+static bool better(const struct score *one, const struct score *other)
+{
+    if (one->covered != other->covered)
+        return one->covered > other->covered;
+    if (one->reads != other->reads)
+        return one->reads < other->reads;
+    return one->continues && !other->continues;
+}
+
+int plan_choose(struct stub_file *stub, const struct request *request, int64_t *covered)
+{
+    const struct source *source = stub->source;
+    struct score best = {0, 0, false};
+    int chosen = -1;
+    for (uint32_t i = 0; i < source->file->replica_count; i++) {
+        const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
+        struct opened_replica *opened = &stub->replicas[i];
+        if (opened->components == NULL || replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
+            continue;
+        int64_t next, expected = __atomic_load_n(&opened->next, __ATOMIC_RELAXED);
+        struct score score = judge(source->map, replica, request, expected, &next);
+        if (next >= 0)
+            __atomic_store_n(&opened->next, next, __ATOMIC_RELAXED);
+        if (score.covered > 0 && (chosen < 0 || better(&score, &best))) {
+            best = score;
+            chosen = (int)i;
+        }
+    }
+    *covered = best.covered == 1 ? request->bytes : (int64_t)(best.covered * (double)request->bytes);
+    return chosen;
+}
+
+bool request_touches(const struct loaded_map *map, const struct map_replica *replica, const struct request *request)
+{
+    struct typemap_cursor cursor;
+    struct piece piece;
+    int64_t left = request->bytes;
+    typemap_cursor_init(&cursor, request->view, request->displacement, request->position);
+    for (int extents = 0; left > 0 && extents < WRITTEN_EXTENTS; extents++) {
+        struct extent extent = typemap_cursor_next(&cursor, left);
+        if (locate_piece(map, replica, extent.offset, extent.offset + extent.length, &piece))
+            return true;
+        left -= extent.length;
+    }
+    if (left == 0)
+        return false;
+    /* All of the rest is taken for written, from its first byte to its last; tiles that interleave have no such order. */
+    int64_t tile = typemap_size(request->view);
+    int64_t low = first_extent(request, 0, 1).offset, high = first_extent(request, tile - 1, 1).offset;
+    if (high - low >= typemap_extent(request->view))
+        return true;
+    int64_t start = typemap_cursor_next(&cursor, 1).offset;
+    return locate_piece(map, replica, start, request_last(request) + 1, &piece);
+}

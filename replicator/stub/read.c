@@ -1,0 +1,231 @@
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "stub.h"
+
+struct plan {
+    struct request request;
+    int64_t size;            /* of the original */
+    int chosen;              /* replica, or -1 */
+    int64_t covered;
+    struct typemap *memory;  /* NULL: contiguous; to be released */
+};
+
+static bool memory_layout(const struct io_call *call, struct plan *plan)
+{
+    if (call->datatype == pdla_mpi()->byte)
+        return true;
+    struct typemap *memory = typemap_flatten(call->datatype);
+    if (memory == NULL)
+        return false;
+    if (typemap_is_contiguous(memory))
+        typemap_release(memory);
+    else
+        plan->memory = memory;
+    return true;
+}
+
+/* NULL: the stub could serve the call; else why not. */
+static const char *make_plan(const struct io_call *call, struct plan *plan)
+{
+    struct stub_file *stub = call->handle->stub;
+    const struct file_view *view = &call->handle->view;
+    *plan = (struct plan){.chosen = -1};
+    if (call->bytes == 0)
+        return NULL;
+    if (call->handle->atomic)
+        return "atomic mode";
+    if (view->map == NULL || !view->native || typemap_size(view->map) <= 0)
+        return "the view is opaque";
+    if (call->position < 0 || call->bytes < 0 || view->etype_size <= 0 || call->bytes % view->etype_size != 0
+        || call->position % view->etype_size != 0 || call->bytes > INT64_MAX - call->position)
+        return "the position is not known";
+    plan->request = (struct request){view->map, view->displacement, call->position, call->bytes};
+    switch (state_check(stub->source->map, stub->source->file, stub->fd, &plan->size)) {
+    case STATE_WRITING:
+        return "being written";
+    case STATE_CHANGED:
+        return "the original was changed";
+    case STATE_FRESH:
+        break;
+    }
+    if (request_last(&plan->request) >= plan->size)
+        return "past the end of the file";
+    if (!memory_layout(call, plan))
+        return "the memory datatype is opaque";
+    plan->chosen = plan_choose(stub, &plan->request, &plan->covered);
+    return NULL;
+}
+
+static void set_status(void *status, int64_t bytes)
+{
+    const struct mpi *mpi = pdla_mpi();
+    if (status == NULL || status == mpi->status_ignore)
+        return;
+    if (mpi->Status_set_elements_x != NULL)
+        mpi->Status_set_elements_x(status, mpi->byte, bytes);
+    else
+        mpi->Status_set_elements(status, mpi->byte, (int)bytes);
+}
+
+static int request_query(void *state, void *status)
+{
+    set_status(status, *(int64_t *)state);
+    return 0;
+}
+
+static int request_free(void *state)
+{
+    free(state);
+    return 0;
+}
+
+static int request_cancel(void *state, int complete)
+{
+    (void)state;
+    (void)complete;
+    return 0;
+}
+
+/* A request that is complete when the program gets it. */
+static bool hand_out_request(const struct io_call *call)
+{
+    const struct mpi *mpi = pdla_mpi();
+    mpi_handle request = 0;
+    int64_t *bytes = malloc(sizeof *bytes);
+    if (bytes == NULL)
+        return false;
+    *bytes = call->bytes;
+    if (mpi->Grequest_start(request_query, request_free, request_cancel, bytes, &request) != 0) {
+        free(bytes);
+        return false;
+    }
+    mpi->Grequest_complete(request);
+    memcpy(call->request, &request, mpi->family == MPI_FAMILY_MPICH ? 4 : sizeof request);
+    return true;
+}
+
+/* Sets the individual file pointer, where the call uses it, to byte `position` of the view's data. */
+static bool seek(const struct io_call *call, int64_t position)
+{
+    const struct mpi *mpi = pdla_mpi();
+    return call->flags & CALL_EXPLICIT
+        || mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Serves a planned call whole. False: it has to be read by the MPI library, as if nothing had happened. */
+static bool serve(struct io_call *call, const struct plan *plan)
+{
+    struct stub_file *stub = call->handle->stub;
+    struct served served = {0};
+    uint64_t start = now_ns();
+    if (call->bytes > 0
+        && (!engine_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served)
+            || !seek(call, call->position + call->bytes)))
+        return false;
+    if (!(call->flags & CALL_NONBLOCKING)) {
+        set_status(call->status, call->bytes);
+    } else if (!hand_out_request(call)) {
+        seek(call, call->position);
+        return false;
+    }
+    if (call->bytes > 0)
+        report_served(stub->source, plan->chosen, call->bytes, &served, now_ns() - start);
+    call->redirected = served.replica.bytes > 0;
+    return true;
+}
+
+/* The same request by the MPI library alone, after the ranks have agreed that nobody makes the collective call. */
+static int read_natively(const struct io_call *call)
+{
+    const struct mpi *mpi = pdla_mpi();
+    mpi_offset offset = call->position / call->handle->view.etype_size;
+    int rc = call->count > INT_MAX
+        ? mpi->File_read_at_c(call->handle->file, offset, call->buffer, call->count, call->datatype, call->status)
+        : mpi->File_read_at(call->handle->file, offset, call->buffer, (int)call->count, call->datatype, call->status);
+    if (rc == 0)
+        seek(call, call->position + call->bytes);
+    return rc;
+}
+
+/* Whether all ranks redirect a collective read: none objects, and half of the bytes are in replicas. */
+static bool all_redirect(const struct stub_file *stub, const struct plan *plan, int64_t bytes, const char **why)
+{
+    const struct mpi *mpi = pdla_mpi();
+    int64_t mine[3] = {plan->covered, bytes, *why != NULL}, sums[3];
+    if (mpi->Allreduce(mine, sums, 3, mpi->int64, mpi->op_sum, stub->comm) != 0) {
+        *why = "the ranks could not agree";
+        return false;
+    }
+    if (sums[2] > 0) {
+        *why = *why != NULL ? *why : "another rank cannot redirect";
+        return false;
+    }
+    if (sums[0] == 0 || sums[0] < sums[1] - sums[0]) {
+        *why = sums[0] == 0 ? "not replicated" : "mostly not replicated";
+        return false;
+    }
+    return true;
+}
+
+static bool read_call(struct io_call *call, int *rc)
+{
+    struct stub_file *stub = call->handle->stub;
+    bool collective = call->flags & CALL_COLLECTIVE;
+    struct plan plan = {.chosen = -1};
+    const char *why = stub->why_not;
+    if (why == NULL && collective && call->flags & CALL_NONBLOCKING)
+        why = "nonblocking collective";
+    if (why == NULL && !collective && !stub->independent)
+        why = "writable on several nodes";
+    bool served = false;
+    if (why == NULL) {
+        why = make_plan(call, &plan);
+        if (collective) {
+            if (all_redirect(stub, &plan, call->bytes, &why)) {
+                served = true;
+                *rc = 0;
+                if (!serve(call, &plan)) {
+                    report_passed(stub->source, call->bytes, "a replica could not be read");
+                    *rc = read_natively(call);
+                }
+            }
+        } else if (why == NULL && plan.chosen < 0) {
+            why = "not replicated";
+        } else if (why == NULL) {
+            *rc = 0;
+            served = serve(call, &plan);
+            why = served ? NULL : "a replica could not be read";
+        }
+        typemap_release(plan.memory);
+    }
+    if (!served && call->bytes > 0)
+        report_passed(stub->source, call->bytes, why);
+    return served;
+}
+
+bool stub_read(struct io_call *call, int *rc)
+{
+    if (call->handle->stub == NULL)
+        return false;
+    int error = errno;
+    bool served = read_call(call, rc);
+    errno = error;
+    return served;
+}
+
+void stub_passed(struct file_handle *handle, int64_t bytes, const char *why)
+{
+    if (handle->stub != NULL)
+        report_passed(handle->stub->source, bytes, why);
+}

@@ -1,0 +1,221 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "stub.h"
+
+static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct source *sources; /* the newest first; none is ever taken out */
+
+static struct {
+    pthread_mutex_t lock;
+    pid_t pid; /* that opened a file first: a child of fork reports nothing */
+    int rank, ranks;
+    uint64_t generation;
+    const char *refusal;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .rank = -1};
+
+struct source *report_source(const struct loaded_map *map, const struct map_file *file)
+{
+    pthread_mutex_lock(&sources_lock);
+    struct source *source = sources;
+    while (source != NULL && source->file != file)
+        source = source->next;
+    if (source == NULL && (source = calloc(1, sizeof *source)) != NULL) {
+        source->map = map;
+        source->file = file;
+        pthread_mutex_init(&source->lock, NULL);
+        if ((source->replicas = calloc(file->replica_count, sizeof *source->replicas)) == NULL) {
+            free(source);
+            source = NULL;
+        } else {
+            source->next = sources;
+            sources = source;
+        }
+    }
+    pthread_mutex_unlock(&sources_lock);
+    return source;
+}
+
+void report_opened(const struct loaded_map *map, const char *refusal)
+{
+    const struct mpi *mpi = pdla_mpi();
+    pthread_mutex_lock(&process.lock);
+    if (process.pid == 0) {
+        process.pid = getpid();
+        mpi->Comm_rank(mpi->comm_world, &process.rank);
+        mpi->Comm_size(mpi->comm_world, &process.ranks);
+    }
+    process.refusal = refusal;
+    if (map != NULL)
+        process.generation = map->header->generation;
+    pthread_mutex_unlock(&process.lock);
+}
+
+void report_passed(struct source *source, int64_t bytes, const char *why)
+{
+    pthread_mutex_lock(&source->lock);
+    int i = 0;
+    while (i < PASSED_REASONS - 1 && source->passed[i].why != NULL && strcmp(source->passed[i].why, why) != 0)
+        i++;
+    if (source->passed[i].why == NULL)
+        source->passed[i].why = i < PASSED_REASONS - 1 ? why : "other reasons";
+    source->passed[i].calls++;
+    source->passed[i].bytes += bytes > 0 ? (uint64_t)bytes : 0;
+    pthread_mutex_unlock(&source->lock);
+}
+
+static void add(struct tally *sum, const struct tally *more)
+{
+    sum->requests += more->requests;
+    sum->contiguous += more->contiguous;
+    sum->bytes += more->bytes;
+}
+
+void report_served(struct source *source, int chosen, int64_t bytes, const struct served *served, uint64_t nanoseconds)
+{
+    pthread_mutex_lock(&source->lock);
+    source->calls++;
+    source->bytes += (uint64_t)bytes;
+    source->nanoseconds += nanoseconds;
+    add(&source->replica, &served->replica);
+    add(&source->original, &served->original);
+    if (chosen >= 0)
+        source->replicas[chosen].bytes += served->replica.bytes;
+    pthread_mutex_unlock(&source->lock);
+}
+
+void replica_refuse(struct source *source, uint32_t replica, const char *why)
+{
+    const char *nothing = NULL;
+    __atomic_compare_exchange_n(&source->replicas[replica].refused, &nothing, why, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+bool replica_refused(const struct source *source, uint32_t replica)
+{
+    return __atomic_load_n(&source->replicas[replica].refused, __ATOMIC_ACQUIRE) != NULL;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+
+/* The length of the UTF-8 sequence at `text`, 0 when it is none. */
+static int utf8_length(const unsigned char *text)
+{
+    if (text[0] < 0x80)
+        return 1;
+    if (text[0] < 0xC2 || text[0] > 0xF4)
+        return 0;
+    int length = text[0] < 0xE0 ? 2 : text[0] < 0xF0 ? 3 : 4;
+    for (int i = 1; i < length; i++)
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    if ((text[0] == 0xE0 && text[1] < 0xA0) || (text[0] == 0xED && text[1] > 0x9F) || (text[0] == 0xF0 && text[1] < 0x90)
+        || (text[0] == 0xF4 && text[1] > 0x8F))
+        return 0;
+    return length;
+}
+
+/* Bytes that are not UTF-8 become lone surrogates, as Python's file names have them. */
+static void write_string(FILE *out, const char *string)
+{
+    fputc('"', out);
+    for (const unsigned char *at = (const unsigned char *)string; *at != '\0';) {
+        int length = utf8_length(at);
+        if (length == 0)
+            fprintf(out, "\\udc%02x", *at);
+        else if (*at < 0x20)
+            fprintf(out, "\\u%04x", *at);
+        else if (*at == '"' || *at == '\\')
+            fprintf(out, "\\%c", *at);
+        else
+            fwrite(at, 1, (size_t)length, out);
+        at += length == 0 ? 1 : length;
+    }
+    fputc('"', out);
+}
+
+static void write_tally(FILE *out, const char *name, const struct tally *tally)
+{
+    fprintf(out, ",\"%s\":{\"requests\":%llu,\"contiguous\":%llu,\"bytes\":%llu}", name, (unsigned long long)tally->requests,
+            (unsigned long long)tally->contiguous, (unsigned long long)tally->bytes);
+}
+
+static void write_source(FILE *out, struct source *source)
+{
+    pthread_mutex_lock(&source->lock);
+    fputs("{\"path\":", out);
+    write_string(out, map_at(source->map, source->file->path));
+    fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)source->calls,
+            (unsigned long long)source->bytes);
+    write_tally(out, "replica", &source->replica);
+    write_tally(out, "original", &source->original);
+    fputs(",\"passed\":[", out);
+    for (int i = 0; i < PASSED_REASONS && source->passed[i].why != NULL; i++) {
+        fputs(i > 0 ? ",{\"why\":" : "{\"why\":", out);
+        write_string(out, source->passed[i].why);
+        fprintf(out, ",\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)source->passed[i].calls,
+                (unsigned long long)source->passed[i].bytes);
+    }
+    fputs("],\"replicas\":[", out);
+    for (uint32_t i = 0; i < source->file->replica_count; i++) {
+        const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
+        uint8_t stale = state_stale(source->map, replica);
+        const char *refused = __atomic_load_n(&source->replicas[i].refused, __ATOMIC_ACQUIRE);
+        fprintf(out, "%s{\"id\":%llu,\"bytes\":%llu,\"state\":", i > 0 ? "," : "", (unsigned long long)replica->id,
+                (unsigned long long)source->replicas[i].bytes);
+        char state[160];
+        snprintf(state, sizeof state, "refused: %s", refused == NULL ? "" : refused);
+        write_string(out, stale == STALE_WRITTEN ? "written" : stale != STALE_NOT ? "changed" : refused ? state : "valid");
+        fputc('}', out);
+    }
+    fputs("]}", out);
+    pthread_mutex_unlock(&source->lock);
+}
+
+static void write_report(FILE *out, const char *host)
+{
+    uint64_t nanoseconds = 0;
+    for (struct source *source = sources; source != NULL; source = source->next)
+        nanoseconds += source->nanoseconds;
+    fprintf(out, "{\"version\":1,\"rank\":%d,\"ranks\":%d,\"host\":", process.rank, process.ranks);
+    write_string(out, host);
+    fprintf(out, ",\"pid\":%ld,\"map\":", (long)process.pid);
+    write_string(out, process.refusal == NULL ? "ok" : process.refusal);
+    fprintf(out, ",\"generation\":%llu,\"seconds\":%llu.%09llu,\"files\":[", (unsigned long long)process.generation,
+            (unsigned long long)nanoseconds / 1000000000, (unsigned long long)nanoseconds % 1000000000);
+    for (struct source *source = sources; source != NULL; source = source->next) {
+        write_source(out, source);
+        if (source->next != NULL)
+            fputc(',', out);
+    }
+    fputs("]}\n", out);
+}
+
+void stub_report(void)
+{
+    static int written;
+    const char *directory = getenv("PDLA_REPORT");
+    if (directory == NULL || process.pid != getpid() || __atomic_exchange_n(&written, 1, __ATOMIC_SEQ_CST) != 0)
+        return;
+    int error = errno;
+    char host[64] = "", temporary[4096], path[4096];
+    gethostname(host, sizeof host - 1);
+    int length = snprintf(path, sizeof path, "%s/%s-%ld.json", directory, host, (long)process.pid);
+    snprintf(temporary, sizeof temporary, "%s/.%s-%ld.part", directory, host, (long)process.pid);
+    int fd = length >= (int)sizeof path - 8 ? -1 : open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (out != NULL) {
+        write_report(out, host);
+        bool complete = ferror(out) == 0;
+        if (fclose(out) != 0 || !complete || rename(temporary, path) != 0)
+            unlink(temporary);
+    } else if (fd >= 0) {
+        close(fd);
+        unlink(temporary);
+    }
+    errno = error;
+}

@@ -1,0 +1,41 @@
+/* Freshness: may a replica still stand for its original? The state file answers for the runs that write through the library on
+ * this node, the identity of the original for everybody else.
+ *
+ * A file's `writers` and `epoch` are one atomic word. The recorded identity changes only while there is a writer, and is
+ * compared with the file only when the word is the same before and after: so a reader never takes a write that is under way
+ * for a foreign change, nor a foreign change for a write.
+ *
+ * The window that remains: a foreign change of the same size within the clock tick (4 ms) in which the recorded identity was
+ * taken leaves no trace in it.
+ */
+#ifndef PDLA_STATE_H
+#define PDLA_STATE_H
+
+#include <stdbool.h>
+
+#include "loadedmap.h"
+
+/* A descriptor to examine an original with and, if that is wanted and possible, to read it. -1: there is no such file. */
+int state_open(const char *path, bool reading, bool *readable);
+
+enum freshness {
+    STATE_FRESH,   /* the original is as recorded */
+    STATE_WRITING, /* a write through the library is under way, or was when its process was killed */
+    STATE_CHANGED  /* it is not: all its replicas are now marked STALE_CHANGED */
+};
+
+/* Compares the original open as `fd` with its record. *size is its size when it is fresh. */
+enum freshness state_check(const struct loaded_map *, const struct map_file *, int fd, int64_t *size);
+
+uint8_t state_stale(const struct loaded_map *, const struct map_replica *);
+
+/* Marks a valid replica; the first mark stays. */
+void state_mark(const struct loaded_map *, const struct map_replica *, enum state_stale);
+void state_mark_all(const struct loaded_map *, const struct map_file *, enum state_stale);
+
+/* Around a write. `fd` -1: the original cannot be examined, and its replicas are given up. With `publish` the last writer
+ * records the identity that it leaves, so that the replicas which were not written stay usable. */
+void state_write_begin(const struct loaded_map *, const struct map_file *, int fd);
+void state_write_end(const struct loaded_map *, const struct map_file *, int fd, bool publish);
+
+#endif

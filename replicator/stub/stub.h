@@ -1,0 +1,115 @@
+/* What the stub knows about an original in this process (struct source) and about one open MPI file (struct stub_file). */
+#ifndef PDLA_STUB_H
+#define PDLA_STUB_H
+
+#include <pthread.h>
+
+#include "loadedmap.h"
+#include "locate.h"
+#include "shim.h"
+#include "state.h"
+
+enum { PASSED_REASONS = 24 };
+
+struct tally {
+    uint64_t requests, contiguous, bytes;
+};
+
+struct source_replica {
+    const char *refused; /* atomic; a literal, set once; NULL: this process has found nothing wrong with it */
+    uint64_t bytes;      /* read from it */
+};
+
+/* One per original and map; kept for the exit report. */
+struct source {
+    const struct loaded_map *map;
+    const struct map_file *file;
+    bool shared_by_nodes;  /* atomic; written by ranks on several nodes: no node knows all writes, so none is published */
+    pthread_mutex_t lock;  /* of all that follows */
+    uint64_t calls, bytes, nanoseconds; /* redirected */
+    struct tally replica, original;
+    struct {
+        const char *why;
+        uint64_t calls, bytes;
+    } passed[PASSED_REASONS];
+    struct source_replica *replicas; /* [file->replica_count] */
+    struct source *next;
+};
+
+/* A replica as one open file sees it. */
+struct opened_replica {
+    int *components;  /* [servers] descriptors; NULL: this file does not use the replica */
+    int64_t *ends;    /* [servers] where the previous read of each ended; atomic */
+    int64_t next;     /* where the previous request that it could have served ended; atomic */
+};
+
+struct stub_file {
+    struct source *source;
+    int fd;               /* of the original; -1: could not be opened, or is not the same file on this rank */
+    int64_t end;          /* where the previous read of the original by the stub ended; atomic */
+    bool reads;           /* redirection was agreed: the same on all ranks */
+    const char *why_not;  /* `reads` false: a literal */
+    bool independent;     /* independent reads, too */
+    mpi_handle comm;      /* `reads`: a duplicate of the file's communicator */
+    int writes;           /* begun and not ended; atomic */
+    struct opened_replica *replicas; /* [file->replica_count] */
+};
+
+/* ---- plan.c: what a request would read ---------------------------------------------------------------------------------- */
+
+/* A read request as a stream of bytes of the original. */
+struct request {
+    const struct typemap *view;
+    int64_t displacement, position, bytes;
+};
+
+/* Walks a request as pieces: contiguous in the original and, where covered, in the replica. */
+struct walk {
+    const struct loaded_map *map;
+    const struct map_replica *replica; /* NULL: nothing is covered */
+    struct typemap_cursor cursor;
+    int64_t left;         /* bytes of the request that the cursor has not passed */
+    struct extent extent; /* what is left of the cursor's last extent */
+    struct piece found;   /* looked-ahead covered piece, length 0 when there is none */
+    uint64_t extents;     /* taken from the cursor */
+};
+
+void walk_start(struct walk *, const struct loaded_map *, const struct map_replica *, const struct request *);
+/* The next piece in the order of the stream; replica_offset -1 where not covered. False at the end. */
+bool walk_next(struct walk *, struct piece *);
+
+/* Chooses among the opened and valid replicas: index in file->replicas, or -1. *covered: bytes of the request that the choice
+ * holds, estimated from its beginning. */
+int plan_choose(struct stub_file *, const struct request *, int64_t *covered);
+
+/* The last byte of a request in the original. */
+int64_t request_last(const struct request *);
+
+/* Whether a write of these bytes can touch the replica. */
+bool request_touches(const struct loaded_map *, const struct map_replica *, const struct request *);
+
+/* ---- engine.c: reading it ----------------------------------------------------------------------------------------------- */
+
+struct served {
+    struct tally replica, original;
+};
+
+/* Reads a request from replica `chosen` (-1: none) and, where that has nothing, from the original of `size` bytes, into
+ * `buffer`, laid out as `memory` (NULL: contiguous). False when that could not be done; the buffer's contents are then
+ * undefined, and the replica is refused if it is to blame. */
+bool engine_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
+                 const struct typemap *memory, struct served *);
+
+/* ---- report.c: counters and the exit report ----------------------------------------------------------------------------- */
+
+/* The source of `file`, made at its first open. NULL: out of memory. */
+struct source *report_source(const struct loaded_map *, const struct map_file *);
+/* An MPI file was opened; `refusal` says why there is no map, NULL when `map` was used. */
+void report_opened(const struct loaded_map *map, const char *refusal);
+void report_passed(struct source *, int64_t bytes, const char *why);
+void report_served(struct source *, int chosen, int64_t bytes, const struct served *, uint64_t nanoseconds);
+
+void replica_refuse(struct source *, uint32_t replica, const char *why);
+bool replica_refused(const struct source *, uint32_t replica);
+
+#endif

@@ -1,0 +1,46 @@
+#include <errno.h>
+
+#include "stub.h"
+
+static void mark_written(const struct file_handle *handle, const struct io_call *call)
+{
+    const struct source *source = handle->stub->source;
+    const struct file_view *view = &handle->view;
+    bool known = call != NULL && view->map != NULL && view->native && typemap_size(view->map) > 0 && call->position >= 0
+        && call->bytes >= 0 && call->bytes <= INT64_MAX - call->position;
+    if (known && call->bytes == 0)
+        return;
+    for (uint32_t i = 0; i < source->file->replica_count; i++) {
+        const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
+        if (state_stale(source->map, replica) != STALE_NOT)
+            continue;
+        struct request request = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};
+        if (!known || request_touches(source->map, replica, &request))
+            state_mark(source->map, replica, STALE_WRITTEN);
+    }
+}
+
+void stub_write_begin(struct file_handle *handle, const struct io_call *call)
+{
+    struct stub_file *stub = handle->stub;
+    if (stub == NULL)
+        return;
+    int error = errno;
+    mark_written(handle, call);
+    state_write_begin(stub->source->map, stub->source->file, stub->fd);
+    __atomic_add_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
+    errno = error;
+}
+
+void stub_write_end(struct file_handle *handle)
+{
+    struct stub_file *stub = handle->stub;
+    if (stub == NULL)
+        return;
+    int error = errno;
+    struct source *source = stub->source;
+    __atomic_sub_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
+    bool publish = !__atomic_load_n(&source->shared_by_nodes, __ATOMIC_RELAXED);
+    state_write_end(source->map, source->file, stub->fd, publish);
+    errno = error;
+}
