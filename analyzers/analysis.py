@@ -1,0 +1,195 @@
+"""From a trace to its I/O signatures: `analyze`, and the same as JSON: `to_json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pdla.analyzers.globals import GlobalPattern, find_global
+from pdla.analyzers.local import OPS, LocalPatterns, find_local
+from pdla.model import Int64Array, Op, Signature, Trace
+
+
+class Share(NamedTuple):
+    """Parts of a whole, from 0 to 1."""
+
+    requests: float
+    bytes: float
+
+
+@dataclass(frozen=True, eq=False)
+class Irregular:
+    """Accesses of one rank to a file that no template matches, in their order: byte ``offsets`` and ``lengths``."""
+
+    rank: int
+    file: str
+    op: Op
+    collective: bool
+    offsets: Int64Array
+    lengths: Int64Array
+
+    @property
+    def requests(self) -> int:
+        """Contiguous accesses."""
+        return len(self.offsets)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in all of them."""
+        return int(self.lengths.sum())
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The signatures of a trace: global ones, most bytes first, then local ones that are part of none; and the rest.
+
+    Every access of the trace is in exactly one of ``signatures`` and ``irregular``. ``requests`` (contiguous accesses)
+    and ``bytes`` are those of the whole trace.
+    """
+
+    signatures: tuple[Signature, ...]
+    irregular: tuple[Irregular, ...]
+    requests: int
+    bytes: int
+
+    @cached_property
+    def coverage(self) -> Share:
+        """What part of the trace the signatures stand for; of an empty trace all."""
+        return self._share(
+            sum(signature.requests for signature in self.signatures),
+            sum(signature.bytes for signature in self.signatures),
+        )
+
+    def share(self, part: Signature | Irregular) -> Share:
+        """The part's share of the whole trace."""
+        return self._share(part.requests, part.bytes)
+
+    def _share(self, requests: int, size: int) -> Share:
+        return Share(requests / self.requests, size / self.bytes) if self.requests else Share(1.0, 1.0)
+
+
+def analyze(trace: Trace) -> Analysis:
+    """The local and global I/O signatures of a trace; expanded, they give back exactly its accesses."""
+    accesses = trace.accesses()
+    local = find_local(accesses)
+    found = find_global(local)
+    paths = {int(file): str(path) for file, path in zip(trace.files["file"], trace.files["path"], strict=True)}
+
+    part = np.zeros(len(local), np.bool_)
+    for pattern in found:
+        part[pattern.members] = True
+    # A rank that accesses a file just once is as regular as can be.
+    only = np.bincount(local.sequence)[local.sequence] == 1
+    rest = np.flatnonzero(~part & (~local.lone | only))
+    members = [_local_signatures(local, pattern.members, paths) for pattern in found]
+    together = [_global_signature(pattern, parts) for pattern, parts in zip(found, members, strict=True)]
+    signatures = (*_sorted(together), *_sorted(_local_signatures(local, rest, paths)))
+    irregular = _irregular(local, np.flatnonzero(~part & local.lone & ~only), paths)
+    return Analysis(signatures, irregular, len(accesses), int(accesses["length"].sum()))
+
+
+def to_json(analysis: Analysis) -> dict[str, Any]:
+    """The answer of ``pdla analyze --json`` (docs/json.md)."""
+    return {
+        "signatures": [
+            {
+                **_signature_json(analysis, signature),
+                "members": [_signature_json(analysis, member) for member in signature.members],
+            }
+            for signature in analysis.signatures
+        ],
+        "irregular": [
+            {
+                "file": part.file,
+                "op": part.op,
+                "collective": part.collective,
+                "rank": part.rank,
+                "requests": part.requests,
+                "bytes": part.bytes,
+                "share": analysis.share(part)._asdict(),
+            }
+            for part in analysis.irregular
+        ],
+        "coverage": analysis.coverage._asdict(),
+    }
+
+
+def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
+    return {
+        "scope": signature.scope,
+        "file": signature.file,
+        "op": signature.op,
+        "collective": signature.collective,
+        "ranks": list(signature.ranks),
+        "start": signature.start,
+        "length": signature.length,
+        "loops": [list(loop) for loop in signature.loops],
+        "rank_loops": signature.rank_loops,
+        "requests": signature.requests,
+        "bytes": signature.bytes,
+        "calls": signature.calls,
+        "repeats": signature.repeats,
+        "share": analysis.share(signature)._asdict(),
+        "notation": str(signature),
+    }
+
+
+def _sorted(signatures: Sequence[Signature]) -> list[Signature]:
+    return sorted(signatures, key=lambda one: (-one.bytes, one.file, one.t_start, one.ranks[0], one.start))
+
+
+def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: dict[int, str]) -> tuple[Signature, ...]:
+    columns = (local.file, local.op, local.collective, local.start, local.shape, local.rank, local.calls)
+    loops = {shape: local.shapes.loops(shape) for shape in np.unique(local.shape[rows]).tolist()}
+    return tuple(
+        Signature(
+            file=paths[file],
+            op=OPS[op],
+            collective=collective,
+            start=start,
+            length=int(local.shapes.length[shape]),
+            loops=loops[shape],
+            ranks=(rank,),
+            calls=calls,
+            t_start=t_start,
+            t_end=t_end,
+        )
+        for file, op, collective, start, shape, rank, calls, t_start, t_end in zip(
+            *(column[rows].tolist() for column in (*columns, local.t_start, local.t_end)), strict=True
+        )
+    )
+
+
+def _global_signature(pattern: GlobalPattern, members: tuple[Signature, ...]) -> Signature:
+    return replace(
+        members[0],
+        start=pattern.start,
+        loops=(*pattern.rank_loops, *members[0].loops),
+        ranks=tuple(member.ranks[0] for member in members),
+        rank_loops=len(pattern.rank_loops),
+        calls=sum(member.calls for member in members),
+        t_start=min(member.t_start for member in members),
+        t_end=max(member.t_end for member in members),
+        members=members,
+    )
+
+
+def _irregular(local: LocalPatterns, rows: Int64Array, paths: dict[int, str]) -> tuple[Irregular, ...]:
+    heads = np.flatnonzero(np.diff(local.sequence[rows], prepend=-1))
+    stops = np.append(heads, len(rows))[1:]
+    length = local.shapes.length[local.shape[rows]]
+    return tuple(
+        Irregular(
+            int(local.rank[rows[first]]),
+            paths[int(local.file[rows[first]])],
+            OPS[int(local.op[rows[first]])],
+            bool(local.collective[rows[first]]),
+            local.start[rows[first:stop]],
+            length[first:stop],
+        )
+        for first, stop in zip(heads, stops, strict=True)
+    )
