@@ -1,0 +1,144 @@
+"""Every way to serve an access pattern, with its predicted cost (docs/model.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pdla.layouts.contiguity import Pattern, count, distinct, packed, total_startup
+from pdla.layouts.cost import busiest, round_time
+from pdla.layouts.devices import seconds_per_byte
+from pdla.model import Candidate, Cluster, Cost, Int64Array, Layout, Loop, Pool, Signature
+
+
+def candidates(signature: Signature, size: int, cluster: Cluster, pools: Iterable[Pool]) -> tuple[Candidate, ...]:
+    """What ``signature`` costs from the original (always first) and from a replica of ``size`` bytes in every layout.
+
+    The original of a collective pattern is read by two-phase collective buffering. For an independent one of several
+    ranks that is a candidate of its own, "collective": only the program can choose it, but a reader of the plan wants
+    to know.
+    """
+    pattern = Pattern.of(signature)
+    found = []
+    if signature.collective:
+        found.append(Candidate("original", None, _collective(pattern, signature, cluster)))
+    else:
+        found.append(Candidate("original", None, _independent(pattern, signature, cluster)))
+        if pattern.processes > 1:
+            found.append(Candidate("collective", None, _collective(pattern, signature, cluster)))
+    for pool in pools:
+        for groups in range(1, pool.servers + 1):
+            if pool.servers % groups == 0:
+                layout = replica_layout(pattern, size, pool, groups)
+                found.append(Candidate(pool.name, layout, _replica(pattern, signature, cluster, pool, layout)))
+    return tuple(found)
+
+
+def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layout:
+    """One section per rank; the strip spreads one call over a group, in whole grains of the pool."""
+    width = pool.servers // groups
+    strip = _ceil(_ceil(pattern.call_bytes, width), pool.grain) * pool.grain
+    return Layout(pool.name, pool.servers, groups, (strip,) * width, _ceil(size, count(distinct(pattern.ranks))))
+
+
+def _independent(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:
+    """The original, 1-DH on the home servers, every piece a request, the ranks side by side."""
+    pool, length = cluster.pool(cluster.home_pool), pattern.length
+    width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
+    k = _busiest_home_server(_rank_offsets(pattern, signature.start), width, cluster)
+    inner = (*pattern.calls, *pattern.pieces)
+    # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
+    share = k / pattern.processes
+    startup = share * total_startup(pool, (*inner, *pattern.ranks), length, width)
+    return _rounds(count(inner), k, width, length, startup, pool, signature, cluster)
+
+
+def _collective(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:
+    """The original by two-phase collective buffering: an aggregator per node reads its share of what a call of all ranks
+    covers, in the order of the file, and sends every rank its bytes, s*v each over the node's link."""
+    pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
+    per_node = min(cluster.processes_per_node, pattern.processes)
+    aggregators = _ceil(pattern.processes, per_node)
+    together = tuple(
+        Loop(abs(stride), times)
+        for stride, times in sorted(distinct((*pattern.ranks, *pattern.pieces)), key=lambda loop: -abs(loop.stride))
+    )
+    covered = pattern.length * count(together)
+    request = _ceil(covered, aggregators)
+    width = min(servers, _ceil(request, cluster.home_strip))
+    k = _ceil(aggregators * width, servers)
+
+    runs, run = 1, pattern.length
+    for stride, times in reversed(together):
+        if runs == 1 and stride <= run:
+            run += stride * (times - 1)
+        else:
+            runs *= times
+    run_width = min(servers, _ceil(run, cluster.home_strip))
+    # Runs that are on few servers keep the others free for other aggregators, but for no more than there are.
+    at_once = min(servers / run_width, aggregators)
+    startup = total_startup(pool, (*pattern.calls, *together), pattern.length, run_width) / at_once
+
+    calls = count(pattern.calls)
+    read = _rounds(calls, k, width, request, startup, pool, signature, cluster, per_node=1)
+    shuffle = calls * per_node * pattern.call_bytes * cluster.network_seconds_per_byte
+    return Cost(read.connect, read.network + shuffle, read.startup, read.transfer)
+
+
+def _replica(pattern: Pattern, signature: Signature, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
+    """A replica: every call is one request, and every rank's calls follow one another in its section."""
+    width, request = len(layout.strips), pattern.call_bytes
+    sections = count(distinct(pattern.ranks))
+    sections_per_group, sharing = busiest(sections, layout.groups), pattern.processes // sections
+    k = sections_per_group * sharing
+    one_rank = packed(pattern.calls, request)
+    order = (*one_rank, Loop(layout.section, sections_per_group), Loop(0, sharing))
+    startup = total_startup(pool, order, request, width)
+    spread = min(width, _ceil(request, layout.strips[0]))
+    return _rounds(count(pattern.calls), k, spread, request, startup, pool, signature, cluster)
+
+
+def _rounds(
+    rounds: int,
+    k: int,
+    width: int,
+    request: int,
+    startup: float,
+    pool: Pool,
+    signature: Signature,
+    cluster: Cluster,
+    per_node: int | None = None,
+) -> Cost:
+    """``rounds`` equal rounds, but with ``startup`` seconds of start-up in all."""
+    if per_node is None:
+        per_node = min(cluster.processes_per_node, len(signature.ranks))
+    one = round_time(
+        per_node,
+        k,
+        width,
+        request,
+        cluster.connect_seconds,
+        cluster.network_seconds_per_byte,
+        0.0,
+        seconds_per_byte(pool, signature.op),
+    )
+    return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
+
+
+def _rank_offsets(pattern: Pattern, start: int) -> Int64Array:
+    """Where each rank's request of the first round starts."""
+    offsets = np.array([start], dtype=np.int64)
+    for stride, times in pattern.ranks:
+        offsets = (offsets[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()
+    return offsets
+
+
+def _busiest_home_server(offsets: Int64Array, width: int, cluster: Cluster) -> int:
+    """How many requests of one round reach the busiest home server, each being on ``width`` successive ones."""
+    first = np.bincount(offsets // cluster.home_strip % cluster.home_servers, minlength=cluster.home_servers)
+    return int(np.sum([np.roll(first, shift) for shift in range(width)], axis=0).max())
+
+
+def _ceil(amount: int, unit: int) -> int:
+    return -(-amount // unit)

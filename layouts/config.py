@@ -1,0 +1,217 @@
+"""cluster.toml: the storage system that plans are made for (docs/cluster.md)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pdla import config, units
+from pdla.errors import ConfigError
+from pdla.model import Cluster, Pool
+
+T = TypeVar("T")
+
+BACKENDS = ("directories",)
+KINDS = ("hdd", "ssd", "node")
+RESERVED = ("original", "collective")  # spaces of a plan that are not pools
+DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
+
+
+def load_cluster(path: Path | None) -> Cluster:
+    """The cluster that ``path`` describes, or the built-in default one (None).
+
+    Relative directories in ``where`` start from the file's own directory; those of the default from
+    ``pdla.config.pools_directory()``. A capacity of 0 becomes what the pool's file systems have free now.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a wrong value; the message names the file and the key.
+    """
+    if path is None:
+        return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), "built-in default")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read this cluster description: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file; a cluster description is TOML (docs/cluster.md)") from None
+    return _parse(text, path.absolute().parent, str(path))
+
+
+class _Table:
+    """A table of the file whose keys are taken one by one, so that what is left over is unknown."""
+
+    def __init__(self, source: str, name: str, value: object) -> None:
+        self.label = f"{source}: [{name}]" if name else source
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{self.label} must be a table (got {value!r})")
+        self.source = source
+        self.values = dict(value)
+        self.known: list[str] = []
+
+    def take(self, key: str, read: Callable[[Any], T], default: object = None) -> T:
+        """The value of ``key`` as ``read`` makes it; ``read`` raises ValueError with what it wants."""
+        self.known.append(key)
+        value = self.values.pop(key, default)
+        if value is None:
+            raise ConfigError(f"{self.label}: {key} is missing")
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ConfigError(f"{self.label}: {key} must be {error} (got {value!r})") from None
+
+    def table(self, key: str) -> _Table:
+        """The table under ``key``."""
+        return self.take(key, lambda value: _Table(self.source, key, value))
+
+    def close(self) -> None:
+        """Refuse whatever was not taken."""
+        for key in self.values:
+            raise ConfigError(f"{self.label}: unknown key {key!r} (known: {', '.join(self.known)})")
+
+
+def _parse(text: str, base: Path, source: str) -> Cluster:
+    try:
+        top = _Table(source, "", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not TOML: {error}") from None
+    home, clients, plan = top.table("home"), top.table("clients"), top.take("plan", lambda value: value, {})
+    plan = _Table(source, "plan", plan)
+    pools = _pools(top.take("pools", lambda value: value), base, source)
+    home_pool = home.take("pool", _text)
+    if home_pool not in {pool.name for pool in pools}:
+        raise ConfigError(f"{home.label}: pool {home_pool!r} is not among [pools] ({', '.join(p.name for p in pools)})")
+    cluster = Cluster(
+        pools=pools,
+        home_pool=home_pool,
+        home_servers=home.take("servers", _positive),
+        home_strip=home.take("strip", _size),
+        processes_per_node=clients.take("processes_per_node", _positive),
+        connect_seconds=clients.take("connect_seconds", _number),
+        network_seconds_per_byte=clients.take("network_seconds_per_byte", _number),
+        threshold_seconds=plan.take("threshold_seconds", _number, 0.0),
+        source=source,
+    )
+    for table in (home, clients, plan, top):
+        table.close()
+    return cluster
+
+
+def _pools(value: object, base: Path, source: str) -> tuple[Pool, ...]:
+    tables = _Table(source, "pools", value).values
+    if not tables:
+        raise ConfigError(f"{source}: no pool; describe at least one as [pools.NAME]")
+    pools = tuple(_pool(name, _Table(source, f"pools.{name}", table), base) for name, table in tables.items())
+    owners: dict[str, str] = {}
+    for pool in pools:
+        for directory in pool.where:
+            if directory in owners:
+                raise ConfigError(
+                    f"{source}: [pools.{pool.name}]: {directory} is already a server of pool {owners[directory]!r}; "
+                    "every server needs a directory of its own"
+                )
+            owners[directory] = pool.name
+    return pools
+
+
+def _pool(name: str, table: _Table, base: Path) -> Pool:
+    if name in RESERVED:
+        raise ConfigError(f"{table.label}: {name!r} is what plans call the original file; choose another name")
+    where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts))
+    pool = Pool(
+        name=name,
+        kind=cast(Any, table.take("kind", _one_of(KINDS))),
+        servers=len(where),
+        startup=table.take("startup", _curve),
+        read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
+        write_seconds_per_byte=table.take("write_seconds_per_byte", _number),
+        capacity=table.take("capacity", _capacity, 0) or _free_bytes(where),
+        grain=table.take("grain", _size, "64K"),
+        backend=table.take("backend", _one_of(BACKENDS), "directories"),
+        where=where,
+    )
+    table.close()
+    return pool
+
+
+def _free_bytes(directories: tuple[str, ...]) -> int:
+    """What the file systems of the directories, made or still to be made, have free; a shared one counts once."""
+    free: dict[int, int] = {}
+    for directory in directories:
+        path = Path(directory)
+        while not path.exists():
+            path = path.parent
+        status = os.statvfs(path)
+        free[path.stat().st_dev] = status.f_bavail * status.f_frsize
+    return sum(free.values())
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+        raise ValueError("a list of at least one directory")
+    return value
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(" or ".join(f'"{word}"' for word in words))
+        return str(value)
+
+    return read
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ValueError("a number of at least 0")
+    return float(value)
+
+
+def _positive(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("a whole number of at least 1")
+    return value
+
+
+def _capacity(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError('a number of bytes, or a text like "64K"')
+    try:
+        size = units.parse_bytes(value)
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise ValueError('a number of bytes, or a text like "64K"')
+    return size
+
+
+def _size(value: object) -> int:
+    size = _capacity(value)
+    if size < 1:
+        raise ValueError("at least 1 byte")
+    return size
+
+
+def _curve(value: object) -> tuple[tuple[int, float], ...]:
+    want = ValueError("a list of [distance in bytes, seconds], distances ascending")
+    if not isinstance(value, list) or not value:
+        raise want
+    if not all(isinstance(point, list) and len(point) == 2 for point in value):
+        raise want
+    try:
+        points = tuple((_capacity(distance), _number(seconds)) for distance, seconds in value)
+    except ValueError:
+        raise want from None
+    if any(after[0] <= before[0] for before, after in itertools.pairwise(points)):
+        raise want
+    return points

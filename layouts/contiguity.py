@@ -1,0 +1,112 @@
+"""How far a server has to go between successive requests, from the loops alone: no request is ever enumerated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pdla.layouts.devices import first_startup, startup
+from pdla.model import Loop, Pool, Signature
+
+
+class Gap(NamedTuple):
+    """``times``, the next request begins ``distance`` bytes (either way) from where the previous one ended."""
+
+    times: int
+    distance: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A signature as the model sees it: every rank makes ``calls``, each of ``pieces`` of ``length`` bytes.
+
+    ``calls``, ``pieces`` and ``ranks`` are loops over the file, outermost first. A call has several pieces where the
+    program reads through a file view that is not contiguous.
+    """
+
+    ranks: tuple[Loop, ...]
+    calls: tuple[Loop, ...]
+    pieces: tuple[Loop, ...]
+    length: int
+
+    @classmethod
+    def of(cls, signature: Signature) -> Pattern:
+        """The pattern of ``signature``; where its calls do not all have as many pieces, the most that one can have."""
+        ranks, inner = signature.loops[: signature.rank_loops], signature.loops[signature.rank_loops :]
+        requests = count(inner)
+        calls = min(max(1, round(signature.calls / len(signature.ranks))), requests) if signature.calls else requests
+        pieces_per_call = -(-requests // calls)
+        pieces: list[Loop] = []
+        outer = list(inner)
+        while pieces_per_call > 1 and outer:
+            stride, loop_count = outer.pop()
+            taken = min(loop_count, pieces_per_call)
+            pieces.insert(0, Loop(stride, taken))
+            pieces_per_call = -(-pieces_per_call // taken)
+            if taken < loop_count:
+                outer.append(Loop(stride * taken, -(-loop_count // taken)))
+        return cls(ranks, tuple(outer), tuple(pieces), signature.length)
+
+    @property
+    def processes(self) -> int:
+        """The ranks."""
+        return count(self.ranks)
+
+    @property
+    def call_bytes(self) -> int:
+        """Distinct bytes of one call of one rank (an upper bound where its pieces overlap)."""
+        return self.length * count(distinct(self.pieces))
+
+
+def count(loops: Sequence[Loop]) -> int:
+    """Iterations of the whole nest."""
+    return math.prod(loop.count for loop in loops)
+
+
+def distinct(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+    """The loops that reach other bytes: those with a stride."""
+    return tuple(loop for loop in loops if loop.stride != 0)
+
+
+def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:
+    """The same nest over a replica, which holds the pieces of ``length`` bytes one after the other.
+
+    >>> packed([Loop(1 << 20, 4), Loop(0, 3), Loop(8192, 128)], 4096)
+    (Loop(stride=524288, count=4), Loop(stride=0, count=3), Loop(stride=4096, count=128))
+    """
+    result: list[Loop] = []
+    for stride, loop_count in reversed(loops):
+        result.insert(0, Loop(length if stride else 0, loop_count))
+        length *= loop_count if stride else 1
+    return tuple(result)
+
+
+def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
+    """The distances between successive requests of ``length`` bytes in the order of the nest, innermost loop first.
+
+    A step of a loop resets those inside it: it starts ``stride - sum(inner strides * (count - 1))`` bytes from the
+    previous start. The counts add up to the requests less one.
+
+    >>> gaps([Loop(65536, 3), Loop(4096, 4)], 4096)
+    [Gap(times=9, distance=0), Gap(times=2, distance=49152)]
+    """
+    result: list[Gap] = []
+    back, outer = 0, count(loops)
+    for stride, loop_count in reversed(loops):
+        outer //= loop_count
+        if loop_count > 1:
+            result.append(Gap((loop_count - 1) * outer, abs(stride - back - length)))
+        back += stride * (loop_count - 1)
+    return result
+
+
+def total_startup(pool: Pool, loops: Sequence[Loop], length: int, spread: float) -> float:
+    """Seconds of start-up of all requests of the nest on one server that holds 1/``spread`` of each.
+
+    The server holds as small a share of what lies between two requests, so that every distance shrinks by ``spread``
+    too.
+    """
+    steps = sum(times * startup(pool, distance / spread) for times, distance in gaps(loops, length))
+    return first_startup(pool) + steps

@@ -1,0 +1,88 @@
+"""The PDLA cost model (Tables 1 to 4), one function per term, for one *round*: p processes with a request each.
+
+The papers' symbols: p processes, m of them per client node, s bytes of a request, e seconds of a connection, v seconds
+per byte of the network, a seconds of device start-up, b seconds per byte of the device, n servers in g groups of w =
+n/g; k = ceil(p/g) is how many requests of a round reach the busiest server.
+
+    T_2D(g) = max(m*w, k)*e + max(m, k/w)*s*v + k*a + (k/w)*s*b
+
+g = 1 is 1-DH and g = n is 1-DV, so that no other formula is needed. As printed in the paper the 2-D row fails both
+limits: Table 2 has m*ceil(p/n)*e for m*ceil(n/g)*e, max(m, ceil(p/g))*s*v for max(m, k/w)*s*v, and a device term (also
+in Table 4, there without its divisor) for (k/w)*s*b.
+"""
+
+from __future__ import annotations
+
+from pdla.model import Cost
+
+
+def busiest(processes: int, groups: int) -> int:
+    """Requests of a round that reach one server: k = ceil(p/g).
+
+    >>> busiest(8, 1), busiest(8, 3), busiest(8, 8)
+    (8, 3, 1)
+    """
+    return -(-processes // groups)
+
+
+def connect_time(per_node: int, k: int, w: int, e: float) -> float:
+    """Seconds to connect: max(m*w, k)*e. A node opens m*w connections, a server accepts k (PDLA Table 2, corrected).
+
+    >>> connect_time(per_node=2, k=4, w=4, e=1e-4)
+    0.0008
+    """
+    return max(per_node * w, k) * e
+
+
+def network_time(per_node: int, k: int, w: int, s: int, v: float) -> float:
+    """Seconds on the network: max(m, k/w)*s*v, the busier of a node's and a server's link (PDLA Table 2, corrected).
+
+    >>> network_time(per_node=1, k=8, w=2, s=1000, v=1e-6)
+    0.004
+    """
+    return max(per_node, k / w) * s * v
+
+
+def startup_time(k: int, a: float) -> float:
+    """Seconds of device start-up: k*a (PDLA Table 2).
+
+    >>> startup_time(k=4, a=0.25)
+    1.0
+    """
+    return k * a
+
+
+def transfer_time(k: int, w: int, s: int, b: float) -> float:
+    """Seconds of device transfer: (k/w)*s*b (PDLA Tables 2 and 4, corrected).
+
+    >>> transfer_time(k=4, w=2, s=1000, b=1e-6)
+    0.002
+    """
+    return k / w * s * b
+
+
+def round_time(per_node: int, k: int, w: int, s: int, e: float, v: float, a: float, b: float) -> Cost:
+    """One round in which the busiest server serves ``k`` requests, each spread over ``w`` servers.
+
+    >>> round_time(per_node=1, k=2, w=2, s=1000, e=0.5, v=1e-3, a=0.25, b=1e-3)
+    Cost(connect=1.0, network=1.0, startup=0.5, transfer=1.0)
+    """
+    return Cost(
+        connect=connect_time(per_node, k, w, e),
+        network=network_time(per_node, k, w, s, v),
+        startup=startup_time(k, a),
+        transfer=transfer_time(k, w, s, b),
+    )
+
+
+def layout_time(
+    processes: int, per_node: int, servers: int, groups: int, s: int, e: float, v: float, a: float, b: float
+) -> Cost:
+    """T_2D(g): one round of ``processes`` requests of ``s`` bytes on ``servers`` in ``groups`` (groups divide servers).
+
+    >>> layout_time(8, 1, 4, 1, 1000, e=0.5, v=1e-3, a=0.25, b=1e-3)  # 1-DH
+    Cost(connect=4.0, network=2.0, startup=2.0, transfer=2.0)
+    >>> layout_time(8, 1, 4, 4, 1000, e=0.5, v=1e-3, a=0.25, b=1e-3)  # 1-DV
+    Cost(connect=1.0, network=2.0, startup=0.5, transfer=2.0)
+    """
+    return round_time(per_node, busiest(processes, groups), servers // groups, s, e, v, a, b)

@@ -1,0 +1,37 @@
+"""What a storage device needs before it transfers the first byte, by how far it has to go."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from pdla.model import Op, Pool
+
+
+def startup(pool: Pool, distance: float) -> float:
+    """Start-up seconds of a request that begins ``distance`` bytes from where the server's previous one ended.
+
+    Linear between the points of ``pool.startup``, constant beyond the first and the last: S4D-Cache's F(d) + R in
+    measured form (models: a(distance), a(0) ~ 0 for a sequential successor).
+
+    >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.005), (9000, 0.009)), 0.0, 0.0, 0, 1, "directories", ("d",))
+    >>> startup(disk, 0), startup(disk, 500), startup(disk, 5000), startup(disk, 10**12)
+    (0.0, 0.0025, 0.007, 0.009)
+    """
+    points = pool.startup
+    after = bisect_right(points, distance, key=lambda point: point[0])
+    if after == 0:
+        return points[0][1]
+    if after == len(points):
+        return points[-1][1]
+    (near, near_seconds), (far, far_seconds) = points[after - 1], points[after]
+    return near_seconds + (far_seconds - near_seconds) * (distance - near) / (far - near)
+
+
+def first_startup(pool: Pool) -> float:
+    """Start-up seconds of a server's first request, which may come from anywhere: the end of the curve."""
+    return pool.startup[-1][1]
+
+
+def seconds_per_byte(pool: Pool, op: Op) -> float:
+    """The paper's b: b_h of a disk, b_sr or b_sw of an SSD (PDLA Tables 1 and 3)."""
+    return pool.read_seconds_per_byte if op == "read" else pool.write_seconds_per_byte

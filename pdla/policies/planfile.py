@@ -1,0 +1,149 @@
+"""Plans as JSON (docs/json.md), for people, scripts and ``pdla replicate``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pdla.errors import FormatError
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
+
+FORMAT = "pdla-plan"
+VERSION = 1
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """Plain values, in a fixed order; ``plan_from_json`` gives the equal plan back."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "policy": plan.policy,
+        "command": plan.command,
+        "patterns": [_pattern_to_json(pattern) for pattern in plan.patterns],
+        "predicted_before": plan.predicted_before,
+        "predicted_after": plan.predicted_after,
+        "refused": [{"what": what, "why": why} for what, why in plan.refused],
+        "cluster": _plain(dataclasses.asdict(plan.cluster)),
+    }
+
+
+def plan_from_json(value: Any) -> Plan:
+    """The inverse of ``plan_to_json``.
+
+    Raises:
+        FormatError: not a plan, or of another version; the message says what is missing or wrong.
+    """
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        raise FormatError(f'not a plan: "format" should be "{FORMAT}" (make one with pdla plan -o PLAN.json)')
+    if value.get("version") != VERSION:
+        raise FormatError(
+            f"a plan of version {value.get('version')!r}, this pdla reads version {VERSION}: make it anew"
+        )
+    try:
+        return Plan(
+            policy=str(value["policy"]),
+            command=str(value["command"]),
+            patterns=tuple(_pattern_from_json(pattern) for pattern in value["patterns"]),
+            refused=tuple((str(item["what"]), str(item["why"])) for item in value["refused"]),
+            cluster=_cluster_from_json(value["cluster"]),
+        )
+    except KeyError as error:
+        raise FormatError(f"a damaged plan: {error} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"a damaged plan: {error}") from None
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Write ``plan`` as indented JSON, the same bytes for equal plans.
+
+    Raises:
+        FormatError: the file cannot be written.
+    """
+    text = json.dumps(plan_to_json(plan), indent=2, ensure_ascii=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FormatError(f"{path}: cannot write the plan: {error.strerror}") from None
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in ``path``.
+
+    Raises:
+        FormatError: no such file, not JSON, not a plan, or of another version.
+    """
+    try:
+        return plan_from_json(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FormatError(f"{path}: cannot read this plan: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _pattern_to_json(pattern: PatternPlan) -> dict[str, Any]:
+    signature = {
+        field.name: _plain(getattr(pattern.signature, field.name))
+        for field in dataclasses.fields(Signature)
+        if field.name != "members"
+    }
+    return {
+        "pattern": str(pattern.signature),
+        "signature": signature,
+        "chosen": pattern.chosen,
+        "reason": pattern.reason,
+        "candidates": [_candidate_to_json(candidate) for candidate in pattern.candidates],
+    }
+
+
+def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
+    layout, cost = candidate.layout, candidate.cost
+    return {
+        "space": candidate.space,
+        "layout": layout.name if layout else None,
+        "servers": layout.servers if layout else None,
+        "groups": layout.groups if layout else None,
+        "strips": list(layout.strips) if layout else [],
+        "section": layout.section if layout else None,
+        "seconds": {**dataclasses.asdict(cost), "total": cost.total},
+    }
+
+
+def _pattern_from_json(value: Mapping[str, Any]) -> PatternPlan:
+    fields = dict(value["signature"])
+    fields["loops"] = tuple(Loop(*loop) for loop in fields["loops"])
+    fields["ranks"] = tuple(fields["ranks"])
+    found = tuple(_candidate_from_json(candidate) for candidate in value["candidates"])
+    chosen = int(value["chosen"])
+    if not 0 <= chosen < len(found):
+        raise ValueError(f"pattern {value.get('pattern')!r} chooses candidate {chosen} of {len(found)}")
+    return PatternPlan(Signature(**fields), found, chosen, str(value["reason"]))
+
+
+def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
+    layout = None
+    if value["layout"] is not None:
+        layout = Layout(value["space"], value["servers"], value["groups"], tuple(value["strips"]), value["section"])
+    seconds = value["seconds"]
+    cost = Cost(*(float(seconds[field.name]) for field in dataclasses.fields(Cost)))
+    return Candidate(str(value["space"]), layout, cost)
+
+
+def _cluster_from_json(value: Mapping[str, Any]) -> Cluster:
+    return Cluster(**{**value, "pools": tuple(_pool_from_json(pool) for pool in value["pools"])})
+
+
+def _pool_from_json(value: Mapping[str, Any]) -> Pool:
+    startup = tuple((int(distance), float(seconds)) for distance, seconds in value["startup"])
+    return Pool(**{**value, "startup": startup, "where": tuple(value["where"])})
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that what is written is what is read."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
