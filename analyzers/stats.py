@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.model import Op, Trace
+from pdla.analyzers.templates import BoolArray
+from pdla.model import Int64Array, Op, Trace
 
 
 @dataclass(frozen=True)
 class FileStats:
-    """Reads or writes of one file. Sizes in bytes.
+    """Reads or writes of one file, sizes in bytes.
 
-    ``requests`` are contiguous accesses, of which the share ``contiguous`` starts exactly where the same rank's previous one
-    of this file and operation ended. ``seconds`` is what the slowest rank spent in these calls.
+    ``requests`` are contiguous accesses; the share ``contiguous`` of them starts exactly where the same rank's previous
+    one of this file and operation ended. ``seconds`` is what the slowest rank spent in these calls.
     """
 
     file: str
@@ -54,36 +55,47 @@ class Summary:
 def summarize(trace: Trace) -> Summary:
     """The statistics of a trace."""
     accesses = trace.accesses()
-    where = [accesses["rank"], accesses["file"], accesses["op"]]
-    ends = accesses["offset"] + accesses["length"]
-    previous = ends.groupby(where, observed=True, sort=False).shift(fill_value=-1)
-    accesses = accesses.assign(contiguous=accesses["offset"] == previous)
-    calls = trace.records[trace.records["op"].isin(["read", "write"])]
-    seconds = calls["t_end"] - calls["t_start"]
-    slowest = seconds.groupby([calls["rank"], calls["file"], calls["op"]], observed=True).sum()
+    offset, length = accesses["offset"].to_numpy(np.int64), accesses["length"].to_numpy(np.int64)
+    file, written = accesses["file"].to_numpy(np.int64), (accesses["op"] == "write").to_numpy(np.bool_)
+    contiguous = _contiguous(accesses["rank"].to_numpy(np.int64), file * 2 + written, offset, length)
 
+    calls = trace.records[trace.records["op"].isin(["read", "write"])]
+    seconds = (calls["t_end"] - calls["t_start"]).to_numpy(np.float64)
+    rank = calls["rank"].to_numpy(np.int64)
+    call_file, call_written = calls["file"].to_numpy(np.int64), (calls["op"] == "write").to_numpy(np.bool_)
     rows = []
-    for (file, op), part in accesses.groupby(["file", "op"], observed=True):
-        length = part["length"].to_numpy(np.int64)
+    for key in np.unique(file * 2 + written).tolist():
+        of_key = file * 2 + written == key
+        called = call_file * 2 + call_written == key
+        sizes = length[of_key]
         rows.append(
             FileStats(
-                file=trace.path(file),
-                op=op,
-                calls=int(((calls["file"] == file) & (calls["op"] == op)).sum()),
-                requests=len(part),
-                bytes=int(length.sum()),
-                contiguous=float(part["contiguous"].mean()),
-                smallest=int(length.min()),
-                median=float(np.median(length)),
-                largest=int(length.max()),
-                seconds=float(slowest.xs((file, op), level=("file", "op")).max()),
+                file=trace.path(key // 2),
+                op="write" if key % 2 else "read",
+                calls=int(called.sum()),
+                requests=len(sizes),
+                bytes=int(sizes.sum()),
+                contiguous=float(contiguous[of_key].mean()),
+                smallest=int(sizes.min()),
+                median=float(np.median(sizes)),
+                largest=int(sizes.max()),
+                seconds=float(np.bincount(rank[called], weights=seconds[called]).max()),
             )
         )
-    by_rank = seconds.groupby(calls["rank"]).sum()
+    by_rank = np.bincount(rank, weights=seconds)
     return Summary(
-        tuple(rows),
-        {int(rank): float(total) for rank, total in by_rank.items()},
-        len(accesses),
-        int(accesses["length"].sum()),
-        float(accesses["contiguous"].mean()) if len(accesses) else 0.0,
+        files=tuple(rows),
+        rank_seconds={number: float(by_rank[number]) for number in np.unique(rank).tolist()},
+        requests=len(length),
+        bytes=int(length.sum()),
+        contiguous=float(contiguous.mean()) if len(contiguous) else 0.0,
     )
+
+
+def _contiguous(rank: Int64Array, key: Int64Array, offset: Int64Array, length: Int64Array) -> BoolArray:
+    """Which accesses start where the previous one of this rank and key ended."""
+    order = np.lexsort((key, rank))
+    rank, key, offset, end = rank[order], key[order], offset[order], (offset + length)[order]
+    follows = np.zeros(len(order), np.bool_)
+    follows[order[1:]] = (rank[1:] == rank[:-1]) & (key[1:] == key[:-1]) & (offset[1:] == end[:-1])
+    return follows

@@ -1,9 +1,9 @@
 """Template matching on sequences of accesses: contiguous, fixed-strided and nested (kd) strided, found level by level.
 
-A *shape* is an access pattern without its place: a request length and the loops around it. A level looks at neighbours of
-the same shape, makes a loop of every run of equal steps, and hands the loops as items to the next level. It ends when no
-neighbours are left that make a loop, so that the time is linear in the accesses and the depth (PDLA 3.6.1 moves a cursor
-over the records instead; the templates are those of Byna et al., SC'08).
+A *shape* is an access pattern without its place: a request length and the loops around it. A level looks at neighbours
+of the same shape, makes a loop of every run of equal steps, and hands the loops as items to the next level. It ends
+when no neighbours are left that make a loop, so that the time is linear in the accesses and the depth (PDLA 3.6.1 moves
+a cursor over the records instead; the templates are those of Byna et al., SC'08).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Nest(NamedTuple):
-    """Accesses of ``length`` bytes at ``start + sum(i_k * stride_k)``, ``loops`` outermost first; no loops: one access."""
+    """Accesses of ``length`` bytes at ``start + sum(i_k * stride_k)``, outermost loop first; no loops: one access."""
 
     start: int
     length: int
@@ -29,9 +29,10 @@ class Nest(NamedTuple):
 
 
 class Shapes:
-    """The shapes met so far, each once, by number: ``stride``, ``count`` of its outer loop, the ``child`` that this repeats.
+    """The shapes met so far, each once, by number.
 
-    A shape whose child is -1 is a single access. ``length`` is the request length, ``size`` the accesses in all.
+    ``stride`` and ``count`` are those of the outermost loop, ``child`` is the shape that it repeats (-1: none, a single
+    access), ``length`` is the request length and ``size`` the accesses in all.
     """
 
     def __init__(self, lengths: Int64Array) -> None:
@@ -49,8 +50,11 @@ class Shapes:
         return np.searchsorted(self._lengths, lengths).astype(np.int64)
 
     def loop(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
-        """The shapes that repeat ``child`` ``count`` times. Two loops that are one (the outer stride is the inner stride
-        times the inner count) become one, so that equal patterns have equal numbers."""
+        """The shapes that repeat ``child`` ``count`` times, ``stride`` bytes apart.
+
+        Two loops that are one (the outer stride is the inner stride times the inner count) become one, so that equal
+        patterns have equal numbers.
+        """
         one = (self.child[child] >= 0) & (stride == self.stride[child] * self.count[child])
         stride = np.where(one, self.stride[child], stride)
         count = np.where(one, self.count[child] * count, count)
@@ -60,8 +64,9 @@ class Shapes:
         keys = np.stack((stride[order], count[order], child[order]))
         fresh = np.ones(len(order), np.bool_)
         fresh[1:] = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
-        known, added = [], []
-        for key in zip(*keys[:, fresh].tolist(), strict=True):
+        known: list[int] = []
+        added: list[tuple[int, int, int]] = []
+        for key in map(tuple, keys[:, fresh].T.tolist()):
             number = self._numbers.setdefault(key, len(self.child) + len(added))
             known.append(number)
             if number == len(self.child) + len(added):
@@ -88,8 +93,10 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Nests:
-    """Nests in the order of the sequence: ``start`` (byte), ``shape`` (a number in ``shapes``), ``first`` (the index of the
-    nest's first item in the sequence that was matched). Their expansions, one after the other, are the sequence."""
+    """Nests in the order of the sequence: their expansions, one after the other, are the sequence.
+
+    ``start`` is a byte, ``shape`` a number in ``shapes``, ``first`` the index of the nest's first item in the sequence.
+    """
 
     start: Int64Array
     shape: Int64Array
@@ -113,7 +120,7 @@ def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = 
     Args:
         offsets: bytes, >= 0, shape (accesses,), in the order of access.
         lengths: bytes, the same shape.
-        groups: the same shape; several sequences in one call, one after the other: no nest reaches from one to the next.
+        groups: the same shape; several sequences in one call, one after the other: no nest reaches over their ends.
     """
     shapes = Shapes(lengths)
     return match_shapes(offsets, shapes.single(lengths), np.zeros_like(offsets) if groups is None else groups, shapes)
@@ -122,8 +129,10 @@ def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = 
 def match_shapes(
     starts: Int64Array, shape: Int64Array, groups: Int64Array, shapes: Shapes, lone_pairs: bool = True
 ) -> Nests:
-    """As `match`, for a sequence of items that have a shape already. Without ``lone_pairs`` two single accesses that stand
-    by themselves stay two."""
+    """As `match`, for a sequence of items that have a shape already.
+
+    Without ``lone_pairs`` two single accesses that stand by themselves stay two.
+    """
     start, first = starts, np.arange(len(starts), dtype=np.int64)
     while True:
         low, count = _loops(start, shape, groups, shapes, lone_pairs)
@@ -186,8 +195,11 @@ def _loops(
 
 
 def _pairs(step: Int64Array, joined: BoolArray, allowed: npt.NDArray[np.bool_] | bool) -> BoolArray:
-    """Which single steps become loops of two: those that come back at every second place (0 50 20 70 40 90: 50), the more
-    often the better, and those that touch no other (if allowed)."""
+    """Which single steps become loops of two.
+
+    Those that come back at every second place (50 in 0 50 20 70 40 90), the more often the better, and those that touch
+    no other (if allowed).
+    """
     total = len(step)
     ends_left, ends_right = np.ones(total, np.bool_), np.ones(total, np.bool_)
     ends_left[1:], ends_right[:-1] = ~joined, ~joined
@@ -207,14 +219,18 @@ def _pairs(step: Int64Array, joined: BoolArray, allowed: npt.NDArray[np.bool_] |
     begins[1:] &= ~(best[:-1] & joined)
     places = np.arange(total)
     position = places - np.maximum.accumulate(np.where(begins, places, 0))
-    return best & (position % 2 == 0)
+    second: BoolArray = position % 2 == 1
+    return best & ~second
 
 
 def _halved(
     low: Int64Array, count: Int64Array, step: Int64Array, shape: Int64Array, groups: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Cuts in half the runs that are two rows of a nest which happen to adjoin (0 5, 100 105, 110 115, 210 215): those that
-    stand among runs of the same step and half the count."""
+    """The loops, with those cut in half that are two rows of a nest which happen to adjoin.
+
+    In 0 5 100 105 110 115 210 215 the rows 100 105 and 110 115 do. Such a loop stands among loops of the same step and
+    half the count. Never do more than two rows adjoin: then their loop and the next would be one.
+    """
     if len(low) < 2:
         return low, count
     before, after = count[:-1], count[1:]
