@@ -55,8 +55,8 @@ def _independent(pattern: Pattern, signature: Signature, cluster: Cluster) -> Co
 
 
 def _collective(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:
-    """The original by two-phase collective buffering: an aggregator per node reads its share of what a call of all ranks
-    covers, in the order of the file, and sends every rank its bytes, s*v each over the node's link."""
+    """The original by two-phase collective buffering: an aggregator per node reads its share of what all ranks' calls
+    cover, in the order of the file, and sends every rank its bytes, s*v each over the node's link."""
     pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
     per_node = min(cluster.processes_per_node, pattern.processes)
     aggregators = _ceil(pattern.processes, per_node)

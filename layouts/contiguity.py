@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pdla.layouts.devices import first_startup, startup
+from pdla.layouts.devices import startup
 from pdla.model import Loop, Pool, Signature
 
 
@@ -103,10 +103,9 @@ def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
 
 
 def total_startup(pool: Pool, loops: Sequence[Loop], length: int, spread: float) -> float:
-    """Seconds of start-up of all requests of the nest on one server that holds 1/``spread`` of each.
+    """Seconds of start-up of the nest's requests on one server that holds 1/``spread`` of each.
 
     The server holds as small a share of what lies between two requests, so that every distance shrinks by ``spread``
-    too.
+    too. The first request is free: nobody knows where the server's head was, whichever file it turns to.
     """
-    steps = sum(times * startup(pool, distance / spread) for times, distance in gaps(loops, length))
-    return first_startup(pool) + steps
+    return sum((times * startup(pool, distance / spread) for times, distance in gaps(loops, length)), start=0.0)

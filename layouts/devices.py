@@ -27,11 +27,6 @@ def startup(pool: Pool, distance: float) -> float:
     return near_seconds + (far_seconds - near_seconds) * (distance - near) / (far - near)
 
 
-def first_startup(pool: Pool) -> float:
-    """Start-up seconds of a server's first request, which may come from anywhere: the end of the curve."""
-    return pool.startup[-1][1]
-
-
 def seconds_per_byte(pool: Pool, op: Op) -> float:
     """The paper's b: b_h of a disk, b_sr or b_sw of an SSD (PDLA Tables 1 and 3)."""
     return pool.read_seconds_per_byte if op == "read" else pool.write_seconds_per_byte

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pdla.accessmap import AccessMap
+from pdla.analyzers.analysis import Analysis
 from pdla.errors import PdlaError
 from pdla.layouts.candidates import candidates
 from pdla.model import Cluster, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
 from pdla.policies.base import Costed
-from pdla.units import format_bytes
+from pdla.units import format_count
 
 
-def make_plan(signatures: Iterable[Signature], cluster: Cluster, policy: str = "auto", command: str = "") -> Plan:
+def make_plan(analysis: Analysis, cluster: Cluster, policy: str = "auto", command: str = "") -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``.
 
-    Patterns that the run writes, also in part, are refused: their replicas would be stale at once. A local signature
-    that is a member of a global one is planned with it. Signatures in the plan carry no members.
+    Refused without being costed: writes, reads of bytes that the same run writes (a replica would be stale at once),
+    irregular accesses, and patterns that another one's replica serves. Signatures in the plan carry no members.
 
     Raises:
         ConfigError: unknown policy.
     """
     chosen_policy = get_policy(policy)
     pools = [pool for pool in cluster.pools if chosen_policy.uses(pool)]
-    patterns, refused = _plannable(list(signatures))
-    costed = [
-        Costed(candidates(pattern.signature, pattern.map.size, cluster, pools), pattern.map.size)
-        for pattern in patterns
-    ]
+    patterns, refused = _plannable(analysis)
+    costed = [Costed(candidates(one.signature, one.map.size, cluster, pools), one.map.size) for one in patterns]
     room = {pool.name: pool.capacity for pool in pools}
     decisions = chosen_policy.decide(costed, room, cluster.threshold_seconds)
     plans = []
@@ -46,41 +43,47 @@ class _Readable:
     map: AccessMap
 
 
-def _plannable(signatures: Sequence[Signature]) -> tuple[list[_Readable], list[tuple[str, str]]]:
+def _plannable(analysis: Analysis) -> tuple[list[_Readable], list[tuple[str, str]]]:
     """The patterns that may have a replica, and why the others may not."""
-    members = {member for signature in signatures for member in signature.members}
-    writes = [signature for signature in signatures if signature.op == "write"]
+    written = _written(analysis)
     patterns: list[_Readable] = []
     refused: list[tuple[str, str]] = []
-    for signature in signatures:
-        if signature in members:
-            continue
+    for signature in analysis.signatures:
         name = _name(signature)
         if signature.op == "write":
             refused.append((name, "writes go to the original"))
             continue
-        if overlapping := next((write for write in writes if _overlap(signature, write)), None):
-            low, high = overlapping.extent
-            refused.append(
-                (name, f"the same run writes bytes {low} to {high} of this file ({format_bytes(high - low)})")
-            )
+        low, high = signature.extent
+        if overlap := next(((a, b) for a, b in written.get(signature.file, ()) if low < b and a < high), None):
+            refused.append((name, f"the same run writes to bytes {overlap[0]} to {overlap[1]} of this file"))
             continue
         try:
             access_map = AccessMap.from_signature(signature)
         except PdlaError as error:
             refused.append((name, f"irregular: {error}"))
             continue
-        twin = next((p for p in patterns if p.signature.file == signature.file and p.map == access_map), None)
+        twin = next((one for one in patterns if one.signature.file == signature.file and one.map == access_map), None)
         if twin:
-            refused.append((name, f"the same bytes in the same order as {twin.signature}, whose replica serves both"))
+            refused.append((name, f"the same bytes in the same order as {twin.signature}: one replica serves both"))
             continue
         patterns.append(_Readable(replace(signature, members=()), access_map))
+    for part in analysis.irregular:
+        what = f"{part.file} {format_count(part.requests)} {part.op}s of rank {part.rank}"
+        refused.append((what, "irregular: no template describes them"))
     return patterns, refused
 
 
-def _overlap(one: Signature, other: Signature) -> bool:
-    (low, high), (other_low, other_high) = one.extent, other.extent
-    return one.file == other.file and low < other_high and other_low < high
+def _written(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:
+    """The ranges of every file that the run writes to, each from its first to its last byte."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for signature in analysis.signatures:
+        if signature.op == "write":
+            ranges.setdefault(signature.file, []).append(signature.extent)
+    for part in analysis.irregular:
+        if part.op == "write":
+            extent = int(part.offsets.min()), int((part.offsets + part.lengths).max())
+            ranges.setdefault(part.file, []).append(extent)
+    return ranges
 
 
 def _name(signature: Signature) -> str:
