@@ -87,10 +87,10 @@ static bool striping_fits(const struct image *image, const struct map_replica *r
     }
     if (cycle == 0)
         return false;
-    /* The largest offset in a component: that of the last section, a whole section further on. */
-    int64_t per_section = 0, largest = 0;
-    if (!add_product(&per_section, replica->section / cycle + 1, widest)
-        || !add_product(&largest, replica->size / replica->section / replica->groups + 1, per_section))
+    /* No offset in a component is larger than the end of the last section's part. */
+    int64_t rows = replica->section / cycle + (replica->section % cycle != 0), part = 0, largest = 0;
+    if (!add_product(&part, rows, widest) || !add_product(&largest, replica->size / replica->section / replica->groups, part)
+        || !add_product(&largest, 1, part))
         return false;
     const struct map_component *components = (const struct map_component *)(image->base + replica->components);
     for (uint32_t i = 0; i < replica->servers; i++)

@@ -52,6 +52,8 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     case STATE_FRESH:
         break;
     }
+    if (pdla_mpi()->Status_set_elements_x == NULL && call->bytes > INT_MAX)
+        return "too large for a status";
     if (request_last(&plan->request) >= plan->size)
         return "past the end of the file";
     if (!memory_layout(call, plan))
@@ -104,7 +106,7 @@ static bool hand_out_request(const struct io_call *call)
         return false;
     }
     mpi->Grequest_complete(request);
-    memcpy(call->request, &request, mpi->family == MPI_FAMILY_MPICH ? 4 : sizeof request);
+    memcpy(call->request, &request, mpi->handle_size);
     return true;
 }
 

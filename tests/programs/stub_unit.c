@@ -1,0 +1,211 @@
+/* The parts of the redirection stub that need no MPI, driven from the command line:
+ *   locate MAP            reads lines "replica start stop"; prints "offset length replica_offset" or "-"
+ *   strip MAP             reads lines "replica offset"; prints "component offset length"
+ *   fuzz MAP SEED COUNT   damages the map COUNT times, uses what is still accepted; prints how many were
+ *   writers MAP FILE N    N processes write to FILE beside its replicas, over and over, while others check it
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../replicator/stub/locate.h"
+#include "../../replicator/stub/state.h"
+
+static char *read_whole(const char *path, size_t *size)
+{
+    FILE *in = fopen(path, "rb");
+    char *bytes = malloc(1 << 20);
+    *size = fread(bytes, 1, 1 << 20, in);
+    fclose(in);
+    return bytes;
+}
+
+static struct loaded_map view_of(const char *base)
+{
+    const struct map_header *header = (const struct map_header *)base;
+    return (struct loaded_map){
+        .base = base,
+        .header = header,
+        .files = (const struct map_file *)(base + header->files_offset),
+        .replicas = (const struct map_replica *)(base + header->replicas_offset),
+    };
+}
+
+static struct loaded_map checked(const char *path)
+{
+    size_t size;
+    char *base = read_whole(path, &size);
+    const char *why = map_check(base, size);
+    if (why != NULL) {
+        fprintf(stderr, "%s\n", why);
+        exit(1);
+    }
+    return view_of(base);
+}
+
+static int answer_locate(const char *path)
+{
+    struct loaded_map map = checked(path);
+    unsigned replica;
+    int64_t start, stop;
+    while (scanf("%u %" SCNd64 " %" SCNd64, &replica, &start, &stop) == 3) {
+        struct piece piece;
+        if (locate_piece(&map, &map.replicas[replica], start, stop, &piece))
+            printf("%" PRId64 " %" PRId64 " %" PRId64 "\n", piece.offset, piece.length, piece.replica_offset);
+        else
+            puts("-");
+    }
+    return 0;
+}
+
+static int answer_strip(const char *path)
+{
+    struct loaded_map map = checked(path);
+    unsigned replica;
+    int64_t offset;
+    while (scanf("%u %" SCNd64, &replica, &offset) == 2) {
+        struct strip strip = locate_strip(&map, &map.replicas[replica], offset);
+        printf("%u %" PRId64 " %" PRId64 "\n", strip.component, strip.offset, strip.length);
+    }
+    return 0;
+}
+
+static uint64_t random_state;
+
+static uint64_t random_number(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static void damage(char *base, size_t size)
+{
+    static const int64_t odd[] = {0, 1, -1, 2, 7, 8, INT64_MAX, INT64_MIN, UINT32_MAX, INT32_MAX, INT64_MAX - 7, 1 << 20, 4096};
+    int64_t value = odd[random_number() % (sizeof odd / sizeof *odd)];
+    switch (random_number() % 4) {
+    case 0:
+        base[random_number() % size] ^= (char)(1 << random_number() % 8);
+        break;
+    case 1:
+        base[random_number() % size] = (char)random_number();
+        break;
+    case 2:
+        memcpy(base + random_number() % (size / 4) * 4, &value, 4);
+        break;
+    default:
+        memcpy(base + random_number() % (size / 8) * 8, &value, 8);
+    }
+}
+
+static void use(const struct loaded_map *map)
+{
+    for (uint32_t i = 0; i < map->header->file_count; i++)
+        if (map_find(map, map->files[i].identity.device, map->files[i].identity.inode) != &map->files[i])
+            abort();
+    for (uint32_t i = 0; i < map->header->replica_count; i++) {
+        const struct map_replica *replica = &map->replicas[i];
+        int64_t original = map->files[replica->file].identity.size;
+        for (int step = 0; step < 16; step++) {
+            struct piece piece;
+            int64_t start = original > 0 ? (int64_t)(random_number() % (uint64_t)original) : 0;
+            if (!locate_piece(map, replica, start, original, &piece))
+                continue;
+            if (piece.offset < start || piece.length < 1 || piece.length > original - piece.offset || piece.replica_offset < 0
+                || piece.length > replica->size - piece.replica_offset)
+                abort();
+            struct strip strip = locate_strip(map, replica, piece.replica_offset);
+            if (strip.component >= replica->servers || strip.offset < 0 || strip.length < 1)
+                abort();
+        }
+    }
+}
+
+static int fuzz(const char *path, uint64_t seed, int count)
+{
+    size_t size;
+    char *good = read_whole(path, &size);
+    int accepted = 0;
+    random_state = seed * 2654435769u + 1;
+    for (int i = 0; i < count; i++) {
+        size_t length = random_number() % 16 == 0 ? random_number() % (size + 1) : size;
+        char *base = malloc(length > 0 ? length : 1);
+        memcpy(base, good, length);
+        struct map_header *header = (struct map_header *)base;
+        if (length >= sizeof *header) {
+            for (uint64_t hits = 1 + random_number() % 3; hits > 0; hits--)
+                damage(base, length);
+            /* Mostly with a checksum that fits, so that what lies behind it is tried, too. */
+            if (random_number() % 8 != 0) {
+                memcpy(header->magic, MAPFILE_MAGIC, 8);
+                header->total_size = length;
+                header->checksum = crc32c(crc32c(0, base + 64, length - 64), base, 24);
+            }
+        }
+        if (map_check(base, length) == NULL) {
+            struct loaded_map map = view_of(base);
+            use(&map);
+            accepted++;
+        }
+        free(base);
+    }
+    printf("%d\n", accepted);
+    return 0;
+}
+
+static int write_beside(const struct loaded_map *map, const char *path, int writer)
+{
+    int fd = open(path, O_RDWR);
+    for (int i = 0; i < 300; i++) {
+        char byte = (char)i;
+        state_write_begin(map, map->files, fd);
+        int failed = pwrite(fd, &byte, 1, writer) != 1;
+        state_write_end(map, map->files, fd, true);
+        int64_t size;
+        if (failed || state_check(map, map->files, fd, &size) == STATE_CHANGED)
+            return 1;
+    }
+    return 0;
+}
+
+static int writers(const char *map_path, const char *path, int count)
+{
+    const char *why = NULL;
+    const struct loaded_map *map = map_current(map_path, &why);
+    int failed = 0, status;
+    if (map == NULL) {
+        fprintf(stderr, "%s\n", why);
+        return 1;
+    }
+    for (int i = 0; i < count; i++)
+        if (fork() == 0)
+            _exit(write_beside(map, path, i));
+    for (int i = 0; i < count; i++) {
+        wait(&status);
+        failed |= status;
+    }
+    int64_t size;
+    printf("%s writers=%u epoch=%u stale=%u\n",
+           state_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH ? "fresh" : "not fresh", map->state->writers,
+           map->state->epoch, state_stale(map, map->replicas));
+    return failed != 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "locate") == 0)
+        return answer_locate(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "strip") == 0)
+        return answer_strip(argv[2]);
+    if (argc == 5 && strcmp(argv[1], "fuzz") == 0)
+        return fuzz(argv[2], strtoull(argv[3], NULL, 10), atoi(argv[4]));
+    if (argc == 5 && strcmp(argv[1], "writers") == 0)
+        return writers(argv[2], argv[3], atoi(argv[4]));
+    return 2;
+}

@@ -1,0 +1,143 @@
+"""Replicas and map files made by hand, byte by byte from replicator/stub/mapfile.h, to test the redirection stub."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import google_crc32c
+
+
+@dataclass
+class Replica:
+    """What struct map_replica says; loops are (count, stride, replica_stride), extents (start, length, replica_start)."""
+
+    size: int
+    start: int = 0
+    length: int = 0
+    replica_start: int = 0
+    loops: Sequence[tuple[int, int, int]] = ()
+    extents: Sequence[tuple[int, int, int]] = ()
+    groups: int = 1
+    strips: Sequence[int] = (1 << 16,)
+    section: int = 1 << 62
+    components: list[Path] = field(default_factory=list)
+
+    @property
+    def servers(self) -> int:
+        return self.groups * len(self.strips)
+
+    def pieces(self) -> Iterator[tuple[int, int, int]]:
+        """(offset, length, replica_offset) of every piece."""
+        if self.extents:
+            yield from self.extents
+            return
+        starts = [(self.start, self.replica_start)]
+        for count, stride, replica_stride in self.loops:
+            starts = [(o + i * stride, r + i * replica_stride) for o, r in starts for i in range(count)]
+        yield from ((offset, self.length, replica_offset) for offset, replica_offset in starts)
+
+    def place(self, x: int) -> tuple[int, int]:
+        """(component, offset) of byte ``x`` of the replica: the rule of mapfile.h, word for word."""
+        cycle = sum(self.strips)
+        r, y = divmod(x, self.section)
+        c, s = divmod(y, cycle)
+        j = 0
+        while s >= self.strips[j]:
+            s -= self.strips[j]
+            j += 1
+        rows = -(-self.section // cycle)
+        return (
+            r % self.groups * len(self.strips) + j,
+            r // self.groups * rows * self.strips[j] + c * self.strips[j] + s,
+        )
+
+    def build(self, original: bytes, directory: Path) -> Replica:
+        """Writes the components, one per server."""
+        directory.mkdir(parents=True)
+        content = [bytearray() for _ in range(self.servers)]
+        for offset, length, replica_offset in self.pieces():
+            for j in range(length):
+                component, at = self.place(replica_offset + j)
+                if len(content[component]) <= at:
+                    content[component].extend(bytes(at + 1 - len(content[component])))
+                content[component][at] = original[offset + j]
+        self.components = [directory / str(i) for i in range(self.servers)]
+        for path, part in zip(self.components, content, strict=True):
+            path.write_bytes(part)
+        return self
+
+
+class _Image:
+    def __init__(self, header: int) -> None:
+        self.bytes = bytearray(header)
+
+    def add(self, data: bytes) -> int:
+        offset = len(self.bytes)
+        self.bytes += data + bytes(-len(data) % 8)
+        return offset
+
+
+def write_map(path: Path, files: Sequence[tuple[Path, Sequence[Replica]]], generation: int = 1) -> Path:
+    """The map of these originals and its state file beside it; returns the state file."""
+    state = path.with_suffix(f".{generation}.state")
+    ordered = sorted(files, key=lambda item: (item[0].stat().st_dev, item[0].stat().st_ino))
+    count = sum(len(replicas) for _, replicas in ordered)
+    image = _Image(64)
+    files_at = image.add(bytes(56 * len(ordered)))
+    replicas_at = image.add(bytes(88 * count))
+    state_at = image.add(bytes(state) + b"\0")
+    table, states, number = b"", b"", 0
+    rows = []
+    for index, (original, replicas) in enumerate(ordered):
+        found = original.stat()
+        times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        name = image.add(bytes(original) + b"\0")
+        table += struct.pack("<QQqqqIIII", found.st_dev, found.st_ino, *times, number, len(replicas), name, 0)
+        states += struct.pack("<qqqII", *times, 0, 0)
+        for replica in replicas:
+            number += 1
+            loops = image.add(b"".join(struct.pack("<qqq", *loop) for loop in replica.loops))
+            extents = image.add(b"".join(struct.pack("<qqq", *extent) for extent in replica.extents))
+            strips = image.add(b"".join(struct.pack("<q", strip) for strip in replica.strips))
+            names = [image.add(bytes(component) + b"\0") for component in replica.components]
+            parts = b""
+            for component, at in zip(replica.components, names, strict=True):
+                seen = component.stat()
+                parts += struct.pack("<IIQqq", at, 0, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+            components = image.add(parts)
+            rows.append(
+                struct.pack(
+                    "<QqqqqqIIIIIIIIII",
+                    number,
+                    replica.start,
+                    replica.length,
+                    replica.replica_start,
+                    replica.size,
+                    replica.section,
+                    len(replica.loops),
+                    loops,
+                    len(replica.extents),
+                    extents,
+                    replica.servers,
+                    replica.groups,
+                    strips,
+                    components,
+                    index,
+                    0,
+                )
+            )
+    image.bytes[files_at : files_at + len(table)] = table
+    for i, row in enumerate(rows):
+        image.bytes[replicas_at + i * len(row) : replicas_at + (i + 1) * len(row)] = row
+    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP1", len(image.bytes), generation)
+    checksum = google_crc32c.value(bytes(image.bytes[64:]) + bytes(image.bytes[:24]))
+    image.bytes[24:64] = struct.pack("<IIIIII16x", checksum, len(ordered), count, files_at, replicas_at, state_at)
+    state.write_bytes(struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0) + states + bytes(count))
+    temporary = path.with_suffix(".part")
+    temporary.write_bytes(image.bytes)
+    temporary.chmod(0o600)
+    temporary.rename(path)
+    return state
