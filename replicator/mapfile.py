@@ -21,6 +21,7 @@ from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Component, Replica
 from pdla.errors import FormatError, PdlaError
 from pdla.model import Identity, Layout
+from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import is_at
 
 MAGIC = b"PDLAMAP1"
@@ -208,15 +209,6 @@ def _replace(path: Path, image: bytes) -> None:
         os.fsync(descriptor)
     temporary.rename(path)
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _map_image(generation: int, state_path: Path, by_file: list[list[Replica]]) -> bytes:

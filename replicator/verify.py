@@ -1,0 +1,179 @@
+"""Look after replicas: what there is, whether it is still right, and removing what is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from pdla import config
+from pdla.catalog import Catalog, Component, Replica
+from pdla.errors import PdlaError
+from pdla.layouts.striping import locate
+from pdla.replicator.backends.base import delete
+from pdla.replicator.mapfile import fold, publish, read_map
+from pdla.replicator.transpose import runs
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a replica, which is stale from then on."""
+
+    replica: int
+    path: Path
+    problem: str
+
+
+def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None) -> list[Finding]:
+    """Check every valid replica: its original unchanged, its components there and as they were built, byte for byte.
+
+    ``deep`` compares with the original as well. Replicas with a finding become stale and leave the published map.
+
+    Raises:
+        PdlaError: another process is changing the replicas.
+    """
+    findings = []
+    with catalog.exclusive():
+        before = catalog.replicas("valid")
+        fold(catalog, map_path)
+        still = {replica.id for replica in catalog.replicas("valid")}
+        for replica in before:
+            if replica.id not in still:
+                finding = Finding(replica.id, replica.original.path, catalog.replica(replica.id).why)
+            elif (wrong := _wrong(catalog, replica, deep)) is not None:
+                finding = Finding(replica.id, *wrong)
+                catalog.mark(replica.id, "stale", f"{finding.path}: {finding.problem}")
+            else:
+                continue
+            findings.append(finding)
+        if findings:
+            publish(catalog, map_path)
+    return findings
+
+
+def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] | None:
+    for component, checksums in zip(replica.components, catalog.checksums(replica.id), strict=True):
+        if not _unchanged(component):
+            return component.path, "is missing or is not the file that was built"
+        with component.path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            for offset, length, crc in checksums:
+                if google_crc32c.value(os.pread(file.fileno(), length, offset)) != crc:
+                    return component.path, f"has wrong bytes between {offset} and {offset + length}"
+    if deep and (at := _first_difference(replica)) is not None:
+        return replica.original.path, f"differs from the replica at the replica's byte {at}"
+    return None
+
+
+def _first_difference(replica: Replica) -> int | None:
+    files = [os.open(component.path, os.O_RDONLY | os.O_CLOEXEC) for component in replica.components]
+    source = os.open(replica.original.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for run in runs(source, replica.original.path, replica.access_map):
+            for component, offset, length, logical in locate(replica.layout, run.start, run.start + len(run.data)):
+                held = np.frombuffer(os.pread(files[component], length, offset), dtype=np.uint8)
+                if not np.array_equal(held, run.data[logical - run.start :][:length]):
+                    return logical
+    finally:
+        for file in (*files, source):
+            os.close(file)
+    return None
+
+
+def components_unchanged(replica: Replica) -> bool:
+    """Whether every component is the file that was built, by inode, size and mtime."""
+    return all(_unchanged(component) for component in replica.components)
+
+
+def _unchanged(component: Component) -> bool:
+    try:
+        found = component.path.stat()
+    except OSError:
+        return False
+    return (found.st_ino, found.st_size, found.st_mtime_ns) == (component.inode, component.size, component.mtime_ns)
+
+
+def status(catalog: Catalog, *, map_path: Path | None = None) -> list[dict[str, Any]]:
+    """A row per replica, as plain values: id, original, state, why, layout, pool, servers, groups, bytes, signature,
+    created (ISO 8601), components (path, bytes)."""
+    fold(catalog, map_path)
+    return [
+        {
+            "id": replica.id,
+            "original": str(replica.original.path),
+            "state": replica.state,
+            "why": replica.why,
+            "layout": replica.layout.name,
+            "pool": replica.layout.pool,
+            "servers": replica.layout.servers,
+            "groups": replica.layout.groups,
+            "bytes": replica.size,
+            "signature": str(replica.signature),
+            "created": replica.created.isoformat(timespec="seconds"),
+            "components": [{"path": str(c.path), "bytes": c.size} for c in replica.components],
+        }
+        for replica in catalog.replicas()
+    ]
+
+
+def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -> int:
+    """Remove a replica and return the bytes that its files had. Running programs go on with the original.
+
+    Raises:
+        PdlaError: there is no such replica, or another process is changing the replicas.
+    """
+    catalog.replica(replica_id)
+    return discard(catalog, [replica_id], map_path)
+
+
+def gc(catalog: Catalog, *, map_path: Path | None = None) -> int:
+    """Remove what nobody can use: replicas that are stale, retired or were never finished, and old state files.
+
+    Returns:
+        The bytes that the replicas' files had.
+
+    Raises:
+        PdlaError: another process is changing the replicas.
+    """
+    map_path = map_path or config.map_path()
+    with catalog.exclusive():
+        fold(catalog, map_path)
+        removed = discard(
+            catalog, [replica.id for replica in catalog.replicas("building", "stale", "retired")], map_path
+        )
+        try:
+            current = read_map(map_path).state_path
+        except PdlaError:
+            current = publish(catalog, map_path).state_path
+        for file in map_path.parent.glob(f"{map_path.name}.*"):
+            if file.suffix in (".state", ".tmp") and file != current:
+                file.unlink(missing_ok=True)
+    return removed
+
+
+def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None = None) -> int:
+    """Take replicas out of the published map, then remove their files, then their rows; return the files' bytes.
+
+    Whenever it is interrupted the rows are still there to find the files by.
+    """
+    if not replica_ids:
+        return 0
+    with catalog.exclusive():
+        for replica in _with_ids(catalog, replica_ids):
+            if replica.state == "valid":
+                catalog.mark(replica.id, "retired", "removed")
+        publish(catalog, map_path)
+        removed = 0
+        for replica in _with_ids(catalog, replica_ids):
+            removed += sum(delete(component.path) for component in replica.components)
+            catalog.forget_replica(replica.id)
+    return removed
+
+
+def _with_ids(catalog: Catalog, replica_ids: Iterable[int]) -> list[Replica]:
+    return [catalog.replica(replica_id) for replica_id in replica_ids]
