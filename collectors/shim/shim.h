@@ -77,26 +77,26 @@ struct file_view {
     bool native;         /* datarep "native" */
 };
 
-/* The table of open files (handles.c). */
-struct file_handle *handle_open(mpi_handle file);   /* NULL: out of memory. One reference belongs to the table, one to the caller */
-struct file_handle *handle_find(mpi_handle file);   /* with a reference for the caller; NULL: not known */
-void handle_close(struct file_handle *handle);      /* takes it out of the table, whose reference goes */
-void handle_release(struct file_handle *handle);    /* NULL is allowed */
-
 struct stub_file; /* the redirection stub's state of one open file */
 
 /* One per MPI_File that the library saw opened. Found by handle; reference counted, so that a close in another thread does
  * not free it under a call. Members change only in collective calls on the file, which MPI forbids to run beside others. */
 struct file_handle {
     mpi_handle file;
-    int references;      /* handles.c */
-    struct file_handle *next_free; /* handles.c */
+    struct file_handle *next; /* in the table; handles.c only */
+    int references;           /* handles.c only */
     uint32_t id;         /* the recorder's RAWLOG_FILE id */
     int amode;           /* AMODE_ bits */
     bool atomic;
     struct file_view view;
     struct stub_file *stub; /* NULL: nothing to redirect */
 };
+
+/* The table of open files (handles.c). */
+struct file_handle *handle_open(mpi_handle file); /* two references, the table's and the caller's; NULL: out of memory */
+struct file_handle *handle_find(mpi_handle file); /* with a reference for the caller; NULL: not known */
+void handle_close(struct file_handle *handle);    /* takes it out of the table, which gives up its reference */
+void handle_release(struct file_handle *handle);  /* NULL is allowed */
 
 /* ---- data access ------------------------------------------------------------------------------------------------------ */
 
@@ -141,21 +141,24 @@ void stub_report(void);
 
 /* ---- the recorder (recorder.c) ---------------------------------------------------------------------------------------- */
 
-struct record_times {
-    int64_t start, end; /* CLOCK_MONOTONIC, ns */
-};
+int64_t clock_ns(void); /* CLOCK_MONOTONIC */
 
-int64_t clock_ns(void);
+/* The calls of calls.def by number, ended by NULL: "MPI_File_open", ... */
+extern const char *const call_names[];
 
-/* True when PDLA_TRACE is set, the log could be made (at MPI_Init, or at the first use of a file), and is not full. */
+/* True when PDLA_TRACE is set and the log is open, which it becomes at MPI_Init or at the first use of a file. */
 bool recorder_on(void);
-void recorder_start(void);     /* after MPI_Init */
-void recorder_finalize(void);  /* MPI_Finalize was reached */
-/* Name a file or a view to the reader; return the id for the records, 0 when not recording (and for the plain file). */
+/* After MPI_Init. */
+void recorder_start(void);
+/* MPI_Finalize was reached. */
+void recorder_finalize(void);
+/* Names a file that was opened on `comm`; returns its id for the records, 0 when not recording. */
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
+/* Names a view; returns its id for the records, 0 when not recording and for the plain or an opaque view. */
 uint32_t recorder_view(const struct file_view *view);
-/* Appends a record: `record` complete but for seq. */
+/* Appends a copy of `record` and numbers it. */
 void recorder_append(const struct rawlog_record *record);
-void recorder_passed(unsigned call); /* counts a call that is not recorded */
+/* Counts a call that is not recorded. */
+void recorder_passed(unsigned call);
 
 #endif

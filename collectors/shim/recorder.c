@@ -1,0 +1,341 @@
+/* The recorder: appends to the two files of rawlog.h. Whatever goes wrong (a full disk, no memory) ends the recording, which the
+ * log then says, and never the program. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+enum { WINDOW_SIZE = 1 << 20, WINDOW_RECORDS = WINDOW_SIZE / RAWLOG_RECORD_SIZE };
+
+/* IDLE: not begun. OFF: not asked for, impossible, or ended; for ever. */
+enum state { IDLE, ON, OFF };
+
+static int state; /* enum state; changes under `mutex`, read by anyone */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int log_file = -1, side_file = -1;
+static struct rawlog_header *header;
+static struct rawlog_record *window; /* the one that records are appended to; NULL before the first */
+static uint64_t recorded;
+static uint32_t files, views;
+static bool full; /* nothing more can be stored: records are only counted */
+
+int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static int64_t nanoseconds(struct timespec time)
+{
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static void set_state(enum state next)
+{
+    __atomic_store_n(&state, next, __ATOMIC_RELEASE);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------------ */
+
+/* Opens <directory>/<host>-<pid>.<suffix>, with a number where containers share a host name; -1. */
+static int create(const char *directory, const char *host, int number, const char *suffix)
+{
+    char path[PATH_MAX], unique[16] = "";
+    if (number > 0)
+        snprintf(unique, sizeof unique, ".%d", number);
+    int length = snprintf(path, sizeof path, "%s/%s-%d%s.%s", directory, host, (int)getpid(), unique, suffix);
+    if (length >= (int)sizeof path)
+        return -1;
+    return open(path, O_CREAT | O_EXCL | O_RDWR | O_APPEND | O_CLOEXEC, 0600);
+}
+
+static void *map_log(off_t offset, size_t size)
+{
+    /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
+    if (posix_fallocate(log_file, offset, (off_t)size) != 0)
+        return NULL;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, log_file, offset);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static bool write_all(const void *data, size_t size)
+{
+    const char *bytes = data;
+    while (size > 0) {
+        ssize_t written = write(side_file, bytes, size);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return false;
+        bytes += written;
+        size -= (size_t)written;
+    }
+    return true;
+}
+
+/* One entry of the side file: `head` and then `tail`. */
+static bool write_entry(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail, size_t tail_size)
+{
+    static const char zeros[8];
+    struct rawlog_side entry = {(uint32_t)kind, (uint32_t)(head_size + tail_size)};
+    return head_size + tail_size <= UINT32_MAX && write_all(&entry, sizeof entry) && write_all(head, head_size) &&
+           write_all(tail, tail_size) && write_all(zeros, -(head_size + tail_size) % 8);
+}
+
+static bool write_names(void)
+{
+    char names[16384];
+    size_t used = 0;
+    for (const char *const *name = call_names; *name; name++) {
+        size_t size = strlen(*name) + 1;
+        if (used + size > sizeof names)
+            return false;
+        memcpy(names + used, *name, size);
+        used += size;
+    }
+    return write_all(RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0);
+}
+
+/* ---- the log's life --------------------------------------------------------------------------------------------------- */
+
+static void fill_header(const char *host)
+{
+    const struct mpi *mpi = pdla_mpi();
+    char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
+    int length;
+    struct timespec realtime;
+    int rank = 0, ranks = 1;
+    mpi->Comm_rank(mpi->comm_world, &rank);
+    mpi->Comm_size(mpi->comm_world, &ranks);
+    mpi->Get_library_version(version, &length);
+    version[strcspn(version, "\n")] = 0;
+    clock_gettime(CLOCK_REALTIME, &realtime);
+    *header = (struct rawlog_header){
+        .header_size = RAWLOG_HEADER_SIZE,
+        .record_size = RAWLOG_RECORD_SIZE,
+        .rank = rank,
+        .ranks = ranks,
+        .pid = (int32_t)getpid(),
+        .family = (int32_t)mpi->family,
+        .realtime_ns = nanoseconds(realtime),
+        .monotonic_ns = clock_ns(),
+    };
+    snprintf(header->host, sizeof header->host, "%s", host);
+    snprintf(header->mpi, sizeof header->mpi, "%.*s", (int)sizeof header->mpi - 1, version);
+    memcpy(header->magic, RAWLOG_MAGIC, sizeof header->magic);
+}
+
+static bool open_log(const char *directory)
+{
+    char host[64] = "host";
+    gethostname(host, sizeof host - 1);
+    for (char *c = host; (c = strchr(c, '/'));)
+        *c = '_';
+    mkdir(directory, 0700);
+    for (int number = 0; log_file < 0 && (number == 0 || (errno == EEXIST && number < 100)); number++) {
+        log_file = create(directory, host, number, "log");
+        if (log_file >= 0)
+            side_file = create(directory, host, number, "side");
+    }
+    if (side_file < 0 || !write_names())
+        return false;
+    header = map_log(0, RAWLOG_HEADER_SIZE);
+    if (!header)
+        return false;
+    fill_header(host);
+    return true;
+}
+
+static void end_in_child(void)
+{
+    set_state(OFF);
+}
+
+void recorder_start(void)
+{
+    const struct mpi *mpi = pdla_mpi();
+    const char *directory = getenv("PDLA_TRACE");
+    int initialized = 0;
+    if (!mpi || mpi->Initialized(&initialized) != 0 || !initialized)
+        return;
+    pthread_mutex_lock(&mutex);
+    if (state == IDLE) {
+        bool opened = directory && *directory && open_log(directory);
+        if (opened)
+            pthread_atfork(NULL, NULL, end_in_child);
+        set_state(opened ? ON : OFF);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* RATIONALE: the state is looked at before the mutex is taken: in the child of a fork another thread may hold it for ever. */
+static bool is_on(void)
+{
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == ON;
+}
+
+bool recorder_on(void)
+{
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == IDLE)
+        recorder_start();
+    return is_on();
+}
+
+void recorder_finalize(void)
+{
+    if (is_on())
+        header->finalized = 1;
+}
+
+/* A process that ends in order leaves a log of the size used. */
+__attribute__((destructor)) static void trim(void)
+{
+    if (!is_on())
+        return;
+    pthread_mutex_lock(&mutex);
+    /* An untrimmed log is as good: its reader stops at the first record without a number. */
+    if (ftruncate(log_file, (off_t)(RAWLOG_HEADER_SIZE + recorded * RAWLOG_RECORD_SIZE)) == 0)
+        set_state(OFF);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* ---- views that recur --------------------------------------------------------------------------------------------------- */
+
+/* RATIONALE: libraries such as HDF5 set a view for every access, the same few again and again. The latest are remembered. */
+enum { REMEMBERED = 64, REMEMBERED_WORDS = 64 };
+
+static struct {
+    struct rawlog_view view;
+    size_t count;
+    int64_t words[REMEMBERED_WORDS];
+} remembered[REMEMBERED];
+
+/* With the mutex held: the id under which the same view was written, or 0. `words` may be NULL. */
+static uint32_t find_view(const struct rawlog_view *view, const int64_t *words, size_t count)
+{
+    for (int i = 0; words && i < REMEMBERED; i++) {
+        struct rawlog_view same = *view;
+        same.id = remembered[i].view.id;
+        if (same.id && remembered[i].count == count && memcmp(&remembered[i].view, &same, sizeof same) == 0 &&
+            memcmp(remembered[i].words, words, count * sizeof *words) == 0)
+            return same.id;
+    }
+    return 0;
+}
+
+static void remember_view(const struct rawlog_view *view, const int64_t *words, size_t count)
+{
+    if (count > REMEMBERED_WORDS)
+        return;
+    remembered[view->id % REMEMBERED].view = *view;
+    remembered[view->id % REMEMBERED].count = count;
+    memcpy(remembered[view->id % REMEMBERED].words, words, count * sizeof *words);
+}
+
+/* ---- what is recorded ------------------------------------------------------------------------------------------------- */
+
+/* With the mutex held: an entry of the side file, whose failure ends the recording, since it may have been written in part. */
+static bool name_in_side(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail, size_t tail_size)
+{
+    if (!full && !write_entry(kind, head, head_size, tail, tail_size))
+        full = true;
+    return !full;
+}
+
+uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
+{
+    struct rawlog_file file = {.amode = (uint32_t)amode};
+    struct stat status;
+    int rank = 0, size = 0;
+    if (!recorder_on())
+        return 0;
+    pdla_mpi()->Comm_rank(comm, &rank);
+    pdla_mpi()->Comm_size(comm, &size);
+    file.comm_rank = (uint32_t)rank;
+    file.comm_size = (uint32_t)size;
+    if (stat(path, &status) == 0) {
+        file.device = status.st_dev;
+        file.inode = status.st_ino;
+        file.size = status.st_size;
+        file.mtime_ns = nanoseconds(status.st_mtim);
+        file.ctime_ns = nanoseconds(status.st_ctim);
+    }
+    pthread_mutex_lock(&mutex);
+    file.id = files + 1;
+    if (name_in_side(RAWLOG_FILE, &file, sizeof file, path, strlen(path)))
+        files++;
+    pthread_mutex_unlock(&mutex);
+    return file.id;
+}
+
+uint32_t recorder_view(const struct file_view *view)
+{
+    struct rawlog_view entry = {.etype_size = (uint32_t)view->etype_size, .displacement = view->displacement};
+    if (!recorder_on() || !view->map || (view->displacement == 0 && typemap_is_contiguous(view->map)))
+        return 0;
+    size_t count = typemap_encode(view->map, NULL, 0);
+    int64_t *words = malloc(count * sizeof *words);
+    if (words)
+        typemap_encode(view->map, words, count);
+    entry.extent = typemap_extent(view->map);
+    entry.size = typemap_size(view->map);
+    pthread_mutex_lock(&mutex);
+    entry.id = find_view(&entry, words, count);
+    if (!entry.id) {
+        entry.id = views + 1;
+        if (!words)
+            full = true;
+        if (name_in_side(RAWLOG_VIEW, &entry, sizeof entry, words, count * sizeof *words)) {
+            views++;
+            remember_view(&entry, words, count);
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    free(words);
+    return entry.id;
+}
+
+/* With the mutex held: the place of the next record; NULL when the disk is full. */
+static struct rawlog_record *next_record(void)
+{
+    uint64_t place = recorded % WINDOW_RECORDS;
+    if (place == 0 && !full) {
+        void *next = map_log((off_t)(RAWLOG_HEADER_SIZE + recorded * RAWLOG_RECORD_SIZE), WINDOW_SIZE);
+        if (next && window)
+            munmap(window, WINDOW_SIZE);
+        if (next)
+            window = next;
+        else
+            full = true;
+    }
+    return full ? NULL : &window[place];
+}
+
+void recorder_append(const struct rawlog_record *record)
+{
+    pthread_mutex_lock(&mutex);
+    struct rawlog_record *place = state == ON ? next_record() : NULL;
+    if (place) {
+        memcpy(&place->t_start, &record->t_start, sizeof *record - offsetof(struct rawlog_record, t_start));
+        __atomic_store_n(&place->seq, ++recorded, __ATOMIC_RELEASE);
+    } else if (state == ON) {
+        header->dropped++;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void recorder_passed(unsigned call)
+{
+    if (recorder_on())
+        __atomic_add_fetch(&header->unrecorded[call], 1, __ATOMIC_RELAXED);
+}
