@@ -13,9 +13,9 @@ def startup(pool: Pool, distance: float) -> float:
     Linear between the points of ``pool.startup``, constant beyond the first and the last: S4D-Cache's F(d) + R in
     measured form (models: a(distance), a(0) ~ 0 for a sequential successor).
 
-    >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.005), (9000, 0.009)), 0.0, 0.0, 0, 1, "directories", ("d",))
+    >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.25), (9000, 0.75)), 0.0, 0.0, 0, 1, "directories", ("d",))
     >>> startup(disk, 0), startup(disk, 500), startup(disk, 5000), startup(disk, 10**12)
-    (0.0, 0.0025, 0.007, 0.009)
+    (0.0, 0.125, 0.5, 0.75)
     """
     points = pool.startup
     after = bisect_right(points, distance, key=lambda point: point[0])

@@ -119,9 +119,14 @@ def _where(candidate: Candidate) -> str:
 
 def _why(pattern: Costed, candidate: Candidate) -> str:
     before, after = pattern.candidates[0].cost, candidate.cost
+    terms = {
+        "connections": (before.connect, after.connect),
+        "network": (before.network, after.network),
+        "device start-up": (before.startup, after.startup),
+        "device transfer": (before.transfer, after.transfer),
+    }
+    term, (was, becomes) = max(terms.items(), key=lambda item: item[1][0] - item[1][1])
     return (
-        f"contiguous replica in {_where(candidate)}: "
-        f"{format_seconds(after.total)} instead of {format_seconds(before.total)}; "
-        f"device start-up goes from {format_seconds(before.startup)} to {format_seconds(after.startup)}, "
-        f"transfer from {format_seconds(before.transfer)} to {format_seconds(after.transfer)}"
+        f"contiguous replica in {_where(candidate)}: {format_seconds(after.total)} instead of "
+        f"{format_seconds(before.total)}, most saved on {term} ({format_seconds(was)} to {format_seconds(becomes)})"
     )

@@ -1,0 +1,144 @@
+"""cluster.toml: the default, what is derived, and one clear line for everything that can be wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pdla.errors import ConfigError
+from pdla.layouts.config import DEFAULT_FILE, load_cluster
+from pdla.model import Cluster
+from pdla.units import GiB, KiB, MiB
+
+GOOD = """\
+[home]
+pool = "disks"
+servers = 8
+strip = "64K"
+
+[clients]
+processes_per_node = 16
+connect_seconds = 1e-4
+network_seconds_per_byte = 8e-10
+
+[plan]
+threshold_seconds = 0.5
+
+[pools.disks]
+kind = "hdd"
+startup = [[0, 0], ["1M", 0.005]]
+read_seconds_per_byte = 6e-9
+write_seconds_per_byte = 7e-9
+capacity = "10G"
+grain = "1M"
+backend = "directories"
+where = ["d0", "/data/d1"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+
+
+def load(tmp_path: Path, text: str) -> Cluster:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    return load_cluster(path)
+
+
+def test_every_key_arrives(tmp_path):
+    cluster = load(tmp_path, GOOD)
+    (pool,) = cluster.pools
+    assert (cluster.home_pool, cluster.home_servers, cluster.home_strip) == ("disks", 8, 64 * KiB)
+    assert (cluster.processes_per_node, cluster.connect_seconds) == (16, 1e-4)
+    assert (cluster.network_seconds_per_byte, cluster.threshold_seconds) == (8e-10, 0.5)
+    assert (pool.name, pool.kind, pool.servers, pool.startup) == ("disks", "hdd", 2, ((0, 0.0), (MiB, 0.005)))
+    assert (pool.read_seconds_per_byte, pool.write_seconds_per_byte) == (6e-9, 7e-9)
+    assert (pool.capacity, pool.grain, pool.backend) == (10 * GiB, MiB, "directories")
+    assert cluster.source == str(tmp_path / "cluster.toml")
+
+
+def test_relative_directories_start_from_the_file(tmp_path):
+    assert load(tmp_path, GOOD).pools[0].where == (str(tmp_path / "d0"), "/data/d1")
+
+
+def test_a_capacity_of_0_is_what_the_file_system_has_free(tmp_path):
+    text = GOOD.replace('"10G"', "0").replace("/data/d1", "d1")
+    free = os.statvfs(tmp_path)
+    capacity = load(tmp_path, text).pools[0].capacity
+    # Other programs use the same file system meanwhile; both directories are on it, and it counts once.
+    assert capacity == pytest.approx(free.f_bavail * free.f_frsize, rel=0.05)
+
+
+def test_the_default_has_four_disks_and_two_ssds_in_the_home(tmp_path):
+    cluster = load_cluster(None)
+    pools = {pool.name: (pool.kind, pool.servers, pool.backend) for pool in cluster.pools}
+    assert pools == {"hdd": ("hdd", 4, "directories"), "ssd": ("ssd", 2, "directories")}
+    assert (cluster.home_pool, cluster.home_servers, cluster.home_strip) == ("hdd", 4, 64 * KiB)
+    assert cluster.pool("ssd").where == tuple(str(tmp_path / "home" / "pools" / name) for name in ("ssd0", "ssd1"))
+    assert min(pool.capacity for pool in cluster.pools) > 0
+    assert cluster.source == "built-in default"
+
+
+def test_the_default_is_a_file_that_users_can_copy(tmp_path):
+    copy = load(tmp_path, DEFAULT_FILE.read_text())
+    assert copy.pool("hdd").where[0] == str(tmp_path / "hdd0")
+    assert copy.pool("hdd").startup == load_cluster(None).pool("hdd").startup
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[home]", "[home", "not TOML: Expected ']' at the end of a table declaration (at line 1, column 6)"),
+        ("servers = 8", 'servers = "8"', "[home]: servers must be a whole number of at least 1 (got '8')"),
+        ("servers = 8", "servers = true", "[home]: servers must be a whole number of at least 1 (got True)"),
+        ("servers = 8\n", "", "[home]: servers is missing"),
+        ("servers = 8", "servers = 8\ncolour = 1", "[home]: unknown key 'colour' (known: pool, servers, strip)"),
+        ('pool = "disks"', 'pool = "tape"', "[home]: pool 'tape' is not among [pools] (disks)"),
+        ("strip = ", "strip = 0 #", "[home]: strip must be at least 1 byte (got 0)"),
+        ("connect_seconds = ", "connect_seconds = -", "must be a number of at least 0 (got -0.0001)"),
+        ("8e-10", "nan", "network_seconds_per_byte must be a number of at least 0 (got nan)"),
+        ('kind = "hdd"', 'kind = "tape"', '[pools.disks]: kind must be "hdd" or "ssd" or "node" (got \'tape\')'),
+        ("[0, 0], ", '["2M", 0], ', "startup must be a list of [distance in bytes, seconds], distances ascending"),
+        ("[[0, 0]", "[[0, -1]", "startup must be a list of [distance in bytes, seconds], distances ascending"),
+        ('"10G"', '"10 apples"', "capacity must be a number of bytes, or a text like \"64K\" (got '10 apples')"),
+        ('"10G"', "-1", 'capacity must be a number of bytes, or a text like "64K" (got -1)'),
+        ('"directories"', '"orangefs"', "backend must be \"directories\" (got 'orangefs')"),
+        ('["d0", "/data/d1"]', "[]", "where must be a list of at least one directory (got [])"),
+        ('["d0", "/data/d1"]', '["d0", "./d0"]', "d0 is already a server of pool 'disks'"),
+        ("[pools.disks]", "[pools.original]", "'original' is what plans call the original file"),
+        ("[pools.disks]", "[pool.disks]", "pools is missing"),
+        ("[plan]", "[plans]", "unknown key 'plans' (known: home, clients, plan, pools)"),
+        ("[plan]\nthreshold_seconds = 0.5", "", None),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path, old, new, message):
+    assert old in GOOD
+    text = GOOD.replace(old, new)
+    if message is None:
+        assert load(tmp_path, text).threshold_seconds == 0.0
+        return
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, text)
+    assert message in str(error.value)
+    assert str(error.value).startswith(str(tmp_path / "cluster.toml"))
+    assert "\n" not in str(error.value)
+
+
+def test_no_pool_at_all(tmp_path):
+    with pytest.raises(ConfigError, match="no pool; describe at least one as"):
+        load(tmp_path, GOOD[: GOOD.index("[pools.disks]")] + "[pools]\n")
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read this cluster description: No such file"):
+        load_cluster(tmp_path / "none.toml")
+
+
+def test_a_binary_file(tmp_path):
+    (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a text file"):
+        load_cluster(tmp_path / "x")

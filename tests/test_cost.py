@@ -1,0 +1,197 @@
+"""The cost model: PDLA's closed forms, start-up by distance, and what candidates of known patterns cost."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdla.layouts import contiguity, cost, devices
+from pdla.layouts.candidates import candidates
+from pdla.layouts.contiguity import Pattern, gaps, total_startup
+from pdla.layouts.cost import layout_time
+from pdla.layouts.devices import startup
+from pdla.model import Candidate, Cluster, Loop, Pool, Signature
+from pdla.units import KiB, MiB
+
+# A disk whose start-up is 0 in sequence, 1 s from 1 MiB on; a byte takes 1 us. Round numbers make costs readable.
+DISK = Pool("hdd", "hdd", 4, ((0, 0.0), (MiB, 1.0)), 1e-6, 1e-6, 1 << 40, 64 * KiB, "directories", tuple("abcd"))
+CLUSTER = Cluster((DISK,), "hdd", 4, 64 * KiB, 1, 0.0, 0.0, 0.0, "test")
+
+
+def read(
+    length: int,
+    *loops: tuple[int, int],
+    start: int = 0,
+    ranks: int = 1,
+    rank_loops: int = 0,
+    collective: bool = False,
+    calls: int = 0,
+) -> Signature:
+    nest = tuple(Loop(*loop) for loop in loops)
+    return Signature("data", "read", collective, start, length, nest, tuple(range(ranks)), rank_loops, calls)
+
+
+def by_layout(signature: Signature, size: int, cluster: Cluster = CLUSTER) -> dict[str, Candidate]:
+    found = candidates(signature, size, cluster, cluster.pools)
+    return {candidate.layout.name if candidate.layout else candidate.space: candidate for candidate in found}
+
+
+@pytest.mark.parametrize("module", [contiguity, cost, devices])
+def test_the_examples_in_the_docstrings_hold(module):
+    result = doctest.testmod(module)
+    assert (result.failed, result.attempted > 0) == (0, True)
+
+
+def t_1dh(p, n, m, s, e, v, a, b):
+    """PDLA Table 2 as printed."""
+    return max(p, m * n) * e + max(p / n, m) * s * v + p * a + p / n * s * b
+
+
+def t_1dv(p, n, m, s, e, v, a, b):
+    """PDLA Table 2 as printed."""
+    return max(m, math.ceil(p / n)) * (e + s * v) + math.ceil(p / n) * (a + s * b)
+
+
+SECONDS = st.floats(0, 1)
+CASES = st.tuples(st.integers(1, 500), st.integers(1, 24), st.integers(1, 40), st.integers(1, 1 << 26))
+
+
+@given(CASES, SECONDS, SECONDS, SECONDS, SECONDS)
+def test_one_group_is_the_papers_1dh(case, e, v, a, b):
+    p, n, m, s = case
+    assert layout_time(p, m, n, 1, s, e, v, a, b).total == pytest.approx(t_1dh(p, n, m, s, e, v, a, b))
+
+
+@given(CASES, SECONDS, SECONDS, SECONDS, SECONDS)
+def test_as_many_groups_as_servers_is_the_papers_1dv(case, e, v, a, b):
+    p, n, m, s = case
+    assert layout_time(p, m, n, n, s, e, v, a, b).total == pytest.approx(t_1dv(p, n, m, s, e, v, a, b))
+
+
+def test_guideline_few_processes_want_1dh_does_not_hold_for_16_kib_requests():
+    """p = 2 < n = 8: 1-DV wins at 16 KiB and 2-D (g = 2) above, whatever the paper's guideline says."""
+
+    def best(s: int) -> int:
+        return min((1, 2, 4, 8), key=lambda g: layout_time(2, 1, 8, g, s, 1e-4, 8e-9, 8e-3, 1.2e-8).total)
+
+    assert [best(s) for s in (16 * KiB, MiB, 64 * MiB)] == [8, 2, 2]
+
+
+def test_startup_is_linear_between_the_points_and_constant_beyond():
+    assert [startup(DISK, d) for d in (0, 512 * KiB, MiB, 1 << 40)] == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_a_curve_may_be_a_constant():
+    flat = Pool("x", "ssd", 1, ((0, 0.25),), 0.0, 0.0, 0, 1, "directories", ("x",))
+    assert [startup(flat, d) for d in (0, 1, 1 << 50)] == [0.25, 0.25, 0.25]
+
+
+NESTS = st.lists(st.tuples(st.integers(-300, 300), st.integers(1, 5)).map(lambda loop: Loop(*loop)), max_size=4)
+
+
+@given(NESTS, st.integers(1, 50))
+def test_gaps_are_those_between_the_expanded_requests(loops, length):
+    offsets = read(length, *loops, start=10_000).expand()[0]
+    expected = np.abs(offsets[1:] - (offsets[:-1] + length))
+    found = sorted(distance for gap in gaps(loops, length) for distance in [gap.distance] * gap.times)
+    assert found == sorted(expected.tolist())
+
+
+def test_contiguous_requests_need_no_startup():
+    assert total_startup(DISK, [Loop(4096, 1_000_000_000)], 4096, 1) == 0.0
+
+
+def test_startup_of_a_billion_strided_requests_is_a_product():
+    assert total_startup(DISK, [Loop(2 * MiB, 1_000_000_001)], MiB, 1) == 1e9
+
+
+def test_a_call_through_a_view_has_pieces():
+    pattern = Pattern.of(read(16 * KiB, (1 << 27, 2), (32 * KiB, 4096), ranks=2, rank_loops=1, calls=32))
+    assert pattern == Pattern((Loop(1 << 27, 2),), (Loop(1 << 23, 16),), (Loop(32 * KiB, 256),), 16 * KiB)
+    assert pattern.call_bytes == 4 * MiB
+
+
+def test_calls_that_are_not_known_are_the_requests():
+    assert Pattern.of(read(8, (16, 10))).calls == (Loop(16, 10),)
+
+
+def test_contiguous_reading_costs_the_same_from_a_replica_striped_like_the_original():
+    found = by_layout(read(256 * KiB, (256 * KiB, 8)), 2 * MiB)
+    # 8 rounds, each 256 KiB over 4 servers at 1 us a byte, and no start-up.
+    assert found["original"].cost.total == found["1-DH"].cost.total == pytest.approx(8 * 65536e-6)
+    assert found["1-DV"].cost.total == pytest.approx(8 * 262144e-6)
+
+
+def test_a_strided_reader_pays_startup_in_the_original_and_none_in_a_replica():
+    found = by_layout(read(4 * KiB, (4 * MiB, 100)), 400 * KiB)
+    assert found["original"].cost.startup == 99.0
+    assert {name: found[name].cost.startup for name in ("1-DH", "2-D", "1-DV")} == {"1-DH": 0, "2-D": 0, "1-DV": 0}
+
+
+def test_ranks_whose_requests_meet_on_one_home_server_queue_there():
+    # Rank r reads 4 KiB at r*16 KiB of every 64 KiB: a round is one strip, one server, and gaps of 12 KiB.
+    crowded = by_layout(read(4 * KiB, (16 * KiB, 4), (64 * KiB, 10), ranks=4, rank_loops=1), 160 * KiB)
+    assert crowded["original"].cost.transfer == pytest.approx(10 * 4 * 4096e-6)
+    assert crowded["original"].cost.startup == pytest.approx(39 * 12 / 1024)
+    # Here every rank of a round is on a server of its own.
+    spread = by_layout(read(4 * KiB, (64 * KiB, 4), (256 * KiB, 10), ranks=4, rank_loops=1), 160 * KiB)
+    assert spread["original"].cost.transfer == pytest.approx(10 * 4096e-6)
+
+
+def test_sections_of_several_ranks_on_one_server_cost_a_jump_each():
+    # 8 ranks in 1-DV on 4 servers: two sections of 1.5 MiB a server, read in turn.
+    found = by_layout(read(MiB // 2, (1 << 30, 8), (1 << 26, 3), ranks=8, rank_loops=1), 12 * MiB)
+    assert found["1-DV"].cost.startup == 5.0
+    four = by_layout(read(MiB // 2, (1 << 30, 4), (1 << 26, 3), ranks=4, rank_loops=1), 6 * MiB)
+    assert four["1-DV"].cost.startup == 0.0
+
+
+def test_ranks_that_read_the_same_bytes_share_a_section():
+    found = by_layout(read(64 * KiB, (0, 4), (MiB, 3), ranks=4, rank_loops=1), 192 * KiB)
+    layout = found["1-DV"].layout
+    assert layout is not None and layout.section == 192 * KiB
+    assert found["1-DV"].cost.transfer == pytest.approx(3 * 4 * 65536e-6)
+
+
+def test_a_strip_spreads_one_call_over_the_group_in_whole_grains():
+    found = by_layout(read(300 * KiB, (MiB, 8)), 2400 * KiB)
+    strips = {name: found[name].layout.strips for name in ("1-DH", "2-D", "1-DV")}  # type: ignore[union-attr]
+    assert strips == {"1-DH": (128 * KiB,) * 4, "2-D": (192 * KiB,) * 2, "1-DV": (320 * KiB,)}
+
+
+def test_candidates_are_the_original_and_every_group_count_that_divides_the_servers():
+    found = candidates(read(4096, (8192, 10), ranks=1), 40960, CLUSTER, [DISK])
+    assert [(c.space, c.layout.groups if c.layout else 0) for c in found] == [
+        ("original", 0),
+        ("hdd", 1),
+        ("hdd", 2),
+        ("hdd", 4),
+    ]
+
+
+def test_a_collective_original_reads_what_the_ranks_cover_together_without_startup():
+    # Four ranks read interleaved 4 KiB pieces, 64 to a call: together every call is 1 MiB of the file, in order.
+    signature = read(4 * KiB, (4 * KiB, 4), (16 * KiB, 640), ranks=4, rank_loops=1, calls=4 * 10, collective=True)
+    found = by_layout(signature, 10 * MiB)
+    assert found["original"].cost.startup == 0.0
+    assert found["original"].cost.transfer == pytest.approx(10 * MiB / 4 * 1e-6)
+    assert "collective" not in found
+
+
+def test_a_collective_original_also_shuffles_every_byte_over_the_network():
+    cluster = Cluster((DISK,), "hdd", 4, 64 * KiB, 4, 0.0, 1e-6, 0.0, "test")
+    signature = read(64 * KiB, (64 * KiB, 4), (256 * KiB, 10), ranks=4, rank_loops=1, collective=True)
+    # One node: its link carries the 256 KiB of a call in from the servers, and as many bytes between its processes.
+    found = by_layout(signature, 2560 * KiB, cluster)
+    assert found["original"].cost.network == pytest.approx(10 * 2 * 262144e-6)
+
+
+def test_independent_ranks_are_told_what_collective_calls_would_cost():
+    found = candidates(read(4096, (4096, 4), (16384, 10), ranks=4, rank_loops=1), 163840, CLUSTER, [])
+    assert [candidate.space for candidate in found] == ["original", "collective"]
+    assert found[1].cost.total < found[0].cost.total
