@@ -47,7 +47,7 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
     if module is None:
         raise PdlaError(
             f"{log} has no DXT records, only counters (modules: {', '.join(facts['modules'])}): "
-            "set DXT_ENABLE_IO_TRACE=1 (Darshan before 3.3) or DARSHAN_MOD_ENABLE=DXT_POSIX,DXT_MPIIO and run again"
+            "set DXT_ENABLE_IO_TRACE=1 (or, from Darshan 3.4 on, DARSHAN_MOD_ENABLE=DXT_POSIX,DXT_MPIIO) and run again"
         )
     order = np.lexsort((extracted["op"], extracted["t_start"], extracted["rank"]))
     columns = {name: extracted[name][order] for name in ("rank", "file", "op", "offset", "length", "t_start", "t_end")}

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ MAGIC = b"PDLALOG1"
 SIDE_MAGIC = b"PDLASID1"
 CALLS, FILE, VIEW = 1, 2, 3
 COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED = 1, 16, 32, 64, 128
+
+_LARGEST = 2**62  # of a position or a length, so that their sum fits
 
 HEADER = np.dtype(
     [
@@ -131,6 +134,9 @@ def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
     op_of_kind = np.array([OPS.index(operation(name)) for name in names], dtype=np.int8)
     op = op_of_kind[columns["kind"]]
     unplaced = columns.pop("opaque") | (columns["position"] < 0)
+    empty = np.array([view.size == 0 for view in views])
+    if np.any(empty[columns["view"]] & (columns["length"] > 0)):
+        raise FormatError(f"the logs in {directory} are damaged: bytes were moved through a view that has none")
     columns["offset"] = first_offsets(tuple(views), columns["view"], np.maximum(columns["position"], 0))
     columns["offset"][unplaced] = -1
     columns["offset"][op == OPS.index("other")] = 0
@@ -210,7 +216,8 @@ def _complete_records(path: Path, count: int) -> npt.NDArray[Any]:
     missing = np.flatnonzero(seq == 0)
     if len(missing):
         records, seq = records[: missing[0]], seq[: missing[0]]
-    if np.any(seq[1:] <= seq[:-1]) or np.any(records["t_end"] < records["t_start"]) or np.any(records["moved"] < 0):
+    impossible = (records["t_end"] < records["t_start"]) | (records["moved"] < 0) | (records["moved"] > _LARGEST)
+    if np.any(seq[1:] <= seq[:-1]) or np.any(impossible | (records["position"] > _LARGEST)):
         raise FormatError(f"{path} is damaged: its records are not in order, or say what cannot be")
     return records
 
@@ -234,19 +241,28 @@ def _read_side(path: Path) -> _Side:
     if not data.startswith(SIDE_MAGIC[: len(data)]):
         raise FormatError(f"{path} is not a file of the pdla recorder (it does not begin with {SIDE_MAGIC.decode()})")
     for kind, content in _entries(data):
-        if kind == CALLS:
-            side.calls = [_text(name) for name in content.rstrip(b"\0").split(b"\0")]
-        elif kind == FILE and len(content) > SIDE_FILE.itemsize:
-            entry = np.frombuffer(content, SIDE_FILE, 1)[0]
-            identity = {name: int(entry[name]) for name in SIDE_FILE.names or ()}
-            side.files[identity["id"]] = os.fsdecode(content[SIDE_FILE.itemsize :]), identity
-        elif kind == VIEW and len(content) > SIDE_VIEW.itemsize and len(content) % 8 == 0:
-            number, etype_size, displacement, extent, size = np.frombuffer(content, SIDE_VIEW, 1)[0].tolist()
-            words = np.frombuffer(content, "<i8", offset=SIDE_VIEW.itemsize)
-            side.views[number] = View(displacement, etype_size, extent, size, words)
-        else:
-            raise FormatError(f"{path} is damaged: it has an entry of kind {kind} with {len(content)} bytes")
+        try:
+            _add_entry(side, kind, content)
+        except FormatError as error:
+            raise FormatError(f"{path} is damaged: {error}") from None
     return side
+
+
+def _add_entry(side: _Side, kind: int, content: bytes) -> None:
+    if kind == CALLS:
+        side.calls = [_text(name) for name in content.rstrip(b"\0").split(b"\0")]
+    elif kind == FILE and len(content) > SIDE_FILE.itemsize:
+        entry = np.frombuffer(content, SIDE_FILE, 1)[0]
+        values = {name: int(entry[name]) for name in SIDE_FILE.names or ()}
+        if not values["comm_rank"] < values["comm_size"] < 2**31:
+            raise FormatError(f"a file was opened by rank {values['comm_rank']} of {values['comm_size']}")
+        side.files[values["id"]] = os.fsdecode(content[SIDE_FILE.itemsize :]), values
+    elif kind == VIEW and len(content) > SIDE_VIEW.itemsize and len(content) % 8 == 0:
+        number, etype_size, displacement, extent, size = np.frombuffer(content, SIDE_VIEW, 1)[0].tolist()
+        words = np.frombuffer(content, "<i8", offset=SIDE_VIEW.itemsize)
+        side.views[number] = View(displacement, etype_size, extent, size, words)
+    else:
+        raise FormatError(f"it has an entry of kind {kind} with {len(content)} bytes")
 
 
 def _number_ranks(processes: Sequence[_Process], notes: list[str]) -> int:
@@ -262,9 +278,11 @@ def _number_ranks(processes: Sequence[_Process], notes: list[str]) -> int:
     for (size, _), members in programs.items():
         for process in members:
             process.rank = first + int(process.header["rank"])
-        if absent := sorted(set(range(first, first + size)) - {process.rank for process in members}):
-            named = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
-            notes.append(f"{len(absent)} of {size} ranks left no log: {named}")
+        if absent := size - len(members):
+            there = {process.rank for process in members}
+            some = islice((rank for rank in range(first, first + size) if rank not in there), 8)
+            named = ", ".join(map(str, some)) + (", ..." if absent > 8 else "")
+            notes.append(f"{absent} of {size} ranks left no log: {named}")
         first += size
     if len(programs) > 1:
         sizes = ", ".join(str(size) for size, _ in programs)
