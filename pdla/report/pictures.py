@@ -62,6 +62,7 @@ def access_picture(
     ranks: int | None = None,
     seconds: float | None = None,
     title: str | None = None,
+    width: float = WIDTH,
 ) -> Figure:
     """Where in the file each rank was, when: offset (bytes) over time (s), reads and writes apart.
 
@@ -74,12 +75,15 @@ def access_picture(
         ranks: of the whole job, so that pictures of one job agree on colours (default: up to the highest seen).
         seconds: how long the time axis is at least, so that two runs can be compared by eye.
         title: instead of the path.
+        width: of the figure, inches.
     """
     start = float(accesses["t_start"].min()) if len(accesses) else 0.0
     stop = float(accesses["t_end"].max()) if len(accesses) else 1.0
     extents = _Extents.of(accesses, accesses["t_start"], accesses["t_end"])
     x_range = (start, max(stop, start + (seconds or 0.0)))
-    return _extent_picture(extents, title or path, "seconds since MPI_Init", x_range, ranks, format_seconds)
+    return _extent_picture(
+        extents, path if title is None else title, "seconds since MPI_Init", x_range, ranks, format_seconds, width
+    )
 
 
 def order_picture(accesses: pd.DataFrame, path: str, *, ranks: int | None = None) -> Figure:
@@ -250,13 +254,14 @@ def _extent_picture(
     x_range: tuple[float, float],
     ranks: int | None,
     format_x: Callable[[float], str],
+    width: float = WIDTH,
 ) -> Figure:
     ranks = max(ranks or 0, int(extents.rank.max()) + 1 if len(extents.rank) else 1)
     operations = [op for op in ("read", "write") if (extents.op == op).any()] or ["read"]
     y_range = _y_range(extents)
     if x_range[1] <= x_range[0]:
         x_range = (x_range[0], x_range[0] + 1e-6)
-    figure = Figure(figsize=(WIDTH, 0.9 + 2.9 * len(operations)), layout="constrained")
+    figure = Figure(figsize=(width, 0.9 + 2.9 * len(operations)), layout="constrained")
     panels = figure.subplots(len(operations), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     captions = []
     for axes, op in zip(panels, operations, strict=True):
@@ -270,7 +275,7 @@ def _extent_picture(
         axes.set_ylim(y_range[0] - margins[1], y_range[1] + margins[1])
         axes.yaxis.set_major_locator(_ByteLocator())
         axes.yaxis.set_major_formatter(_ByteFormatter())
-    panels[0].set_title(shorten(title, 90), loc="left", fontsize=10, color=INK, parse_math=False)
+    panels[0].set_title(shorten(title, int(9 * width)), loc="left", fontsize=10, color=INK, parse_math=False)
     panels[-1].xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     panels[-1].set_xlabel(x_label, color=INK, fontsize=9)
     _rank_key(figure, list(panels), ranks)

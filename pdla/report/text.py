@@ -7,8 +7,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pdla.units import format_bytes, format_count, format_seconds
+
 if TYPE_CHECKING:
-    from pdla.model import Candidate
+    from pdla.analyzers.analysis import Analysis, Irregular
+    from pdla.analyzers.stats import Summary
+    from pdla.model import Candidate, Plan, Signature
+    from pdla.report.comparison import Comparison
 
 GAP = "  "
 NARROWEST = 8  # characters that wrapping leaves to a column
@@ -66,7 +71,15 @@ def _row(cells: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
 
 def paragraph(text: str, indent: str = "", *, width: int | None = None) -> str:
     """``text`` wrapped to the terminal, every line after ``indent``."""
-    return textwrap.fill(text, width or terminal_width(), initial_indent=indent, subsequent_indent=indent)
+    # A path or a number stays in one piece: it may be wanted for copying.
+    return textwrap.fill(
+        text,
+        width or terminal_width(),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -95,8 +108,8 @@ def ranks_text(ranks: Iterable[int]) -> str:
 def share_text(part: float, whole: float) -> str:
     """A share in percent that says 100 only of all and 0 only of nothing.
 
-    >>> share_text(1, 3), share_text(9999, 10000), share_text(1, 10000), share_text(0, 5), share_text(5, 5), share_text(0, 0)
-    ('33 %', '99.99 %', '0.01 %', '0 %', '100 %', '-')
+    >>> share_text(1, 3), share_text(9999, 10000), share_text(1, 10000), share_text(5, 5), share_text(0, 0)
+    ('33 %', '99.99 %', '0.01 %', '100 %', '-')
     """
     if whole == 0:
         return "-"
@@ -129,3 +142,115 @@ def candidate_name(candidate: Candidate) -> str:
         return candidate.space
     groups = f" ({layout.groups} groups)" if layout.name == "2-D" else ""
     return f"{candidate.space} {layout.name}{groups}"
+
+
+def call_name(signature: Signature | Irregular) -> str:
+    """``read``, or ``read_all`` where the calls are collective."""
+    return f"{signature.op}_all" if signature.collective else signature.op
+
+
+def signature_table(analysis: Analysis) -> str:
+    """The signatures of every file: global ones with the local ones that they consist of, then the others."""
+    lines = []
+    files = [signature.file for signature in analysis.signatures] + [part.file for part in analysis.irregular]
+    for path in dict.fromkeys(files):
+        rows = []
+        for signature in analysis.signatures:
+            if signature.file == path:
+                rows += _signature_rows(analysis, signature)
+        for part in analysis.irregular:
+            if part.file == path:
+                rows.append(["irregular", call_name(part), str(part.rank), *_shares(analysis, part), "no pattern"])
+        lines += [path, table(["scope", "call", "ranks", "requests", "bytes", "signature"], rows, "lllrrl"), ""]
+    shares = analysis.coverage
+    lines.append(
+        paragraph(
+            f"{format_count(analysis.requests)} requests, {format_bytes(analysis.bytes)}; signatures stand for "
+            f"{share_text(shares.requests, 1)} of the requests and {share_text(shares.bytes, 1)} of the bytes."
+        )
+    )
+    return "\n".join(lines)
+
+
+def shown_members(signature: Signature) -> tuple[tuple[Signature, ...], int]:
+    """The local signatures to list under a global one, and how many more there are."""
+    shown = signature.members if len(signature.members) <= MOST_MEMBERS else signature.members[: MOST_MEMBERS // 2]
+    return shown, len(signature.members) - len(shown)
+
+
+def _signature_rows(analysis: Analysis, signature: Signature) -> list[list[str]]:
+    def row(one: Signature, scope: str) -> list[str]:
+        return [scope, call_name(one), ranks_text(one.ranks), *_shares(analysis, one), str(one)]
+
+    shown, more = shown_members(signature)
+    rows = [row(signature, signature.scope), *(row(member, "- local") for member in shown)]
+    if more:
+        rows.append([f"- {format_count(more)} more", "", "", "", "", ""])
+    return rows
+
+
+def _shares(analysis: Analysis, part: Signature | Irregular) -> list[str]:
+    share = analysis.share(part)
+    return [share_text(share.requests, 1), share_text(share.bytes, 1)]
+
+
+def plan_table(plan: Plan) -> str:
+    """For every pattern what each candidate would cost, which was chosen, and why."""
+    blocks = []
+    for number, pattern in enumerate(plan.patterns, 1):
+        one = pattern.signature
+        what = f"Pattern {number}: {call_name(one)} by ranks {ranks_text(one.ranks)} of {one.file}"
+        head = f"{paragraph(what)}\n{paragraph(str(one))}"
+        rows = []
+        for place, candidate in enumerate(pattern.candidates):
+            cost = candidate.cost
+            parts = (cost.total, cost.connect, cost.network, cost.startup, cost.transfer)
+            mark = "->" if place == pattern.chosen else ""
+            rows.append([mark, candidate_name(candidate), *(format_seconds(part) for part in parts)])
+        headers = ["", "candidate", "total", "connect", "network", "start-up", "transfer"]
+        blocks.append(f"{head}\n{table(headers, rows, 'llrrrrr')}\n{paragraph(pattern.reason)}")
+    if plan.refused:
+        blocks.append("Refused:\n" + "\n".join(paragraph(f"{what}: {why}", "  ") for what, why in plan.refused))
+    blocks.append(paragraph(prediction(plan)))
+    return "\n\n".join(blocks)
+
+
+def prediction(plan: Plan) -> str:
+    """What the plan is expected to bring, in a sentence."""
+    if not plan.patterns:
+        return "There is no pattern to plan for."
+    chosen = sum(pattern.choice.layout is not None for pattern in plan.patterns)
+    if not chosen:
+        return f"No replica would pay off: {format_seconds(plan.predicted_before)} predicted as it is."
+    return (
+        f"{chosen} of {len(plan.patterns)} patterns get a replica; predicted: {format_seconds(plan.predicted_before)} "
+        f"before, {format_seconds(plan.predicted_after)} after."
+    )
+
+
+def summary_table(summary: Summary) -> str:
+    """What was read and written of every file."""
+    headers = ["op", "calls", "requests", "bytes", "contiguous", "median", "I/O time", "rate"]
+    blocks = []
+    for path in dict.fromkeys(row.file for row in summary.files):
+        rows = [
+            [
+                row.op,
+                format_count(row.calls),
+                format_count(row.requests),
+                format_bytes(row.bytes),
+                share_text(row.contiguous, 1),
+                format_bytes(row.median),
+                format_seconds(row.seconds),
+                f"{format_bytes(row.bandwidth)}/s" if row.bandwidth else "-",
+            ]
+            for row in summary.files
+            if row.file == path
+        ]
+        blocks.append(f"{path}\n{table(headers, rows, 'lrrrrrrr')}")
+    return "\n\n".join(blocks)
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """A traced run and its redirected run, side by side."""
+    return table(["", "before", "after", ""], comparison.rows, "lrrl")

@@ -1,0 +1,362 @@
+"""One self-contained HTML file about a run, or several: what the programs did, what was planned, what it changed."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jinja2
+import matplotlib
+import numpy as np
+from markupsafe import Markup
+
+from pdla import __version__
+from pdla.analyzers.analysis import Analysis, Irregular, analyze
+from pdla.analyzers.stats import FileStats, Summary, summarize
+from pdla.model import Signature, Trace
+from pdla.report import pictures
+from pdla.report.text import (
+    call_name,
+    candidate_name,
+    prediction,
+    ranks_text,
+    share_text,
+    shown_members,
+)
+from pdla.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from pdla.model import PatternPlan, Plan
+    from pdla.report.comparison import Comparison, Served
+
+MOST_FILES = 12  # with pictures; programs with a file per process have thousands
+MOST_SIGNATURES = 40  # listed per file
+HALF = 5.2  # inches: two pictures side by side
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is known of a program: its traced run and, where it came to that, the plan and the redirected run."""
+
+    trace: Trace
+    analysis: Analysis
+    plan: Plan | None = None
+    after: Trace | None = None
+    served: Served | None = None
+    comparison: Comparison | None = None
+
+    @classmethod
+    def of(cls, trace: Trace) -> Run:
+        """A run of which there is only the trace."""
+        return cls(trace, analyze(trace))
+
+
+def write_report(path: Path, runs: Sequence[Run]) -> None:
+    """Write the report of ``runs`` to ``path``: one file that needs nothing else, neither scripts nor the network.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pdla", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    draw = _Drawing()
+    text = environment.get_template("report.html.j2").render(
+        runs=[_run(run, draw) for run in runs],
+        written=datetime.now().astimezone().strftime("%-d %B %Y, %H:%M %Z"),
+        version=__version__,
+    )
+    # Paths are bytes to the operating system; one that is no text is shown with question marks.
+    path.write_text(text, encoding="utf-8", errors="replace")
+
+
+class Table(NamedTuple):
+    """Headers, rows of cells, and how each column is set: right (``r``), left (``l``), left and wrapped (``w``), as code
+    (``c``). ``marks`` are CSS classes of the rows."""
+
+    headers: Sequence[str]
+    align: str
+    rows: Sequence[Sequence[str]]
+    marks: Sequence[str] = ()
+
+
+class _Drawing:
+    """Figures as SVG that lives inside a page: colours follow the page's, ids are unique in it."""
+
+    def __init__(self) -> None:
+        self.numbers: Iterator[int] = count(1)
+
+    def __call__(self, figure: Figure) -> Markup:
+        buffer = io.StringIO()
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pdla"}):
+            figure.savefig(buffer, format="svg", transparent=True, dpi=192, metadata={"Date": None})
+        svg = buffer.getvalue()
+        svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+        prefix = f"p{next(self.numbers)}-"
+        svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+        svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
+        svg = re.sub(r'href="#', f'href="#{prefix}', svg)
+        for colour, name in ((pictures.INK, "ink"), (pictures.FAINT, "faint"), (pictures.PALE, "line")):
+            svg = re.sub(colour, f"var(--{name})", svg, flags=re.IGNORECASE)
+        return Markup(svg)
+
+
+def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
+    """What the template says about one run."""
+    trace, analysis = run.trace, run.analysis
+    accesses = trace.accesses()
+    summary = summarize(trace)
+    facts = [
+        f"{format_count(trace.ranks)} ranks",
+        trace.mpi,
+        f"source: {trace.source}" if trace.source != "pdla" else "",
+    ]
+    return {
+        "command": trace.command or "a program whose command is not known",
+        "facts": [fact for fact in facts if fact],
+        "warnings": warnings(trace),
+        "story": story(trace, analysis, summary, accesses),
+        "overview": _overview(summary),
+        "files": _files(trace, analysis, summary, accesses, draw),
+        "more_files": max(len({row.file for row in summary.files}) - MOST_FILES, 0),
+        "plan": _plan(run.plan, draw) if run.plan else None,
+        "comparison": _comparison(run, accesses, draw) if run.comparison else None,
+    }
+
+
+def warnings(trace: Trace) -> list[str]:
+    """What a reader has to know before trusting the numbers."""
+    found = []
+    if trace.dropped:
+        found.append(f"{format_count(trace.dropped)} records were dropped while the program ran: numbers are too low.")
+    if trace.truncated:
+        found.append(
+            f"The records of ranks {ranks_text(trace.truncated)} end before MPI_Finalize: what came later is missing."
+        )
+    if trace.unrecorded:
+        calls = ", ".join(f"{name} ({format_count(number)})" for name, number in sorted(trace.unrecorded.items()))
+        found.append(f"Calls that passed through without being recorded: {calls}.")
+    return [*found, *trace.notes]
+
+
+def story(trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataFrame) -> list[str]:
+    """What the program did, in up to five sentences."""
+    if not summary.requests:
+        return ["The program read and wrote nothing through MPI-IO."]
+    by_op = {op: [row for row in summary.files if row.op == op] for op in ("read", "write")}
+    moved = " and ".join(
+        f"{verb} {format_bytes(sum(row.bytes for row in rows))}"
+        for verb, rows in (("read", by_op["read"]), ("wrote", by_op["write"]))
+        if rows
+    )
+    calls = sum(row.calls for row in summary.files)
+    files = len({row.file for row in summary.files})
+    sizes, counts = np.unique(accesses["length"].to_numpy(np.int64), return_counts=True)
+    often = int(counts.argmax())
+    sentences = [
+        f"{_number(trace.ranks, 'rank')} {moved} in {_number(calls, 'call')} on {_number(files, 'file')}.",
+        f"In the files these are {_number(summary.requests, 'contiguous request')}, of which "
+        f"{share_text(int(counts[often]), summary.requests)} are of {format_bytes(int(sizes[often]))}; "
+        f"{share_text(summary.contiguous, 1)} start where the same rank's previous one ended.",
+    ]
+    if summary.io_seconds:
+        slowest = max(summary.rank_seconds, key=lambda rank: summary.rank_seconds[rank])
+        quickest = min(summary.rank_seconds.values())
+        sentences.append(
+            f"Rank {slowest} spent the most time in these calls, {format_seconds(summary.io_seconds)}; the rank with "
+            f"the least spent {format_seconds(quickest)}."
+        )
+    both = [signature for signature in analysis.signatures if signature.scope == "global"]
+    alone = len(analysis.signatures) - len(both)
+    parts = [_number(len(both), "global signature")] if both else []
+    parts += [_number(alone, "local signature")] if alone else []
+    if parts:
+        coverage = analysis.coverage
+        verb = "stands" if len(both) + alone == 1 else "stand"
+        sentences.append(
+            f"{' and '.join(parts)} {verb} for {share_text(coverage.requests, 1)} of the requests and "
+            f"{share_text(coverage.bytes, 1)} of the bytes."
+        )
+        largest = max(analysis.signatures, key=lambda signature: signature.bytes)
+        sentences.append(
+            f"The largest moves {format_bytes(largest.bytes)} ({share_text(analysis.share(largest).bytes, 1)}) "
+            f"of {Path(largest.file).name} in requests of {format_bytes(largest.length)}."
+        )
+    else:
+        sentences.append("No regular pattern was found.")
+    return sentences
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _overview(summary: Summary) -> Table:
+    headers = ["file", "", "calls", "requests", "bytes", "contiguous", "I/O time", "rate"]
+    return Table(headers, "wlrrrrrr", [[row.file, row.op, *_numbers(row)] for row in summary.files])
+
+
+def _numbers(row: FileStats) -> list[str]:
+    return [
+        format_count(row.calls),
+        format_count(row.requests),
+        format_bytes(row.bytes),
+        share_text(row.contiguous, 1),
+        format_seconds(row.seconds),
+        f"{format_bytes(row.bandwidth)}/s" if row.bandwidth else "-",
+    ]
+
+
+def _files(
+    trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataFrame, draw: _Drawing
+) -> list[dict[str, Any]]:
+    """The files with the most bytes, each with its pictures and signatures."""
+    sizes = accesses.groupby("file")["length"].sum().sort_values(ascending=False, kind="stable")
+    files = []
+    for file in sizes.index[:MOST_FILES].tolist():
+        path, part = trace.path(file), accesses[accesses["file"] == file]
+        rows = [row for row in summary.files if row.file == path]
+        files.append(
+            {
+                "path": path,
+                "access": draw(pictures.access_picture(part, path, ranks=trace.ranks, title="")),
+                "order": draw(pictures.order_picture(part, "", ranks=trace.ranks)),
+                "sizes": draw(pictures.size_histogram(part)),
+                "numbers": Table(
+                    [
+                        "",
+                        "calls",
+                        "requests",
+                        "bytes",
+                        "contiguous",
+                        "I/O time",
+                        "rate",
+                        "smallest",
+                        "median",
+                        "largest",
+                    ],
+                    "lrrrrrrrrr",
+                    [
+                        [row.op, *_numbers(row), *map(format_bytes, (row.smallest, row.median, row.largest))]
+                        for row in rows
+                    ],
+                ),
+                "signatures": _signatures(analysis, path),
+            }
+        )
+    return files
+
+
+def _signatures(analysis: Analysis, path: str) -> Table:
+    rows: list[list[str]] = []
+    marks: list[str] = []
+
+    def add(mark: str, scope: str, one: Signature | Irregular, ranks: str, notation: str) -> None:
+        share = analysis.share(one)
+        numbers = [
+            format_count(one.requests),
+            share_text(share.requests, 1),
+            format_bytes(one.bytes),
+            share_text(share.bytes, 1),
+        ]
+        rows.append([scope, call_name(one), ranks, *numbers, notation])
+        marks.append(mark)
+
+    def skip(mark: str, text: str) -> None:
+        rows.append([text, *[""] * 7])
+        marks.append(mark)
+
+    signatures = [signature for signature in analysis.signatures if signature.file == path]
+    for signature in signatures[:MOST_SIGNATURES]:
+        add(signature.scope, signature.scope, signature, ranks_text(signature.ranks), str(signature))
+        shown, more = shown_members(signature)
+        for member in shown:
+            add("member", "local", member, ranks_text(member.ranks), str(member))
+        if more:
+            skip("member", f"and {format_count(more)} more")
+    if len(signatures) > MOST_SIGNATURES:
+        skip("local", f"and {format_count(len(signatures) - MOST_SIGNATURES)} more signatures")
+    irregular = [part for part in analysis.irregular if part.file == path]
+    for part in irregular[:MOST_SIGNATURES]:
+        add("irregular", "irregular", part, str(part.rank), "no pattern")
+    if len(irregular) > MOST_SIGNATURES:
+        skip("irregular", f"and {format_count(len(irregular) - MOST_SIGNATURES)} more ranks")
+    return Table(
+        ["scope", "call", "ranks", "requests", "share", "bytes", "share", "signature"], "lllrrrrc", rows, marks
+    )
+
+
+def _plan(plan: Plan, draw: _Drawing) -> dict[str, Any]:
+    return {
+        "sentence": prediction(plan),
+        "policy": plan.policy,
+        "cluster": plan.cluster.source,
+        "patterns": [_pattern(pattern, plan, draw) for pattern in plan.patterns],
+        "refused": plan.refused,
+    }
+
+
+def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
+    signature = pattern.signature
+    rows = []
+    for candidate in pattern.candidates:
+        cost = candidate.cost
+        seconds = (cost.connect, cost.network, cost.startup, cost.transfer, cost.total)
+        rows.append([candidate_name(candidate), *map(format_seconds, seconds)])
+    marks = ["chosen" if number == pattern.chosen else "" for number in range(len(rows))]
+    replicated = pattern.choice.layout is not None
+    return {
+        "head": f"{call_name(signature)} by ranks {ranks_text(signature.ranks)}, {format_bytes(signature.bytes)} of "
+        f"{signature.file}",
+        "notation": str(signature),
+        "reason": pattern.reason,
+        "costs": Table(["candidate", "connect", "network", "start-up", "transfer", "total"], "lrrrrr", rows, marks),
+        "cost_picture": draw(pictures.cost_picture(pattern)),
+        "layout_picture": draw(pictures.layout_picture(pattern, plan.cluster)) if replicated else None,
+    }
+
+
+def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, Any]:
+    assert run.comparison is not None
+    pairs = []
+    if run.after is not None:
+        after = run.after.accesses()
+        sizes = accesses.groupby("file")["length"].sum().sort_values(ascending=False, kind="stable")
+        others = {
+            str(path): int(file) for file, path in zip(run.after.files["file"], run.after.files["path"], strict=True)
+        }
+        for file in sizes.index[:MOST_FILES].tolist():
+            path = run.trace.path(file)
+            parts = accesses[accesses["file"] == file], after[after["file"] == others.get(path, -1)]
+            # The same length of time on both, so that the eye compares seconds and not inches.
+            # SEC
+            seconds = max(float(part["t_end"].max() - part["t_start"].min()) for part in parts if len(part))
+            pictured = [
+                draw(
+                    pictures.access_picture(part, path, ranks=run.trace.ranks, seconds=seconds, title=title, width=HALF)
+                )
+                for part, title in zip(parts, ("before: traced", "after: redirected"), strict=True)
+            ]
+            pairs.append({"path": path, "pictures": pictured})
+    return {
+        "sentence": run.comparison.sentence,
+        "served": run.served.sentence if run.served else "",
+        "identical": run.comparison.identical,
+        "table": Table(["", "before", "after", ""], "lrrl", run.comparison.rows),
+        "pairs": pairs,
+    }
