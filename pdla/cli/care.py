@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from pdla.cli.options import json_option, print_json
-from pdla.config import catalog_url
 from pdla.errors import PdlaError
 from pdla.units import format_bytes
+
+LATEST_RUNS = 5
 
 
 @click.command()
@@ -15,47 +16,48 @@ from pdla.units import format_bytes
 def status(as_json: bool) -> None:
     """List the replicas: of what, where, how big, in which state and why; and the latest redirected runs."""
     from pdla.catalog import open_catalog
+    from pdla.replicator.reports import sentence
     from pdla.replicator.verify import status as examine
     from pdla.report.text import table
 
-    state = examine(open_catalog(catalog_url()))
+    catalog = open_catalog()
+    replicas = examine(catalog)
+    results = catalog.results()[-LATEST_RUNS:]
     if as_json:
-        print_json(state)
+        runs = [{"time": result.time.isoformat(timespec="seconds"), **result.report} for result in results]
+        print_json({"replicas": replicas, "runs": runs})
         return
     rows = [
-        [
-            str(row["id"]),
-            row["state"],
-            format_bytes(row["bytes"]),
-            f"{row['layout']} {row['pool']}",
-            row["original"],
-            row["why"],
-        ]
-        for row in state["replicas"]
+        [str(row["id"]), row["state"], format_bytes(row["bytes"]), f"{row['layout']} {row['pool']}", row["original"]]
+        for row in replicas
     ]
-    click.echo(table(["id", "state", "size", "layout", "original", "why"], rows, "rlrlll") if rows else "No replicas.")
-    for result in state["runs"]:
-        click.echo(f"run {result['time']}: {result['sentence']}")
+    click.echo(table(["id", "state", "size", "layout", "original"], rows, "rlrll") if rows else "No replicas.")
+    for row in replicas:
+        if row["why"]:
+            click.echo(f"replica {row['id']} is {row['state']}: {row['why']}")
+    for result in results:
+        click.echo(f"run of {result.time.astimezone():%Y-%m-%d %H:%M:%S}: {sentence(result.report)}")
 
 
 @click.command()
 @json_option
 def verify(as_json: bool) -> None:
-    """Read every valid replica and compare it with its checksums and its original; fail when one is wrong."""
+    """Read every valid replica and compare it with its checksums and its original's identity; fail when one is wrong."""
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import verify as check
 
-    findings = check(open_catalog(catalog_url()))
+    catalog = open_catalog()
+    checked = len(catalog.replicas("valid"))
+    findings = check(catalog)
     if as_json:
-        print_json({"replicas": [finding.to_json() for finding in findings]})
+        wrong = [{"replica": found.replica, "path": str(found.path), "problem": found.problem} for found in findings]
+        print_json({"checked": checked, "findings": wrong})
     else:
-        for finding in findings:
-            click.echo(f"replica {finding.replica}  {'ok' if finding.ok else finding.problem}")
-        if not findings:
-            click.echo("No replicas.")
-    bad = [finding for finding in findings if not finding.ok]
-    if bad:
-        raise PdlaError(f"{len(bad)} of {len(findings)} replicas cannot be served")
+        for found in findings:
+            click.echo(f"replica {found.replica}: {found.path}: {found.problem}")
+        click.echo(f"{checked - len(findings)} of {checked} replicas are what they should be.")
+    if findings:
+        raise PdlaError(f"{len(findings)} of {checked} replicas were wrong and are not used any more")
 
 
 @click.command()
@@ -65,19 +67,23 @@ def gc(as_json: bool) -> None:
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import gc as collect_garbage
 
-    removed = collect_garbage(open_catalog(catalog_url()))
+    freed = collect_garbage(open_catalog())
     if as_json:
-        print_json({"removed": [str(path) for path in removed]})
+        print_json({"bytes": freed})
     else:
-        click.echo(f"Removed {len(removed)} files.")
+        click.echo(f"Freed {format_bytes(freed)}.")
 
 
 @click.command()
 @click.argument("replica", type=int)
-def rm(replica: int) -> None:
+@json_option
+def rm(replica: int, as_json: bool) -> None:
     """Remove a replica by its id (see pdla status). The original is never touched."""
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import remove
 
-    remove(open_catalog(catalog_url()), replica)
-    click.echo(f"Removed replica {replica}.")
+    freed = remove(open_catalog(), replica)
+    if as_json:
+        print_json({"bytes": freed})
+    else:
+        click.echo(f"Removed replica {replica}, {format_bytes(freed)}.")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pdla.cli.options import json_option, print_json
-from pdla.config import catalog_url
+from pdla.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from pdla.replicator.builder import BuiltReplica
 
 
 @click.command()
@@ -18,14 +22,33 @@ def replicate(plan_path: Path, as_json: bool) -> None:
     from pdla.catalog import open_catalog
     from pdla.policies.planfile import read_plan
     from pdla.replicator.builder import replicate as build_all
-    from pdla.units import format_bytes
 
-    built = build_all(read_plan(plan_path), open_catalog(catalog_url()))
+    built = build_all(read_plan(plan_path), open_catalog())
     if as_json:
-        print_json({"replicas": [replica.to_json() for replica in built]})
-    elif not built:
-        click.echo("Nothing to build: the plan leaves every pattern alone.")
-    for replica in [] if as_json else built:
-        what = f"built and verified in {replica.seconds:.2f} s" if replica.built else "already there, still valid"
-        where = f"{replica.layout.name} on {replica.layout.pool}"
-        click.echo(f"replica {replica.id}  {format_bytes(replica.bytes)}  {where}  {what}")
+        print_json(
+            {
+                "replicas": [
+                    {
+                        "id": replica.id,
+                        "original": str(replica.original),
+                        "layout": replica.layout.name,
+                        "pool": replica.layout.pool,
+                        "bytes": replica.bytes,
+                        "seconds": replica.seconds,
+                        "kept": replica.kept,
+                    }
+                    for replica in built
+                ]
+            }
+        )
+    elif built:
+        click.echo("\n".join(map(built_line, built)))
+    else:
+        click.echo("Nothing to build: the plan leaves every pattern in the original.")
+
+
+def built_line(replica: BuiltReplica) -> str:
+    """What became of one replica of the plan."""
+    what = "was there already" if replica.kept else f"built and verified in {format_seconds(replica.seconds)}"
+    where = f"{replica.layout.name} on {replica.layout.pool}"
+    return f"replica {replica.id} of {replica.original.name}: {format_bytes(replica.bytes)}, {where}, {what}"
