@@ -43,15 +43,18 @@ def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layo
 
 
 def _independent(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:
-    """The original, 1-DH on the home servers, every piece a request, the ranks side by side."""
-    pool, length = cluster.pool(cluster.home_pool), pattern.length
+    """The original, 1-DH on the home servers, the ranks side by side.
+
+    A call of several pieces is one request for all from its first to its last byte: ROMIO's data sieving, which is on
+    for reads unless a hint switches it off.
+    """
+    pool, length = cluster.pool(cluster.home_pool), pattern.call_span
     width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
     k = _busiest_home_server(_rank_offsets(pattern, signature.start), width, cluster)
-    inner = (*pattern.calls, *pattern.pieces)
     # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
     share = k / pattern.processes
-    startup = share * total_startup(pool, (*inner, *pattern.ranks), length, width)
-    return _rounds(count(inner), k, width, length, startup, pool, signature, cluster)
+    startup = share * total_startup(pool, (*pattern.calls, *pattern.ranks), length, width)
+    return _rounds(count(pattern.calls), k, width, length, startup, pool, signature, cluster)
 
 
 def _collective(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:

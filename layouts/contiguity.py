@@ -55,6 +55,11 @@ class Pattern:
         return count(self.ranks)
 
     @property
+    def call_span(self) -> int:
+        """Bytes of the file from the first to the last one of a call."""
+        return self.length + sum(abs(loop.stride) * (loop.count - 1) for loop in self.pieces)
+
+    @property
     def call_bytes(self) -> int:
         """Distinct bytes of one call of one rank (an upper bound where its pieces overlap)."""
         return self.length * count(distinct(self.pieces))

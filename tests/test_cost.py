@@ -195,3 +195,10 @@ def test_independent_ranks_are_told_what_collective_calls_would_cost():
     found = candidates(read(4096, (4096, 4), (16384, 10), ranks=4, rank_loops=1), 163840, CLUSTER, [])
     assert [candidate.space for candidate in found] == ["original", "collective"]
     assert found[1].cost.total < found[0].cost.total
+
+
+def test_an_independent_call_through_a_view_reads_the_holes_too():
+    # One call: 64 pieces of 4 KiB in every 64 KiB. Data sieving reads all 4 MiB less the last hole; a replica 256 KiB.
+    found = by_layout(read(4 * KiB, (64 * KiB, 64), calls=1), 256 * KiB)
+    assert found["original"].cost.transfer == pytest.approx((63 * 64 + 4) * 1024e-6 / 4)
+    assert found["1-DH"].cost.transfer == pytest.approx(64 * 1024e-6)
