@@ -1,0 +1,70 @@
+"""The MPIs that the tests run programs under: MPICH beside this Python, Open MPI in a virtual environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+OPENMPI_AS_ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One MPI: its compiler, its launcher, a Python with mpi4py, and the environment that programs need under it."""
+
+    name: str
+    mpicc: str
+    mpiexec: Sequence[str]
+    python: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def compile(self, source: Path, program: Path, *flags: str) -> Path:
+        """Compile a C program; returns its path."""
+        subprocess.run([self.mpicc, "-O1", "-g", *flags, str(source), "-o", str(program)], check=True)
+        return program
+
+    def command(self, ranks: int, *words: str | Path) -> list[str]:
+        """What to run to have ``ranks`` processes of ``words``."""
+        return [*self.mpiexec, "-n", str(ranks), *map(str, words)]
+
+    def run(self, command: Sequence[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> str:
+        """Standard output of a command that must succeed."""
+        environment = {**os.environ, **self.env, **(variables or {})}
+        done = subprocess.run(
+            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str]) -> Mpi:
+    return Mpi(name, str(binaries / "mpicc"), [str(binaries / launcher)], str(binaries / "python"), env)
+
+
+def available_mpis() -> list[Any]:
+    """Every MPI as a parameter of a fixture; one that is not installed is skipped, or an error with PDLA_REQUIRE_ALL=1."""
+    openmpi = Path(os.environ.get("PDLA_TEST_OPENMPI") or REPOSITORY / ".venv-openmpi")
+    mpis = [
+        _in(Path(sys.executable).parent, "mpich", "mpiexec", {}),
+        _in(openmpi / "bin", "openmpi", "mpirun", OPENMPI_AS_ROOT),
+    ]
+    parameters = []
+    for mpi in mpis:
+        missing = [tool for tool in (mpi.mpicc, mpi.mpiexec[0], mpi.python) if not Path(tool).exists()]
+        if missing and os.environ.get("PDLA_REQUIRE_ALL") == "1":
+            raise FileNotFoundError(f"{mpi.name} is not installed: there is no {missing[0]}")
+        skip = [pytest.mark.skip(reason=f"{mpi.name} is not installed: there is no {missing[0]}")] if missing else []
+        parameters.append(pytest.param(mpi, marks=skip))
+    return parameters
