@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -75,21 +75,37 @@ class Analysis:
 def analyze(trace: Trace) -> Analysis:
     """The local and global I/O signatures of a trace; expanded, they give back exactly its accesses."""
     accesses = trace.accesses()
-    local = find_local(accesses)
-    found = find_global(local)
     paths = {int(file): str(path) for file, path in zip(trace.files["file"], trace.files["path"], strict=True)}
+    local = find_local(accesses)
+    together, rest = find_global(local)
+    # Two nests of one rank look like a loop, but how far apart they are may differ from rank to rank: then each half
+    # has its own counterpart on the other ranks.
+    halves, whole = local.halved(rest)
+    halves_together, halves_rest = find_global(halves)
+    used = np.ones(len(whole), np.bool_)
+    used[halves_rest] = False
+    taken_apart = np.unique(whole[used])
+    rest = np.setdiff1d(rest, taken_apart)
+    halves_rest = halves_rest[np.isin(whole[halves_rest], taken_apart)]
 
-    part = np.zeros(len(local), np.bool_)
-    for pattern in found:
-        part[pattern.members] = True
+    found = [
+        *(_global_signature(pattern, local, paths) for pattern in together),
+        *(_global_signature(pattern, halves, paths) for pattern in halves_together),
+    ]
     # A rank that accesses a file just once is as regular as can be.
-    only = np.bincount(local.sequence)[local.sequence] == 1
-    rest = np.flatnonzero(~part & (~local.lone | only))
-    members = [_local_signatures(local, pattern.members, paths) for pattern in found]
-    together = [_global_signature(pattern, parts) for pattern, parts in zip(found, members, strict=True)]
-    signatures = (*_sorted(together), *_sorted(_local_signatures(local, rest, paths)))
-    irregular = _irregular(local, np.flatnonzero(~part & local.lone & ~only), paths)
-    return Analysis(signatures, irregular, len(accesses), int(accesses["length"].sum()))
+    sequence = local.column("sequence")
+    irregular = local.lone & (np.bincount(sequence)[sequence] > 1)
+    regular = _local_signatures(local, rest[~irregular[rest]], paths)
+    halves_regular = _local_signatures(halves, halves_rest[~halves.lone[halves_rest]], paths)
+    return Analysis(
+        (*_sorted(found), *_sorted((*regular, *halves_regular))),
+        (
+            *_irregular(local, rest[irregular[rest]], paths),
+            *_irregular(halves, halves_rest[halves.lone[halves_rest]], paths),
+        ),
+        len(accesses),
+        int(accesses["length"].sum()),
+    )
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
@@ -138,18 +154,18 @@ def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
     }
 
 
-def _sorted(signatures: Sequence[Signature]) -> list[Signature]:
+def _sorted(signatures: Iterable[Signature]) -> list[Signature]:
     return sorted(signatures, key=lambda one: (-one.bytes, one.file, one.t_start, one.ranks[0], one.start))
 
 
-def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: dict[int, str]) -> tuple[Signature, ...]:
-    columns = (local.file, local.op, local.collective, local.start, local.shape, local.rank, local.calls)
-    loops = {shape: local.shapes.loops(shape) for shape in np.unique(local.shape[rows]).tolist()}
+def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: Mapping[int, str]) -> tuple[Signature, ...]:
+    loops = {shape: local.shapes.loops(shape) for shape in np.unique(local.column("shape")[rows]).tolist()}
+    names = ("file", "op", "collective", "start", "shape", "rank", "calls", "t_start", "t_end")
     return tuple(
         Signature(
             file=paths[file],
             op=OPS[op],
-            collective=collective,
+            collective=bool(collective),
             start=start,
             length=int(local.shapes.length[shape]),
             loops=loops[shape],
@@ -159,12 +175,13 @@ def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: dict[int, s
             t_end=t_end,
         )
         for file, op, collective, start, shape, rank, calls, t_start, t_end in zip(
-            *(column[rows].tolist() for column in (*columns, local.t_start, local.t_end)), strict=True
+            *(local.table[name].to_numpy()[rows].tolist() for name in names), strict=True
         )
     )
 
 
-def _global_signature(pattern: GlobalPattern, members: tuple[Signature, ...]) -> Signature:
+def _global_signature(pattern: GlobalPattern, local: LocalPatterns, paths: Mapping[int, str]) -> Signature:
+    members = _local_signatures(local, pattern.members, paths)
     return replace(
         members[0],
         start=pattern.start,
@@ -178,18 +195,14 @@ def _global_signature(pattern: GlobalPattern, members: tuple[Signature, ...]) ->
     )
 
 
-def _irregular(local: LocalPatterns, rows: Int64Array, paths: dict[int, str]) -> tuple[Irregular, ...]:
-    heads = np.flatnonzero(np.diff(local.sequence[rows], prepend=-1))
+def _irregular(local: LocalPatterns, rows: Int64Array, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
+    heads = np.flatnonzero(np.diff(local.column("sequence")[rows], prepend=-1))
     stops = np.append(heads, len(rows))[1:]
-    length = local.shapes.length[local.shape[rows]]
+    start, length = local.column("start")[rows], local.shapes.length[local.column("shape")[rows]]
+    rank, file, op, collective = (
+        local.column(name)[rows[heads]].tolist() for name in ("rank", "file", "op", "collective")
+    )
     return tuple(
-        Irregular(
-            int(local.rank[rows[first]]),
-            paths[int(local.file[rows[first]])],
-            OPS[int(local.op[rows[first]])],
-            bool(local.collective[rows[first]]),
-            local.start[rows[first:stop]],
-            length[first:stop],
-        )
-        for first, stop in zip(heads, stops, strict=True)
+        Irregular(rank[i], paths[file[i]], OPS[op[i]], bool(collective[i]), start[first:stop], length[first:stop])
+        for i, (first, stop) in enumerate(zip(heads, stops, strict=True))
     )

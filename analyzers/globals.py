@@ -23,40 +23,43 @@ class GlobalPattern:
     members: Int64Array
 
 
-def find_global(local: LocalPatterns) -> list[GlobalPattern]:
-    """The global patterns that the local ones make up; a local pattern is part of at most one.
+def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
+    """The global patterns that the local ones make up, and the rows that are part of none; no row is part of two.
 
     The k-th pattern of a shape on one rank belongs with the k-th of that shape on the others. Starts are matched as a
     sequence over the ranks, as accesses are over time, in the order of the ranks or of the starts, whichever needs
     fewer nests.
     """
+    start, shape, stream, rank = (local.column(name) for name in ("start", "shape", "stream", "rank"))
     rows = _candidates(local)
-    occurrence = _occurrences(local, rows)
-    keys = (occurrence, local.shape[rows], local.stream[rows])
-    by_rank = rows[np.lexsort((local.rank[rows], *keys))]
-    by_start = rows[np.lexsort((local.rank[rows], local.start[rows], *keys))]
-    group = _numbered(*(key[np.lexsort((local.rank[rows], *keys))] for key in keys))
-    groups = int(group[-1]) + 1 if len(group) else 0
-    ranked = match(local.start[by_rank], local.shape[by_rank], group)
-    placed = match(local.start[by_start], local.shape[by_start], group)
-    better = np.bincount(group[placed.first], minlength=groups) < np.bincount(group[ranked.first], minlength=groups)
-    found = _patterns(ranked, by_rank, group, ~better, local) + _patterns(placed, by_start, group, better, local)
-    return sorted(found, key=lambda pattern: int(pattern.members[0]))
+    keys = (_occurrences(local, rows), shape[rows], stream[rows])
+    order = np.lexsort((rank[rows], *keys))
+    by_rank, by_start = rows[order], rows[np.lexsort((rank[rows], start[rows], *keys))]
+    group = _numbered(*(key[order] for key in keys))
+    ranked, placed = (match(start[by], shape[by], group) for by in (by_rank, by_start))
+    groups = len(np.unique(group))
+    fewer = np.bincount(group[placed.first], minlength=groups) < np.bincount(group[ranked.first], minlength=groups)
+    found = _patterns(ranked, by_rank, group, ~fewer, local) + _patterns(placed, by_start, group, fewer, local)
+    part = np.zeros(len(start), np.bool_)
+    for pattern in found:
+        part[pattern.members] = True
+    return found, np.flatnonzero(~part)
 
 
 def _candidates(local: LocalPatterns) -> Int64Array:
     """Patterns that may be part of a global one: all but the single accesses of ranks that have very many."""
-    lone = np.bincount(local.sequence, weights=local.lone)
-    return np.flatnonzero(~local.lone | (lone[local.sequence] <= LONE_ACCESSES))
+    sequence = local.column("sequence")
+    lone = np.bincount(sequence, weights=local.lone)
+    return np.flatnonzero(~local.lone | (lone[sequence] <= LONE_ACCESSES))
 
 
 def _occurrences(local: LocalPatterns, rows: Int64Array) -> Int64Array:
     """0, 1, 2, ... among the patterns of one shape in one sequence."""
-    order = np.lexsort((local.shape[rows], local.sequence[rows]))
-    group = _numbered(local.shape[rows][order], local.sequence[rows][order])
-    places = np.arange(len(rows))
+    shape, sequence = local.column("shape")[rows], local.column("sequence")[rows]
+    order = np.lexsort((shape, sequence))
+    group = _numbered(shape[order], sequence[order])
     occurrence = np.empty(len(rows), np.int64)
-    occurrence[order] = places - np.searchsorted(group, group)
+    occurrence[order] = np.arange(len(rows)) - np.searchsorted(group, group)
     return occurrence
 
 
@@ -74,10 +77,10 @@ def _patterns(
     """The nests over more than one rank in the wanted groups."""
     size = nests.shapes.size[nests.shape]
     of_group = group[nests.first]
-    ranks = np.bincount(group)
-    # In a larger group two left-over ranks are always a pair; only in a group of two it means something.
-    chosen = wanted[of_group] & ((size > 2) | ((size == 2) & (ranks[of_group] == 2)))
-    chosen &= ~_chance_pairs(nests, rows, local, chosen & (size == 2))
+    chosen = wanted[of_group] & (size > 1)
+    pairs = np.flatnonzero(chosen & (size == 2) & local.lone[rows[nests.first]])
+    # Of two single accesses any two ranks make a pair: it says something only when it is all that there is of the kind.
+    chosen[pairs] = (np.bincount(group)[of_group[pairs]] == 2) & _recurring(nests, pairs, rows, local)
     return [
         GlobalPattern(
             int(nests.start[number]),
@@ -88,15 +91,14 @@ def _patterns(
     ]
 
 
-def _chance_pairs(nests: Nests, rows: Int64Array, local: LocalPatterns, pairs: BoolArray) -> BoolArray:
-    """Which pairs of single accesses say nothing: two ranks have several such pairs, each at another distance."""
-    chance = np.zeros(len(nests), np.bool_)
-    heads = rows[nests.first]
-    lone = np.flatnonzero(pairs & local.lone[heads])
-    stream, shape, stride = local.stream[heads[lone]], local.shape[heads[lone]], nests.shapes.stride[nests.shape[lone]]
+def _recurring(nests: Nests, pairs: Int64Array, rows: Int64Array, local: LocalPatterns) -> BoolArray:
+    """Which of these nests of two ranks are the only one in their stream and shape, or one of several as far apart."""
+    heads = rows[nests.first[pairs]]
+    stream, shape = local.column("stream")[heads], local.column("shape")[heads]
+    stride = nests.shapes.stride[nests.shape[pairs]]
     order = np.lexsort((stride, shape, stream))
     alike = _numbered(shape[order], stream[order])
     same = _numbered(stride[order], shape[order], stream[order])
-    alone = (np.bincount(same)[same] == 1) & (np.bincount(alike)[alike] > 1)
-    chance[lone[order[alone]]] = True
-    return chance
+    recurring = np.empty(len(pairs), np.bool_)
+    recurring[order] = (np.bincount(same)[same] > 1) | (np.bincount(alike)[alike] == 1)
+    return recurring

@@ -6,50 +6,72 @@ Reads and writes, collective and independent accesses are matched apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
 from pdla.analyzers.templates import BoolArray, Nests, Shapes, match_shapes
 from pdla.model import Int64Array, Op
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 OPS: tuple[Op, Op] = ("read", "write")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LocalPatterns:
-    """Nests as columns, one row each, sorted by sequence and first access. A *sequence* is what one rank does to one
-    *stream*: a file, an operation (index into OPS), collective or not.
+    """Loop nests, and the accesses that they are made of.
 
-    ``accesses`` (sorted by sequence and call) are the rows that were matched, ``nest`` is the nest of each of them.
+    A *sequence* is what one rank does to one *stream*: a file, an operation, collective or not.
+
+    Attributes:
+        table: a row per nest, by sequence and first access: sequence, stream, rank, file, op (index into OPS),
+            collective, start (bytes), shape (number in ``shapes``), calls (of MPI), t_start and t_end (seconds).
+        shapes: the loops.
+        accesses: a row per access, by sequence and call: the first six columns of ``table``, call, t_start, t_end.
+        nest: the row in ``table`` of each access.
     """
 
-    sequence: Int64Array
-    stream: Int64Array
-    rank: Int64Array
-    file: Int64Array
-    op: Int64Array
-    collective: BoolArray
-    start: Int64Array
-    shape: Int64Array
-    calls: Int64Array
-    t_start: npt.NDArray[np.float64]
-    t_end: npt.NDArray[np.float64]
+    table: pd.DataFrame
     shapes: Shapes
     accesses: pd.DataFrame
     nest: Int64Array
 
-    def __len__(self) -> int:
-        return len(self.start)
+    def column(self, name: str) -> Int64Array:
+        """A column of whole numbers of the table."""
+        return self.table[name].to_numpy(np.int64)
 
     @property
     def lone(self) -> BoolArray:
         """Which nests are a single access."""
-        return self.shapes.child[self.shape] < 0
+        lone: BoolArray = self.shapes.child[self.column("shape")] < 0
+        return lone
+
+    @property
+    def couples(self) -> BoolArray:
+        """Which nests are two of something, so that nothing but their neighbourhood joins them."""
+        couples: BoolArray = self.shapes.count[self.column("shape")] == 2
+        return couples
+
+    def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
+        """Only these rows, couples cut in two; and for each new row the old one that it comes from."""
+        kept, couple = np.zeros(len(self.table), np.bool_), self.couples
+        kept[rows] = True
+        size = self.shapes.size[self.column("shape")]
+        order, heads = _grouped(self.nest, len(self.table))
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        late = couple[self.nest] & (place - heads[self.nest] >= size[self.nest] // 2)
+
+        pieces = np.repeat(np.arange(len(kept)), np.where(kept, 1 + couple, 0))
+        number = np.cumsum(np.where(kept, 1 + couple, 0)) - np.where(kept, 1 + couple, 0)
+        second = np.zeros(len(pieces), np.bool_)
+        second[1:] = pieces[1:] == pieces[:-1]
+        shape = self.column("shape")[pieces]
+        start = self.column("start")[pieces] + self.shapes.stride[shape] * second
+        shape = np.where(couple[pieces], self.shapes.child[shape], shape)
+        used = kept[self.nest]
+        nest = (number[self.nest] + late)[used]
+        patterns, order = _patterns(self.accesses[used], nest, start, shape, self.shapes)
+        return patterns, pieces[order]
 
 
 def find_local(accesses: pd.DataFrame) -> LocalPatterns:
@@ -58,45 +80,34 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
     First neighbours are combined; then what has the same shape but other accesses in between, as where each record is
     read after its header.
     """
-    file, rank = accesses["file"].to_numpy(np.int64), accesses["rank"].to_numpy(np.int64)
-    op, collective = (accesses["op"] == "write").to_numpy(np.bool_), accesses["collective"].to_numpy(np.bool_)
+    rank, file = accesses["rank"].to_numpy(np.int64), accesses["file"].to_numpy(np.int64)
+    op, collective = (accesses["op"] == "write").to_numpy(np.int64), accesses["collective"].to_numpy(np.int64)
     stream = (file * 2 + op) * 2 + collective
     rows = np.lexsort((stream, rank))
-    accesses = accesses.iloc[rows]
     begins = np.ones(len(rows), np.bool_)
     begins[1:] = (np.diff(stream[rows]) != 0) | (np.diff(rank[rows]) != 0)
     sequence = np.cumsum(begins) - 1
-    offset, length = accesses["offset"].to_numpy(np.int64), accesses["length"].to_numpy(np.int64)
-
+    offset, length = accesses["offset"].to_numpy(np.int64)[rows], accesses["length"].to_numpy(np.int64)[rows]
+    sorted_accesses = pd.DataFrame(
+        {
+            "sequence": sequence,
+            "stream": stream[rows],
+            "rank": rank[rows],
+            "file": file[rows],
+            "op": op[rows],
+            "collective": collective[rows],
+            **{name: accesses[name].to_numpy()[rows] for name in ("call", "t_start", "t_end")},
+        },
+        copy=False,
+    )
     shapes = Shapes(length)
     near = match_shapes(offset, shapes.single(length), sequence, shapes)
-    nest, woven, first = _weave(near, sequence, len(offset))
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    nest, first = place[nest], first[order]
-    calls, t_start, t_end = _times(accesses, nest, len(first))
-    row = rows[first]
-    return LocalPatterns(
-        sequence=sequence[first],
-        stream=stream[row],
-        rank=rank[row],
-        file=file[row],
-        op=op[row].astype(np.int64),
-        collective=collective[row],
-        start=woven.start[order],
-        shape=woven.shape[order],
-        calls=calls,
-        t_start=t_start,
-        t_end=t_end,
-        shapes=shapes,
-        accesses=accesses,
-        nest=nest,
-    )
+    nest, woven = _weave(near, sequence)
+    return _patterns(sorted_accesses, nest, woven.start, woven.shape, shapes)[0]
 
 
-def _weave(near: Nests, sequence: Int64Array, accesses: int) -> tuple[Int64Array, Nests, Int64Array]:
-    """Combines nests of equal shape that others stand between: (the nest of each access, the nests, first accesses)."""
+def _weave(near: Nests, sequence: Int64Array) -> tuple[Int64Array, Nests]:
+    """Combines nests of equal shape that others stand between: the nest of each access, and the nests."""
     group = sequence[near.first]
     order = np.lexsort((near.shape, group))
     begins = np.ones(len(order), np.bool_)
@@ -105,21 +116,31 @@ def _weave(near: Nests, sequence: Int64Array, accesses: int) -> tuple[Int64Array
     woven = match_shapes(near.start[order], near.shape[order], np.cumsum(begins) - 1, near.shapes, lone_pairs=False)
     of_near = np.empty(len(order), np.int64)
     of_near[order] = np.repeat(np.arange(len(woven)), np.diff(np.append(woven.first, len(order))))
-    nest = np.repeat(of_near, np.diff(np.append(near.first, accesses)))
-    return nest, woven, near.first[order[woven.first]]
+    return np.repeat(of_near, np.diff(np.append(near.first, len(sequence)))), woven
 
 
-def _times(
-    accesses: pd.DataFrame, nest: Int64Array, nests: int
-) -> tuple[Int64Array, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """MPI calls, start of the first and end of the last, for each nest."""
+def _grouped(nest: Int64Array, nests: int) -> tuple[Int64Array, Int64Array]:
+    """The accesses nest by nest, in their order, and where in there each nest begins."""
     order = np.argsort(nest, kind="stable")
-    heads = np.searchsorted(nest[order], np.arange(nests))
+    return order, np.searchsorted(nest[order], np.arange(nests))
+
+
+def _patterns(
+    accesses: pd.DataFrame, nest: Int64Array, start: Int64Array, shape: Int64Array, shapes: Shapes
+) -> tuple[LocalPatterns, Int64Array]:
+    """The patterns with what their accesses tell about them, and in which order they are now."""
+    order, heads = _grouped(nest, len(start))
+    first = order[heads]
+    by_first = np.argsort(first)
+    table = accesses.iloc[first[by_first]].drop(columns="call").reset_index(drop=True)
     call = accesses["call"].to_numpy(np.int64)[order]
     fresh = np.ones(len(call), np.int64)
     fresh[1:] = np.diff(call) != 0
     fresh[heads] = 1
-    if not nests:
-        return heads, np.empty(0), np.empty(0)
-    t_start, t_end = accesses["t_start"].to_numpy()[order], accesses["t_end"].to_numpy()[order]
-    return np.add.reduceat(fresh, heads), np.minimum.reduceat(t_start, heads), np.maximum.reduceat(t_end, heads)
+    table["calls"] = np.add.reduceat(fresh, heads)[by_first]
+    table["t_start"] = np.minimum.reduceat(accesses["t_start"].to_numpy(np.float64)[order], heads)[by_first]
+    table["t_end"] = np.maximum.reduceat(accesses["t_end"].to_numpy(np.float64)[order], heads)[by_first]
+    table["start"], table["shape"] = start[by_first], shape[by_first]
+    place = np.empty_like(by_first)
+    place[by_first] = np.arange(len(by_first))
+    return LocalPatterns(table, shapes, accesses, place[nest]), by_first

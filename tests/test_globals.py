@@ -1,0 +1,174 @@
+"""Local patterns of the ranks become one global pattern where rank is a loop, and stay local where it is not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import Call, make_trace
+
+from pdla.analyzers.analysis import analyze
+from pdla.model import Loop, Signature, Trace
+
+
+def reads(starts: dict[int, list[int]], length: int = 64) -> Trace:
+    return make_trace([Call(rank, "read", offset, length) for rank, offsets in starts.items() for offset in offsets])
+
+
+def one(trace: Trace) -> Signature:
+    (signature,) = analyze(trace).signatures
+    return signature
+
+
+def test_one_block_a_rank_is_a_global_signature() -> None:
+    signature = one(reads({rank: [rank * 1000] for rank in range(5)}))
+    assert str(signature) == "{READ, 0, 1, ([1000, 64, 5]r), 1}"
+    assert (signature.rank_loops, signature.ranks, signature.requests) == (1, (0, 1, 2, 3, 4), 5)
+
+
+def test_blocks_of_contiguous_requests_keep_the_rank_loop_apart() -> None:
+    """Rank 1 goes on where rank 0 ends, and yet they are two loops."""
+    signature = one(reads({rank: [rank * 256 + i * 64 for i in range(4)] for rank in range(3)}))
+    assert (signature.start, signature.loops, signature.rank_loops) == (0, (Loop(256, 3), Loop(64, 4)), 1)
+
+
+def test_two_by_two_tiles_of_a_matrix_by_rows() -> None:
+    tiles = {rank: [rank // 2 * 8000 + rank % 2 * 500 + row * 1000 for row in range(8)] for rank in range(4)}
+    signature = one(reads(tiles, 500))
+    assert signature.loops == (Loop(8000, 2), Loop(500, 2), Loop(1000, 8))
+    assert (signature.rank_loops, signature.ranks) == (2, (0, 1, 2, 3))
+
+
+def test_tiles_of_ranks_in_column_order() -> None:
+    tiles = {rank: [rank % 2 * 8000 + rank // 2 * 500 + row * 1000 for row in range(8)] for rank in range(4)}
+    assert one(reads(tiles, 500)).loops == (Loop(500, 2), Loop(8000, 2), Loop(1000, 8))
+
+
+def test_two_by_two_by_two_cubes() -> None:
+    def start(rank: int) -> int:
+        return rank // 4 * 40000 + rank // 2 % 2 * 4000 + rank % 2 * 500
+
+    cubes = {
+        rank: [start(rank) + plane * 10000 + row * 1000 for plane in range(3) for row in range(4)] for rank in range(8)
+    }
+    signature = one(reads(cubes, 500))
+    assert signature.loops == (Loop(40000, 2), Loop(4000, 2), Loop(500, 2), Loop(10000, 3), Loop(1000, 4))
+    assert signature.rank_loops == 3
+
+
+def test_all_ranks_read_the_same_bytes() -> None:
+    signature = one(reads({rank: [0, 100, 200] for rank in range(4)}))
+    assert (signature.loops, signature.rank_loops, signature.repeats) == ((Loop(0, 4), Loop(100, 3)), 1, 4)
+
+
+def test_a_subgroup_of_ranks() -> None:
+    odd = [Call(rank, "read", rank * 100 + i * 10, 10) for rank in range(1, 12, 2) for i in range(10)]
+    even = [Call(rank, "read", rank**3 * 1000 + i * 20, 10) for rank in range(0, 12, 2) for i in range(10)]
+    first, *rest = analyze(make_trace(odd + even)).signatures
+    assert (first.ranks, first.start, first.loops) == ((1, 3, 5, 7, 9, 11), 100, (Loop(200, 6), Loop(10, 10)))
+    assert [(signature.scope, signature.ranks) for signature in rest] == [("local", (r,)) for r in (0, 2, 4, 6, 8, 10)]
+
+
+def test_ranks_in_the_order_of_their_starts_where_that_is_the_grid() -> None:
+    """Even ranks share one half of the file and odd ones the other, in blocks of another distance."""
+    starts = {rank: [(rank // 2) * 100 if rank % 2 == 0 else 10**6 + (rank // 2) * 333] for rank in range(8)}
+    first, second = analyze(reads(starts)).signatures
+    assert (first.ranks, first.loops) == ((0, 2, 4, 6), (Loop(100, 4),))
+    assert (second.ranks, second.start, second.loops) == ((1, 3, 5, 7), 10**6, (Loop(333, 4),))
+
+
+def test_a_rank_that_disagrees_stays_local() -> None:
+    starts = {rank: [rank * 1000 + i * 100 for i in range(4)] for rank in range(6)}
+    starts[2] = [70000 + i * 300 for i in range(4)]
+    analysis = analyze(reads(starts))
+    assert [(s.scope, s.ranks, s.start, s.loops) for s in analysis.signatures] == [
+        ("global", (3, 4, 5), 3000, (Loop(1000, 3), Loop(100, 4))),
+        ("global", (0, 1), 0, (Loop(1000, 2), Loop(100, 4))),
+        ("local", (2,), 70000, (Loop(300, 4),)),
+    ]
+
+
+def test_random_accesses_of_two_ranks_are_irregular() -> None:
+    analysis = analyze(reads({0: [5, 700, 90, 411, 333], 1: [81, 10, 777, 300, 12]}))
+    assert analysis.signatures == ()
+    assert [part.offsets.tolist() for part in analysis.irregular] == [[5, 700, 90, 411, 333], [81, 10, 777, 300, 12]]
+
+
+def test_random_places_where_two_ranks_keep_their_distance_are_global() -> None:
+    places = [5, 70000, 9000, 41100, 333]
+    signatures = analyze(reads({rank: [place + rank * 64 for place in places] for rank in range(2)})).signatures
+    assert [(s.start, s.loops) for s in signatures] == [
+        (place, (Loop(64, 2),)) for place in (5, 70000, 9000, 41100, 333)
+    ]
+
+
+def test_the_second_pattern_of_a_shape_goes_with_the_second_on_other_ranks() -> None:
+    starts = {
+        rank: [rank * 1000, rank * 1000 + 100, 50, 10**6 + rank * 777, 10**6 + rank * 777 + 100] for rank in range(3)
+    }
+    trace = make_trace(
+        [
+            Call(rank, "read", offset, 64 if offset != 50 else 1)
+            for rank, offsets in starts.items()
+            for offset in offsets
+        ]
+    )
+    assert [(s.start, s.loops) for s in analyze(trace).signatures] == [
+        (0, (Loop(1000, 3), Loop(100, 2))),
+        (10**6, (Loop(777, 3), Loop(100, 2))),
+        (50, (Loop(0, 3),)),
+    ]
+
+
+def test_ranks_of_unequal_shares_make_a_signature_for_each_share() -> None:
+    counts = {0: 3, 1: 3, 2: 4, 3: 4}
+    starts = {rank: [rank * 1000 + i * 100 for i in range(count)] for rank, count in counts.items()}
+    signatures = analyze(reads(starts)).signatures
+    assert [(s.ranks, s.loops) for s in signatures] == [
+        ((2, 3), (Loop(1000, 2), Loop(100, 4))),
+        ((0, 1), (Loop(1000, 2), Loop(100, 3))),
+    ]
+
+
+calls = st.lists(
+    st.builds(
+        Call,
+        st.integers(0, 4),
+        st.sampled_from(["read", "write"]),
+        st.integers(0, 30),
+        st.integers(1, 2),
+        st.sampled_from(["/data/a", "/data/b"]),
+        st.booleans(),
+        st.just(0),
+    ),
+    max_size=60,
+)
+
+
+@given(calls)
+def test_signatures_and_the_irregular_rest_are_exactly_the_accesses_of_the_trace(calls: list[Call]) -> None:
+    trace = make_trace(calls)
+    analysis = analyze(trace)
+    expected: dict[tuple[str, str, bool, int], list[tuple[int, int]]] = defaultdict(list)
+    for row in trace.accesses().itertuples():
+        expected[trace.path(row.file), row.op, row.collective, row.rank].append((row.offset, row.length))
+    actual: dict[tuple[str, str, bool, int], list[tuple[int, int]]] = defaultdict(list)
+    for signature in analysis.signatures:
+        for offset, rank in np.stack(signature.expand(), axis=1).tolist():
+            actual[signature.file, signature.op, signature.collective, rank].append((offset, signature.length))
+    for part in analysis.irregular:
+        actual[part.file, part.op, part.collective, part.rank] += zip(part.offsets, part.lengths, strict=True)
+    assert {key: sorted(pairs) for key, pairs in actual.items()} == {key: sorted(p) for key, p in expected.items()}
+
+
+@given(calls)
+def test_a_global_signature_is_its_members_rank_for_rank(calls: list[Call]) -> None:
+    for signature in analyze(make_trace(calls)).signatures:
+        if signature.scope == "global":
+            offsets = np.concatenate([member.expand()[0] for member in signature.members])
+            ranks = np.concatenate([member.expand()[1] for member in signature.members])
+            assert signature.expand()[0].tolist() == offsets.tolist()
+            assert signature.expand()[1].tolist() == ranks.tolist()
+            assert signature.calls == sum(member.calls for member in signature.members)
