@@ -204,7 +204,10 @@ def _read_files(group: h5py.Group) -> pd.DataFrame:
 def _read_views(group: h5py.Group) -> tuple[View, ...]:
     words, first = group["words"][()], group["first"][()].tolist()
     numbers = [group[name][()].tolist() for name in ("displacement", "etype_size", "extent", "size")]
-    return tuple(
-        View(displacement, etype_size, extent, size, words[start:stop])
-        for displacement, etype_size, extent, size, start, stop in zip(*numbers, first[:-1], first[1:], strict=True)
-    )
+    try:
+        return tuple(
+            View(displacement, etype_size, extent, size, words[start:stop])
+            for displacement, etype_size, extent, size, start, stop in zip(*numbers, first[:-1], first[1:], strict=True)
+        )
+    except FormatError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,77 @@
+"""CSV: seven columns become a trace; a wrong line is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pdla.collectors.columns import import_csv
+from pdla.collectors.tracefile import read_trace, write_trace
+from pdla.errors import FormatError, PdlaError
+
+HEADER = "rank,file,op,offset,length,t_start,t_end\n"
+
+
+def csv(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "accesses.csv"
+    path.write_bytes(text.encode("latin-1"))
+    return path
+
+
+def test_lines_become_records_in_the_order_of_rank_and_time(tmp_path: Path) -> None:
+    lines = (
+        "1,/data/a,read,4096,512,0.5,0.75",
+        '0,"/data/b, old",WRITE,0,8,0.25,0.5',
+        "",
+        "0,/data/a,read,0,512,0.125,0.2",
+    )
+    trace = import_csv(csv(tmp_path, HEADER + "\n".join(lines)))
+    columns = ["rank", "call", "file", "op", "offset", "length", "t_start", "t_end"]
+    assert list(trace.records[columns].itertuples(index=False, name=None)) == [
+        (0, 0, 0, "read", 0, 512, 0.125, 0.2),
+        (0, 1, 1, "write", 0, 8, 0.25, 0.5),
+        (1, 0, 0, "read", 4096, 512, 0.5, 0.75),
+    ]
+    assert trace.files[["file", "path", "ranks"]].to_numpy().tolist() == [[0, "/data/a", 2], [1, "/data/b, old", 1]]
+    assert (trace.ranks, trace.source, trace.command) == (2, "csv", "imported from accesses.csv")
+    assert trace.notes == ("the file does not say which calls were collective",)
+    assert trace.accesses()["offset"].tolist() == [0, 0, 4096]
+
+
+def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
+    trace = import_csv(csv(tmp_path, HEADER + "0,/a,read,0,8,0.1234567891,0.3\n"))
+    write_trace(trace, tmp_path / "run.h5")
+    assert read_trace(tmp_path / "run.h5").records.equals(trace.records)
+    assert trace.records["t_start"].tolist() == [0.123456789]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: wanted rank,file,op,offset,length,t_start,t_end .got nothing."),
+        ("rank,op\n0,read\n", "line 1: wanted rank,file,op,offset,length,t_start,t_end .got rank,op."),
+        (HEADER, "has a header but no access"),
+        (HEADER + "0,/a,read,0,8,0,1\n0,/a,read,0,8\n", "line 3: wanted 7 fields, got 5"),
+        (HEADER + "-1,/a,read,0,8,0,1\n", "line 2: rank must be a whole number, not negative .got '-1'."),
+        (HEADER + "0,/a,read,0.5,8,0,1\n", "line 2: offset must be a whole number, not negative .got '0.5'."),
+        (HEADER + "0,/a,read,0,eight,0,1\n", "line 2: length must be a whole number, not negative .got 'eight'."),
+        (HEADER + "0,/a,copy,0,8,0,1\n", "line 2: op must be read or write .got 'copy'."),
+        (HEADER + "0,,read,0,8,0,1\n", "line 2: the file has no name"),
+        (HEADER + "0,/a,read,0,8,soon,1\n", "line 2: t_start must be a number of seconds .got 'soon'."),
+        (HEADER + "0,/a,read,0,8,0,nan\n", "line 2: t_end must be a number of seconds .got 'nan'."),
+        (HEADER + "0,/a,read,0,8,2,1\n", "line 2: t_end must not be before t_start .got 2.0 to 1.0."),
+        (HEADER + f"0,/a,read,{2**63},8,0,1\n", f"line 2: too large: rank 0, offset {2**63}, length 8"),
+        (HEADER + f"{2**31},/a,read,0,8,0,1\n", f"line 2: too large: rank {2**31}, offset 0, length 8"),
+        (HEADER + '0,"/a,read,0,8,0,1\n', "is not CSV in UTF-8: unexpected end of data"),
+        (HEADER + "0,/\xe4,read,0,8,0,1\n", "is not CSV in UTF-8: .*utf-8"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=rf"accesses\.csv,? {message}"):
+        import_csv(csv(tmp_path, text))
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PdlaError, match=r"cannot read .*none\.csv: No such file or directory"):
+        import_csv(tmp_path / "none.csv")

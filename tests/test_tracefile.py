@@ -1,0 +1,192 @@
+"""The trace file gives back exactly the trace that was written; what is wrong with any other file is one line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import fields, replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import Call, make_trace
+
+import pdla
+from pdla.collectors.frames import files_frame, nanoseconds, records_frame, seconds
+from pdla.collectors.tracefile import read_trace, write_trace
+from pdla.collectors.views import View
+from pdla.errors import FormatError, PdlaError
+from pdla.model import RECORD_COLUMNS, Trace
+
+STRIDED = View(4096, 8, 80, 16, np.array([1, 2, 24, 0, 8]))
+
+
+def some_trace() -> Trace:
+    trace = make_trace(
+        [
+            Call(0, "read", 0, 64),
+            Call(1, "write", 8, 16, file="/data/b", collective=True, view=1),
+            Call(1, "read", 1 << 50, 1),
+        ],
+        [STRIDED],
+    )
+    return replace(
+        trace,
+        command="mpiexec -n 2 ./app 'ä' \udcff",
+        mpi="MPICH 5.0",
+        dropped=7,
+        truncated=(1,),
+        unrecorded={"MPI_File_get_size": 2},
+        notes=("one", "zwei"),
+    )
+
+
+def assert_same(got: Trace, wanted: Trace) -> None:
+    pd.testing.assert_frame_equal(got.records, wanted.records, check_exact=True)
+    pd.testing.assert_frame_equal(got.files, wanted.files, check_exact=True)
+    for field in fields(Trace):
+        if field.name not in ("records", "files"):
+            assert getattr(got, field.name) == getattr(wanted, field.name), field.name
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    assert_same(read_trace(tmp_path / "run.h5"), some_trace())
+    assert_same(pdla.load(tmp_path / "run.h5"), some_trace())
+
+
+def test_a_trace_without_calls_and_files_survives(tmp_path: Path) -> None:
+    names = {name: pd.Categorical([], categories=["read"]) for name in ("op", "kind")}
+    empty = {name: [] for name in ("rank", "file", "offset", "length", "t_start", "t_end")}
+    trace = Trace(records_frame({**empty, **names}), files_frame([]), (View.plain(),))
+    write_trace(trace, tmp_path / "run.h5")
+    assert_same(read_trace(tmp_path / "run.h5"), trace)
+
+
+def test_paths_that_are_not_utf8_and_full_width_inodes_survive(tmp_path: Path) -> None:
+    trace = replace(
+        some_trace(), files=files_frame([{"path": os.fsdecode(b"/d/\xff\xfe"), "inode": 2**64 - 1}, {"path": "/ä"}])
+    )
+    write_trace(trace, tmp_path / "run.h5")
+    assert_same(read_trace(tmp_path / "run.h5"), trace)
+
+
+@given(st.lists(st.integers(-(2**53), 2**53)))
+def test_times_are_kept_to_the_nanosecond(times: list[int]) -> None:
+    assert nanoseconds(seconds(times)).tolist() == times
+
+
+def test_other_tools_find_columns_names_and_units(tmp_path: Path) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5") as file:
+        assert (file.attrs["format"], file.attrs["version"], file.attrs["ranks"]) == ("pdla trace", 1, 2)
+        records = file["records"]
+        assert list(records) == list(RECORD_COLUMNS)
+        assert records["t_end"][()].tolist() == [1_000_000, 1_000_000, 2_000_000]
+        assert records["t_end"].attrs["unit"] == "ns"
+        assert [records["op"].attrs["names"][code] for code in records["op"]] == ["read", "write", "read"]
+        assert (records["offset"].compression, records["offset"].shuffle) == ("gzip", True)
+        assert file["views/words"][()].tolist() == [0, 1, 1, 2, 24, 0, 8]
+        assert file["views/first"][()].tolist() == [0, 2, 7]
+        assert file["views/displacement"][()].tolist() == [0, 4096]
+        assert [path.decode() for path in file["files/path"]] == ["/data/a", "/data/b"]
+
+
+def test_only_the_owner_can_read_it_and_no_other_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "run.h5").write_text("old")
+    write_trace(some_trace(), tmp_path / "run.h5")
+    assert stat.S_IMODE((tmp_path / "run.h5").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["run.h5"]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "run.h5").write_text("old")
+    trace = some_trace()
+    with pytest.raises(KeyError):
+        write_trace(replace(trace, records=trace.records.drop(columns="error")), tmp_path / "run.h5")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"run.h5": "old"}
+
+
+def test_a_directory_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PdlaError, match=r"cannot write the trace .*run\.h5: No such file or directory"):
+        write_trace(some_trace(), tmp_path / "missing" / "run.h5")
+
+
+def test_a_target_that_is_a_directory_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run.h5").mkdir()
+    with pytest.raises(PdlaError, match=r"cannot write the trace .*run\.h5: Is a directory"):
+        write_trace(some_trace(), tmp_path / "run.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.h5"]
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PdlaError, match=r"cannot read the trace .*run\.h5: No such file or directory"):
+        read_trace(tmp_path / "run.h5")
+
+
+def test_a_directory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PdlaError, match="Is a directory"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"rank,file,op\n", b"\x89HDF"])
+def test_a_file_that_is_not_hdf5_is_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.h5").write_bytes(content)
+    with pytest.raises(FormatError, match=r"is no trace file \(it is not HDF5\): 'pdla trace' makes one"):
+        read_trace(tmp_path / "run.h5")
+
+
+def test_an_hdf5_file_of_another_kind_is_one_line(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "run.h5", "w") as file:
+        file["temperature"] = [1.0]
+    with pytest.raises(FormatError, match="is an HDF5 file, but no trace of pdla"):
+        read_trace(tmp_path / "run.h5")
+
+
+def test_a_newer_format_version_says_to_update(tmp_path: Path) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file.attrs["version"] = 2
+    with pytest.raises(FormatError, match="has format version 2, this pdla reads up to 1: update pdla"):
+        read_trace(tmp_path / "run.h5")
+
+
+def test_a_trace_cut_anywhere_is_one_line(tmp_path: Path) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    whole = (tmp_path / "run.h5").read_bytes()
+    for size in [*range(8, len(whole), 997), len(whole) - 1]:
+        (tmp_path / "cut.h5").write_bytes(whole[:size])
+        with pytest.raises(FormatError, match=r"the trace .*cut\.h5 is cut short or damaged: ") as caught:
+            read_trace(tmp_path / "cut.h5")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("records/offset", None, "offset"),
+        ("records/offset", [1], "length"),
+        ("records/file", np.array([0, 5, 0]), "a record names a file or a view that is not there"),
+        ("records/view", np.array([0, 2, 0]), "a record names a file or a view that is not there"),
+        ("records/op", np.array([0, 9, 0], dtype=np.int8), "codes"),
+        ("views/words", np.array([0, 1, 1, 2, 24, 9, 8]), "kind 9"),
+        ("views/extent", np.array([1]), "shorter|argument 4"),
+        ("files/path", None, "path"),
+    ],
+)
+def test_contents_that_do_not_fit_together_are_one_line(
+    tmp_path: Path, name: str, values: np.ndarray | None, message: str
+) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        attributes = dict(file[name].attrs)
+        del file[name]
+        if values is not None:
+            file[name] = values
+            file[name].attrs.update(attributes)
+    with pytest.raises(FormatError, match=rf"the trace .*run\.h5 is cut short or damaged: .*({message})"):
+        read_trace(tmp_path / "run.h5")
