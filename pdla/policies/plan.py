@@ -46,7 +46,7 @@ class _Readable:
 def _plannable(analysis: Analysis) -> tuple[list[_Readable], list[tuple[str, str]]]:
     """The patterns that may have a replica, and why the others may not."""
     written = _written(analysis)
-    patterns: list[_Readable] = []
+    patterns: dict[tuple[str, AccessMap], _Readable] = {}
     refused: list[tuple[str, str]] = []
     for signature in analysis.signatures:
         name = _name(signature)
@@ -62,15 +62,14 @@ def _plannable(analysis: Analysis) -> tuple[list[_Readable], list[tuple[str, str
         except PdlaError as error:
             refused.append((name, f"irregular: {error}"))
             continue
-        twin = next((one for one in patterns if one.signature.file == signature.file and one.map == access_map), None)
-        if twin:
+        if twin := patterns.get((signature.file, access_map)):
             refused.append((name, f"the same bytes in the same order as {twin.signature}: one replica serves both"))
             continue
-        patterns.append(_Readable(replace(signature, members=()), access_map))
+        patterns[signature.file, access_map] = _Readable(replace(signature, members=()), access_map)
     for part in analysis.irregular:
         what = f"{part.file} {format_count(part.requests)} {part.op}s of rank {part.rank}"
         refused.append((what, "irregular: no template describes them"))
-    return patterns, refused
+    return list(patterns.values()), refused
 
 
 def _written(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:
