@@ -1,0 +1,78 @@
+"""The package installs with and without a C compiler, and carries what it needs at run time."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+BIN = Path(sys.executable).parent
+
+# The command line of the package in the directory named first, not of the editable one that runs these tests.
+INSTALLED_IN = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "_editable" not in type(finder).__module__]
+sys.path.insert(0, sys.argv.pop(1))
+from pdla.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of what git would clone, without build results."""
+    copy = tmp_path / "source"
+    names = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    for name in names.splitlines():
+        target = copy / name
+        if (REPOSITORY / name).is_symlink() or (REPOSITORY / name).exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, target, follow_symlinks=False)
+    return copy
+
+
+def wheel(source: Path, out: Path, path: str) -> set[str]:
+    """The files of the wheel that pip builds with this PATH."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", out, source]
+    done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(zipfile.ZipFile(next(out.glob("pdla-*.whl"))).namelist())
+
+
+def test_a_wheel_built_with_gcc_has_the_library_and_all_data(source: Path, tmp_path: Path) -> None:
+    files = wheel(source, tmp_path / "out", f"{BIN}:/usr/bin:/bin")
+    assert {
+        "pdla/libpdla.so",
+        "pdla/examples/tiles.c",
+        "pdla/examples/slabs.py",
+        "pdla/layouts/default_cluster.toml",
+        "pdla/report/report.html.j2",
+        "pdla/collectors/rawlog.py",
+    } <= files
+    assert not [name for name in files if name.endswith(".h")]
+
+
+def test_without_a_compiler_it_installs_and_says_that_it_can_only_analyze(source: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("cmake", "ninja"):
+        (tools / tool).symlink_to(BIN / tool)
+    out = tmp_path / "out"
+    assert "pdla/libpdla.so" not in wheel(source, out, str(tools))
+
+    site = tmp_path / "site"
+    zipfile.ZipFile(next(out.glob("pdla-*.whl"))).extractall(site)
+    doctor = subprocess.run(
+        [sys.executable, "-c", INSTALLED_IN, site, "doctor"], capture_output=True, text=True, check=False
+    )
+    assert doctor.returncode == 1
+    assert "analysis only" in doctor.stdout
+    command = [sys.executable, "-c", INSTALLED_IN, site, "trace", "--", "true"]
+    trace = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (trace.returncode, trace.stderr.count("\n")) == (1, 1)
+    assert "C compiler" in trace.stderr
