@@ -48,23 +48,10 @@ static int64_t mtime_ns(const struct stat *found)
     return found->st_mtim.tv_sec * INT64_C(1000000000) + found->st_mtim.tv_nsec;
 }
 
-/* The path without a file system prefix of ROMIO ("ufs:data"); NULL when both names exist and it is not clear which is meant. */
-static const char *plain_path(const char *path)
-{
-    static const char *const prefixes[] = {"ufs:", "nfs:", "xfs:", "panfs:", "lustre:", "gpfs:", "pvfs2:", "daos:", "testfs:"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        size_t length = strlen(prefixes[i]);
-        if (strncmp(path, prefixes[i], length) == 0)
-            return access(path, F_OK) == 0 && access(path + length, F_OK) == 0 ? NULL : path + length;
-    }
-    return path;
-}
-
 static const struct map_file *find_file(const struct loaded_map *map, const char *path, struct offer *offer)
 {
     struct stat found;
-    const char *plain = plain_path(path);
-    if (plain == NULL || stat(plain, &found) != 0)
+    if (stat(path, &found) != 0)
         return NULL;
     const struct map_file *file = map_find(map, found.st_dev, found.st_ino);
     if (file == NULL || file->replica_count == 0)
@@ -130,8 +117,7 @@ static const struct map_replica *replica_of(const struct source *source, uint32_
 static int open_original(const char *path, int amode, const struct offer *offer, bool *readable)
 {
     struct stat found;
-    const char *plain = plain_path(path);
-    int fd = plain == NULL ? -1 : state_open(plain, !(amode & AMODE_WRONLY), readable);
+    int fd = state_open(path, !(amode & AMODE_WRONLY), readable);
     if (fd >= 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)) {
         close(fd);
         fd = -1;

@@ -59,6 +59,7 @@ int64_t request_last(const struct request *request)
 
 struct score {
     double covered;  /* share of the bytes looked at */
+    bool torn;       /* into more reads than it is worth */
     double reads;    /* per byte looked at */
     bool continues;  /* starts where the previous request ended */
 };
@@ -88,10 +89,12 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
         if (locate_piece(map, replica, last, last + 1, &piece))
             *next = piece.replica_offset + 1;
     }
-    /* A request that the replica's order tears apart is better left to the original. */
-    if (reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads)
-        covered = 0;
-    return (struct score){(double)covered / (double)looked, (double)reads / (double)looked, first >= 0 && first == expected};
+    return (struct score){
+        .covered = (double)covered / (double)looked,
+        .torn = reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads,
+        .reads = (double)reads / (double)looked,
+        .continues = first >= 0 && first == expected,
+    };
 }
 
 static bool better(const struct score *one, const struct score *other)
@@ -103,11 +106,12 @@ static bool better(const struct score *one, const struct score *other)
     return one->continues && !other->continues;
 }
 
-int plan_choose(struct stub_file *stub, const struct request *request, int64_t *covered)
+int plan_choose(struct stub_file *stub, const struct request *request, int64_t *covered, const char **why)
 {
     const struct source *source = stub->source;
-    struct score best = {0, 0, false};
+    struct score best = {0};
     int chosen = -1;
+    *why = "no replica is usable";
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
         struct opened_replica *opened = &stub->replicas[i];
@@ -117,7 +121,11 @@ int plan_choose(struct stub_file *stub, const struct request *request, int64_t *
         struct score score = judge(source->map, replica, request, expected, &next);
         if (next >= 0)
             __atomic_store_n(&opened->next, next, __ATOMIC_RELAXED);
-        if (score.covered > 0 && (chosen < 0 || better(&score, &best))) {
+        if (score.covered == 0)
+            *why = "not replicated";
+        else if (score.torn)
+            *why = "in pieces in the replica";
+        else if (chosen < 0 || better(&score, &best)) {
             best = score;
             chosen = (int)i;
         }

@@ -10,6 +10,7 @@ struct plan {
     struct request request;
     int64_t size;            /* of the original */
     int chosen;              /* replica, or -1 */
+    const char *why_none;    /* a literal, when it is -1 */
     int64_t covered;
     struct typemap *memory;  /* NULL: contiguous; to be released */
 };
@@ -58,7 +59,7 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
         return "past the end of the file";
     if (!memory_layout(call, plan))
         return "the memory datatype is opaque";
-    plan->chosen = plan_choose(stub, &plan->request, &plan->covered);
+    plan->chosen = plan_choose(stub, &plan->request, &plan->covered, &plan->why_none);
     return NULL;
 }
 
@@ -203,7 +204,7 @@ static bool read_call(struct io_call *call, int *rc)
                 }
             }
         } else if (why == NULL && plan.chosen < 0) {
-            why = "not replicated";
+            why = plan.why_none;
         } else if (why == NULL) {
             *rc = 0;
             served = serve(call, &plan);

@@ -197,9 +197,8 @@ static void write_report(FILE *out, const char *host)
 
 void stub_report(void)
 {
-    static int written;
     const char *directory = getenv("PDLA_REPORT");
-    if (directory == NULL || process.pid != getpid() || __atomic_exchange_n(&written, 1, __ATOMIC_SEQ_CST) != 0)
+    if (directory == NULL || process.pid != getpid())
         return;
     int error = errno;
     char host[64] = "", temporary[4096], path[4096];

@@ -78,9 +78,9 @@ void walk_start(struct walk *, const struct loaded_map *, const struct map_repli
 /* The next piece in the order of the stream; replica_offset -1 where not covered. False at the end. */
 bool walk_next(struct walk *, struct piece *);
 
-/* Chooses among the opened and valid replicas: index in file->replicas, or -1. *covered: bytes of the request that the choice
- * holds, estimated from its beginning. */
-int plan_choose(struct stub_file *, const struct request *, int64_t *covered);
+/* Chooses among the opened and valid replicas: its index in the file's, or -1, and then *why says what was wrong with the last.
+ * *covered: bytes of the request that the choice holds, estimated from its beginning. */
+int plan_choose(struct stub_file *, const struct request *, int64_t *covered, const char **why);
 
 /* The last byte of a request in the original. */
 int64_t request_last(const struct request *);
