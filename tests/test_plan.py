@@ -255,6 +255,22 @@ def test_a_choice_that_is_no_candidate_is_refused():
         plan_from_json(value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("length", "4096", "wanted a whole number, got '4096'"),
+        ("loops", [[1.5, 2]], "wanted a whole number, got 1.5"),
+        ("op", "append", 'op should be "read" or "write" \\(got \'append\'\\)'),
+        ("ranks", [0, 1], "do not count its 2 ranks"),
+    ],
+)
+def test_a_signature_with_a_wrong_value_is_refused(key, value, message):
+    edited = plan_to_json(plan(STRIDED))
+    edited["patterns"][0]["signature"][key] = value
+    with pytest.raises(FormatError, match=f"a damaged plan: .*{message}"):
+        plan_from_json(edited)
+
+
 def test_a_missing_plan(tmp_path):
     with pytest.raises(FormatError, match="cannot read this plan: No such file"):
         read_plan(tmp_path / "none.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -114,20 +115,40 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _pattern_from_json(value: Mapping[str, Any]) -> PatternPlan:
-    fields = dict(value["signature"])
-    fields["loops"] = tuple(Loop(*loop) for loop in fields["loops"])
-    fields["ranks"] = tuple(fields["ranks"])
+    signature = _signature_from_json(value["signature"])
     found = tuple(_candidate_from_json(candidate) for candidate in value["candidates"])
-    chosen = int(value["chosen"])
+    chosen = _whole(value["chosen"])
     if not 0 <= chosen < len(found):
-        raise ValueError(f"pattern {value.get('pattern')!r} chooses candidate {chosen} of {len(found)}")
-    return PatternPlan(Signature(**fields), found, chosen, str(value["reason"]))
+        raise ValueError(f"pattern {signature} chooses candidate {chosen} of {len(found)}")
+    return PatternPlan(signature, found, chosen, str(value["reason"]))
+
+
+def _signature_from_json(value: Mapping[str, Any]) -> Signature:
+    if value["op"] not in ("read", "write"):
+        raise ValueError(f'op should be "read" or "write" (got {value["op"]!r})')
+    signature = Signature(
+        file=str(value["file"]),
+        op=value["op"],
+        collective=bool(value["collective"]),
+        start=_whole(value["start"]),
+        length=_whole(value["length"]),
+        loops=tuple(Loop(_whole(stride), _whole(count)) for stride, count in value["loops"]),
+        ranks=_wholes(value["ranks"]),
+        rank_loops=_whole(value["rank_loops"]),
+        calls=_whole(value["calls"]),
+        t_start=float(value["t_start"]),
+        t_end=float(value["t_end"]),
+    )
+    if math.prod(loop.count for loop in signature.loops[: signature.rank_loops]) != len(signature.ranks):
+        raise ValueError(f"the loops over the ranks of {signature} do not count its {len(signature.ranks)} ranks")
+    return signature
 
 
 def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
     layout = None
     if value["layout"] is not None:
-        layout = Layout(value["space"], value["servers"], value["groups"], tuple(value["strips"]), value["section"])
+        servers, groups, section = (_whole(value[key]) for key in ("servers", "groups", "section"))
+        layout = Layout(str(value["space"]), servers, groups, _wholes(value["strips"]), section)
     seconds = value["seconds"]
     cost = Cost(*(float(seconds[field.name]) for field in dataclasses.fields(Cost)))
     return Candidate(str(value["space"]), layout, cost)
@@ -140,6 +161,16 @@ def _cluster_from_json(value: Mapping[str, Any]) -> Cluster:
 def _pool_from_json(value: Mapping[str, Any]) -> Pool:
     startup = tuple((int(distance), float(seconds)) for distance, seconds in value["startup"])
     return Pool(**{**value, "startup": startup, "where": tuple(value["where"])})
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"wanted a whole number, got {value!r}")
+    return value
+
+
+def _wholes(values: Any) -> tuple[int, ...]:
+    return tuple(_whole(value) for value in values)
 
 
 def _plain(value: Any) -> Any:
