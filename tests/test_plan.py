@@ -271,6 +271,13 @@ def test_a_signature_with_a_wrong_value_is_refused(key, value, message):
         plan_from_json(edited)
 
 
+def test_a_pool_that_the_cluster_lacks_is_refused():
+    value = plan_to_json(plan(STRIDED))
+    del value["cluster"]["pools"][0]["where"][3]
+    with pytest.raises(FormatError, match="goes to 4 servers of hdd, not in cluster"):
+        plan_from_json(value)
+
+
 def test_a_missing_plan(tmp_path):
     with pytest.raises(FormatError, match="cannot read this plan: No such file"):
         read_plan(tmp_path / "none.json")

@@ -44,17 +44,25 @@ def plan_from_json(value: Any) -> Plan:
             f"a plan of version {value.get('version')!r}, this pdla reads version {VERSION}: make it anew"
         )
     try:
-        return Plan(
+        plan = Plan(
             policy=str(value["policy"]),
             command=str(value["command"]),
             patterns=tuple(_pattern_from_json(pattern) for pattern in value["patterns"]),
             refused=tuple((str(item["what"]), str(item["why"])) for item in value["refused"]),
             cluster=_cluster_from_json(value["cluster"]),
         )
+        servers = {pool.name: len(pool.where) for pool in plan.cluster.pools}
+        for pattern in plan.patterns:
+            layout = pattern.choice.layout
+            if layout and servers.get(layout.pool) != layout.servers:
+                raise ValueError(
+                    f"{pattern.signature} goes to {layout.servers} servers of {layout.pool}, not in cluster"
+                )
     except KeyError as error:
         raise FormatError(f"a damaged plan: {error} is missing") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"a damaged plan: {error}") from None
+    return plan
 
 
 def write_plan(plan: Plan, path: Path) -> None:
