@@ -6,11 +6,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import google_crc32c
 
 from pdla import config
 from pdla.accessmap import AccessMap
@@ -20,7 +19,7 @@ from pdla.layouts.striping import component_sizes, locate
 from pdla.model import Identity, Layout, Plan, Pool, Signature
 from pdla.replicator.backends import backend_of
 from pdla.replicator.backends.base import commit, delete
-from pdla.replicator.checksums import ComponentChecksums, whole
+from pdla.replicator.checksums import ComponentChecksums, first_damage, whole
 from pdla.replicator.identity import identity_of, is_at, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
 from pdla.replicator.transpose import Bytes, runs
@@ -31,6 +30,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, and the bytes done so far and in all."""
 
 IOV_MAX = 1024
+MAX_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,6 @@ def _copy(
         done += len(run.data)
         if progress:
             progress(f"copying {path.name}", done, replica.size)
-    for file in files:
-        os.fsync(file)
     return [component.finish() for component in sums]
 
 
@@ -230,17 +228,22 @@ def _write(file: int, parts: list[tuple[int, Bytes]]) -> None:
 def _verify(
     files: Sequence[int], paths: Sequence[Path], checksums: Sequence[Sequence[Checksum]], progress: Progress | None
 ) -> None:
-    """Read the components again, from the storage, and compare them with what was read from the original."""
+    """Make the components durable, read them back from storage and compare with what was read from the original."""
     total = sum(checksum.length for component in checksums for checksum in component)
     done = 0
-    for file, path, component in zip(files, paths, checksums, strict=True):
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        for offset, length, crc in component:
-            if google_crc32c.value(os.pread(file, length, offset)) != crc:
+    with ThreadPoolExecutor(min(len(files), MAX_THREADS)) as servers:
+        for path, component, right in zip(paths, checksums, servers.map(_is_stored, files, checksums), strict=True):
+            if not right:
                 raise PdlaError(f"{path} did not come back from storage as it was written: nothing was replicated")
-            done += length
+            done += sum(checksum.length for checksum in component)
             if progress:
                 progress("verifying", done, total)
+
+
+def _is_stored(file: int, checksums: Sequence[Checksum]) -> bool:
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return first_damage(file, checksums) is None
 
 
 def _follow_owner(source: int, file: int) -> None:

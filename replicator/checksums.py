@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from functools import cache
 
 import google_crc32c
+import numpy as np
 
 from pdla.catalog import Checksum
 from pdla.replicator.transpose import Bytes
@@ -44,6 +47,17 @@ class ComponentChecksums:
                 at, position = end, position + 1
             result.append(Checksum(extent, stop - extent, _extend_zeros(crc, stop - at)))
         return result
+
+
+def first_damage(descriptor: int, checksums: Sequence[Checksum]) -> Checksum | None:
+    """The first extent of a file whose bytes are not those of its checksum."""
+    buffer = np.empty(EXTENT, dtype=np.uint8)
+    for checksum in checksums:
+        part = buffer[: checksum.length]
+        count = os.preadv(descriptor, [part.data], checksum.offset)
+        if count != checksum.length or google_crc32c.value(part) != checksum.crc32c:
+            return checksum
+    return None
 
 
 def whole(checksums: list[Checksum]) -> int:

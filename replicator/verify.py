@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from pdla import config
@@ -16,6 +15,7 @@ from pdla.catalog import Catalog, Component, Replica
 from pdla.errors import PdlaError
 from pdla.layouts.striping import locate
 from pdla.replicator.backends.base import delete
+from pdla.replicator.checksums import first_damage
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.transpose import runs
 
@@ -62,9 +62,8 @@ def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] |
             return component.path, "is missing or is not the file that was built"
         with component.path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            for offset, length, crc in checksums:
-                if google_crc32c.value(os.pread(file.fileno(), length, offset)) != crc:
-                    return component.path, f"has wrong bytes between {offset} and {offset + length}"
+            if (damage := first_damage(file.fileno(), checksums)) is not None:
+                return component.path, f"has wrong bytes between {damage.offset} and {damage.offset + damage.length}"
     if deep and (at := _first_difference(replica)) is not None:
         return replica.original.path, f"differs from the replica at the replica's byte {at}"
     return None

@@ -1,0 +1,407 @@
+"""Replicas are built byte for byte, or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, Replica, open_catalog
+from pdla.errors import PdlaError
+from pdla.layouts.striping import locate
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
+from pdla.replicator.builder import build, replicate
+from pdla.replicator.mapfile import read_map
+from pdla.replicator.transpose import runs
+from pdla.replicator.verify import gc, verify
+
+SERVERS = 4
+
+
+@dataclass
+class Place:
+    """A home with a catalog, a pool of four directories and an original of random bytes."""
+
+    home: Path
+    original: Path
+    pool: Pool
+    catalog: Catalog
+
+    @property
+    def content(self) -> bytes:
+        return self.original.read_bytes()
+
+    @property
+    def components(self) -> list[Path]:
+        """Every file in the pool."""
+        return sorted(file for where in self.pool.where for file in Path(where).rglob("*") if file.is_file())
+
+    def replica(self, replica_id: int) -> Replica:
+        return self.catalog.replica(replica_id)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    home = tmp_path / "home"
+    monkeypatch.setenv("PDLA_HOME", str(home))
+    original = tmp_path / "data"
+    original.write_bytes(np.random.default_rng(1).bytes(1 << 20))
+    where = tuple(str(home / "pools" / f"{n}") for n in range(SERVERS))
+    pool = Pool("disks", "hdd", SERVERS, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
+    catalog = open_catalog()
+    yield Place(home, original, pool, catalog)
+    catalog.close()
+
+
+def pattern(place: Place, start: int, length: int, *loops: tuple[int, int], rank_loops: int = 1) -> Signature:
+    ranks = int(np.prod([count for _, count in loops[:rank_loops]], dtype=int))
+    return Signature(
+        str(place.original),
+        "read",
+        True,
+        start,
+        length,
+        tuple(Loop(*loop) for loop in loops),
+        tuple(range(ranks)),
+        rank_loops,
+    )
+
+
+def layout(signature: Signature, groups: int = 1, strips: tuple[int, ...] | None = None) -> Layout:
+    width = SERVERS // groups
+    return Layout("disks", SERVERS, groups, strips or (4096,) * width, AccessMap.section(signature))
+
+
+def bytes_in_access_order(content: bytes, signature: Signature) -> bytes:
+    offsets, _ = signature.expand()
+    order = dict.fromkeys(int(offset) + j for offset in offsets for j in range(signature.length))
+    return bytes(content[at] for at in order)
+
+
+def read_through_components(replica: Replica) -> bytes:
+    files = [component.path.read_bytes() for component in replica.components]
+    return b"".join(files[p.component][p.offset : p.offset + p.length] for p in locate(replica.layout, 0, replica.size))
+
+
+TILES = (
+    0,
+    128,
+    (262144, 2),
+    (512, 2),
+    (1024, 256),
+)  # a 512 x 1024 matrix in 2 x 2 tiles; every rank a quarter of a row
+COLUMNS = (16, 64, (64, 4), (1024, 1000))
+GHOSTS = (0, 96, (64, 4), (1024, 300))
+BACKWARDS = (1 << 19, 32, (4096, 4), (-64, 100))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4], ids=["1-DH", "2-D", "1-DV"])
+@pytest.mark.parametrize("shape", [TILES, COLUMNS, GHOSTS, BACKWARDS], ids=["tiles", "columns", "ghosts", "backwards"])
+def test_a_replica_holds_the_bytes_in_the_order_of_access(place: Place, shape: tuple, groups: int):
+    start, length, *loops = shape
+    signature = pattern(place, start, length, *loops, rank_loops=2 if shape is TILES else 1)
+    built = build(signature, layout(signature, groups), place.pool, place.catalog)
+    replica = place.replica(built.id)
+    assert replica.state == "valid"
+    assert [component.path for component in replica.components] == place.components
+    assert read_through_components(replica) == bytes_in_access_order(place.content, signature)
+    assert verify(place.catalog, deep=True) == []
+
+
+def test_uneven_strips_and_one_of_zero(place: Place):
+    signature = pattern(place, *COLUMNS)
+    built = build(signature, layout(signature, 1, (1000, 0, 300, 7)), place.pool, place.catalog)
+    assert read_through_components(place.replica(built.id)) == bytes_in_access_order(place.content, signature)
+    assert [component.size for component in place.replica(built.id).components].count(0) == 1
+
+
+@st.composite
+def signatures(draw: st.DrawFn) -> Signature:
+    loops = draw(st.lists(st.tuples(st.integers(-300, 300), st.integers(1, 6)), max_size=4))
+    low = sum(min(0, stride * (count - 1)) for stride, count in loops)
+    return Signature(
+        "f",
+        "read",
+        False,
+        draw(st.integers(0, 20)) - low,
+        draw(st.integers(1, 90)),
+        tuple(Loop(*x) for x in loops),
+        (0,),
+    )
+
+
+@settings(deadline=None)
+@given(signatures(), st.sampled_from([1, 7, 64, 256, 1000, 1 << 20]))
+def test_a_window_of_any_size_gives_every_byte_once(signature: Signature, window: int):
+    content = np.random.default_rng(2).bytes(signature.extent[1])
+    file = os.memfd_create("original")
+    try:
+        os.write(file, content)
+        access_map = AccessMap.from_signature(signature)
+        got = np.zeros(access_map.size, dtype=np.uint8)
+        seen = 0
+        for run in runs(file, Path("f"), access_map, window):
+            got[run.start : run.start + len(run.data)] = run.data
+            seen += len(run.data)
+    finally:
+        os.close(file)
+    assert seen == access_map.size
+    assert got.tobytes() == bytes_in_access_order(content, signature)
+
+
+def test_only_what_is_between_large_holes_is_read(place: Place):
+    """Pieces 2 GiB apart in a sparse file of 16 GiB: read whole it would take far longer than the test may."""
+    with place.original.open("r+b") as file:
+        for at in range(8):
+            file.seek((at << 31) + 5)
+            file.write(bytes([at]) * 3)
+    signature = pattern(place, 5, 3, (1 << 31, 8))
+    built = build(signature, layout(signature), place.pool, place.catalog)
+    assert read_through_components(place.replica(built.id)) == b"".join(bytes([at]) * 3 for at in range(8))
+
+
+def test_checksums_are_those_of_the_components(place: Place):
+    import google_crc32c
+
+    signature = pattern(place, *COLUMNS)
+    replica = place.replica(build(signature, layout(signature, 1, (1000, 0, 300, 7)), place.pool, place.catalog).id)
+    for component, checksums in zip(replica.components, place.catalog.checksums(replica.id), strict=True):
+        content = component.path.read_bytes()
+        assert component.crc32c == google_crc32c.value(content)
+        assert [google_crc32c.value(content[c.offset :][: c.length]) for c in checksums] == [
+            c.crc32c for c in checksums
+        ]
+
+
+def test_components_have_the_mode_of_the_original_in_private_directories(place: Place):
+    place.original.chmod(0o640)
+    signature = pattern(place, *COLUMNS)
+    build(signature, layout(signature), place.pool, place.catalog)
+    assert {file.stat().st_mode & 0o777 for file in place.components} == {0o640}
+    assert {file.parent.stat().st_mode & 0o777 for file in place.components} == {0o700}
+
+
+def test_the_same_replica_is_not_built_twice(place: Place):
+    signature = pattern(place, *COLUMNS)
+    first = build(signature, layout(signature), place.pool, place.catalog)
+    second = build(signature, layout(signature), place.pool, place.catalog)
+    assert (first.id, first.kept, second.id, second.kept) == (1, False, 1, True)
+
+
+def test_a_replica_of_a_changed_original_is_replaced(place: Place):
+    signature = pattern(place, *COLUMNS)
+    build(signature, layout(signature), place.pool, place.catalog)
+    place.original.write_bytes(np.random.default_rng(3).bytes(1 << 20))
+    built = build(signature, layout(signature), place.pool, place.catalog)
+    assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(2, "valid")]
+    assert read_through_components(place.replica(built.id)) == bytes_in_access_order(place.content, signature)
+    assert len(place.components) == SERVERS
+
+
+def test_a_replica_that_lost_a_component_is_built_again(place: Place):
+    signature = pattern(place, *COLUMNS)
+    build(signature, layout(signature), place.pool, place.catalog)
+    place.components[0].unlink()
+    assert not build(signature, layout(signature), place.pool, place.catalog).kept
+    assert verify(place.catalog, deep=True) == []
+
+
+def plan_of(place: Place, *patterns: tuple[Signature, Layout | None]) -> Plan:
+    nothing = Cost(0.0, 0.0, 0.0, 0.0)
+    cluster = Cluster((place.pool,), "disks", SERVERS, 65536, 4, 0.0, 0.0, 0.0, "test")
+    plans = tuple(
+        PatternPlan(s, (Candidate("x", None, nothing), Candidate("disks", to, nothing)), int(to is not None), "")
+        for s, to in patterns
+    )
+    return Plan("pdla-h", "app", plans, (), cluster)
+
+
+def test_a_plan_is_built_and_published(place: Place):
+    columns, tiles = pattern(place, *COLUMNS), pattern(place, *TILES, rank_loops=2)
+    built = replicate(
+        plan_of(place, (columns, layout(columns)), (tiles, None), (tiles, layout(tiles, 4))), place.catalog
+    )
+    assert [(b.id, b.layout.name, b.bytes) for b in built] == [(1, "1-DH", 256000), (2, "1-DV", 131072)]
+    published = read_map(place.home / "replicas.map")
+    assert [replica.id for replica in published.replicas] == [1, 2]
+    assert published.replicas[0].components[0].path == place.replica(1).components[0].path
+
+
+def test_a_new_layout_for_the_same_bytes_replaces_the_old_one(place: Place):
+    signature = pattern(place, *COLUMNS)
+    replicate(plan_of(place, (signature, layout(signature, 1))), place.catalog)
+    replicate(plan_of(place, (signature, layout(signature, 4))), place.catalog)
+    assert [(replica.id, replica.layout.name) for replica in place.catalog.replicas()] == [(2, "1-DV")]
+    assert [replica.id for replica in read_map(place.home / "replicas.map").replicas] == [2]
+    assert [file.name for file in place.components] == ["2.0", "2.1", "2.2", "2.3"]
+
+
+def assert_nothing_is_left(place: Place) -> None:
+    assert place.components == []
+    assert place.catalog.replicas() == []
+    assert place.catalog.originals() == []
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.5, 1.0])
+def test_h23_an_original_that_changes_while_it_is_copied_is_not_replicated(place: Place, moment: float):
+    signature = pattern(place, 0, 1 << 18, (1 << 18, 4))
+
+    def change(what: str, done: int, total: int) -> None:
+        if done >= moment * total:
+            with place.original.open("r+b") as file:
+                file.write(b"other")
+
+    with pytest.raises(PdlaError, match="was changed while it was copied"):
+        build(signature, layout(signature), place.pool, place.catalog, progress=change)
+    assert_nothing_is_left(place)
+
+
+def test_h23_an_original_that_is_replaced_while_it_is_copied_is_not_replicated(place: Place):
+    signature = pattern(place, *COLUMNS)
+
+    def change(what: str, done: int, total: int) -> None:
+        other = place.original.with_name("other")
+        other.write_bytes(bytes(1 << 20))
+        other.rename(place.original)
+
+    with pytest.raises(PdlaError, match="was changed while it was copied"):
+        build(signature, layout(signature), place.pool, place.catalog, progress=change)
+    assert_nothing_is_left(place)
+
+
+def test_an_original_that_shrinks_while_it_is_copied_is_not_replicated(place: Place):
+    signature = pattern(place, 0, 1000, (1 << 26, 2))
+    os.truncate(place.original, 1 << 27)
+
+    def change(what: str, done: int, total: int) -> None:
+        os.truncate(place.original, 5000)
+
+    with pytest.raises(PdlaError, match=r"ended at byte|was changed while it was copied"):
+        build(signature, layout(signature), place.pool, place.catalog, progress=change)
+    assert_nothing_is_left(place)
+
+
+def test_a_pattern_beyond_the_end_of_the_file_is_refused(place: Place):
+    signature = pattern(place, 1 << 20, 1, (1, 2))
+    with pytest.raises(PdlaError, match=r"has 1048576 bytes, but the pattern .* reaches byte 1048578"):
+        build(signature, layout(signature), place.pool, place.catalog)
+    assert_nothing_is_left(place)
+
+
+def test_a_missing_original_is_refused(place: Place):
+    place.original.unlink()
+    signature = pattern(place, *COLUMNS)
+    with pytest.raises(PdlaError, match=r"cannot read the original .*: No such file"):
+        build(signature, layout(signature), place.pool, place.catalog)
+
+
+def test_a_directory_or_pipe_is_refused(place: Place):
+    place.original.unlink()
+    place.original.mkdir()
+    signature = pattern(place, *COLUMNS)
+    with pytest.raises(PdlaError, match="is not a regular file"):
+        build(signature, layout(signature), place.pool, place.catalog)
+
+
+def test_h30_no_space_leaves_nothing(place: Place):
+    """A limit on the size of files stands for a full disk: posix_fallocate fails in the same way."""
+    signature = pattern(place, 0, 1 << 18, (1 << 18, 4))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(PdlaError, match=r"no space for 256 KiB in .*: File too large"):
+            build(signature, layout(signature), place.pool, place.catalog)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert_nothing_is_left(place)
+
+
+def test_a_pool_takes_no_more_than_its_capacity(place: Place):
+    from dataclasses import replace
+
+    signature = pattern(place, *COLUMNS)
+    small = replace(place.pool, capacity=300_000)
+    build(signature, layout(signature), small, place.catalog)
+    other = pattern(place, 0, 64, (64, 4), (1024, 900))
+    with pytest.raises(PdlaError, match="pool disks may hold 293 KiB and has 250 KiB"):
+        build(other, layout(other), small, place.catalog)
+    assert len(place.catalog.replicas()) == 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pdla.catalog import open_catalog
+from pdla.model import *
+from pdla.replicator import builder
+from pdla.replicator.mapfile import publish
+
+where, original, moment = sys.argv[1:4]
+pool = Pool("disks", "hdd", 4, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", tuple(where.split(":")))
+signature = Signature(original, "read", True, 0, 64, (Loop(64, 4), Loop(256, 4096)), (0, 1, 2, 3), 1)
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def progress(what, done, total):
+    if what.startswith(moment):
+        die()
+
+catalog = open_catalog()
+if moment == "finishing":  # after the components have their final names, before the catalog says valid
+    type(catalog).finish_replica = die
+builder.build(signature, Layout("disks", 4, 1, (4096,) * 4, 262144), pool, catalog, progress=progress)
+"""
+
+
+@pytest.mark.parametrize("moment", ["copying", "verifying", "finishing"])
+def test_h32_a_killed_build_leaves_litter_that_gc_removes(place: Place, moment: str):
+    done = subprocess.run([sys.executable, "-c", KILLED, ":".join(place.pool.where), place.original, moment])
+    assert done.returncode == -signal.SIGKILL
+    assert [replica.state for replica in place.catalog.replicas()] == ["building"]
+    assert len(place.components) == SERVERS
+    assert gc(place.catalog) == 1 << 20
+    assert_nothing_is_left(place)
+    assert read_map(place.home / "replicas.map").replicas == ()
+
+
+def test_h32_a_killed_build_does_not_hinder_the_next(place: Place):
+    subprocess.run([sys.executable, "-c", KILLED, ":".join(place.pool.where), place.original, "verifying"])
+    signature = pattern(place, 0, 64, (64, 4), (256, 4096))
+    built = build(signature, layout(signature), place.pool, place.catalog)
+    assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(built.id, "valid")]
+    assert len(place.components) == SERVERS
+
+
+def test_h36_two_builds_at_once_are_refused(place: Place):
+    signature = pattern(place, *COLUMNS)
+    other = open_catalog()
+    with place.catalog.exclusive(), pytest.raises(PdlaError, match="another pdla command is changing the replicas"):
+        build(signature, layout(signature), place.pool, other)
+    other.close()
+
+
+def test_sixty_four_byte_pieces_are_transposed_in_memory(place: Place):
+    """64 MiB in 64-byte pieces are a million: a call per piece would take many seconds."""
+    with place.original.open("wb") as file:
+        file.write(np.random.default_rng(4).bytes(1 << 26))
+    signature = pattern(place, 0, 64, (64, 4), (256, 1 << 18))
+    began = time.monotonic()
+    built = build(signature, layout(signature, 1, (65536,) * 4), place.pool, place.catalog)
+    assert time.monotonic() - began < 5.0
+    expected = np.frombuffer(place.content, dtype=np.uint8).reshape(-1, 4, 64).transpose(1, 0, 2).tobytes()
+    assert read_through_components(place.replica(built.id)) == expected
