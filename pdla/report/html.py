@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 MOST_FILES = 12  # with pictures; programs with a file per process have thousands
 MOST_SIGNATURES = 40  # listed per file
+MOST_PATTERNS = 12  # with pictures
+MOST_REFUSED = 20
 HALF = 5.2  # inches: two pictures side by side
 
 
@@ -84,8 +86,9 @@ def write_report(path: Path, runs: Sequence[Run]) -> None:
 
 
 class Table(NamedTuple):
-    """Headers, rows of cells, and how each column is set: right (``r``), left (``l``), left and wrapped (``w``), as code
-    (``c``). ``marks`` are CSS classes of the rows."""
+    """Headers, rows of cells, and how each column is set: right (``r``), left (``l``), left and wrapped (``w``), code
+    (``c``). ``marks`` are CSS classes of the rows.
+    """
 
     headers: Sequence[str]
     align: str
@@ -145,9 +148,8 @@ def warnings(trace: Trace) -> list[str]:
     if trace.dropped:
         found.append(f"{format_count(trace.dropped)} records were dropped while the program ran: numbers are too low.")
     if trace.truncated:
-        found.append(
-            f"The records of ranks {ranks_text(trace.truncated)} end before MPI_Finalize: what came later is missing."
-        )
+        ranks = f"rank{'s' if len(trace.truncated) > 1 else ''} {ranks_text(trace.truncated)}"
+        found.append(f"The records of {ranks} end before MPI_Finalize: what came later is missing.")
     if trace.unrecorded:
         calls = ", ".join(f"{name} ({format_count(number)})" for name, number in sorted(trace.unrecorded.items()))
         found.append(f"Calls that passed through without being recorded: {calls}.")
@@ -187,15 +189,15 @@ def story(trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataF
     parts += [_number(alone, "local signature")] if alone else []
     if parts:
         coverage = analysis.coverage
-        verb = "stands" if len(both) + alone == 1 else "stand"
+        verb, it = ("stands", "It") if len(both) + alone == 1 else ("stand", "The largest")
         sentences.append(
             f"{' and '.join(parts)} {verb} for {share_text(coverage.requests, 1)} of the requests and "
             f"{share_text(coverage.bytes, 1)} of the bytes."
         )
         largest = max(analysis.signatures, key=lambda signature: signature.bytes)
         sentences.append(
-            f"The largest moves {format_bytes(largest.bytes)} ({share_text(analysis.share(largest).bytes, 1)}) "
-            f"of {Path(largest.file).name} in requests of {format_bytes(largest.length)}."
+            f"{it} moves {format_bytes(largest.bytes)} ({share_text(analysis.share(largest).bytes, 1)} of all) of "
+            f"{Path(largest.file).name} in requests of {format_bytes(largest.length)}."
         )
     else:
         sentences.append("No regular pattern was found.")
@@ -306,8 +308,10 @@ def _plan(plan: Plan, draw: _Drawing) -> dict[str, Any]:
         "sentence": prediction(plan),
         "policy": plan.policy,
         "cluster": plan.cluster.source,
-        "patterns": [_pattern(pattern, plan, draw) for pattern in plan.patterns],
-        "refused": plan.refused,
+        "patterns": [_pattern(pattern, plan, draw) for pattern in plan.patterns[:MOST_PATTERNS]],
+        "more_patterns": max(len(plan.patterns) - MOST_PATTERNS, 0),
+        "refused": plan.refused[:MOST_REFUSED],
+        "more_refused": max(len(plan.refused) - MOST_REFUSED, 0),
     }
 
 

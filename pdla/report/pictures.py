@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def size_histogram(accesses: pd.DataFrame) -> Figure:
     operations = [op for op in ("read", "write") if (accesses["op"] == op).any()]
     lengths = {op: accesses.loc[accesses["op"] == op, "length"].to_numpy(np.int64) for op in operations}
     sizes, labels = _size_bins(accesses["length"].to_numpy(np.int64))
-    figure = Figure(figsize=(WIDTH, 0.9 + 0.26 * max(len(sizes), 2) * max(len(operations), 1)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.8 + 0.28 * max(len(sizes) * len(operations), 1)), layout="constrained")
     axes = _axes(figure)
     height = 0.8 / max(len(operations), 1)
     for number, op in enumerate(operations):
@@ -211,7 +212,7 @@ def rasterise(
     edges = np.zeros((groups, rows, columns + 1), dtype=np.int32)
     spanned = last - first + 1
     batches = np.searchsorted(np.cumsum(spanned), np.arange(0, spanned.sum(), 4_000_000)).tolist()
-    for low, high in zip(batches, [*batches[1:], len(keep)], strict=True):
+    for low, high in pairwise([*batches, len(keep)]):
         part = slice(low, high)
         n = spanned[part]
         line = np.repeat(np.arange(low, high), n)

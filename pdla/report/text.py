@@ -7,17 +7,19 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pdla.model import Signature
 from pdla.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
     from pdla.analyzers.stats import Summary
-    from pdla.model import Candidate, Plan, Signature
+    from pdla.model import Candidate, Plan
     from pdla.report.comparison import Comparison
 
 GAP = "  "
 NARROWEST = 8  # characters that wrapping leaves to a column
 MOST_MEMBERS = 8  # local signatures listed under a global one
+MOST = 20  # files, signatures of a file, patterns: who wants more wants --json
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, width: int | None = None) -> str:
@@ -139,7 +141,7 @@ def candidate_name(candidate: Candidate) -> str:
     """A short name of a way to serve a pattern, such as ``ssd 2-D (2 groups)``."""
     layout = candidate.layout
     if layout is None:
-        return candidate.space
+        return "original" if candidate.space == "original" else f"original, {candidate.space} calls"
     groups = f" ({layout.groups} groups)" if layout.name == "2-D" else ""
     return f"{candidate.space} {layout.name}{groups}"
 
@@ -151,25 +153,28 @@ def call_name(signature: Signature | Irregular) -> str:
 
 def signature_table(analysis: Analysis) -> str:
     """The signatures of every file: global ones with the local ones that they consist of, then the others."""
-    lines = []
-    files = [signature.file for signature in analysis.signatures] + [part.file for part in analysis.irregular]
-    for path in dict.fromkeys(files):
-        rows = []
-        for signature in analysis.signatures:
-            if signature.file == path:
-                rows += _signature_rows(analysis, signature)
-        for part in analysis.irregular:
-            if part.file == path:
-                rows.append(["irregular", call_name(part), str(part.rank), *_shares(analysis, part), "no pattern"])
-        lines += [path, table(["scope", "call", "ranks", "requests", "bytes", "signature"], rows, "lllrrl"), ""]
+    by_file: dict[str, list[Signature | Irregular]] = {}
+    parts: list[Signature | Irregular] = [*analysis.signatures, *analysis.irregular]
+    for part in parts:
+        by_file.setdefault(part.file, []).append(part)
+    blocks = []
+    for path, found in list(by_file.items())[:MOST]:
+        rows = [row for part in found[:MOST] for row in _signature_rows(analysis, part)]
+        columns = ["scope", "call", "ranks", "requests", "bytes", "signature"]
+        blocks.append("\n".join([path, table(columns, rows, "lllrrl"), *_more(len(found), "signatures")]))
     shares = analysis.coverage
-    lines.append(
+    blocks += _more(len(by_file), "files")
+    blocks.append(
         paragraph(
             f"{format_count(analysis.requests)} requests, {format_bytes(analysis.bytes)}; signatures stand for "
             f"{share_text(shares.requests, 1)} of the requests and {share_text(shares.bytes, 1)} of the bytes."
         )
     )
-    return "\n".join(lines)
+    return "\n\n".join(blocks)
+
+
+def _more(number: int, what: str) -> list[str]:
+    return [f"... and {format_count(number - MOST)} more {what} (--json lists all)"] if number > MOST else []
 
 
 def shown_members(signature: Signature) -> tuple[tuple[Signature, ...], int]:
@@ -178,12 +183,14 @@ def shown_members(signature: Signature) -> tuple[tuple[Signature, ...], int]:
     return shown, len(signature.members) - len(shown)
 
 
-def _signature_rows(analysis: Analysis, signature: Signature) -> list[list[str]]:
+def _signature_rows(analysis: Analysis, part: Signature | Irregular) -> list[list[str]]:
     def row(one: Signature, scope: str) -> list[str]:
         return [scope, call_name(one), ranks_text(one.ranks), *_shares(analysis, one), str(one)]
 
-    shown, more = shown_members(signature)
-    rows = [row(signature, signature.scope), *(row(member, "- local") for member in shown)]
+    if not isinstance(part, Signature):
+        return [["irregular", call_name(part), str(part.rank), *_shares(analysis, part), "no pattern"]]
+    shown, more = shown_members(part)
+    rows = [row(part, part.scope), *(row(member, "- local") for member in shown)]
     if more:
         rows.append([f"- {format_count(more)} more", "", "", "", "", ""])
     return rows
@@ -197,7 +204,7 @@ def _shares(analysis: Analysis, part: Signature | Irregular) -> list[str]:
 def plan_table(plan: Plan) -> str:
     """For every pattern what each candidate would cost, which was chosen, and why."""
     blocks = []
-    for number, pattern in enumerate(plan.patterns, 1):
+    for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
         what = f"Pattern {number}: {call_name(one)} by ranks {ranks_text(one.ranks)} of {one.file}"
         head = f"{paragraph(what)}\n{paragraph(str(one))}"
@@ -209,8 +216,10 @@ def plan_table(plan: Plan) -> str:
             rows.append([mark, candidate_name(candidate), *(format_seconds(part) for part in parts)])
         headers = ["", "candidate", "total", "connect", "network", "start-up", "transfer"]
         blocks.append(f"{head}\n{table(headers, rows, 'llrrrrr')}\n{paragraph(pattern.reason)}")
+    blocks += _more(len(plan.patterns), "patterns")
     if plan.refused:
-        blocks.append("Refused:\n" + "\n".join(paragraph(f"{what}: {why}", "  ") for what, why in plan.refused))
+        refused = [paragraph(f"{what}: {why}", "  ") for what, why in plan.refused[:MOST]]
+        blocks.append("\n".join(["Refused:", *refused, *_more(len(plan.refused), "refused")]))
     blocks.append(paragraph(prediction(plan)))
     return "\n\n".join(blocks)
 
@@ -220,12 +229,11 @@ def prediction(plan: Plan) -> str:
     if not plan.patterns:
         return "There is no pattern to plan for."
     chosen = sum(pattern.choice.layout is not None for pattern in plan.patterns)
+    before = f"{format_seconds(plan.predicted_before)} predicted"
     if not chosen:
-        return f"No replica would pay off: {format_seconds(plan.predicted_before)} predicted as it is."
-    return (
-        f"{chosen} of {len(plan.patterns)} patterns get a replica; predicted: {format_seconds(plan.predicted_before)} "
-        f"before, {format_seconds(plan.predicted_after)} after."
-    )
+        return f"No replica would pay off: {before} with the originals as they are."
+    patterns = "The pattern gets" if len(plan.patterns) == 1 else f"{chosen} of {len(plan.patterns)} patterns get"
+    return f"{patterns} a replica: {before} without, {format_seconds(plan.predicted_after)} with."
 
 
 def summary_table(summary: Summary) -> str:
