@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pdla.analyzers.globals import GlobalPattern, find_global
 from pdla.analyzers.local import OPS, LocalPatterns, find_local
+from pdla.analyzers.templates import BoolArray
 from pdla.model import Int64Array, Op, Signature, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FRAGMENTS = 64
+"""A local pattern of less than one in FRAGMENTS of its rank's requests to a file, and of the bytes, is a fragment of
+something irregular. So is a single access with less than half the bytes."""
 
 
 class Share(NamedTuple):
@@ -79,33 +87,41 @@ def analyze(trace: Trace) -> Analysis:
     local = find_local(accesses)
     together, rest = find_global(local)
     # Two nests of one rank look like a loop, but how far apart they are may differ from rank to rank: then each half
-    # has its own counterpart on the other ranks.
+    # has its own counterpart on the other ranks. Where neither half has one, the loop stays.
     halves, whole = local.halved(rest)
     halves_together, halves_rest = find_global(halves)
-    used = np.ones(len(whole), np.bool_)
-    used[halves_rest] = False
-    taken_apart = np.unique(whole[used])
-    rest = np.setdiff1d(rest, taken_apart)
-    halves_rest = halves_rest[np.isin(whole[halves_rest], taken_apart)]
+    apart = np.zeros(len(local.table), np.bool_)
+    for pattern in halves_together:
+        apart[whole[pattern.members]] = True
 
-    found = [
-        *(_global_signature(pattern, local, paths) for pattern in together),
-        *(_global_signature(pattern, halves, paths) for pattern in halves_together),
-    ]
-    # A rank that accesses a file just once is as regular as can be.
-    sequence = local.column("sequence")
-    irregular = local.lone & (np.bincount(sequence)[sequence] > 1)
-    regular = _local_signatures(local, rest[~irregular[rest]], paths)
-    halves_regular = _local_signatures(halves, halves_rest[~halves.lone[halves_rest]], paths)
+    found = [_global_signature(pattern, local, paths) for pattern in together]
+    found += [_global_signature(pattern, halves, paths) for pattern in halves_together]
+    alone: list[Signature] = []
+    irregular = np.zeros(len(accesses), np.bool_)
+    for patterns, rows in ((local, rest[~apart[rest]]), (halves, halves_rest[apart[whole[halves_rest]]])):
+        regular = _deserves_signature(patterns, local)[rows]
+        alone += _local_signatures(patterns, rows[regular], paths)
+        dropped = np.zeros(len(patterns.table), np.bool_)
+        dropped[rows[~regular]] = True
+        irregular[patterns.accesses.index[dropped[patterns.nest]]] = True
     return Analysis(
-        (*_sorted(found), *_sorted((*regular, *halves_regular))),
-        (
-            *_irregular(local, rest[irregular[rest]], paths),
-            *_irregular(halves, halves_rest[halves.lone[halves_rest]], paths),
-        ),
+        (*_sorted(found), *_sorted(alone)),
+        _irregular(local.accesses[irregular], paths),
         len(accesses),
         int(accesses["length"].sum()),
     )
+
+
+def _deserves_signature(patterns: LocalPatterns, local: LocalPatterns) -> BoolArray:
+    """Which patterns are enough of what their rank does to the file (all in ``local``) to be no fragments."""
+    sequence, shape = patterns.column("sequence"), patterns.column("shape")
+    every = np.bincount(local.accesses["sequence"])
+    every_byte = np.bincount(local.accesses["sequence"], weights=local.accesses["length"])
+    size = patterns.shapes.size[shape]
+    of_requests = size / every[sequence]
+    of_bytes = size * patterns.shapes.length[shape] / every_byte[sequence]
+    enough: BoolArray = np.maximum(of_requests, of_bytes) >= 1 / FRAGMENTS
+    return np.where(patterns.lone, of_bytes >= 1 / 2, enough)
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
@@ -195,14 +211,15 @@ def _global_signature(pattern: GlobalPattern, local: LocalPatterns, paths: Mappi
     )
 
 
-def _irregular(local: LocalPatterns, rows: Int64Array, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
-    heads = np.flatnonzero(np.diff(local.column("sequence")[rows], prepend=-1))
-    stops = np.append(heads, len(rows))[1:]
-    start, length = local.column("start")[rows], local.shapes.length[local.column("shape")[rows]]
-    rank, file, op, collective = (
-        local.column(name)[rows[heads]].tolist() for name in ("rank", "file", "op", "collective")
-    )
+def _irregular(accesses: pd.DataFrame, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
     return tuple(
-        Irregular(rank[i], paths[file[i]], OPS[op[i]], bool(collective[i]), start[first:stop], length[first:stop])
-        for i, (first, stop) in enumerate(zip(heads, stops, strict=True))
+        Irregular(
+            int(part["rank"].iloc[0]),
+            paths[int(part["file"].iloc[0])],
+            OPS[int(part["op"].iloc[0])],
+            bool(part["collective"].iloc[0]),
+            part["offset"].to_numpy(np.int64),
+            part["length"].to_numpy(np.int64),
+        )
+        for _, part in accesses.groupby("sequence")
     )

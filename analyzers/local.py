@@ -26,7 +26,8 @@ class LocalPatterns:
         table: a row per nest, by sequence and first access: sequence, stream, rank, file, op (index into OPS),
             collective, start (bytes), shape (number in ``shapes``), calls (of MPI), t_start and t_end (seconds).
         shapes: the loops.
-        accesses: a row per access, by sequence and call: the first six columns of ``table``, call, t_start, t_end.
+        accesses: a row per access, by sequence and call: the first six columns of ``table``, call, offset, length,
+            t_start, t_end. The index is the place among all accesses of the trace in this order.
         nest: the row in ``table`` of each access.
     """
 
@@ -96,6 +97,8 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
             "file": file[rows],
             "op": op[rows],
             "collective": collective[rows],
+            "offset": offset,
+            "length": length,
             **{name: accesses[name].to_numpy()[rows] for name in ("call", "t_start", "t_end")},
         },
         copy=False,
@@ -132,7 +135,7 @@ def _patterns(
     order, heads = _grouped(nest, len(start))
     first = order[heads]
     by_first = np.argsort(first)
-    table = accesses.iloc[first[by_first]].drop(columns="call").reset_index(drop=True)
+    table = accesses.iloc[first[by_first]].drop(columns=["call", "offset", "length"]).reset_index(drop=True)
     call = accesses["call"].to_numpy(np.int64)[order]
     fresh = np.ones(len(call), np.int64)
     fresh[1:] = np.diff(call) != 0
