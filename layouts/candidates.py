@@ -9,7 +9,7 @@ import numpy as np
 from pdla.layouts.contiguity import Pattern, count, distinct, packed, total_startup
 from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
-from pdla.model import Candidate, Cluster, Cost, Int64Array, Layout, Loop, Pool, Signature
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Pool, Signature
 
 
 def candidates(signature: Signature, size: int, cluster: Cluster, pools: Iterable[Pool]) -> tuple[Candidate, ...]:
@@ -22,16 +22,16 @@ def candidates(signature: Signature, size: int, cluster: Cluster, pools: Iterabl
     pattern = Pattern.of(signature)
     found = []
     if signature.collective:
-        found.append(Candidate("original", None, _collective(pattern, signature, cluster)))
+        found.append(Candidate("original", None, _collective(pattern, cluster)))
     else:
-        found.append(Candidate("original", None, _independent(pattern, signature, cluster)))
+        found.append(Candidate("original", None, _independent(pattern, cluster)))
         if pattern.processes > 1:
-            found.append(Candidate("collective", None, _collective(pattern, signature, cluster)))
+            found.append(Candidate("collective", None, _collective(pattern, cluster)))
     for pool in pools:
         for groups in range(1, pool.servers + 1):
             if pool.servers % groups == 0:
                 layout = replica_layout(pattern, size, pool, groups)
-                found.append(Candidate(pool.name, layout, _replica(pattern, signature, cluster, pool, layout)))
+                found.append(Candidate(pool.name, layout, _replica(pattern, cluster, pool, layout)))
     return tuple(found)
 
 
@@ -42,7 +42,7 @@ def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layo
     return Layout(pool.name, pool.servers, groups, (strip,) * width, _ceil(size, count(distinct(pattern.ranks))))
 
 
-def _independent(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:
+def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     """The original, 1-DH on the home servers, the ranks side by side.
 
     A call of several pieces is one request for all from its first to its last byte: ROMIO's data sieving, which is on
@@ -50,18 +50,18 @@ def _independent(pattern: Pattern, signature: Signature, cluster: Cluster) -> Co
     """
     pool, length = cluster.pool(cluster.home_pool), pattern.call_span
     width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
-    k = _busiest_home_server(_rank_offsets(pattern, signature.start), width, cluster)
+    k = _busiest_home_server(pattern, width, cluster)
     # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
     share = k / pattern.processes
     startup = share * total_startup(pool, (*pattern.calls, *pattern.ranks), length, width)
-    return _rounds(count(pattern.calls), k, width, length, startup, pool, signature, cluster)
+    return _all_rounds(pattern, cluster, pool, _per_node(pattern, cluster), k, width, length, startup)
 
 
-def _collective(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cost:
+def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     """The original by two-phase collective buffering: an aggregator per node reads its share of what all ranks' calls
     cover, in the order of the file, and sends every rank its bytes, s*v each over the node's link."""
     pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
-    per_node = min(cluster.processes_per_node, pattern.processes)
+    per_node = _per_node(pattern, cluster)
     aggregators = _ceil(pattern.processes, per_node)
     together = tuple(
         Loop(abs(stride), times)
@@ -83,13 +83,12 @@ def _collective(pattern: Pattern, signature: Signature, cluster: Cluster) -> Cos
     at_once = min(servers / run_width, aggregators)
     startup = total_startup(pool, (*pattern.calls, *together), pattern.length, run_width) / at_once
 
-    calls = count(pattern.calls)
-    read = _rounds(calls, k, width, request, startup, pool, signature, cluster, per_node=1)
-    shuffle = calls * per_node * pattern.call_bytes * cluster.network_seconds_per_byte
+    read = _all_rounds(pattern, cluster, pool, 1, k, width, request, startup)
+    shuffle = count(pattern.calls) * per_node * pattern.call_bytes * cluster.network_seconds_per_byte
     return Cost(read.connect, read.network + shuffle, read.startup, read.transfer)
 
 
-def _replica(pattern: Pattern, signature: Signature, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
+def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
     """A replica: every call is one request, and every rank's calls follow one another in its section."""
     width, request = len(layout.strips), pattern.call_bytes
     sections = count(distinct(pattern.ranks))
@@ -99,46 +98,27 @@ def _replica(pattern: Pattern, signature: Signature, cluster: Cluster, pool: Poo
     order = (*one_rank, Loop(layout.section, sections_per_group), Loop(0, sharing))
     startup = total_startup(pool, order, request, width)
     spread = min(width, _ceil(request, layout.strips[0]))
-    return _rounds(count(pattern.calls), k, spread, request, startup, pool, signature, cluster)
+    return _all_rounds(pattern, cluster, pool, _per_node(pattern, cluster), k, spread, request, startup)
 
 
-def _rounds(
-    rounds: int,
-    k: int,
-    width: int,
-    request: int,
-    startup: float,
-    pool: Pool,
-    signature: Signature,
-    cluster: Cluster,
-    per_node: int | None = None,
+def _all_rounds(
+    pattern: Pattern, cluster: Cluster, pool: Pool, per_node: int, k: int, width: int, request: int, startup: float
 ) -> Cost:
-    """``rounds`` equal rounds, but with ``startup`` seconds of start-up in all."""
-    if per_node is None:
-        per_node = min(cluster.processes_per_node, len(signature.ranks))
-    one = round_time(
-        per_node,
-        k,
-        width,
-        request,
-        cluster.connect_seconds,
-        cluster.network_seconds_per_byte,
-        0.0,
-        seconds_per_byte(pool, signature.op),
-    )
+    """A round for every call of a rank, all alike but for their start-up, of which ``startup`` is the sum."""
+    e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, pattern.op)
+    one, rounds = round_time(per_node, k, width, request, e, v, 0.0, b), count(pattern.calls)
     return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
 
 
-def _rank_offsets(pattern: Pattern, start: int) -> Int64Array:
-    """Where each rank's request of the first round starts."""
-    offsets = np.array([start], dtype=np.int64)
+def _per_node(pattern: Pattern, cluster: Cluster) -> int:
+    return min(cluster.processes_per_node, pattern.processes)
+
+
+def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:
+    """How many requests of one round reach the busiest home server, each being on ``width`` successive ones."""
+    offsets = np.array([pattern.start], dtype=np.int64)
     for stride, times in pattern.ranks:
         offsets = (offsets[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()
-    return offsets
-
-
-def _busiest_home_server(offsets: Int64Array, width: int, cluster: Cluster) -> int:
-    """How many requests of one round reach the busiest home server, each being on ``width`` successive ones."""
     first = np.bincount(offsets // cluster.home_strip % cluster.home_servers, minlength=cluster.home_servers)
     return int(np.sum([np.roll(first, shift) for shift in range(width)], axis=0).max())
 

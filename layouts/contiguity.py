@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pdla.layouts.devices import startup
-from pdla.model import Loop, Pool, Signature
+from pdla.model import Loop, Op, Pool, Signature
 
 
 class Gap(NamedTuple):
@@ -26,6 +26,8 @@ class Pattern:
     program reads through a file view that is not contiguous.
     """
 
+    op: Op
+    start: int
     ranks: tuple[Loop, ...]
     calls: tuple[Loop, ...]
     pieces: tuple[Loop, ...]
@@ -47,7 +49,7 @@ class Pattern:
             pieces_per_call = -(-pieces_per_call // taken)
             if taken < loop_count:
                 outer.append(Loop(stride * taken, -(-loop_count // taken)))
-        return cls(ranks, tuple(outer), tuple(pieces), signature.length)
+        return cls(signature.op, signature.start, ranks, tuple(outer), tuple(pieces), signature.length)
 
     @property
     def processes(self) -> int:

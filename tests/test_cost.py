@@ -112,7 +112,7 @@ def test_startup_of_a_billion_strided_requests_is_a_product():
 
 def test_a_call_through_a_view_has_pieces():
     pattern = Pattern.of(read(16 * KiB, (1 << 27, 2), (32 * KiB, 4096), ranks=2, rank_loops=1, calls=32))
-    assert pattern == Pattern((Loop(1 << 27, 2),), (Loop(1 << 23, 16),), (Loop(32 * KiB, 256),), 16 * KiB)
+    assert pattern == Pattern("read", 0, (Loop(1 << 27, 2),), (Loop(1 << 23, 16),), (Loop(32 * KiB, 256),), 16 * KiB)
     assert pattern.call_bytes == 4 * MiB
 
 
