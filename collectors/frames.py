@@ -66,7 +66,8 @@ def records_frame(columns: Mapping[str, Any]) -> pd.DataFrame:
     """
     filled = dict(columns)
     rows = len(filled["rank"])
-    filled.setdefault("call", number_calls(filled["rank"]))
+    if "call" not in filled:
+        filled["call"] = number_calls(filled["rank"])
     filled.setdefault("position", filled["offset"])
     filled.setdefault("requested", filled["length"])
     filled.setdefault("moved_known", np.ones(rows, dtype=bool))

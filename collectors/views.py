@@ -4,14 +4,17 @@ A view is a datatype tiled at its extent from a displacement on (MPI 4.1, 14.3).
 loops are the digits of a run's number, a run being a leaf's contiguous bytes. So a run is found from its number, and
 its number from a position in the data stream, by a few divisions, for an array of calls at once; only what they touch
 is looked at.
+
+Nodes begin at offset 0 (what is left over goes into the displacement), and equal nodes have equal keys: views that
+differ only in where they begin, as those of the ranks mostly do, are expanded together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +49,10 @@ class _Runs:
     def runs(self) -> int:
         return len(self.offsets)
 
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return self.offsets.tobytes(), self.lengths.tobytes()
+
     def find(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The number of the run that holds each byte of the data stream, and how far into the run it is."""
         if self.runs == 1:
@@ -71,6 +78,10 @@ class _Loop:
     @property
     def runs(self) -> int:
         return self.count * self.child.runs
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.count, self.stride, self.child.key
 
     def find(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         turns = positions // self.child.size
@@ -107,6 +118,10 @@ class _List:
     def runs(self) -> int:
         return int(self._run_ends[-1])
 
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return self.offsets.tobytes(), self.kinds.tobytes(), *(child.key for child in self.children)
+
     def find(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         places = np.searchsorted(self._size_ends, positions, side="right")
         found, within = np.empty_like(positions), np.empty_like(positions)
@@ -131,30 +146,21 @@ class _List:
 _Node = _Runs | _Loop | _List
 
 
-def _merged(offsets: Int64Array, lengths: Int64Array) -> _Runs:
-    """A leaf of these runs without the empty ones, neighbours merged."""
-    some = lengths > 0
-    offsets, lengths = offsets[some], lengths[some]
-    firsts = np.flatnonzero(np.append(True, offsets[1:] != offsets[:-1] + lengths[:-1])) if len(offsets) else offsets
-    return _Runs(offsets[firsts], np.add.reduceat(lengths, firsts) if len(firsts) else lengths)
-
-
-def _is_empty(node: _Node) -> bool:
-    return isinstance(node, _Runs) and node.runs == 0
-
-
 class _Parser:
-    """Typemap words to the smallest tree that stands for the same runs; empty parts are dropped."""
+    """Typemap words to the smallest tree that stands for the same runs; empty parts are dropped.
+
+    Its functions return a node and the offset at which it stands.
+    """
 
     def __init__(self, words: Int64Array) -> None:
         self.words = words
         self.place = 0
 
-    def parse(self) -> _Node:
-        node = self._node(0)
+    def parse(self) -> tuple[int, _Node]:
+        placed = self._node(0)
         if self.place != len(self.words):
             raise FormatError(f"a file view has {len(self.words)} typemap words, but its tree ends after {self.place}")
-        return node
+        return placed
 
     def _take(self, count: int) -> Int64Array:
         if count < 0 or count > len(self.words) - self.place:
@@ -165,7 +171,7 @@ class _Parser:
     def _word(self) -> int:
         return int(self._take(1)[0])
 
-    def _node(self, depth: int) -> _Node:
+    def _node(self, depth: int) -> tuple[int, _Node]:
         if depth > DEPTH:
             raise FormatError(f"the tree of a file view is deeper than {DEPTH}")
         kind = self._word()
@@ -173,7 +179,7 @@ class _Parser:
             return _runs(np.zeros(1, dtype=np.int64), self._take(1))
         if kind == LOOP:
             count, stride = self._word(), self._word()
-            return _loop(count, stride, self._node(depth + 1))
+            return _loop(count, stride, *self._node(depth + 1))
         if kind == LIST:
             return self._list(self._word(), depth)
         if kind == RUNS:
@@ -181,49 +187,54 @@ class _Parser:
             return _runs(pairs[0::2], pairs[1::2])
         raise FormatError(f"the typemap words of a file view have a node of kind {kind} (0 to 3 are known)")
 
-    def _list(self, count: int, depth: int) -> _Node:
+    def _list(self, count: int, depth: int) -> tuple[int, _Node]:
         offsets: list[int] = []
         kinds: list[int] = []
-        children: dict[bytes, tuple[int, _Node]] = {}
+        children: dict[tuple[Any, ...], tuple[int, _Node]] = {}
         for _ in range(count):
-            offset, start = self._word(), self.place
-            node = self._node(depth + 1)
-            if not _is_empty(node):
-                offsets.append(offset)
-                kinds.append(children.setdefault(self.words[start : self.place].tobytes(), (len(children), node))[0])
-        return _list(
-            np.array(offsets, dtype=np.int64), np.array(kinds, dtype=np.int64), [node for _, node in children.values()]
-        )
+            offset = self._word()
+            inside, node = self._node(depth + 1)
+            if node.size:
+                offsets.append(offset + inside)
+                kinds.append(children.setdefault(node.key, (len(children), node))[0])
+        return _list(offsets, kinds, [node for _, node in children.values()])
 
 
-def _runs(offsets: Int64Array, lengths: Int64Array) -> _Runs:
+def _runs(offsets: Int64Array, lengths: Int64Array) -> tuple[int, _Runs]:
     if len(lengths) and (lengths.min() < 0 or sum(lengths.tolist()) > _LARGEST):
         raise FormatError("a file view has a run of negative length, or more than 2**63 bytes")
-    return _merged(offsets, lengths)
+    some = lengths > 0
+    offsets, lengths = offsets[some], lengths[some]
+    if len(offsets) == 0:
+        return 0, _Runs(offsets, lengths)
+    firsts = np.flatnonzero(np.append(True, offsets[1:] != offsets[:-1] + lengths[:-1]))
+    return int(offsets[0]), _Runs(offsets[firsts] - offsets[0], np.add.reduceat(lengths, firsts))
 
 
-def _loop(count: int, stride: int, child: _Node) -> _Node:
+def _loop(count: int, stride: int, offset: int, child: _Node) -> tuple[int, _Node]:
     if count < 0 or count * child.size > _LARGEST:
         raise FormatError(f"a file view has a loop of {count} turns over {child.size} bytes")
-    if count == 0 or _is_empty(child):
-        return _runs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    if count == 1:
-        return child
-    if isinstance(child, _Runs) and child.runs == 1 and child.size == stride:
-        return _Runs(child.offsets, child.lengths * count)
-    return _Loop(count, stride, child)
+    if count == 0:
+        return 0, _Runs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    if count == 1 or child.size == 0:
+        return offset, child
+    if child.runs == 1 and child.size == stride:
+        return offset, _Runs(np.zeros(1, dtype=np.int64), np.array([count * stride]))
+    return offset, _Loop(count, stride, child)
 
 
-def _list(offsets: Int64Array, kinds: Int64Array, children: Sequence[_Node]) -> _Node:
+def _list(offsets: Sequence[int], kinds: Sequence[int], children: Sequence[_Node]) -> tuple[int, _Node]:
+    if len(offsets) == 1:
+        return offsets[0], children[0]
+    if sum(children[kind].size for kind in kinds) > _LARGEST:
+        raise FormatError("a file view has more than 2**63 bytes")
+    places, which = np.array(offsets, dtype=np.int64), np.array(kinds, dtype=np.int64)
     leaves = [child for child in children if isinstance(child, _Runs)]
     if len(leaves) < len(children):
-        if sum(np.bincount(kinds)[kind] * child.size for kind, child in enumerate(children)) > _LARGEST:
-            raise FormatError("a file view has more than 2**63 bytes")
-        return _List(offsets, kinds, tuple(children))
+        return offsets[0], _List(places - offsets[0], which, tuple(children))
+    lengths = np.array([leaf.lengths[0] for leaf in leaves], dtype=np.int64)
     if all(leaf.runs == 1 for leaf in leaves):
-        firsts = np.array([leaf.offsets[0] for leaf in leaves], dtype=np.int64)
-        lengths = np.array([leaf.lengths[0] for leaf in leaves], dtype=np.int64)
-        return _runs(offsets + firsts[kinds], lengths[kinds]) if leaves else _runs(offsets, offsets)
+        return _runs(places, lengths[which])
     return _runs(
         np.concatenate([leaves[kind].offsets + offset for kind, offset in zip(kinds, offsets, strict=True)]),
         np.concatenate([leaves[kind].lengths for kind in kinds]),
@@ -265,15 +276,17 @@ class View:
     extent: int
     size: int
     words: Int64Array
+    _start: int = field(init=False, repr=False)  # the offset of the first byte of the data stream
     _tiles: _Loop = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         words = np.array(self.words, dtype=np.int64)
         words.flags.writeable = False
-        tile = _Parser(words).parse()
+        offset, tile = _Parser(words).parse()
         if tile.size != self.size:
             raise FormatError(f"a file view says that a tile has {self.size} bytes, its typemap words give {tile.size}")
         object.__setattr__(self, "words", words)
+        object.__setattr__(self, "_start", self.displacement + offset)
         object.__setattr__(self, "_tiles", _Loop(1, self.extent, tile))
 
     @classmethod
@@ -305,9 +318,9 @@ class View:
         """
         places = np.asarray(positions, dtype=np.int64)
         if self.size == 0:
-            return np.full_like(places, self.displacement)
+            return np.full_like(places, self._start)
         numbers, within = self._tiles.find(places)
-        return np.asarray(self._tiles.take(numbers)[0] + within + self.displacement)
+        return np.asarray(self._tiles.take(numbers)[0] + within + self._start)
 
     def extents(self, position: int, length: int) -> tuple[Int64Array, Int64Array]:
         """(offsets, lengths) of ``length`` bytes of the data stream from byte ``position`` on, in the stream's order.
@@ -328,7 +341,7 @@ class View:
         if self.is_contiguous:
             return self.first_offset([position]), np.array([length], dtype=np.int64)
         _, offsets, lengths = _expand(self._tiles, np.array([position]), np.array([length]))
-        return offsets + self.displacement, lengths
+        return offsets + self._start, lengths
 
 
 def expand_records(trace: Trace) -> pd.DataFrame:
@@ -357,39 +370,44 @@ def expand_records(trace: Trace) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Views that differ only in the displacement are one shape: a program may set a new one before every call."""
+    """Which views differ only in where they begin."""
 
     tiles: tuple[_Loop, ...]
     shape: Int64Array  # of each view: index into tiles, or -1 where every part of the view is one extent
-    base: Int64Array  # of each view: what to add to an offset in tiles, or to a position where the shape is -1
+    start: Int64Array  # of each view: what to add to an offset in tiles, or to a position where the shape is -1
 
     @classmethod
     def of(cls, views: Sequence[View]) -> _Shapes:
-        tiles: dict[tuple[int, bytes], tuple[int, _Loop]] = {}
-        shape, base = [], []
-        for view in views:
-            if view.is_contiguous:
-                shape.append(-1)
-                base.append(int(view.first_offset(0)))
-            else:
-                shape.append(tiles.setdefault((view.extent, view.words.tobytes()), (len(tiles), view._tiles))[0])
-                base.append(view.displacement)
-        return cls(
-            tuple(tile for _, tile in tiles.values()), np.array(shape, dtype=np.int64), np.array(base, dtype=np.int64)
-        )
+        tiles: dict[tuple[Any, ...], tuple[int, _Loop]] = {}
+        shape = [
+            -1
+            if view.is_contiguous
+            else tiles.setdefault((view.extent, view._tiles.child.key), (len(tiles), view._tiles))[0]
+            for view in views
+        ]
+        start = np.array([view._start for view in views], dtype=np.int64)
+        return cls(tuple(tile for _, tile in tiles.values()), np.array(shape, dtype=np.int64), start)
+
+    def group(self, view: npt.NDArray[np.integer]) -> Iterator[tuple[_Loop | None, Int64Array]]:
+        """(tiles, calls) for each shape among the calls' views; tiles is None where every part is one extent."""
+        shape = self.shape[view]
+        order = np.argsort(shape, kind="stable")
+        ends = np.searchsorted(shape[order], np.arange(-1, len(self.tiles)), side="right")
+        for number, calls in enumerate(np.split(order, ends[:-1]), start=-1):
+            if len(calls):
+                yield (self.tiles[number] if number >= 0 else None), calls
 
 
 def first_offsets(views: Sequence[View], view: npt.NDArray[np.integer], position: Int64Array) -> Int64Array:
     """``views[view[i]].first_offset(position[i])`` for all i."""
     shapes = _Shapes.of(views)
-    offset: Int64Array = position + shapes.base[view]
-    for number, tiles in enumerate(shapes.tiles):
-        calls = np.flatnonzero(shapes.shape[view] == number)
-        if tiles.child.size:
-            found, within = tiles.find(position[calls])
-            offset[calls] = tiles.take(found)[0] + within + shapes.base[view[calls]]
-        else:
-            offset[calls] = shapes.base[view[calls]]
+    offset: Int64Array = position + shapes.start[view]
+    for tiles, calls in shapes.group(view) if shapes.tiles else ():
+        if tiles is not None:
+            offset[calls] = shapes.start[view[calls]]
+            if tiles.child.size:
+                found, within = tiles.find(position[calls])
+                offset[calls] += tiles.take(found)[0] + within
     return offset
 
 
@@ -398,16 +416,15 @@ def _extents(
 ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
     """(call, offset, length) of the extents of these calls in their order; call is None when each has just one."""
     shapes = _Shapes.of(views)
-    if not shapes.tiles:
+    if not shapes.tiles or not len(view):
         return None, offset, length
-    shape = shapes.shape[view]
-    whole = np.flatnonzero(shape < 0)
-    parts = [(whole, offset[whole], length[whole])]
-    for number, tiles in enumerate(shapes.tiles):
-        calls = np.flatnonzero(shape == number)
-        if len(calls):
+    parts = []
+    for tiles, calls in shapes.group(view):
+        if tiles is None:
+            parts.append((calls, offset[calls], length[calls]))
+        else:
             request, offsets, lengths = _expand(tiles, position[calls], length[calls])
-            parts.append((calls[request], offsets + shapes.base[view[calls]][request], lengths))
+            parts.append((calls[request], offsets + shapes.start[view[calls]][request], lengths))
     call, offset, length = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
     return call[order], offset[order], length[order]
