@@ -27,7 +27,7 @@ def main(path: str, nz: int, ny: int, nx: int) -> None:
     for _ in range(nz):
         file.Read_all(slab)
         received += slab.nbytes
-        crc = zlib.crc32(slab, crc)
+        crc = zlib.crc32(slab.data, crc)
     file.Close()
     view.Free()
 

@@ -26,7 +26,7 @@ class Loop(NamedTuple):
     """``count`` repetitions ``stride`` bytes apart; a stride of 0 is a repetition of the same bytes."""
 
     stride: int
-    count: int
+    count: int  # type: ignore[assignment]  # the tuple's own method of this name is of no use here
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,9 @@ class Layout:
         if self.servers < 1 or self.groups < 1 or self.servers % self.groups:
             raise ValueError(f"groups must divide servers (got groups={self.groups}, servers={self.servers})")
         if len(self.strips) != self.servers // self.groups:
-            raise ValueError(f"one strip per server of a group (got {len(self.strips)}, want {self.servers // self.groups})")
+            raise ValueError(
+                f"one strip per server of a group (got {len(self.strips)}, want {self.servers // self.groups})"
+            )
         if min(self.strips) < 0 or sum(self.strips) == 0 or self.section < 1:
             raise ValueError(f"strips must not be negative or all 0, section > 0 (got {self.strips}, {self.section})")
 

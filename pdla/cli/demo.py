@@ -20,9 +20,10 @@ import click
 
 from pdla.cli.launch import Mpi, find_mpis
 from pdla.cli.options import json_option, print_json
+from pdla.cli.replicate import built_line
 from pdla.cli.run import redirection
 from pdla.cli.trace import record
-from pdla.config import catalog_url, home
+from pdla.config import home
 from pdla.errors import PdlaError
 from pdla.units import GiB, MiB, format_bytes
 
@@ -157,16 +158,16 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     write_plan(plan, directory / f"{program.name}.json")
     say(f"\n$ pdla plan {first.name} -o {program.name}.json\n{plan_table(plan)}")
     say(f"\n$ pdla replicate {program.name}.json")
-    catalog = open_catalog(catalog_url())
+    catalog = open_catalog()
     for replica in replicate(plan, catalog):
-        say(replica.sentence)
+        say(built_line(replica))
     say(f"\n$ pdla run -- {command}")
     with redirection() as (variables, reports):
         after, output_after, wall_after = _run(
             program, directory / f"{program.name}-redirected.h5", variables, directory
         )
         redirected = collect(reports, shlex.join(program.command))
-    catalog.add_result(redirected)
+    catalog.add_result(redirected.to_json())
     say(output_after.rstrip())
     say(f"pdla: {redirected.sentence}")
     comparison = Comparison.of(

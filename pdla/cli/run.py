@@ -13,7 +13,7 @@ import click
 
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import command_argument, json_option, print_json
-from pdla.config import catalog_url, home, map_path
+from pdla.config import home, map_path
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def run(as_json: bool, command: tuple[str, ...]) -> None:
     with redirection() as (variables, reports):
         code = launch(command, preloaded(variables))
         report = collect(reports, shlex.join(command))
-    open_catalog(catalog_url()).add_result(report)
+    open_catalog().add_result(report.to_json())
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
     else:
