@@ -87,7 +87,7 @@ def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
     assert output == native
     assert (job.result.read_bytes() if job.result.exists() else b"") == result
     received = sum(int(line.split()[4]) for line in native.splitlines())
-    assert report["bytes_from_replicas"] == received
+    assert report["replica_bytes"] == received
     assert {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]} == {"valid"}
 
 
@@ -96,7 +96,7 @@ def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: in
     job.replicate()
     output, report = job.redirected(ranks)
     assert output == job.native(ranks)
-    assert report["bytes_from_replicas"] > 0
+    assert report["replica_bytes"] > 0
 
 
 def test_a_changed_original_is_read_itself(job: Job) -> None:
@@ -108,7 +108,7 @@ def test_a_changed_original_is_read_itself(job: Job) -> None:
     os.utime(job.data, ns=(before.st_atime_ns, before.st_mtime_ns))
     output, report = job.redirected(4)
     assert output == job.native(4)
-    assert report["bytes_from_replicas"] == 0
+    assert report["replica_bytes"] == 0
     assert "valid" not in {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]}
 
 
@@ -120,7 +120,7 @@ def test_a_corrupted_map_is_not_used(job: Job) -> None:
     path.write_bytes(damaged)
     output, report = job.redirected(4)
     assert output == job.native(4)
-    assert report["bytes_from_replicas"] == 0
+    assert report["replica_bytes"] == 0
 
 
 def test_a_deleted_replica_is_not_missed(job: Job) -> None:
@@ -130,7 +130,7 @@ def test_a_deleted_replica_is_not_missed(job: Job) -> None:
             path.unlink()
     output, report = job.redirected(4)
     assert output == job.native(4)
-    assert report["bytes_from_replicas"] == 0
+    assert report["replica_bytes"] == 0
     assert job.pdla.run("verify", code=1).stderr.count("\n") == 1
 
 
@@ -141,7 +141,7 @@ def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, 
     script.write_text(REWRITE)
     job.words = [mpi.python, str(script), str(job.data), "8192"]
     output, report = job.redirected(4)
-    assert report["bytes_from_replicas"] > 0
+    assert report["replica_bytes"] > 0
     rows = [list(map(int, line.split())) for line in output.splitlines()]
     content = np.frombuffer(job.data.read_bytes(), dtype=np.uint8)
     size = len(content) // 4 // 4096 * 4096
@@ -151,7 +151,7 @@ def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, 
     job.words = [mpi.python, str(EXAMPLES / "slabs.py"), str(job.data), "4", "384", "384"]
     output, report = job.redirected(4)
     assert output == job.native(4)
-    assert report["bytes_from_replicas"] == 0
+    assert report["replica_bytes"] == 0
 
 
 def test_a_redirected_run_can_be_traced(mpi: Mpi, tmp_path: Path) -> None:

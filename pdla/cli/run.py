@@ -41,7 +41,7 @@ def run(as_json: bool, command: tuple[str, ...]) -> None:
     with redirection() as (variables, reports):
         code = launch(command, preloaded(variables))
         report = collect(reports, shlex.join(command))
-    open_catalog().add_result(report.to_json())
+    open_catalog().add_result(report)
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
     else:
