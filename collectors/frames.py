@@ -42,7 +42,7 @@ def categorical(codes: npt.NDArray[np.integer], names: Sequence[str]) -> pd.Cate
 
 
 def seconds(nanoseconds: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Whole nanoseconds as seconds. Exact both ways below 2**53 ns (104 days): see ``nanoseconds``."""
+    """Whole nanoseconds as seconds. Exact both ways below 2**51 ns (26 days): see ``nanoseconds``."""
     return np.asarray(nanoseconds, dtype=np.int64) / 1e9
 
 
