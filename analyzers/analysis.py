@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,13 +13,6 @@ from pdla.analyzers.globals import GlobalPattern, find_global
 from pdla.analyzers.local import OPS, LocalPatterns, find_local
 from pdla.analyzers.templates import BoolArray
 from pdla.model import Int64Array, Op, Signature, Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-FRAGMENTS = 64
-"""A local pattern of less than one in FRAGMENTS of its rank's requests to a file, and of the bytes, is a fragment of
-something irregular. So is a single access with less than half the bytes."""
 
 
 class Share(NamedTuple):
@@ -99,29 +92,23 @@ def analyze(trace: Trace) -> Analysis:
     alone: list[Signature] = []
     irregular = np.zeros(len(accesses), np.bool_)
     for patterns, rows in ((local, rest[~apart[rest]]), (halves, halves_rest[apart[whole[halves_rest]]])):
-        regular = _deserves_signature(patterns, local)[rows]
+        regular = _deserve_signature(patterns)[rows]
         alone += _local_signatures(patterns, rows[regular], paths)
         dropped = np.zeros(len(patterns.table), np.bool_)
         dropped[rows[~regular]] = True
         irregular[patterns.accesses.index[dropped[patterns.nest]]] = True
     return Analysis(
         (*_sorted(found), *_sorted(alone)),
-        _irregular(local.accesses[irregular], paths),
+        _irregular(local, np.flatnonzero(irregular), paths),
         len(accesses),
         int(accesses["length"].sum()),
     )
 
 
-def _deserves_signature(patterns: LocalPatterns, local: LocalPatterns) -> BoolArray:
-    """Which patterns are enough of what their rank does to the file (all in ``local``) to be no fragments."""
-    sequence, shape = patterns.column("sequence"), patterns.column("shape")
-    every = np.bincount(local.accesses["sequence"])
-    every_byte = np.bincount(local.accesses["sequence"], weights=local.accesses["length"])
-    size = patterns.shapes.size[shape]
-    of_requests = size / every[sequence]
-    of_bytes = size * patterns.shapes.length[shape] / every_byte[sequence]
-    enough: BoolArray = np.maximum(of_requests, of_bytes) >= 1 / FRAGMENTS
-    return np.where(patterns.lone, of_bytes >= 1 / 2, enough)
+def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
+    """Which patterns are signatures though no other rank has the like; single accesses only if half of it all."""
+    half = patterns.table["part"].to_numpy(np.float64) >= 1 / 2
+    return ~patterns.fragments & (half | ~patterns.lone)
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
@@ -211,15 +198,16 @@ def _global_signature(pattern: GlobalPattern, local: LocalPatterns, paths: Mappi
     )
 
 
-def _irregular(accesses: pd.DataFrame, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
+def _irregular(local: LocalPatterns, accesses: Int64Array, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
+    columns = {name: local.accesses[name].to_numpy(np.int64)[accesses] for name in ("sequence", "offset", "length")}
+    heads = np.flatnonzero(np.diff(columns["sequence"], prepend=-1))
+    stops = np.append(heads, len(accesses))[1:]
+    first = local.accesses.iloc[accesses[heads]]
     return tuple(
         Irregular(
-            int(part["rank"].iloc[0]),
-            paths[int(part["file"].iloc[0])],
-            OPS[int(part["op"].iloc[0])],
-            bool(part["collective"].iloc[0]),
-            part["offset"].to_numpy(np.int64),
-            part["length"].to_numpy(np.int64),
+            rank, paths[file], OPS[op], bool(collective), columns["offset"][head:stop], columns["length"][head:stop]
         )
-        for _, part in accesses.groupby("sequence")
+        for rank, file, op, collective, head, stop in zip(
+            *(first[name].tolist() for name in ("rank", "file", "op", "collective")), heads, stops, strict=True
+        )
     )

@@ -10,9 +10,6 @@ from pdla.analyzers.local import LocalPatterns
 from pdla.analyzers.templates import BoolArray, Nests, match
 from pdla.model import Int64Array, Loop
 
-LONE_ACCESSES = 64
-"""A rank that has more single accesses to a file than this has no pattern, whatever the other ranks do."""
-
 
 @dataclass(frozen=True)
 class GlobalPattern:
@@ -31,7 +28,7 @@ def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
     fewer nests.
     """
     start, shape, stream, rank = (local.column(name) for name in ("start", "shape", "stream", "rank"))
-    rows = _candidates(local)
+    rows = np.flatnonzero(~local.fragments)
     keys = (_occurrences(local, rows), shape[rows], stream[rows])
     order = np.lexsort((rank[rows], *keys))
     by_rank, by_start = rows[order], rows[np.lexsort((rank[rows], start[rows], *keys))]
@@ -44,13 +41,6 @@ def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
     for pattern in found:
         part[pattern.members] = True
     return found, np.flatnonzero(~part)
-
-
-def _candidates(local: LocalPatterns) -> Int64Array:
-    """Patterns that may be part of a global one: all but the single accesses of ranks that have very many."""
-    sequence = local.column("sequence")
-    lone = np.bincount(sequence, weights=local.lone)
-    return np.flatnonzero(~local.lone | (lone[sequence] <= LONE_ACCESSES))
 
 
 def _occurrences(local: LocalPatterns, rows: Int64Array) -> Int64Array:

@@ -15,6 +15,9 @@ from pdla.model import Int64Array, Op
 
 OPS: tuple[Op, Op] = ("read", "write")
 
+FRAGMENTS = 256
+"""Where a rank's accesses to a file are more nests than this, those of less than one in so many of them mean nothing."""
+
 
 @dataclass(frozen=True, eq=False)
 class LocalPatterns:
@@ -24,7 +27,8 @@ class LocalPatterns:
 
     Attributes:
         table: a row per nest, by sequence and first access: sequence, stream, rank, file, op (index into OPS),
-            collective, start (bytes), shape (number in ``shapes``), calls (of MPI), t_start and t_end (seconds).
+            collective, start (bytes), shape (number in ``shapes``), calls (of MPI), t_start and t_end (seconds), part
+            (the larger of its shares of the sequence's requests and bytes), siblings (nests in the sequence).
         shapes: the loops.
         accesses: a row per access, by sequence and call: the first six columns of ``table``, call, offset, length,
             t_start, t_end. The index is the place among all accesses of the trace in this order.
@@ -52,6 +56,13 @@ class LocalPatterns:
         couples: BoolArray = self.shapes.count[self.column("shape")] == 2
         return couples
 
+    @property
+    def fragments(self) -> BoolArray:
+        """Which nests are pieces of something irregular: small ones among very many."""
+        siblings, part = self.column("siblings"), self.table["part"].to_numpy(np.float64)
+        fragments: BoolArray = (siblings > FRAGMENTS) & (part < 1 / FRAGMENTS)
+        return fragments
+
     def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
         """Only these rows, couples cut in two; and for each new row the old one that it comes from."""
         kept, couple = np.zeros(len(self.table), np.bool_), self.couples
@@ -72,7 +83,10 @@ class LocalPatterns:
         used = kept[self.nest]
         nest = (number[self.nest] + late)[used]
         patterns, order = _patterns(self.accesses[used], nest, start, shape, self.shapes)
-        return patterns, pieces[order]
+        whole = pieces[order]
+        patterns.table["part"] = self.table["part"].to_numpy(np.float64)[whole] / np.where(couple[whole], 2, 1)
+        patterns.table["siblings"] = self.column("siblings")[whole]
+        return patterns, whole
 
 
 def find_local(accesses: pd.DataFrame) -> LocalPatterns:
@@ -106,7 +120,13 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
     shapes = Shapes(length)
     near = match_shapes(offset, shapes.single(length), sequence, shapes)
     nest, woven = _weave(near, sequence)
-    return _patterns(sorted_accesses, nest, woven.start, woven.shape, shapes)[0]
+    patterns, _ = _patterns(sorted_accesses, nest, woven.start, woven.shape, shapes)
+    of, size = patterns.column("sequence"), shapes.size[patterns.column("shape")]
+    of_requests = size / np.bincount(sequence)[of]
+    of_bytes = size * shapes.length[patterns.column("shape")] / np.bincount(sequence, weights=length)[of]
+    patterns.table["part"] = np.maximum(of_requests, of_bytes)
+    patterns.table["siblings"] = np.bincount(of)[of]
+    return patterns
 
 
 def _weave(near: Nests, sequence: Int64Array) -> tuple[Int64Array, Nests]:
