@@ -76,8 +76,11 @@ def _first_difference(replica: Replica) -> int | None:
         for run in runs(source, replica.original.path, replica.access_map):
             for component, offset, length, logical in locate(replica.layout, run.start, run.start + len(run.data)):
                 held = np.frombuffer(os.pread(files[component], length, offset), dtype=np.uint8)
-                if not np.array_equal(held, run.data[logical - run.start :][:length]):
-                    return logical
+                wanted = run.data[logical - run.start :][:length]
+                if len(held) != length:
+                    return logical + len(held)
+                if (held != wanted).any():
+                    return logical + int(np.argmax(held != wanted))
     finally:
         for file in (*files, source):
             os.close(file)

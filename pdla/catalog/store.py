@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from sqlalchemy import Engine, create_engine, event, inspect, select
 from sqlalchemy.engine import URL, make_url
@@ -98,6 +98,13 @@ def _set_up_sqlite(engine: Engine) -> None:
 def _one_line(error: BaseException) -> str:
     cause = getattr(error, "orig", None) or error
     return " ".join(str(cause).split())
+
+
+class Report(Protocol):
+    """What a redirected run reports."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
 
 
 class Catalog:
@@ -292,10 +299,10 @@ class Catalog:
             if not original.replicas:
                 session.delete(original)
 
-    def add_result(self, report: Mapping[str, Any]) -> None:
+    def add_result(self, report: Report) -> None:
         """Keep the merged report of a redirected run."""
         with self._session() as session:
-            session.add(ResultRow(time=datetime.now(UTC), report=dict(report)))
+            session.add(ResultRow(time=datetime.now(UTC), report=report.to_json()))
 
     def results(self) -> list[Result]:
         """The reports of redirected runs, in the order in which they came in."""

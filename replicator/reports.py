@@ -1,0 +1,245 @@
+"""What the ranks of a redirected run say when they exit, merged into one report of the run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pdla.units import format_bytes, format_count
+
+VERSION = 1
+# The later in this list, the more it says about a replica when processes saw different states.
+_STATES = ("valid", "refused", "changed", "written")
+
+
+class Passed(NamedTuple):
+    """Calls that were left to the original, for one reason."""
+
+    why: str
+    calls: int
+    bytes: int
+
+
+class Used(NamedTuple):
+    """Bytes read from a replica, and its state at the end: valid, written, changed, or refused and why."""
+
+    id: int
+    bytes: int
+    state: str
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """One original. ``requests`` are contiguous accesses that redirected calls made to components and to the original,
+    ``contiguous`` those that started where the process' previous one in the same file ended."""
+
+    path: str
+    redirected_calls: int
+    redirected_bytes: int
+    replica_requests: int
+    replica_contiguous: int
+    replica_bytes: int
+    original_requests: int
+    original_contiguous: int
+    original_bytes: int
+    passed: tuple[Passed, ...]
+    replicas: tuple[Used, ...]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A redirected run: ``map`` counts its processes by what became of the map ("ok", or why it was refused),
+    ``seconds`` is what the slowest process spent in redirected calls."""
+
+    command: str
+    ranks: int
+    generation: int
+    map: Mapping[str, int]
+    unreadable: int
+    seconds: float
+    files: tuple[FileReport, ...]
+
+    @property
+    def redirected_calls(self) -> int:
+        """Calls that were served from replicas, wholly or in part."""
+        return sum(file.redirected_calls for file in self.files)
+
+    @property
+    def redirected_bytes(self) -> int:
+        """Bytes that these calls moved."""
+        return sum(file.redirected_bytes for file in self.files)
+
+    @property
+    def replica_requests(self) -> int:
+        """Contiguous accesses to components."""
+        return sum(file.replica_requests for file in self.files)
+
+    @property
+    def replica_contiguous(self) -> int:
+        """Those of them that started where the previous one ended."""
+        return sum(file.replica_contiguous for file in self.files)
+
+    @property
+    def replica_bytes(self) -> int:
+        """Bytes that came from replicas."""
+        return sum(file.replica_bytes for file in self.files)
+
+    @property
+    def original_requests(self) -> int:
+        """Contiguous accesses to originals, for what no replica holds of redirected calls."""
+        return sum(file.original_requests for file in self.files)
+
+    @property
+    def original_contiguous(self) -> int:
+        """Those of them that started where the previous one ended."""
+        return sum(file.original_contiguous for file in self.files)
+
+    @property
+    def passed(self) -> tuple[Passed, ...]:
+        """Calls left to the original, by reason, those of the most bytes first."""
+        return _merge_passed(entry for file in self.files for entry in file.passed)
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in a sentence."""
+        return sentence(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: the fields, and the totals over the files."""
+        files = [
+            {**asdict(file), "passed": _rows(file.passed), "replicas": _rows(file.replicas)} for file in self.files
+        ]
+        return {
+            "version": VERSION,
+            "command": self.command,
+            "ranks": self.ranks,
+            "generation": self.generation,
+            "map": dict(self.map),
+            "unreadable": self.unreadable,
+            "seconds": self.seconds,
+            "redirected_calls": self.redirected_calls,
+            "redirected_bytes": self.redirected_bytes,
+            "replica_requests": self.replica_requests,
+            "replica_contiguous": self.replica_contiguous,
+            "replica_bytes": self.replica_bytes,
+            "original_requests": self.original_requests,
+            "original_contiguous": self.original_contiguous,
+            "passed": _rows(self.passed),
+            "files": files,
+        }
+
+
+def collect(directory: Path, command: str) -> RunReport:
+    """Merge the reports that the processes of ``command`` left in ``directory`` (one JSON object a file).
+
+    Damaged ones, of processes that were killed while they wrote, are counted and left out.
+    """
+    processes, unreadable = [], 0
+    for path in sorted(directory.glob("*.json")):
+        try:
+            process = json.loads(path.read_bytes())
+            if process["version"] != VERSION:
+                raise ValueError(f"version {process['version']}")
+            processes.append((process, [_file(entry) for entry in process["files"]]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            unreadable += 1
+    by_path: dict[str, list[FileReport]] = {}
+    for _, files in processes:
+        for file in files:
+            by_path.setdefault(file.path, []).append(file)
+    heads = [process for process, _ in processes]
+    return RunReport(
+        command=command,
+        ranks=max((int(head["ranks"]) for head in heads), default=0),
+        generation=max((int(head["generation"]) for head in heads), default=0),
+        map=dict(sorted(Counter(str(head["map"]) for head in heads).items())),
+        unreadable=unreadable,
+        seconds=max((float(head["seconds"]) for head in heads), default=0.0),
+        files=tuple(_merge_files(files) for _, files in sorted(by_path.items())),
+    )
+
+
+def _file(entry: Mapping[str, Any]) -> FileReport:
+    redirected, replica, original = entry["redirected"], entry["replica"], entry["original"]
+    return FileReport(
+        path=str(entry["path"]),
+        redirected_calls=int(redirected["calls"]),
+        redirected_bytes=int(redirected["bytes"]),
+        replica_requests=int(replica["requests"]),
+        replica_contiguous=int(replica["contiguous"]),
+        replica_bytes=int(replica["bytes"]),
+        original_requests=int(original["requests"]),
+        original_contiguous=int(original["contiguous"]),
+        original_bytes=int(original["bytes"]),
+        passed=tuple(Passed(str(p["why"]), int(p["calls"]), int(p["bytes"])) for p in entry["passed"]),
+        replicas=tuple(Used(int(r["id"]), int(r["bytes"]), str(r["state"])) for r in entry["replicas"]),
+    )
+
+
+def _merge_files(files: list[FileReport]) -> FileReport:
+    counts = {
+        name: sum(getattr(file, name) for file in files)
+        for name, kind in FileReport.__annotations__.items()
+        if kind == "int"
+    }
+    used: dict[int, Used] = {}
+    for entry in (entry for file in files for entry in file.replicas):
+        known = used.get(entry.id, Used(entry.id, 0, "valid"))
+        used[entry.id] = Used(entry.id, known.bytes + entry.bytes, max(known.state, entry.state, key=_weight))
+    return FileReport(
+        path=files[0].path,
+        passed=_merge_passed(entry for file in files for entry in file.passed),
+        replicas=tuple(used[replica_id] for replica_id in sorted(used)),
+        **counts,
+    )
+
+
+def _weight(state: str) -> int:
+    kind = state.partition(":")[0]
+    return _STATES.index(kind) if kind in _STATES else len(_STATES)
+
+
+def _merge_passed(entries: Iterable[Passed]) -> tuple[Passed, ...]:
+    calls: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    for entry in entries:
+        calls[entry.why] += entry.calls
+        moved[entry.why] += entry.bytes
+    merged = [Passed(why, calls[why], moved[why]) for why in calls]
+    return tuple(sorted(merged, key=lambda entry: (-entry.bytes, entry.why)))
+
+
+def _rows(entries: Iterable[Passed | Used]) -> list[dict[str, Any]]:
+    return [entry._asdict() for entry in entries]
+
+
+def sentence(report: Mapping[str, Any]) -> str:
+    """What a report in its JSON form says, in a sentence.
+
+    >>> sentence({"map": {}, "redirected_calls": 0, "passed": [], "unreadable": 0})
+    'no process opened a file through MPI-IO'
+    """
+    refused = [f"{count} processes: {why}" for why, count in report["map"].items() if why != "ok"]
+    passed = [f"{format_count(p['calls'])} calls, {format_bytes(p['bytes'])} ({p['why']})" for p in report["passed"]]
+    if report["redirected_calls"]:
+        share = report["replica_contiguous"] / max(report["replica_requests"], 1)
+        parts = [
+            f"{format_count(report['redirected_calls'])} calls redirected, "
+            f"{format_bytes(report['replica_bytes'])} from replicas in {format_count(report['replica_requests'])} "
+            f"requests, {share:.0%} of them contiguous"
+        ]
+    elif report["map"]:
+        parts = ["nothing was redirected"]
+    else:
+        parts = ["no process opened a file through MPI-IO"]
+    if passed:
+        parts.append("left to the original: " + ", ".join(passed))
+    if refused:
+        parts.append("map not used by " + ", ".join(refused))
+    if report["unreadable"]:
+        parts.append(f"{report['unreadable']} reports are damaged")
+    return "; ".join(parts)

@@ -1,0 +1,190 @@
+"""The catalog keeps what it is given, refuses what it cannot read, and lets one process at a time change replicas."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, Checksum, Component, Replica, open_catalog
+from pdla.catalog.tables import Base
+from pdla.errors import ConfigError, FormatError, PdlaError
+from pdla.model import Identity, Layout, Loop, Signature
+
+PATTERN = Signature("/data", "read", True, 5, 64, (Loop(64, 2), Loop(256, 8)), (4, 6), 1, calls=16, t_end=1.5)
+MAP = AccessMap.from_signature(PATTERN)
+LAYOUT = Layout("disk", 2, 1, (64, 128), 512)
+IDENTITY = Identity(2**64 - 3, 2**63 + 5, 4096, 1_700_000_000_123_456_789, 1_700_000_000_987_654_321)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    catalog = open_catalog(f"sqlite:///{tmp_path}/home/catalog.db")
+    yield catalog
+    catalog.close()
+
+
+def add(catalog: Catalog, identity: Identity = IDENTITY, access_map: AccessMap = MAP) -> Replica:
+    catalog.set_original(Path("/data"), identity)
+    replica = catalog.begin_replica(identity, PATTERN, access_map, LAYOUT)
+    planned = [Component(Path(f"/pool/{replica.id}.{n}"), 100) for n in range(2)]
+    catalog.set_components(replica.id, planned)
+    return catalog.replica(replica.id)
+
+
+def test_a_replica_is_building_then_valid_with_everything_it_was_given(catalog: Catalog):
+    replica = add(catalog)
+    assert (replica.id, replica.state, replica.why, replica.size) == (1, "building", "", 1024)
+    built = [Component(c.path, 100, 2**63 + n, 99, 0xFFFFFFFF) for n, c in enumerate(replica.components)]
+    checksums = [[Checksum(0, 64, 1), Checksum(64, 36, 0xFFFFFFFF)], []]
+    catalog.finish_replica(1, built, checksums)
+    got = catalog.replica(1)
+    assert (got.state, got.components, got.access_map, got.layout) == ("valid", tuple(built), MAP, LAYOUT)
+    assert (got.signature, got.original.path, got.original.identity) == (PATTERN, Path("/data"), IDENTITY)
+    assert catalog.checksums(1) == checksums
+    assert got.created.utcoffset().total_seconds() == 0
+
+
+def test_an_extent_table_is_kept(catalog: Catalog):
+    irregular = AccessMap(extents=np.array([[0, 3, 0], [3, 1, 6], [4, 3, 3], [7, 1, 7]]))
+    add(catalog, access_map=irregular)
+    assert catalog.replica(1).access_map == irregular
+
+
+def test_replicas_are_found_by_state(catalog: Catalog):
+    for _ in range(3):
+        add(catalog)
+    catalog.mark(2, "stale", "because")
+    assert [replica.id for replica in catalog.replicas()] == [1, 2, 3]
+    assert [(replica.id, replica.why) for replica in catalog.replicas("stale", "retired")] == [(2, "because")]
+
+
+def test_an_unknown_state_is_refused(catalog: Catalog):
+    add(catalog)
+    with pytest.raises(PdlaError, match=r"the catalog .* failed: CHECK constraint failed"):
+        catalog.mark(1, "lost", "")
+
+
+def test_numbers_of_replicas_are_never_used_again(catalog: Catalog):
+    add(catalog)
+    catalog.forget_replica(1)
+    assert add(catalog).id == 2
+
+
+def test_an_original_goes_with_its_last_replica(catalog: Catalog):
+    add(catalog)
+    add(catalog)
+    catalog.forget_replica(1)
+    assert len(catalog.originals()) == 1
+    catalog.forget_replica(2)
+    assert (catalog.originals(), catalog.replicas()) == ([], [])
+
+
+def test_setting_an_original_again_changes_what_its_replicas_are_copies_of(catalog: Catalog):
+    add(catalog)
+    later = Identity(IDENTITY.device, IDENTITY.inode, 5000, 7, 8)
+    catalog.set_original(Path("/renamed"), later)
+    assert catalog.replica(1).original == catalog.originals()[0]
+    assert (catalog.replica(1).original.path, catalog.replica(1).original.identity) == (Path("/renamed"), later)
+
+
+def test_an_unknown_replica_is_refused(catalog: Catalog):
+    with pytest.raises(PdlaError, match="there is no replica 9"):
+        catalog.replica(9)
+
+
+def test_generations_only_grow(catalog: Catalog):
+    assert [catalog.next_generation(at_least) for at_least in (0, 1, 10, 5)] == [1, 2, 10, 11]
+
+
+def test_two_catalogs_have_different_tokens_that_last(tmp_path: Path, catalog: Catalog):
+    again, other = open_catalog(str(catalog)), open_catalog(f"sqlite:///{tmp_path}/other.db")
+    assert catalog.token == again.token != other.token
+    again.close()
+    other.close()
+
+
+def test_the_catalog_is_private(tmp_path: Path, catalog: Catalog):
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "home").iterdir()} == {0o600}
+
+
+def test_the_default_catalog_is_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "elsewhere"))
+    open_catalog().close()
+    assert (tmp_path / "elsewhere" / "catalog.db").exists()
+
+
+def test_h35_a_catalog_of_another_version_is_refused(tmp_path: Path, catalog: Catalog):
+    with sqlite3.connect(tmp_path / "home" / "catalog.db") as database:
+        database.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+    with pytest.raises(FormatError, match=r"has version 2; this pdla reads version 1$"):
+        open_catalog(str(catalog))
+
+
+def test_another_program_s_database_is_refused(tmp_path: Path):
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE films (title)")
+    with pytest.raises(FormatError, match="is a database, but not a pdla catalog"):
+        open_catalog(f"sqlite:///{tmp_path}/other.db")
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_catalog_gives_one_line(tmp_path: Path, content: bytes):
+    path = tmp_path / "bad.db"
+    path.write_bytes(content)
+    with pytest.raises(FormatError) as caught:
+        open_catalog(f"sqlite:///{path}")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["no url", "nosuchdb:///x", "sqlite:////proc/nothing/catalog.db"])
+def test_a_url_that_cannot_be_used_gives_one_line(url: str):
+    with pytest.raises(ConfigError, match=r"cannot (use|make) the catalog") as caught:
+        open_catalog(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_one_process_at_a_time_changes_replicas(catalog: Catalog):
+    code = f"from pdla.catalog import open_catalog\nwith open_catalog({str(catalog)!r}).exclusive(): print('mine')"
+    command = [sys.executable, "-c", code]
+    with catalog.exclusive(), catalog.exclusive():
+        other = subprocess.run(command, capture_output=True, text=True)
+    assert "PdlaError: another pdla command is changing the replicas" in other.stderr
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "mine\n"
+
+
+def test_concurrent_writers_wait_for_one_another(catalog: Catalog):
+    """A transaction that reads before it writes must not fail because another one wrote in between."""
+    url = str(catalog)
+
+    def work() -> None:
+        mine = open_catalog(url)
+        for _ in range(20):
+            mine.next_generation(0)
+        mine.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert catalog.next_generation(0) == 81
+
+
+def test_the_tables_can_be_made_in_postgresql():
+    dialect = postgresql.dialect()
+    made = "\n".join(str(CreateTable(table).compile(dialect=dialect)) for table in Base.metadata.sorted_tables)
+    assert "TIMESTAMP WITH TIME ZONE" in made
+    assert "id SERIAL NOT NULL" in made

@@ -1,0 +1,104 @@
+"""The reports of processes become one report of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pdla.catalog import open_catalog
+from pdla.replicator.reports import FileReport, Passed, Used, collect, sentence
+
+
+def process(rank: int, *files: dict[str, Any], map_state: str = "ok", seconds: float = 0.5) -> dict[str, Any]:
+    return {
+        "version": 1, "rank": rank, "ranks": 4, "host": "node", "pid": 100 + rank, "map": map_state,
+        "generation": 3, "seconds": seconds, "files": list(files),
+    }  # fmt: skip
+
+
+def file(path: str = "/data", calls: int = 10, passed: list | None = None, state: str = "valid") -> dict[str, Any]:
+    return {
+        "path": path,
+        "redirected": {"calls": calls, "bytes": calls * 100},
+        "replica": {"requests": calls, "contiguous": calls - 1, "bytes": calls * 90},
+        "original": {"requests": 2, "contiguous": 1, "bytes": calls * 10},
+        "passed": passed or [],
+        "replicas": [{"id": 7, "bytes": calls * 90, "state": state}],
+    }
+
+
+def leave(directory: Path, *processes: dict[str, Any]) -> None:
+    for entry in processes:
+        (directory / f"node-{entry['pid']}.json").write_text(json.dumps(entry))
+
+
+def test_counts_are_added_over_processes_and_files(tmp_path: Path):
+    leave(tmp_path, process(0, file(), file("/other", 4)), process(1, file(calls=20), seconds=2.0))
+    report = collect(tmp_path, "app -x")
+    assert report.files == (
+        FileReport("/data", 30, 3000, 30, 28, 2700, 4, 2, 300, (), (Used(7, 2700, "valid"),)),
+        FileReport("/other", 4, 400, 4, 3, 360, 2, 1, 40, (), (Used(7, 360, "valid"),)),
+    )
+    assert (report.redirected_calls, report.redirected_bytes) == (34, 3400)
+    assert (report.replica_requests, report.replica_contiguous, report.replica_bytes) == (34, 31, 3060)
+    assert (report.original_requests, report.original_contiguous) == (6, 3)
+    assert (report.command, report.ranks, report.generation, report.map, report.seconds) == (
+        "app -x",
+        4,
+        3,
+        {"ok": 2},
+        2.0,
+    )
+
+
+def test_calls_left_to_the_original_are_added_by_reason(tmp_path: Path):
+    atomic, hole = {"why": "atomic mode", "calls": 1, "bytes": 5}, {"why": "no replica", "calls": 2, "bytes": 50}
+    leave(tmp_path, process(0, file(passed=[atomic, hole])), process(1, file("/other", passed=[atomic])))
+    assert collect(tmp_path, "").passed == (Passed("no replica", 2, 50), Passed("atomic mode", 2, 10))
+
+
+def test_the_worst_state_of_a_replica_counts(tmp_path: Path):
+    states = ["valid", "written", "refused: a component is missing", "changed"]
+    leave(tmp_path, *(process(rank, file(state=state)) for rank, state in enumerate(states)))
+    assert collect(tmp_path, "").files[0].replicas == (Used(7, 3600, "written"),)
+
+
+def test_processes_are_counted_by_what_became_of_the_map(tmp_path: Path):
+    leave(tmp_path, process(0), process(1), process(2, map_state="checksum is wrong"))
+    assert collect(tmp_path, "").map == {"checksum is wrong": 1, "ok": 2}
+
+
+def test_damaged_and_foreign_reports_are_counted_and_left_out(tmp_path: Path):
+    leave(tmp_path, process(0, file()), {**process(1, file()), "version": 2}, {**process(2), "files": [{"path": "/x"}]})
+    (tmp_path / "node-9.json").write_text('{"version": 1, "ran')
+    (tmp_path / ".node-10.part").write_text("{")
+    report = collect(tmp_path, "")
+    assert (report.redirected_calls, report.unreadable) == (10, 3)
+
+
+def test_a_run_that_left_no_reports(tmp_path: Path):
+    report = collect(tmp_path, "true")
+    assert (report.files, report.map, report.ranks) == ((), {}, 0)
+    assert report.sentence == "no process opened a file through MPI-IO"
+
+
+def test_the_sentence_says_what_was_redirected_and_what_was_not(tmp_path: Path):
+    left = [{"why": "atomic mode", "calls": 1, "bytes": 5}]
+    leave(tmp_path, process(0, file(passed=left)), process(1, map_state="checksum is wrong"))
+    assert collect(tmp_path, "").sentence == (
+        "10 calls redirected, 900 B from replicas in 10 requests, 90% of them contiguous; left to the original: "
+        "1 calls, 5 B (atomic mode); map not used by 1 processes: checksum is wrong"
+    )
+
+
+def test_a_report_kept_in_the_catalog_says_the_same(tmp_path: Path):
+    leave(tmp_path, process(0, file()))
+    report = collect(tmp_path, "app")
+    catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
+    catalog.add_result(report)
+    (result,) = catalog.results()
+    catalog.close()
+    assert result.report == json.loads(json.dumps(report.to_json()))
+    assert sentence(result.report) == report.sentence
+    assert result.time.utcoffset().total_seconds() == 0

@@ -1,0 +1,182 @@
+"""Wrong replicas are found and not used any more; what nobody can use is removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import open_catalog
+from pdla.errors import PdlaError
+from pdla.model import Layout, Loop, Pool, Signature
+from pdla.replicator.builder import build
+from pdla.replicator.mapfile import publish, read_map
+from pdla.replicator.verify import gc, remove, status, verify
+
+
+class Place:
+    """Two valid, published replicas of one original: columns and rows."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.map_path = tmp_path / "home" / "replicas.map"
+        self.original = tmp_path / "data"
+        self.original.write_bytes(np.random.default_rng(1).bytes(1 << 16))
+        self.catalog = open_catalog()
+        where = tuple(str(tmp_path / "home" / "pools" / name) for name in "ab")
+        pool = Pool("disks", "hdd", 2, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
+        for loops in ((Loop(64, 4), Loop(256, 256)), (Loop(1 << 14, 2), Loop(1 << 12, 4))):
+            pattern = Signature(str(self.original), "read", True, 0, 64, loops, tuple(range(loops[0].count)), 1)
+            layout = Layout("disks", 2, 1, (4096, 4096), AccessMap.section(pattern))
+            build(pattern, layout, pool, self.catalog)
+        publish(self.catalog)
+
+    def component(self, replica: int, number: int) -> Path:
+        return self.catalog.replica(replica).components[number].path
+
+    def states(self) -> list[tuple[int, str, str]]:
+        return [(replica.id, replica.state, replica.why) for replica in self.catalog.replicas()]
+
+    def published(self) -> list[int]:
+        return [replica.id for replica in read_map(self.map_path).replicas]
+
+    def files(self) -> list[str]:
+        pools = self.map_path.parent / "pools"
+        return sorted(file.name for file in pools.rglob("*") if file.is_file())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    place = Place(tmp_path)
+    yield place
+    place.catalog.close()
+
+
+def test_sound_replicas_have_no_findings(place: Place):
+    assert verify(place.catalog, deep=True) == []
+    assert place.published() == [1, 2]
+
+
+def damage(path: Path, at: int, keep_times: bool = True) -> None:
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+    if keep_times:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_flipped_bit_under_unchanged_times_is_found(place: Place):
+    damage(path := place.component(1, 1), 5000)
+    (finding,) = verify(place.catalog)
+    assert (finding.replica, finding.path, finding.problem) == (1, path, "has wrong bytes between 0 and 32768")
+    assert place.states() == [(1, "stale", f"{path}: has wrong bytes between 0 and 32768"), (2, "valid", "")]
+    assert place.published() == [2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Path.unlink,
+        lambda path: os.truncate(path, 100),
+        lambda path: path.write_bytes(path.read_bytes()),
+        lambda path: (
+            path.rename(path.with_name("x")),
+            path.with_name("y").write_bytes(b""),
+            path.with_name("y").rename(path),
+        ),
+    ],
+    ids=["deleted", "truncated", "rewritten", "replaced"],
+)
+def test_a_component_that_is_not_the_file_that_was_built_is_found(place: Place, change):
+    change(path := place.component(2, 0))
+    (finding,) = verify(place.catalog)
+    assert (finding.replica, finding.path) == (2, path)
+    assert finding.problem == "is missing or is not the file that was built"
+    assert place.published() == [1]
+
+
+def test_a_changed_original_is_found(place: Place):
+    damage(place.original, 0, keep_times=False)
+    assert [(finding.replica, finding.problem) for finding in verify(place.catalog)] == [
+        (1, "the original was changed by somebody else"),
+        (2, "the original was changed by somebody else"),
+    ]
+    assert place.published() == []
+
+
+def test_h21_an_original_of_the_same_size_and_mtime_is_found_by_its_ctime(place: Place):
+    damage(place.original, 0)
+    assert len(verify(place.catalog)) == 2
+
+
+def test_a_deep_comparison_finds_an_original_that_differs_behind_an_unchanged_identity(place: Place):
+    """What a file system that keeps no ctime would hide."""
+    damage(place.original, 64 * 5)
+    place.catalog.set_original(place.original, identity_now(place.original))
+    assert verify(place.catalog) == []
+    (finding, *others) = verify(place.catalog, deep=True)
+    assert (finding.replica, finding.path) == (1, place.original)
+    assert finding.problem == "differs from the replica at the replica's byte 16448"
+    assert others == []
+
+
+def identity_now(path: Path):
+    from pdla.replicator.identity import identity_of
+
+    return identity_of(path)
+
+
+def test_status_has_a_row_per_replica(place: Place):
+    first, second = status(place.catalog)
+    assert (first["id"], first["state"], first["bytes"], first["layout"], first["pool"]) == (
+        1,
+        "valid",
+        65536,
+        "1-DH",
+        "disks",
+    )
+    assert first["original"] == str(place.original)
+    assert first["signature"] == "{READ, 0, 2, ([256, 64, 256], [64, 64, 4]r), 1}"
+    assert first["components"] == [{"path": str(place.component(1, n)), "bytes": 32768} for n in range(2)]
+    assert (second["id"], second["why"]) == (2, "")
+
+
+def test_status_sees_a_changed_original(place: Place):
+    damage(place.original, 0, keep_times=False)
+    assert [row["state"] for row in status(place.catalog)] == ["stale", "stale"]
+
+
+def test_removing_takes_a_replica_out_of_the_map_and_off_the_disks(place: Place):
+    assert remove(place.catalog, 1) == 65536
+    assert place.published() == [2]
+    assert place.files() == ["2.0", "2.1"]
+    assert place.states() == [(2, "valid", "")]
+
+
+def test_removing_an_unknown_replica_is_refused(place: Place):
+    with pytest.raises(PdlaError, match="there is no replica 7"):
+        remove(place.catalog, 7)
+
+
+def test_gc_removes_stale_replicas_and_old_state_files_only(place: Place):
+    place.catalog.mark(1, "stale", "old")
+    other = place.map_path.parent / "replicas.map.txt"
+    other.write_text("not ours")
+    assert gc(place.catalog) == 65536
+    assert place.files() == ["2.0", "2.1"]
+    assert place.published() == [2]
+    left = sorted(file.name for file in place.map_path.parent.glob("replicas.map*"))
+    assert left == ["replicas.map", read_map(place.map_path).state_path.name, "replicas.map.txt"]
+
+
+def test_gc_replaces_a_damaged_map(place: Place):
+    place.map_path.write_bytes(b"PDLAMAP1")
+    assert gc(place.catalog) == 0
+    assert place.published() == [1, 2]
