@@ -1,13 +1,19 @@
-"""The redirection stub: look-up, striping and map checks against brute force, then MPI programs native and redirected."""
+"""The redirection stub: its parts against brute force, then MPI programs, native and redirected."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mpi import Mpi, available_mpis
 from stubmaps import Replica, write_map
 
 ROOT = Path(__file__).parents[1]
@@ -161,3 +167,313 @@ def test_concurrent_writers_beside_a_replica_leave_it_valid(unit: Path, tmp_path
     write_map(tmp_path / "map", [(original, [replica])])
     done = run_unit(unit, "writers", tmp_path / "map", original, "4")
     assert (done.returncode, done.stdout) == (0, "fresh writers=0 epoch=1200 stale=0\n"), done.stderr
+
+
+# ---- real programs ---------------------------------------------------------------------------------------------------
+
+PIECE, ROWS, START = 96, 60, 480
+STEPS = ["independent", "ends", "views", "collective", "memory", "nonblocking", "others"]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("library") / "libpdla.so"
+    sources = [*(ROOT / "collectors/shim").glob("*.c"), *STUB.glob("*.c")]
+    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs"]
+    subprocess.run(
+        ["gcc", *flags, f"-I{ROOT / 'collectors/shim'}", "-o", path, *sources, "-ldl", "-lpthread"], check=True
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tests/programs/reads.c goes, compiled once for each MPI."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@dataclass
+class Case:
+    """An original of four interleaved columns with its replicas, and the program that reads it, under one MPI."""
+
+    mpi: Mpi
+    program: Path
+    library: Path
+    directory: Path
+
+    @property
+    def original(self) -> Path:
+        return self.directory / "original"
+
+    @property
+    def map(self) -> Path:
+        return self.directory / "map"
+
+    def content(self) -> bytes:
+        return random.Random(1).randbytes(START + 4 * ROWS * PIECE + 333)
+
+    def columns(self, **layout: Any) -> Replica:
+        """The columns one after another."""
+        column = ROWS * PIECE
+        loops = [(ROWS, 4 * PIECE, PIECE), (4, PIECE, column)]
+        return Replica(size=4 * column, start=START, length=PIECE, loops=loops, **layout)
+
+    def publish(self, *replicas: Replica) -> Path:
+        self.original.write_bytes(self.content())
+        built = [replica.build(self.content(), self.directory / f"replica{i}") for i, replica in enumerate(replicas)]
+        return write_map(self.map, [(self.original, built)])
+
+    def run(self, *steps: str, ranks: int = 4, redirected: bool) -> tuple[str, list[dict[str, Any]]]:
+        """What the ranks saw, and the exit reports in the order of the ranks."""
+        out = Path(tempfile.mkdtemp(dir=self.directory))
+        settings = [f"PDLA_MAP={self.map}", f"PDLA_REPORT={out}", f"LD_PRELOAD={self.library}"] if redirected else []
+        program = [self.program, self.original, out / "rank", *steps]
+        self.mpi.run(self.mpi.command(ranks, "env", *settings, *program))
+        seen = "".join(f"rank {i}\n{(out / f'rank.{i}').read_text()}" for i in range(ranks))
+        reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+        return seen, sorted(reports, key=lambda report: report["rank"])
+
+    def compare(self, *steps: str, ranks: int = 4) -> list[dict[str, Any]]:
+        """Run natively and redirected, on the same bytes; the same must be seen. Returns the reports."""
+        before = self.original.read_bytes()
+        redirected, reports = self.run(*steps, ranks=ranks, redirected=True)
+        after = self.original.read_bytes()
+        if after != before:
+            self.original.write_bytes(before)
+        native, none = self.run(*steps, ranks=ranks, redirected=False)
+        assert redirected == native
+        assert self.original.read_bytes() == after
+        assert len(reports) == ranks and none == []
+        return reports
+
+
+def total(reports: list[dict[str, Any]], part: str, key: str) -> int:
+    return sum(file[part][key] for report in reports for file in report["files"])
+
+
+def reasons(reports: list[dict[str, Any]]) -> set[str]:
+    return {passed["why"] for report in reports for file in report["files"] for passed in file["passed"]}
+
+
+def states(reports: list[dict[str, Any]]) -> set[str]:
+    return {replica["state"] for report in reports for file in report["files"] for replica in file["replicas"]}
+
+
+def make_case(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:
+    program = programs / mpi.name
+    if not program.exists():
+        mpi.compile(ROOT / "tests/programs/reads.c", program, "-Wall", "-Wextra", "-pthread")
+    return Case(mpi, program, library, directory)
+
+
+@pytest.fixture
+def case(mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under each MPI: for what depends on it."""
+    return make_case(mpi, tmp_path, library, programs)
+
+
+@pytest.fixture
+def mpich(tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under MPICH only: for what the stub does by itself."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    return make_case(mpi, tmp_path, library, programs)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 6])
+def test_every_kind_of_read_sees_what_it_sees_natively(case: Case, ranks: int) -> None:
+    case.publish(case.columns())
+    reports = case.compare(*STEPS, ranks=ranks)
+    assert {(report["map"], report["ranks"], report["generation"]) for report in reports} == {("ok", ranks, 1)}
+    assert total(reports, "replica", "bytes") > 10000 * ranks
+    assert total(reports, "original", "bytes") > 0
+    assert {"past the end of the file", "split collective", "shared file pointer", "not replicated"} <= reasons(reports)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"strips": [64, 32, 48], "section": 1 << 40},
+        {"groups": 4, "strips": [1000], "section": ROWS * PIECE},
+        {"groups": 2, "strips": [0, 100, 7], "section": 1000},
+    ],
+    ids=["1-DH", "1-DV", "2-D"],
+)
+def test_a_striped_replica_reads_back_the_same(mpich: Case, layout: dict[str, Any]) -> None:
+    mpich.publish(mpich.columns(**layout))
+    reports = mpich.compare(*STEPS)
+    assert total(reports, "replica", "bytes") > 40000
+
+
+def test_the_better_of_several_replicas_is_read(mpich: Case) -> None:
+    """A column is contiguous in the first replica only; the third holds no more than a part of the file."""
+    rows = Replica(size=4 * ROWS * PIECE, start=START, length=4 * ROWS * PIECE)
+    part = Replica(size=900, extents=[(600, 400, 0), (5000, 100, 800), (5100, 400, 400)])
+    mpich.publish(rows, mpich.columns(), part)
+    reports = mpich.compare("independent", "views", "collective", "memory")
+    served = {replica["id"]: replica["bytes"] for replica in reports[0]["files"][0]["replicas"]}
+    assert served[1] > 0 and served[2] > 0
+    assert states(reports) == {"valid"}
+
+
+def test_an_irregular_replica_serves_what_it_has(mpich: Case) -> None:
+    mpich.publish(Replica(size=900, extents=[(600, 400, 0), (5000, 100, 800), (5100, 400, 400)]))
+    reports = mpich.compare("independent", "views", "memory", "nonblocking")
+    assert total(reports, "replica", "bytes") > 0
+
+
+def test_strided_reads_become_contiguous_ones(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    for report in mpich.compare("views"):
+        (file,) = report["files"]
+        # Five reads of a column, each one run of the replica; the first three and the last follow one another.
+        assert file["path"] == str(mpich.original)
+        assert file["replica"]["requests"] >= 5
+        assert file["replica"]["contiguous"] >= 2
+
+
+def check_written(case: Case, step: str) -> None:
+    case.publish(case.columns())
+    reports = case.compare("writable", "look", step, "look", "writable", "look", "collective")
+    assert total(reports, "replica", "bytes") > 0
+    assert states(reports) == {"written"}
+
+
+@pytest.mark.parametrize("step", ["write-by-last", "iwrite-inside"])
+def test_h01_a_write_to_replicated_bytes_is_seen_by_every_rank(case: Case, step: str) -> None:
+    check_written(case, step)
+
+
+@pytest.mark.parametrize("step", ["write-inside", "write-only", "write-long"])
+def test_h01_a_write_through_another_handle_or_of_more_than_the_replica_is_seen(mpich: Case, step: str) -> None:
+    check_written(mpich, step)
+
+
+def test_h20_a_replica_stays_stale_in_the_next_run(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    mpich.run("writable", "write-inside", redirected=True)
+    reports = mpich.compare("independent", "collective")
+    assert total(reports, "replica", "bytes") == 0
+    assert reasons(reports) == {"no replica is usable"}
+    assert states(reports) == {"written"}
+
+
+def test_h20_a_write_beside_the_replica_leaves_it_valid(case: Case) -> None:
+    case.publish(case.columns())
+    steps = ["writable", "look", "write-beside", "look", "write-together-beside", "look", "iwrite-beside", "look"]
+    steps += ["writable", "look", "collective"]
+    seen, reports = case.run(*steps, redirected=True)
+    assert states(reports) == {"valid"}
+    assert reasons(reports) <= {
+        "not replicated",
+        "mostly not replicated",
+        "being written",
+        "another rank cannot redirect",
+    }
+    reports = case.compare("independent", "collective")
+    assert states(reports) == {"valid"}
+    assert total(reports, "replica", "bytes") > 0
+    case.original.write_bytes(case.content())
+    assert case.run(*steps, redirected=False)[0] == seen
+
+
+def test_h13_a_truncated_original_is_not_served_from_its_replica(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    reports = mpich.compare("writable", "look", "shrink", "look", "ends", "independent")
+    assert states(reports) == {"written"}
+
+
+def test_h20_an_original_changed_by_another_program_is_not_served_from_its_replica(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    changed = bytearray(mpich.content())
+    changed[START : START + 1000] = bytes(1000)
+    mpich.original.write_bytes(changed)
+    reports = mpich.compare("independent", "collective")
+    assert total(reports, "replica", "bytes") == 0
+    assert states(reports) == {"changed"}
+
+
+def test_h04_atomic_mode_passes_through(case: Case) -> None:
+    case.publish(case.columns())
+    reports = case.compare("writable", "atomic", "independent", "collective", "nonblocking")
+    assert total(reports, "replica", "bytes") == 0
+    assert "atomic mode" in reasons(reports)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "newer"])
+def test_a_damaged_component_is_refused(mpich: Case, damage: str) -> None:
+    mpich.publish(mpich.columns(strips=[64, 64]))
+    component = mpich.directory / "replica0" / "1"
+    if damage == "missing":
+        component.unlink()
+    elif damage == "short":
+        component.write_bytes(component.read_bytes()[:100])
+    else:
+        os.utime(component)
+    reports = mpich.compare("independent", "collective")
+    assert total(reports, "replica", "bytes") == 0
+    want = "a component is missing" if damage == "missing" else "a component was changed"
+    assert states(reports) == {f"refused: {want}"}
+
+
+def test_a_short_read_of_a_replica_falls_back_to_the_original(mpich: Case) -> None:
+    """The map knows the component as it is, but the component does not hold all that the map says."""
+    replica = mpich.columns().build(mpich.content(), mpich.directory / "replica")
+    mpich.original.write_bytes(mpich.content())
+    os.truncate(replica.components[0], 5000)
+    write_map(mpich.map, [(mpich.original, [replica])])
+    reports = mpich.compare(*STEPS)
+    assert "a replica could not be read" in reasons(reports)
+    assert "refused: a read of it failed or was short" in states(reports)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda path: path.write_bytes(b"\0" * 200), "map: not a map file of this version"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-8]), "map: cut short or too long"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "map: checksum does not match"),
+        (lambda path: path.write_bytes(b""), "empty or not a regular file"),
+        (lambda path: path.unlink(), "cannot be opened"),
+        (lambda path: path.chmod(0o666), "neither the user's nor root's, or writable by others"),
+        (lambda path: path.with_suffix(".1.state").unlink(), "state file: missing or not writable"),
+        (lambda path: path.with_suffix(".1.state").write_bytes(b"x" * 200), "state file: not the map's"),
+    ],
+)
+def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable[[Path], object], why: str) -> None:
+    mpich.publish(mpich.columns())
+    damage(mpich.map)
+    reports = mpich.compare("independent", "collective", ranks=2)
+    assert [(report["map"], report["files"]) for report in reports] == [(why, [])] * 2
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, bad: int) -> None:
+    """Half of the ranks cannot read the map: nobody redirects, nobody waits for ever, a write is still noticed."""
+    mpich.publish(mpich.columns())
+    out = mpich.directory / "out"
+    out.mkdir()
+    words: list[str | Path] = []
+    for half in range(2):
+        name = mpich.directory / "nothing" if half == bad else mpich.map
+        words += [":"] if half else []
+        words += ["-n", "2", "env", f"PDLA_MAP={name}", f"PDLA_REPORT={out}", f"LD_PRELOAD={mpich.library}"]
+        words += [mpich.program, mpich.original, out / "rank", "writable", "look", "write-inside", "look", "collective"]
+    mpich.mpi.run([*mpich.mpi.mpiexec, *map(str, words)])
+    reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+    assert sorted(report["map"] for report in reports) == ["cannot be opened"] * 2 + ["ok"] * 2
+    assert total(reports, "replica", "bytes") == 0
+    reports = mpich.compare("independent", "collective")
+    assert total(reports, "replica", "bytes") == 0
+
+
+def test_h37_threads_share_a_handle(mpich: Case) -> None:
+    mpich.publish(mpich.columns(strips=[50, 40]))
+    reports = mpich.compare("threads", ranks=2)
+    assert [report["files"][0]["redirected"]["calls"] for report in reports] == [800, 800]
+
+
+def test_h27_each_rank_opens_the_file_alone_while_all_have_it_open(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    reports = mpich.compare("alone", "collective")
+    assert [report["files"][0]["redirected"]["calls"] for report in reports] == [9, 10, 10, 10]
