@@ -408,4 +408,6 @@ def _fold_state(catalog: Catalog, map_file: MapFile, state: StateFile) -> None:
         for replica in copies:
             if replica.id not in published:
                 catalog.mark(replica.id, "stale", "the original was written before the replica was published")
+            elif replica.access_map.extent[1] > now.size:
+                catalog.mark(replica.id, "stale", "the original was truncated")
         catalog.set_original(original.path, now)

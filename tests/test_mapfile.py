@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Component, Replica, open_catalog
 from pdla.errors import FormatError
+from pdla.layouts.striping import component_sizes, locate
 from pdla.model import Layout, Loop, Signature
 from pdla.replicator import mapfile
 from pdla.replicator.identity import identity_of
@@ -224,6 +226,17 @@ def test_a_replica_that_was_not_in_the_map_of_a_writing_run_is_stale(tmp_path: P
     assert states(catalog) == [("valid", ""), ("stale", "the original was written before the replica was published")]
 
 
+def test_a_replica_of_bytes_that_a_run_cut_off_is_stale(tmp_path: Path, catalog: Catalog, path: Path):
+    """Even where no flag tells: the stub refuses a map with a replica that reaches beyond its original."""
+    file = original(tmp_path)
+    register(catalog, file, *REGULAR)
+    publish(catalog, path)
+    os.truncate(file, 100)
+    set_state(path)
+    assert publish(catalog, path).replicas == ()
+    assert states(catalog) == [("stale", "the original was truncated")]
+
+
 @pytest.mark.parametrize("change", [append, Path.unlink, lambda file: file.replace(file.with_name("elsewhere"))])
 def test_replicas_of_an_original_changed_by_others_are_not_published(tmp_path, catalog: Catalog, path: Path, change):
     file = original(tmp_path)
@@ -237,6 +250,62 @@ def test_a_lost_state_file_leaves_replicas_of_untouched_originals(tmp_path: Path
     register(catalog, original(tmp_path), *REGULAR)
     publish(catalog, path).state_path.unlink()
     assert len(publish(catalog, path).replicas) == 1
+
+
+def random_replica(catalog: Catalog, file: Path, choose: random.Random) -> Replica:
+    loops = [
+        Loop(choose.choice([-40, -8, 0, 3, 8, 24, 64, 200]), choose.randint(1, 5)) for _ in range(choose.randint(0, 4))
+    ]
+    pattern = Signature(str(file), "read", False, 4000, choose.randint(1, 12), tuple(loops), (0,))
+    strips = tuple(choose.randint(0, 5) for _ in range(choose.randint(1, 3)))
+    groups = choose.randint(1, 3)
+    layout = Layout(
+        "disk", groups * len(strips), groups, strips if any(strips) else (1,) * len(strips), choose.randint(1, 40)
+    )
+    identity = identity_of(file)
+    catalog.set_original(file, identity)
+    replica = catalog.begin_replica(identity, pattern, AccessMap.from_signature(pattern), layout)
+    components = [
+        Component(Path(f"/pool/{n}/{replica.id}.{n}"), size)
+        for n, size in enumerate(component_sizes(layout, replica.size))
+    ]
+    catalog.set_components(replica.id, components)
+    return catalog.finish_replica(replica.id, components, [[]] * len(components))
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_the_c_library_finds_the_same_places(tmp_path: Path, catalog: Catalog, path: Path):
+    tests = Path(__file__).parent
+    stub = Path(mapfile.__file__).parent / "stub"
+    sources = [
+        tests / "programs" / "stub_unit.c",
+        *(stub / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "state")),
+    ]
+    subprocess.run(["gcc", "-std=gnu11", "-o", tmp_path / "unit", *sources, "-lpthread"], check=True)
+
+    def ask(question: str, lines: list[str]) -> list[str]:
+        command = [tmp_path / "unit", question, path]
+        done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    file, choose = original(tmp_path, size=8192), random.Random(5)
+    replicas = [random_replica(catalog, file, choose) for _ in range(60)]
+    assert {replica.access_map.extents is None for replica in replicas} == {True, False}
+    publish(catalog, path)
+    lines, want = [], []
+    for number, replica in enumerate(replicas):
+        low, high = replica.access_map.extent
+        for start in range(low - 2, high + 2):
+            first = next(replica.access_map.locate(start, start + 9), None)
+            lines.append(f"{number} {start} {start + 9}")
+            want.append("-" if first is None else f"{first.offset} {first.length} {first.replica_offset}")
+    assert ask("locate", lines) == want
+    lines, want = [], []
+    for number, replica in enumerate(replicas):
+        for piece in locate(replica.layout, 0, replica.size):
+            lines.append(f"{number} {piece.logical}")
+            want.append([str(piece.component), str(piece.offset)])
+    assert [line.split()[:2] for line in ask("strip", lines)] == want
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
