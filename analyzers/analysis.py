@@ -106,9 +106,9 @@ def analyze(trace: Trace) -> Analysis:
 
 
 def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
-    """Which patterns are signatures though no other rank has the like; single accesses only if half of it all."""
+    """Which patterns are signatures though no other rank has the like; one or two accesses only if half of it all."""
     half = patterns.table["part"].to_numpy(np.float64) >= 1 / 2
-    return ~patterns.fragments & (half | ~patterns.lone)
+    return ~patterns.fragments & (half | (patterns.shapes.size[patterns.column("shape")] > 2))
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
 
 
 def _sorted(signatures: Iterable[Signature]) -> list[Signature]:
-    return sorted(signatures, key=lambda one: (-one.bytes, one.file, one.t_start, one.ranks[0], one.start))
+    return sorted(signatures, key=lambda one: (-one.bytes, one.file, one.op, one.start, one.ranks[0], one.t_start))
 
 
 def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: Mapping[int, str]) -> tuple[Signature, ...]:

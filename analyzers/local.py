@@ -16,7 +16,7 @@ from pdla.model import Int64Array, Op
 OPS: tuple[Op, Op] = ("read", "write")
 
 FRAGMENTS = 256
-"""Where a rank's accesses to a file are more nests than this, those of less than one in so many of them mean nothing."""
+"""Where a rank's accesses to a file are more nests than this, those of less than one in so many mean nothing."""
 
 
 @dataclass(frozen=True, eq=False)

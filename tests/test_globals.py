@@ -100,7 +100,7 @@ def test_random_places_where_two_ranks_keep_their_distance_are_global() -> None:
     places = [5, 70000, 9000, 41100, 333]
     signatures = analyze(reads({rank: [place + rank * 64 for place in places] for rank in range(2)})).signatures
     assert [(s.start, s.loops) for s in signatures] == [
-        (place, (Loop(64, 2),)) for place in (5, 70000, 9000, 41100, 333)
+        (place, (Loop(64, 2),)) for place in (5, 333, 9000, 41100, 70000)
     ]
 
 
