@@ -49,6 +49,15 @@ class Mpi:
         return done.stdout
 
 
+def build_library(path: Path) -> Path:
+    """Compile libpdla.so from the sources here to ``path``; returns it."""
+    shim, stub = REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub"
+    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
+    sources = [*shim.glob("*.c"), *stub.glob("*.c")]
+    subprocess.run(["gcc", *flags, f"-I{shim}", f"-I{stub}", "-o", path, *sources, "-ldl", "-lpthread"], check=True)
+    return path
+
+
 def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str]) -> Mpi:
     return Mpi(name, str(binaries / "mpicc"), [str(binaries / launcher)], str(binaries / "python"), env)
 

@@ -1,0 +1,87 @@
+/* Programs that end, or do their I/O, in unusual ways. Usage: endings MODE FILE */
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { THREADS = 4, EACH = 15000 };
+
+static MPI_File file;
+
+static void write_at(MPI_Offset offset)
+{
+    MPI_File_write_at(file, offset, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE);
+}
+
+static void *reader(void *argument)
+{
+    char byte;
+    for (int i = 0; i < EACH; i++)
+        MPI_File_read_at(file, *(int *)argument, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE);
+    return NULL;
+}
+
+static void read_in_threads(void)
+{
+    pthread_t threads[THREADS];
+    int offsets[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        offsets[i] = i;
+        pthread_create(&threads[i], NULL, reader, &offsets[i]);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static int close_file(MPI_Comm comm, int key, void *value, void *state)
+{
+    (void)comm, (void)key, (void)value, (void)state;
+    return MPI_File_close(&file);
+}
+
+int main(int argc, char **argv)
+{
+    int provided, key;
+    const char *mode = argv[1];
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    if (strcmp(mode, "missing") == 0) {
+        int rc = MPI_File_open(MPI_COMM_SELF, argv[2], MPI_MODE_RDONLY, MPI_INFO_NULL, &file), class;
+        MPI_Error_class(rc, &class);
+        printf("%d\n", class == MPI_ERR_NO_SUCH_FILE);
+        MPI_Finalize();
+        return 0;
+    }
+    MPI_File_open(MPI_COMM_SELF, argv[2], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    write_at(0);
+    if (strcmp(mode, "kill") == 0) {
+        write_at(1);
+        raise(SIGKILL);
+    } else if (strcmp(mode, "fork") == 0) {
+        if (fork() == 0)
+            exit(0);
+        wait(NULL);
+        write_at(1);
+    } else if (strcmp(mode, "threads") == 0) {
+        read_in_threads();
+    } else if (strcmp(mode, "short") == 0) {
+        char bytes[100];
+        MPI_File_read_at(file, 0, bytes, 100, MPI_BYTE, MPI_STATUS_IGNORE);
+    } else if (strcmp(mode, "pmpi") == 0) {
+        PMPI_File_write_at(file, 1, "y", 1, MPI_BYTE, MPI_STATUS_IGNORE);
+    } else if (strcmp(mode, "finalize") == 0) {
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close_file, &key, NULL);
+        MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+        MPI_Finalize();
+        return 0;
+    } else if (strcmp(mode, "external32") == 0) {
+        MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL);
+        MPI_File_write_at(file, 1, &provided, 1, MPI_INT, MPI_STATUS_IGNORE);
+    }
+    MPI_File_close(&file);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,364 @@
+"""The preloaded library records what programs do, under every MPI, and changes nothing that they see."""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from mpi import REPOSITORY, Mpi, build_library
+
+from pdla.collectors.rawlog import read_raw
+from pdla.model import Trace
+
+PROGRAMS = REPOSITORY / "tests/programs"
+SHIM = REPOSITORY / "collectors/shim"
+TYPEMAP_SOURCES = [str(SHIM / name) for name in ("typemap.c", "flatten.c", "mpi.c")]
+MPICH = Path(sys.executable).parent
+
+
+@functools.cache
+def compiled(mpi_name: str, mpicc: str, name: str, directory: Path) -> str:
+    """A test program, compiled once."""
+    flags = ["-DLARGE_COUNTS"] if mpi_name == "mpich" else []
+    program = directory / f"{name}-{mpi_name}"
+    subprocess.run([mpicc, "-g", *flags, PROGRAMS / f"{name}.c", "-o", program, "-lpthread"], check=True)
+    return str(program)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_library(tmp_path_factory.mktemp("library") / "libpdla.so")
+
+
+class Recorder(NamedTuple):
+    """Compiles and traces programs in a directory of their own."""
+
+    mpi: Mpi
+    library: Path
+    directory: Path
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+    def compile(self, name: str) -> str:
+        return compiled(self.mpi.name, self.mpi.mpicc, name, self.library.parent)
+
+    def run(self, ranks: int, *words: str | Path, preload: str = "") -> str:
+        variables = {"LD_PRELOAD": preload or str(self.library), "PDLA_TRACE": str(self.logs)}
+        return self.mpi.run(self.mpi.command(ranks, *words), self.directory, variables)
+
+    def trace(self, ranks: int, *words: str | Path) -> Trace:
+        self.run(ranks, *words)
+        return read_raw(self.logs)
+
+
+@pytest.fixture
+def recorder(mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
+    return Recorder(mpi, library, tmp_path)
+
+
+def replay(trace: Trace, path: Path, streams: dict[int, bytes]) -> bytes:
+    """What is in ``path``, with the stream of each recorded call (call number -> bytes) written where the trace says.
+
+    Holes are no business of ours: MPICH leaves in them whatever was in its sieving buffer.
+    """
+    content = bytearray(path.read_bytes())
+    accesses = trace.accesses()
+    written = accesses[(accesses["op"] == "write") & (accesses["file"].map(trace.path) == str(path))]
+    for _, calls in written.groupby(["call", "rank"], sort=True):
+        place = 0
+        for call, offset, length in zip(calls["call"], calls["offset"], calls["length"], strict=True):
+            content[offset : offset + length] = streams[call][place : place + length]
+            place += length
+        assert place == len(streams[int(calls["call"].iloc[0])])
+    return bytes(content)
+
+
+# ---- datatypes ------------------------------------------------------------------------------------------------------
+
+
+def check_typemaps(mpicc: str, flags: list[str], program: Path, run: Mpi | None = None) -> int:
+    include = f"-I{SHIM}"
+    words = [
+        mpicc,
+        "-std=gnu11",
+        "-O1",
+        include,
+        *flags,
+        PROGRAMS / "typemaps.c",
+        *TYPEMAP_SOURCES,
+        "-o",
+        program,
+        "-ldl",
+    ]
+    subprocess.run(words, check=True)
+    environment = {**os.environ, **(run.env if run else {})}
+    done = subprocess.run([program, "1", "1500"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_any_datatype_is_flattened_to_the_bytes_that_mpi_packs(mpi: Mpi, tmp_path: Path) -> None:
+    """1,500 random nests of every constructor; also that the constants are those of the real headers."""
+    flags = ["-DLARGE_COUNTS"] if mpi.name == "mpich" else []
+    assert check_typemaps(mpi.mpicc, flags, tmp_path / "typemaps", mpi) > 1400
+
+
+@pytest.mark.skipif(not (MPICH / "mpicc_abi").exists(), reason="this MPI has no MPI-5 ABI compiler")
+def test_any_datatype_is_flattened_under_the_mpi_5_abi(tmp_path: Path) -> None:
+    assert check_typemaps(str(MPICH / "mpicc_abi"), ["-DLARGE_COUNTS"], tmp_path / "typemaps") > 1400
+
+
+def test_a_view_of_any_constructor_is_recorded_as_the_extents_written(recorder: Recorder) -> None:
+    files = recorder.directory / "files"
+    files.mkdir()
+    trace = recorder.trace(1, recorder.compile("views"), files)
+    stream = bytes((5 + i) % 251 + 1 for i in range(400))
+    calls = trace.records[trace.records["op"] == "write"].set_index("call")["file"]
+    streams = dict.fromkeys(calls.index, stream)
+    names = {Path(path).name for path in trace.files["path"]}
+    assert len(names) == 15
+    for name in names:
+        assert replay(trace, files / name, streams) == (files / name).read_bytes(), name
+
+
+# ---- positions ------------------------------------------------------------------------------------------------------
+
+WRITES = [
+    ("write", 0),
+    ("write_all", 16),
+    ("write_at", 32),
+    ("write_at_all", 48),
+    ("iwrite", 32),
+    ("iwrite_all", 48),
+    ("iwrite_at", 64),
+    ("iwrite_at_all", 80),
+]
+READS = [
+    ("read", 0),
+    ("read_all", 16),
+    ("read_at", 32),
+    ("read_at_all", 48),
+    ("iread", 32),
+    ("iread_all", 48),
+    ("iread_at", 64),
+    ("iread_at_all", 80),
+]
+
+
+def expected_positions(suffix: str) -> list[tuple[str, int]]:
+    calls = [*WRITES, ("seek", 0), *READS, ("seek", 72), ("read_at", 88)]
+    return [(f"MPI_File_{name}" + (suffix if name != "seek" else ""), position) for name, position in calls]
+
+
+def check_forms(trace: Trace, path: Path, suffix: str) -> None:
+    for rank in (0, 1):
+        rows = trace.records[trace.records["rank"] == rank]
+        kinds = list(zip(rows["kind"], rows["position"], strict=True))
+        assert kinds[:2] == [("MPI_File_open", 0), ("MPI_File_set_view", 0)]
+        assert kinds[2:-1] == expected_positions(suffix)
+        assert kinds[-1] == ("MPI_File_close", 0)
+        data = rows[rows["op"] != "other"]
+        assert set(data["requested"]) == {16}
+        # The last call reads half past the end of the file. Through a view with holes MPICH's status does not say so.
+        assert list(data["length"]) == [16] * 16 + [16 if trace.mpi.startswith("MPICH") else 8]
+        assert list(data["moved_known"]) == [True] * 4 + [False] * 4 + [True] * 4 + [False] * 4 + [True]
+        assert list(data["collective"]) == [False, True, False, True] * 4 + [False]
+        assert list(data["offset"])[:2] == [16 + 8 * rank, 48 + 8 * rank]
+    assert list(trace.files["path"]) == [str(path)]
+    assert (trace.ranks, trace.truncated, trace.dropped) == (2, (), 0)
+    streams = {2 + k: struct.pack("4i", *(1000 * (k + 1) + i for i in range(4))) for k in range(8)}
+    assert replay(trace, path, streams) == path.read_bytes()
+
+
+def test_every_form_of_a_c_program_is_recorded_where_it_happened(recorder: Recorder) -> None:
+    path = recorder.directory / "data"
+    check_forms(recorder.trace(2, recorder.compile("forms"), path), path, "")
+
+
+def test_large_count_calls_are_recorded_where_they_happened(recorder: Recorder) -> None:
+    if recorder.mpi.name == "openmpi":
+        pytest.skip("Open MPI has no large-count calls")
+    path = recorder.directory / "data"
+    check_forms(recorder.trace(2, recorder.compile("forms"), path, "large"), path, "_c")
+
+
+def test_every_form_of_an_mpi4py_program_is_recorded_where_it_happened(recorder: Recorder) -> None:
+    """mpi4py makes large-count calls, also over Open MPI, which has none."""
+    path = recorder.directory / "data"
+    check_forms(recorder.trace(2, recorder.mpi.python, PROGRAMS / "forms.py", path), path, "_c")
+
+
+def test_traced_and_untraced_programs_write_the_same(recorder: Recorder) -> None:
+    program = recorder.compile("forms")
+    recorder.run(2, program, "traced")
+    recorder.mpi.run(recorder.mpi.command(2, program, "native"), recorder.directory)
+    assert (recorder.directory / "traced").read_bytes() == (recorder.directory / "native").read_bytes()
+
+
+# ---- what is not recorded -------------------------------------------------------------------------------------------
+
+
+def test_other_calls_pass_through_and_are_counted(recorder: Recorder) -> None:
+    trace = recorder.trace(2, recorder.compile("others"), recorder.directory / "data")
+    assert list(trace.records["kind"]) == ["MPI_File_open", "MPI_File_close"] * 2
+    names = [
+        *("read_shared", "read_ordered", "iread_shared", "write_shared", "write_ordered", "iwrite_shared"),
+        *(
+            f"{op}_{form}_{part}"
+            for op in ("read", "write")
+            for form in ("all", "at_all", "ordered")
+            for part in ("begin", "end")
+        ),
+        *(
+            "get_amode",
+            "get_atomicity",
+            "get_byte_offset",
+            "get_group",
+            "get_info",
+            "get_position",
+            "get_position_shared",
+        ),
+        *("get_size", "get_type_extent", "get_view", "set_atomicity", "set_info", "set_size", "preallocate", "sync"),
+        *("seek_shared", "delete"),
+    ]
+    assert trace.unrecorded == {f"MPI_File_{name}": 2 for name in names}
+
+
+def exported(library: str | Path) -> set[str]:
+    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].split("@")[0] for line in lines.splitlines()}
+
+
+def test_no_call_on_a_file_is_left_uncovered(mpi: Mpi, library: Path, tmp_path: Path) -> None:
+    """Against the symbols of the MPI library itself, under both names; what touches no file is listed here."""
+    program = mpi.compile(PROGRAMS / "forms.c", tmp_path / "forms")
+    lines = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    libmpi = next(line.split()[2] for line in lines if "libmpi" in line)
+    handlers = ("call_errhandler", "create_errhandler", "get_errhandler", "set_errhandler")
+    no_io = {f"MPI_File_{name}" for name in (*handlers, "c2f", "f2c", "fromint", "toint")}
+    calls = {name for name in exported(libmpi) if name.startswith("MPI_File_")} - no_io
+    assert len(calls) > 50
+    ours = exported(library)
+    assert calls <= ours
+    assert {f"P{name}" for name in ours if name.startswith("MPI_")} == {
+        name for name in ours if name.startswith("PMPI_")
+    }
+    assert {name for name in ours if "MPI_" not in name} == set()
+
+
+# ---- unusual programs -----------------------------------------------------------------------------------------------
+
+
+def endings(recorder: Recorder, mode: str, preload: str = "") -> Trace:
+    recorder.run(1, recorder.compile("endings"), mode, recorder.directory / "data", preload=preload)
+    return read_raw(recorder.logs)
+
+
+def kinds(trace: Trace) -> list[str]:
+    return [kind.removeprefix("MPI_File_") for kind in trace.records["kind"]]
+
+
+def test_a_killed_program_leaves_a_readable_log(recorder: Recorder) -> None:
+    with pytest.raises(AssertionError):
+        endings(recorder, "kill")
+    trace = read_raw(recorder.logs)
+    assert kinds(trace) == ["open", "write_at", "write_at"]
+    assert trace.truncated == (0,)
+
+
+def test_the_child_of_a_fork_leaves_the_log_to_its_parent(recorder: Recorder) -> None:
+    trace = endings(recorder, "fork")
+    assert kinds(trace) == ["open", "write_at", "write_at", "close"]
+    assert trace.truncated == ()
+
+
+def test_calls_of_all_threads_are_recorded(recorder: Recorder) -> None:
+    trace = endings(recorder, "threads")
+    reads = trace.records[trace.records["op"] == "read"]
+    assert reads["offset"].value_counts().to_dict() == {0: 15000, 1: 15000, 2: 15000, 3: 15000}
+
+
+def test_a_call_by_its_profiling_name_is_recorded(recorder: Recorder) -> None:
+    assert kinds(endings(recorder, "pmpi")) == ["open", "write_at", "write_at", "close"]
+
+
+def test_a_file_closed_while_mpi_finalizes_is_recorded(recorder: Recorder) -> None:
+    trace = endings(recorder, "finalize")
+    assert kinds(trace) == ["open", "write_at", "close"]
+    assert trace.truncated == ()
+
+
+def test_a_read_past_the_end_is_recorded_with_the_bytes_that_it_got(recorder: Recorder) -> None:
+    records = endings(recorder, "short").records
+    assert list(records["requested"]) == [0, 1, 100, 0]
+    assert list(records["length"]) == [0, 1, 1, 0]
+
+
+def test_an_open_that_fails_is_recorded_with_its_error(recorder: Recorder) -> None:
+    output = recorder.run(1, recorder.compile("endings"), "missing", recorder.directory / "none")
+    assert output == "1\n"
+    records = read_raw(recorder.logs).records
+    assert list(records["kind"]) == ["MPI_File_open"]
+    assert list(records["file"]) == [-1]
+    assert records["error"].iloc[0] > 0
+
+
+def test_another_data_representation_is_recorded_with_unknown_extents(recorder: Recorder) -> None:
+    trace = endings(recorder, "external32")
+    assert kinds(trace) == ["open", "write_at", "set_view", "write_at", "close"]
+    assert list(trace.records["offset"]) == [0, 0, 0, -1, 0]
+
+
+@pytest.mark.parametrize("first", ["pdla", "tool"])
+def test_another_preloaded_tool_sees_each_call_once(recorder: Recorder, first: str) -> None:
+    tool = recorder.directory / "tool.so"
+    subprocess.run(["gcc", "-fPIC", "-shared", PROGRAMS / "tool.c", "-o", tool, "-ldl"], check=True)
+    libraries = [str(recorder.library), str(tool)]
+    preload = ":".join(libraries if first == "pdla" else reversed(libraries))
+    output = recorder.run(1, recorder.compile("endings"), "fork", recorder.directory / "data", preload=preload)
+    assert output.splitlines()[-1] == "2"
+    assert kinds(read_raw(recorder.logs)) == ["open", "write_at", "write_at", "close"]
+
+
+def test_programs_without_mpi_leave_nothing_behind(library: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PDLA_TRACE": str(tmp_path / "logs")}
+    subprocess.run(["ls", "/"], env=environment, check=True, capture_output=True)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_the_library_depends_on_no_mpi(library: Path) -> None:
+    lines = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
+    assert "mpi" not in lines.replace(str(library), "")
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_program(recorder: Recorder) -> None:
+    recorder.logs.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=2560k", "tmpfs", recorder.logs]
+    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small file system can be mounted only by root")
+    try:
+        trace = endings(recorder, "threads")
+        assert len(trace.records) == 2 * 16384
+        assert trace.dropped == 1 + 1 + 60000 + 1 - 2 * 16384
+        assert trace.truncated == ()
+        modes = {path.stat().st_mode & 0o777 for path in recorder.logs.iterdir()}
+        assert modes == {0o600}
+    finally:
+        subprocess.run(["umount", recorder.logs], check=True)
+
+
+def test_times_are_ordered_and_on_the_clock_of_the_header(recorder: Recorder) -> None:
+    records = endings(recorder, "pmpi").records
+    starts, ends = records["t_start"].to_numpy(), records["t_end"].to_numpy()
+    assert np.all(ends > starts)
+    assert np.all(starts[1:] >= ends[:-1])
+    assert 0 <= starts[0] < 60
