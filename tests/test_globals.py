@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import Call, make_trace
 
@@ -147,6 +147,7 @@ calls = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(calls)
 def test_signatures_and_the_irregular_rest_are_exactly_the_accesses_of_the_trace(calls: list[Call]) -> None:
     trace = make_trace(calls)
@@ -163,6 +164,7 @@ def test_signatures_and_the_irregular_rest_are_exactly_the_accesses_of_the_trace
     assert {key: sorted(pairs) for key, pairs in actual.items()} == {key: sorted(p) for key, p in expected.items()}
 
 
+@settings(deadline=None)
 @given(calls)
 def test_a_global_signature_is_its_members_rank_for_rank(calls: list[Call]) -> None:
     for signature in analyze(make_trace(calls)).signatures:

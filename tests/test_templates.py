@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pdla.analyzers.templates import Nest, expand, match
@@ -84,6 +84,7 @@ accesses = st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 2**40)), max
 few_values = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 2)), max_size=60)
 
 
+@settings(deadline=None)
 @given(accesses | few_values)
 def test_the_expansion_of_the_nests_is_the_sequence(pairs: list[tuple[int, int]]) -> None:
     offsets, lengths = (np.array([pair[part] for pair in pairs], np.int64) for part in (0, 1))
@@ -102,18 +103,21 @@ def nests(draw: st.DrawFn, least: int = 1, most: int = 40) -> Nest:
     return Nest(1000, LENGTH, loops)
 
 
+@settings(deadline=None)
 @given(nests())
 def test_a_nest_comes_back_as_the_one_nest_that_made_it(nest: Nest) -> None:
     offsets = expand(nest)
     assert list(match(offsets, np.full_like(offsets, LENGTH))) == [nest]
 
 
+@settings(deadline=None)
 @given(nests(-20, 20))
 def test_a_nest_with_strides_that_are_negative_or_zero_too(nest: Nest) -> None:
     offsets = expand(nest)
     assert list(match(offsets, np.full_like(offsets, LENGTH))) == [nest]
 
 
+@settings(deadline=None)
 @given(nests(), nests())
 def test_two_nests_that_share_no_step_come_back_as_two(one: Nest, other: Nest) -> None:
     assume(not {loop.stride for loop in one.loops} & {loop.stride for loop in other.loops})
