@@ -26,6 +26,8 @@ VERBS = (
     "demo",
 )
 
+DEFAULT_CLUSTER = (REPOSITORY / "layouts" / "default_cluster.toml").read_text()
+
 CSV = "rank,file,op,offset,length,t_start,t_end\n" + "".join(
     f"{rank},data.bin,read,{rank * 4096 + row * 16384},4096,{row}.0,{row}.5\n" for rank in range(4) for row in range(32)
 )
@@ -68,8 +70,9 @@ def test_a_file_that_is_no_trace(pdla: Pdla, verb: str) -> None:
     ("text", "says"),
     [
         ("[[pools", "cluster.toml"),
-        ("nonsense = 1\n", "nonsense"),
-        ("", "pool"),
+        (DEFAULT_CLUSTER + "\n[nonsense]\n", "nonsense"),
+        (DEFAULT_CLUSTER.replace('"hdd"', '"tape"', 1), "tape"),
+        ("", "home"),
     ],
 )
 def test_a_wrong_cluster_description(pdla: Pdla, trace_path: Path, text: str, says: str) -> None:

@@ -14,27 +14,31 @@ from mpi import Mpi
 SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two
 EXAMPLES = REPOSITORY / "examples"
 
+# Each rank reads its slabs as examples/slabs.py does, rank 0 writes a block, each rank reads again and says both sums.
 REWRITE = """
 import sys
 import numpy as np
 from mpi4py import MPI
 
-path, offset = sys.argv[1], int(sys.argv[2])
+path, nz, ny, nx, offset = sys.argv[1], *map(int, sys.argv[2:])
 world = MPI.COMM_WORLD
-size = __import__("os").path.getsize(path)
+part = nx // world.size
+view = MPI.FLOAT.Create_subarray([nz, ny, nx], [nz, ny, part], [0, 0, world.rank * part]).Commit()
+slabs = np.empty((nz, ny, part), dtype=np.uint32)
 file = MPI.File.Open(world, path, MPI.MODE_RDWR)
-part = np.empty(size // world.size // 4096 * 4096, dtype=np.uint8)
-start = world.rank * part.size
-file.Read_at(start, part)
-first = int(part.sum())
-if world.rank == 0:
-    file.Write_at(offset, np.full(4096, 7, dtype=np.uint8))
-file.Sync()
-world.Barrier()
-file.Sync()
-file.Read_at(start, part)
+sums = []
+for turn in range(2):
+    file.Set_view(0, MPI.FLOAT, view)
+    file.Read(slabs)
+    sums.append(int(slabs.sum(dtype=np.uint64)))
+    file.Set_view(0)
+    if turn == 0 and world.rank == 0:
+        file.Write_at(offset, np.full(4096, 7, dtype=np.uint8))
+    file.Sync()
+    world.Barrier()
+    file.Sync()
 file.Close()
-for line in world.gather((world.rank, first, int(part.sum()))) or ():
+for line in world.gather((world.rank, *sums)) or ():
     print(*line)
 """
 
@@ -139,14 +143,15 @@ def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, 
     job.replicate()
     script = tmp_path / "rewrite.py"
     script.write_text(REWRITE)
-    job.words = [mpi.python, str(script), str(job.data), "8192"]
+    before = np.frombuffer(job.data.read_bytes(), dtype=np.uint32).reshape(4, 384, 4, 96)
+    job.words = [mpi.python, str(script), str(job.data), "4", "384", "384", "8192"]
     output, report = job.redirected(4)
-    assert report["replica_bytes"] > 0
-    rows = [list(map(int, line.split())) for line in output.splitlines()]
-    content = np.frombuffer(job.data.read_bytes(), dtype=np.uint8)
-    size = len(content) // 4 // 4096 * 4096
-    assert [row[2] for row in rows] == [int(content[r * size : (r + 1) * size].sum()) for r in range(4)]
-    assert rows[0][1] != rows[0][2]
+    after = np.frombuffer(job.data.read_bytes(), dtype=np.uint32).reshape(4, 384, 4, 96)
+    assert (before != after).any()
+    sums = [[rank, *(int(data[:, :, rank].sum(dtype=np.uint64)) for data in (before, after))] for rank in range(4)]
+    assert [list(map(int, line.split())) for line in output.splitlines()] == sums
+    assert report["replica_bytes"] == before.nbytes
+    assert [used["state"] for file in report["files"] for used in file["replicas"]] == ["written"]
 
     job.words = [mpi.python, str(EXAMPLES / "slabs.py"), str(job.data), "4", "384", "384"]
     output, report = job.redirected(4)

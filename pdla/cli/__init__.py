@@ -41,12 +41,10 @@ for command in (trace, import_, analyze, plan, replicate, run, report, status, v
 def main() -> None:
     """Run a verb: exit 0, 1 when it failed (one line on standard error), 2 for a wrong command line."""
     try:
-        cli.main(prog_name="pdla", standalone_mode=False)
+        sys.exit(cli.main(prog_name="pdla", standalone_mode=False))
     except click.UsageError as error:
         error.show()
         sys.exit(2)
-    except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
     except (click.Abort, KeyboardInterrupt):
         print("pdla: interrupted", file=sys.stderr)
         sys.exit(130)

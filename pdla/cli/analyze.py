@@ -14,7 +14,7 @@ from pdla.cli.options import json_option, print_json, trace_argument
 @trace_argument
 @json_option
 def analyze(trace_path: Path, as_json: bool) -> None:
-    """Find the local and global I/O signatures of the trace RUN.h5."""
+    """Find the I/O signatures of a trace."""
     from pdla.analyzers.analysis import analyze as find_signatures
     from pdla.analyzers.analysis import to_json
     from pdla.report.text import signature_table

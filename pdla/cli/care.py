@@ -14,7 +14,10 @@ LATEST_RUNS = 5
 @click.command()
 @json_option
 def status(as_json: bool) -> None:
-    """List the replicas: of what, where, how big, in which state and why; and the latest redirected runs."""
+    """List the replicas and the latest runs.
+
+    Of what each replica is, where, how big, in which state and why.
+    """
     from pdla.catalog import open_catalog
     from pdla.replicator.reports import sentence
     from pdla.replicator.verify import status as examine
@@ -42,7 +45,11 @@ def status(as_json: bool) -> None:
 @click.command()
 @json_option
 def verify(as_json: bool) -> None:
-    """Read every valid replica and compare it with its checksums and its original's identity; fail when one is wrong."""
+    """Check every replica, byte for byte.
+
+    Its components against their checksums, its original against the identity it was copied from. Fails when one is
+    wrong; it is not used any more.
+    """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import verify as check
 
@@ -63,7 +70,10 @@ def verify(as_json: bool) -> None:
 @click.command()
 @json_option
 def gc(as_json: bool) -> None:
-    """Remove what no run can use any more: stale and retired replicas, left-over temporary files, old state files."""
+    """Remove what no run can use any more.
+
+    Stale and retired replicas, what killed builds left, old state files.
+    """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import gc as collect_garbage
 
@@ -78,7 +88,10 @@ def gc(as_json: bool) -> None:
 @click.argument("replica", type=int)
 @json_option
 def rm(replica: int, as_json: bool) -> None:
-    """Remove a replica by its id (see pdla status). The original is never touched."""
+    """Remove a replica.
+
+    REPLICA is its id, see pdla status. The original is never touched.
+    """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import remove
 

@@ -59,9 +59,9 @@ class Program:
 )
 @json_option
 def demo(directory: Path, as_json: bool) -> None:
-    """Trace two real MPI programs, analyze, plan, replicate, run them redirected, and compare every byte.
+    """Run the whole loop on two real MPI programs.
 
-    Fails when a redirected program received other bytes than the first time.
+    Trace them, analyze, plan, replicate, run them redirected, and compare every byte; fail when one differs.
     """
     mpi = _find_mpi()
     directory = directory.absolute()

@@ -17,7 +17,10 @@ from pdla.errors import PdlaError
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Say what works on this machine and what does not; fail when no program can be traced."""
+    """Say what works on this machine.
+
+    Fails when no program can be traced.
+    """
     preload_library = library()
     mpis = find_mpis()
     extras = {name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "darshan")}
@@ -55,6 +58,9 @@ def doctor(as_json: bool) -> None:
 
 @click.command()
 def preload() -> None:
-    """Print the path of the library, for launchers that want LD_PRELOAD by hand (mpirun -x, srun --export)."""
+    """Print the path of the library to preload.
+
+    For launchers that want LD_PRELOAD by hand: mpirun -x LD_PRELOAD=..., srun --export=ALL,LD_PRELOAD=...
+    """
     preloaded({})
     click.echo(library())

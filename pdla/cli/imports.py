@@ -18,7 +18,9 @@ from pdla.units import format_bytes, format_count
 )
 @json_option
 def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
-    """Turn LOG into a trace: the DXT records of a Darshan log, or a CSV of accesses.
+    """Take a trace that another tool recorded.
+
+    LOG is a Darshan log with DXT records, or a CSV of accesses.
 
     The columns of the CSV are rank,file,op,offset,length,t_start,t_end.
     """

@@ -19,7 +19,10 @@ from pdla.cli.options import json_option, print_json, trace_argument
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Plan to write, for pdla replicate.")
 @json_option
 def plan(trace_path: Path, cluster_path: Path | None, policy: str, output: Path | None, as_json: bool) -> None:
-    """Cost every way to serve the patterns of RUN.h5, and choose."""
+    """Choose what to replicate, where, and why.
+
+    Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
+    """
     from pdla.analyzers.analysis import analyze
     from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 @click.argument("plan_path", metavar="PLAN.json", type=click.Path(path_type=Path))
 @json_option
 def replicate(plan_path: Path, as_json: bool) -> None:
-    """Build, verify and publish the replicas that PLAN.json asks for."""
+    """Build the replicas of a plan.
+
+    They are verified, and published for later runs.
+    """
     from pdla.catalog import open_catalog
     from pdla.policies.planfile import read_plan
     from pdla.replicator.builder import replicate as build_all

@@ -17,7 +17,10 @@ from pdla.cli.options import json_option, print_json, trace_argument
 )
 @json_option
 def report(trace_path: Path, output: Path, as_json: bool) -> None:
-    """Draw RUN.h5: who accessed which bytes when, its signatures, request sizes."""
+    """Draw a trace in one HTML file.
+
+    Who accessed which bytes when, request sizes, signatures.
+    """
     from pdla.report.html import Run, write_report
 
     write_report(output, [Run.of(pdla.load(trace_path))])

@@ -58,9 +58,9 @@ def record(
 @json_option
 @command_argument
 def trace(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
-    """Run COMMAND with every MPI-IO call recorded, and pack the records into one HDF5 file.
+    """Record a run of a program.
 
-    The exit code is the program's own. Whatever ends the program, what it had recorded until then is packed.
+    Every MPI-IO call goes into one HDF5 file. The exit code is the program's own. Whatever ends the program, what it had recorded until then is packed.
     """
     recorded, code = record(command, output, {})
     if recorded is None:
