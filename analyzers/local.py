@@ -73,8 +73,9 @@ class LocalPatterns:
         place[order] = np.arange(len(order))
         late = couple[self.nest] & (place - heads[self.nest] >= size[self.nest] // 2)
 
-        pieces = np.repeat(np.arange(len(kept)), np.where(kept, 1 + couple, 0))
-        number = np.cumsum(np.where(kept, 1 + couple, 0)) - np.where(kept, 1 + couple, 0)
+        becomes = np.where(kept, 1 + couple, 0)
+        pieces = np.repeat(np.arange(len(kept)), becomes)
+        number = np.cumsum(becomes) - becomes
         second = np.zeros(len(pieces), np.bool_)
         second[1:] = pieces[1:] == pieces[:-1]
         shape = self.column("shape")[pieces]

@@ -132,6 +132,14 @@ def test_ranks_of_unequal_shares_make_a_signature_for_each_share() -> None:
     ]
 
 
+def test_two_nests_of_a_rank_without_counterparts_stay_a_loop() -> None:
+    starts = {0: [0, 100, 200, 5000, 5100, 5200], 1: [70000, 70300, 70600, 90000, 90300, 90600]}
+    assert [(s.scope, s.start, s.loops) for s in analyze(reads(starts)).signatures] == [
+        ("local", 0, (Loop(5000, 2), Loop(100, 3))),
+        ("local", 70000, (Loop(20000, 2), Loop(300, 3))),
+    ]
+
+
 calls = st.lists(
     st.builds(
         Call,
