@@ -42,11 +42,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Signature:
-    """An I/O signature: a set of accesses as nested loops, ``offset = start + sum(i_k * stride_k)``, each ``length`` bytes.
+    """An I/O signature: accesses of ``length`` bytes each as nested loops, ``offset = start + sum(i_k * stride_k)``.
 
-    ``loops`` runs outermost first in the order of access. In a global signature the first ``rank_loops`` of them run over the
-    ranks: rank ``ranks[j]`` has the position j in row-major order over those loops. A local signature has ``rank_loops = 0``
-    and one rank.
+    ``loops`` runs outermost first in the order of access. In a global signature the first ``rank_loops`` of them run over
+    the ranks: rank ``ranks[j]`` has the position j in row-major order over those loops. A local signature has
+    ``rank_loops = 0`` and one rank. ``calls`` is the number of MPI calls that made the accesses, over all ranks.
     """
 
     file: str
@@ -64,6 +64,7 @@ class Signature:
 
     @property
     def scope(self) -> Literal["local", "global"]:
+        """Whether it is of one rank or of a group of ranks."""
         return "global" if self.rank_loops else "local"
 
     @property
@@ -76,6 +77,7 @@ class Signature:
 
     @property
     def bytes(self) -> int:
+        """Bytes accessed, over all its ranks; those accessed repeatedly count every time."""
         return self.requests * self.length
 
     @property
@@ -94,7 +96,7 @@ class Signature:
         return low, high + self.length
 
     def expand(self) -> tuple[Int64Array, Int64Array]:
-        """Exactly the accesses it stands for: (offsets, ranks), both of shape (requests,), in the order of the loops."""
+        """Exactly the accesses it stands for, in the order of the loops: (offsets, ranks), both of shape (requests,)."""
         offsets = np.array([self.start], dtype=np.int64)
         for loop in self.loops:
             steps = np.arange(loop.count, dtype=np.int64) * loop.stride
@@ -103,7 +105,7 @@ class Signature:
         return offsets, ranks
 
     def __str__(self) -> str:
-        """The I/O signature notation (Byna et al., SC'08; PDLA 3.2): {operation, initial position, dimension, loops, repeats}.
+        """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
         Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r``.
 
@@ -188,8 +190,8 @@ class Trace:
 class Layout:
     """Where the bytes of a replica go: ``groups = 1`` is 1-DH, ``groups = servers`` is 1-DV, in between 2-D.
 
-    The replica is cut into sections of ``section`` bytes, one rank's part each, dealt to the groups in turn; within a group of
-    ``servers / groups`` servers each section is striped with ``strips`` (bytes, one per server of the group).
+    The replica is cut into sections of ``section`` bytes, one rank's part each, dealt to the groups in turn; within a
+    group of ``servers / groups`` servers each section is striped with ``strips`` (bytes, one per server of the group).
     """
 
     pool: str
@@ -218,8 +220,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Pool:
-    """Storage servers of one kind. ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request
-    that begins ``distance`` bytes from where the server's previous one ended, linear in between, constant beyond the ends."""
+    """Storage servers of one kind.
+
+    ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance`` bytes
+    from where the server's previous one ended, linear in between, constant beyond the ends.
+    """
 
     name: str
     kind: Literal["hdd", "ssd", "node"]
@@ -248,6 +253,7 @@ class Cluster:
     source: str
 
     def pool(self, name: str) -> Pool:
+        """The pool of this name, which there is."""
         return next(pool for pool in self.pools if pool.name == name)
 
 
@@ -262,6 +268,7 @@ class Cost:
 
     @property
     def total(self) -> float:
+        """All of it."""
         return self.connect + self.network + self.startup + self.transfer
 
 
@@ -285,6 +292,7 @@ class PatternPlan:
 
     @property
     def choice(self) -> Candidate:
+        """The candidate that was chosen."""
         return self.candidates[self.chosen]
 
 
@@ -300,8 +308,10 @@ class Plan:
 
     @cached_property
     def predicted_before(self) -> float:
+        """Seconds of all patterns as they are today."""
         return sum(pattern.candidates[0].cost.total for pattern in self.patterns)
 
     @cached_property
     def predicted_after(self) -> float:
+        """Seconds of all patterns as chosen."""
         return sum(pattern.choice.cost.total for pattern in self.patterns)

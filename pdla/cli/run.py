@@ -33,7 +33,8 @@ def redirection() -> Iterator[tuple[dict[str, str], Path]]:
 def run(as_json: bool, command: tuple[str, ...]) -> None:
     """Run a program served from replicas.
 
-    Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own. To record a redirected run: pdla trace -- pdla run -- COMMAND.
+    Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own.
+    To record a redirected run: pdla trace -- pdla run -- COMMAND.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.reports import collect

@@ -60,7 +60,8 @@ def record(
 def trace(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
     """Record a run of a program.
 
-    Every MPI-IO call goes into one HDF5 file. The exit code is the program's own. Whatever ends the program, what it had recorded until then is packed.
+    Every MPI-IO call goes into one HDF5 file. The exit code is the program's own. Whatever ends the program, what it
+    had recorded until then is packed.
     """
     recorded, code = record(command, output, {})
     if recorded is None:
