@@ -44,8 +44,8 @@ class Identity:
 class Signature:
     """An I/O signature: accesses of ``length`` bytes each as nested loops, ``offset = start + sum(i_k * stride_k)``.
 
-    ``loops`` runs outermost first in the order of access. In a global signature the first ``rank_loops`` of them run over
-    the ranks: rank ``ranks[j]`` has the position j in row-major order over those loops. A local signature has
+    ``loops`` runs outermost first in the order of access. In a global signature the first ``rank_loops`` of them run
+    over the ranks: rank ``ranks[j]`` has the position j in row-major order over those loops. A local signature has
     ``rank_loops = 0`` and one rank. ``calls`` is the number of MPI calls that made the accesses, over all ranks.
     """
 
@@ -96,7 +96,7 @@ class Signature:
         return low, high + self.length
 
     def expand(self) -> tuple[Int64Array, Int64Array]:
-        """Exactly the accesses it stands for, in the order of the loops: (offsets, ranks), both of shape (requests,)."""
+        """Exactly the accesses it stands for, in the order of the loops: (offsets, ranks), of shape (requests,)."""
         offsets = np.array([self.start], dtype=np.int64)
         for loop in self.loops:
             steps = np.arange(loop.count, dtype=np.int64) * loop.stride
@@ -222,8 +222,8 @@ class Layout:
 class Pool:
     """Storage servers of one kind.
 
-    ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance`` bytes
-    from where the server's previous one ended, linear in between, constant beyond the ends.
+    ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance``
+    bytes from where the server's previous one ended, linear in between, constant beyond the ends.
     """
 
     name: str
