@@ -8,7 +8,7 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -465,6 +465,45 @@ def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, ba
     assert total(reports, "replica", "bytes") == 0
     reports = mpich.compare("independent", "collective")
     assert total(reports, "replica", "bytes") == 0
+
+
+def test_h32_a_writer_that_was_killed_leaves_no_trust(mpich: Case) -> None:
+    state = mpich.publish(mpich.columns())
+    with state.open("r+b") as file:
+        file.seek(32 + 24)  # the first file's count of writers
+        file.write(b"\1")
+    reports = mpich.compare("independent", "collective")
+    assert total(reports, "replica", "bytes") == 0
+    assert reasons(reports) == {"being written"}
+
+
+def test_a_write_of_very_many_extents_spares_only_what_lies_outside_their_hull(mpich: Case) -> None:
+    near = Replica(size=100, start=14001, length=100)
+    far = Replica(size=100, start=15000, length=100)
+    mpich.publish(near, far)
+    _, reports = mpich.run("writable", "write-thinly", "look", redirected=True)
+    assert [replica["state"] for replica in reports[0]["files"][0]["replicas"]] == ["written", "valid"]
+
+
+def test_h35_a_map_published_during_the_run_is_used_from_the_next_open_on(mpich: Case) -> None:
+    mpich.publish(Replica(size=10, length=10))
+    columns = mpich.columns().build(mpich.content(), mpich.directory / "next")
+    write_map(mpich.directory / "map.next", [(mpich.original, [columns])], generation=2)
+    reports = mpich.compare("independent", "republish", "independent", "writable", "collective", ranks=2)
+    assert [report["generation"] for report in reports] == [2, 2]
+    new, old = reports[0]["files"]
+    assert old["redirected"] == {"calls": 2, "bytes": 40000}
+    assert new["redirected"]["calls"] == 7
+
+
+def test_a_report_names_any_path(mpich: Case) -> None:
+    """Quotes, control characters, and bytes that are no UTF-8, which Python's file names have as surrogates."""
+    name = os.fsdecode(b'a "b"\\\t\xc3\xa9\xff')
+    (mpich.directory / name).mkdir()
+    odd = replace(mpich, directory=mpich.directory / name)
+    odd.publish(odd.columns())
+    reports = odd.compare("independent", ranks=1)
+    assert reports[0]["files"][0]["path"] == str(odd.original)
 
 
 def test_h37_threads_share_a_handle(mpich: Case) -> None:

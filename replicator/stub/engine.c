@@ -159,7 +159,7 @@ bool engine_read(struct stub_file *stub, int chosen, const struct request *reque
                  const struct typemap *memory, struct served *served)
 {
     const struct source *source = stub->source;
-    const struct map_replica *replica = chosen < 0 ? NULL : &source->map->replicas[source->file->first_replica + (uint32_t)chosen];
+    const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
     struct runs runs = {.components = replica == NULL ? 0 : replica->servers};
     if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
         return false;

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "mapfile.h"
 
@@ -17,12 +18,13 @@ struct loaded_map {
     uint8_t *stale;                    /* [replica_count], enum state_stale */
     uint64_t device, inode;            /* of the map file, to notice that another one was published */
     int64_t mtime_ns;
+    uint64_t state_device, state_inode;
     struct loaded_map *next;
 };
 
-/* The map named by PDLA_MAP: loaded at the first call, again when another one has been published at that path. NULL when it
- * is refused, with *why set to a literal that says what is wrong. Maps stay in memory for the life of the process: handles
- * and the exit report point into them. Safe to call from several threads. */
+/* The map at `path`: loaded at the first call, again when another one has been published there. NULL when it is refused, with
+ * *why set to a literal that says what is wrong. Maps stay in memory for the life of the process: handles and the exit
+ * report point into them. Safe to call from several threads. */
 const struct loaded_map *map_current(const char *path, const char **why);
 
 /* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; else a literal that says what is wrong. */
@@ -30,6 +32,11 @@ const char *map_check(const void *base, size_t size);
 
 /* The file with this device and inode, or NULL. */
 const struct map_file *map_find(const struct loaded_map *, uint64_t device, uint64_t inode);
+
+static inline int64_t nanoseconds(struct timespec time)
+{
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
 
 static inline const void *map_at(const struct loaded_map *map, uint32_t offset) { return map->base + offset; }
 

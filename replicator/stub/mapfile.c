@@ -179,14 +179,11 @@ static const char *load_state(struct loaded_map *map)
         munmap(base, (size_t)found.st_size);
         return "state file: not the map's";
     }
+    map->state_device = found.st_dev;
+    map->state_inode = found.st_ino;
     map->state = (struct state_file *)(base + sizeof *header);
     map->stale = (uint8_t *)(map->state + files);
     return NULL;
-}
-
-static int64_t mtime_ns(const struct stat *found)
-{
-    return found->st_mtim.tv_sec * INT64_C(1000000000) + found->st_mtim.tv_nsec;
 }
 
 static struct loaded_map *load(const char *path, const char **why)
@@ -211,7 +208,7 @@ static struct loaded_map *load(const char *path, const char **why)
             .replicas = (const struct map_replica *)(base + header->replicas_offset),
             .device = found.st_dev,
             .inode = found.st_ino,
-            .mtime_ns = mtime_ns(&found),
+            .mtime_ns = nanoseconds(found.st_mtim),
         };
         *why = load_state(map);
     }
@@ -234,7 +231,7 @@ const struct loaded_map *map_current(const char *path, const char **why)
     }
     pthread_mutex_lock(&lock);
     const struct loaded_map *map = newest;
-    if (map == NULL || map->device != found.st_dev || map->inode != found.st_ino || map->mtime_ns != mtime_ns(&found)) {
+    if (map == NULL || map->device != found.st_dev || map->inode != found.st_ino || map->mtime_ns != nanoseconds(found.st_mtim)) {
         struct loaded_map *another = load(path, why);
         if (another != NULL) {
             another->next = newest;

@@ -27,90 +27,90 @@ struct offer {
 enum { AGREED_REPLICAS = 1024 /* of one file; more are left unused */ };
 struct agreement {
     uint64_t publishes;       /* all bits or none */
-    uint64_t node, not_node;  /* a hash of the node and its complement: the AND keeps both only on a single node */
+    uint64_t node, not_node;  /* node_hash and its complement: their ANDs stay complements only where all are equal */
     uint64_t usable[AGREED_REPLICAS / 64];
 };
 
-/* Ranks with the same hash share memory, and so the state file. */
-static uint64_t node_hash(void)
+/* Ranks with the same hash have the same state file in the same memory. */
+static uint64_t node_hash(const struct loaded_map *map)
 {
-    char name[256] = "";
+    struct {
+        uint64_t device, inode;
+        char kernel[64];
+    } node = {.device = map->state_device, .inode = map->state_inode};
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, name, sizeof name - 1) <= 0)
-        gethostname(name, sizeof name - 1);
+    if (fd < 0 || read(fd, node.kernel, sizeof node.kernel) <= 0)
+        gethostname(node.kernel, sizeof node.kernel);
     if (fd >= 0)
         close(fd);
-    return (uint64_t)crc32c(0, name, strlen(name)) << 32 | crc32c(1, name, strlen(name));
+    return (uint64_t)crc32c(0, &node, sizeof node) << 32 | crc32c(1, &node, sizeof node);
 }
 
-static int64_t mtime_ns(const struct stat *found)
-{
-    return found->st_mtim.tv_sec * INT64_C(1000000000) + found->st_mtim.tv_nsec;
-}
-
-static const struct map_file *find_file(const struct loaded_map *map, const char *path, struct offer *offer)
+static struct offer make_offer(const struct loaded_map *map, const char *path)
 {
     struct stat found;
-    if (stat(path, &found) != 0)
-        return NULL;
-    const struct map_file *file = map_find(map, found.st_dev, found.st_ino);
+    const struct map_file *file = stat(path, &found) == 0 ? map_find(map, found.st_dev, found.st_ino) : NULL;
     if (file == NULL || file->replica_count == 0)
-        return NULL;
-    *offer = (struct offer){1, map->header->generation, map->header->checksum, (uint64_t)(file - map->files),
-                            file->replica_count, found.st_ino, found.st_size, mtime_ns(&found)};
-    return file;
-}
-
-static void close_all(int *fds, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        close(fds[i]);
-}
-
-/* Opens a replica's components. NULL: it can be used; else why not. */
-static const char *open_components(const struct loaded_map *map, const struct map_replica *replica, struct opened_replica *opened)
-{
-    const struct map_component *components = map_at(map, replica->components);
-    opened->components = malloc(replica->servers * sizeof *opened->components);
-    opened->ends = malloc(replica->servers * sizeof *opened->ends);
-    const char *why = opened->components == NULL || opened->ends == NULL ? "out of memory" : NULL;
-    uint32_t done = 0;
-    for (; why == NULL && done < replica->servers; done++) {
-        struct stat found;
-        int fd = open(map_at(map, components[done].path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        opened->components[done] = fd;
-        opened->ends[done] = -1;
-        if (fd < 0) {
-            why = errno == ENOENT ? "a component is missing" : "a component cannot be opened";
-            break;
-        }
-        if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != components[done].inode
-            || found.st_size != components[done].size || mtime_ns(&found) != components[done].mtime_ns)
-            why = "a component was changed";
-        else if (found.st_uid != 0 && found.st_uid != geteuid())
-            why = "a component is neither the user's nor root's";
-    }
-    if (why != NULL) {
-        close_all(opened->components, opened->components == NULL ? 0 : done);
-        free(opened->components);
-        free(opened->ends);
-        *opened = (struct opened_replica){.next = -1};
-    }
-    return why;
+        return (struct offer){0};
+    return (struct offer){
+        .found = 1,
+        .generation = map->header->generation,
+        .checksum = map->header->checksum,
+        .file = (uint64_t)(file - map->files),
+        .replica_count = file->replica_count,
+        .inode = found.st_ino,
+        .size = found.st_size,
+        .mtime_ns = nanoseconds(found.st_mtim),
+    };
 }
 
 static void close_replica(const struct map_replica *replica, struct opened_replica *opened)
 {
-    if (opened->components != NULL)
-        close_all(opened->components, replica->servers);
+    for (uint32_t i = 0; opened->components != NULL && i < replica->servers; i++)
+        if (opened->components[i] >= 0)
+            close(opened->components[i]);
     free(opened->components);
     free(opened->ends);
     *opened = (struct opened_replica){.next = -1};
 }
 
-static const struct map_replica *replica_of(const struct source *source, uint32_t i)
+/* -1: it cannot be used, and *why says why not. */
+static int open_component(const char *path, const struct map_component *component, const char **why)
 {
-    return &source->map->replicas[source->file->first_replica + i];
+    struct stat found;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        *why = errno == ENOENT ? "a component is missing" : "a component cannot be opened";
+    else if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != component->inode
+             || found.st_size != component->size || nanoseconds(found.st_mtim) != component->mtime_ns)
+        *why = "a component was changed";
+    else if (found.st_uid != 0 && found.st_uid != geteuid())
+        *why = "a component is neither the user's nor root's";
+    else
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Opens a replica's components. NULL: it can be used; else why not. */
+static const char *open_replica(const struct loaded_map *map, const struct map_replica *replica,
+                                struct opened_replica *opened)
+{
+    const struct map_component *components = map_at(map, replica->components);
+    const char *why = NULL;
+    opened->components = malloc(replica->servers * sizeof *opened->components);
+    opened->ends = malloc(replica->servers * sizeof *opened->ends);
+    if (opened->components == NULL || opened->ends == NULL)
+        why = "out of memory";
+    for (uint32_t i = 0; opened->components != NULL && i < replica->servers; i++) {
+        opened->components[i] = why != NULL ? -1 : open_component(map_at(map, components[i].path), &components[i], &why);
+        if (why == NULL)
+            opened->ends[i] = -1;
+    }
+    if (why != NULL)
+        close_replica(replica, opened);
+    return why;
 }
 
 /* A descriptor of the original of our own, the file that rank 0 found. -1: there is none. */
@@ -166,14 +166,15 @@ static void open_usable(struct stub_file *stub, const struct offer *offer, struc
     struct source *source = stub->source;
     struct stat found;
     int64_t size;
-    if (fstat(stub->fd, &found) != 0 || found.st_size != offer->size
-        || mtime_ns(&found) != offer->mtime_ns || state_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
+    if (fstat(stub->fd, &found) != 0 || found.st_size != offer->size || nanoseconds(found.st_mtim) != offer->mtime_ns)
+        return;
+    if (state_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
         return;
     for (uint32_t i = 0; i < source->file->replica_count && i < AGREED_REPLICAS; i++) {
         const struct map_replica *replica = replica_of(source, i);
         if (replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
             continue;
-        const char *why = open_components(source->map, replica, &stub->replicas[i]);
+        const char *why = open_replica(source->map, replica, &stub->replicas[i]);
         if (why == NULL)
             mine->usable[i / 64] |= UINT64_C(1) << i % 64;
         else
@@ -216,7 +217,7 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     report_opened(map, map == NULL ? why : NULL);
     struct offer offer = {0};
     if (rank == 0 && map != NULL && handle != NULL)
-        find_file(map, path, &offer);
+        offer = make_offer(map, path);
     if (mpi->Bcast(&offer, (int)sizeof offer, mpi->byte, 0, comm) != 0 || offer.found == 0)
         return;
     struct agreement mine = {0}, all;
@@ -224,9 +225,9 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     if (handle != NULL && map != NULL && map->header->generation == offer.generation
         && map->header->checksum == offer.checksum)
         stub = make_stub(map, &map->files[offer.file]);
-    mine.node = node_hash();
-    mine.not_node = ~mine.node;
     if (stub != NULL) {
+        mine.node = node_hash(map);
+        mine.not_node = ~mine.node;
         bool readable = false;
         stub->fd = open_original(path, amode, &offer, &readable);
         mine.publishes = stub->fd >= 0 ? ~UINT64_C(0) : 0;

@@ -113,7 +113,7 @@ int plan_choose(struct stub_file *stub, const struct request *request, int64_t *
     int chosen = -1;
     *why = "no replica is usable";
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
-        const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
+        const struct map_replica *replica = replica_of(source, i);
         struct opened_replica *opened = &stub->replicas[i];
         if (opened->components == NULL || replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
             continue;

@@ -162,7 +162,7 @@ static void write_source(FILE *out, struct source *source)
     }
     fputs("],\"replicas\":[", out);
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
-        const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
+        const struct map_replica *replica = replica_of(source, i);
         uint8_t stale = state_stale(source->map, replica);
         const char *refused = __atomic_load_n(&source->replicas[i].refused, __ATOMIC_ACQUIRE);
         fprintf(out, "%s{\"id\":%llu,\"bytes\":%llu,\"state\":", i > 0 ? "," : "", (unsigned long long)replica->id,

@@ -16,8 +16,6 @@ struct times {
     int64_t size, mtime_ns, ctime_ns;
 };
 
-static int64_t nanoseconds(struct timespec time) { return time.tv_sec * INT64_C(1000000000) + time.tv_nsec; }
-
 static bool examine(int fd, struct times *times)
 {
     struct stat found;

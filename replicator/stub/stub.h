@@ -55,6 +55,12 @@ struct stub_file {
     struct opened_replica *replicas; /* [file->replica_count] */
 };
 
+/* Replica `i` of an original. */
+static inline const struct map_replica *replica_of(const struct source *source, uint32_t i)
+{
+    return &source->map->replicas[source->file->first_replica + i];
+}
+
 /* ---- plan.c: what a request would read ---------------------------------------------------------------------------------- */
 
 /* A read request as a stream of bytes of the original. */

@@ -11,7 +11,7 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
     if (known && call->bytes == 0)
         return;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
-        const struct map_replica *replica = &source->map->replicas[source->file->first_replica + i];
+        const struct map_replica *replica = replica_of(source, i);
         if (state_stale(source->map, replica) != STALE_NOT)
             continue;
         struct request request = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};

@@ -271,7 +271,7 @@ static void look(const char *what)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static char bytes[4096];
+static char bytes[4096], zeros[5000];
 
 static void put(int writer, MPI_Offset offset, int length)
 {
@@ -314,6 +314,32 @@ static void alone(const char *path)
     read_at_all("alone, together", 480 + rank % 4 * PIECE, PIECE, MPI_BYTE);
     MPI_File_close(&file);
     file = shared;
+}
+
+/* Another map takes the place of the one that is in use. */
+static void republish(void)
+{
+    const char *map = getenv("PDLA_MAP");
+    char next[4096];
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (map != NULL && rank == 0) {
+        snprintf(next, sizeof next, "%s.next", map);
+        rename(next, map);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* More extents than the library looks at one by one: every third byte of [0, 15000). */
+static void put_thinly(void)
+{
+    MPI_Datatype thin;
+    MPI_Type_vector(5000, 1, 3, MPI_BYTE, &thin);
+    MPI_Type_commit(&thin);
+    MPI_File_set_view(file, 0, MPI_BYTE, thin, "native", MPI_INFO_NULL);
+    if (rank == 0)
+        MPI_File_write_at(file, 0, zeros, 5000, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPI_Type_free(&thin);
+    whole_view();
 }
 
 static void reopen(const char *path)
@@ -366,6 +392,10 @@ int main(int argc, char **argv)
             put_nonblocking(100);
         else if (strcmp(step, "write-together-beside") == 0)
             put_together();
+        else if (strcmp(step, "republish") == 0)
+            republish();
+        else if (strcmp(step, "write-thinly") == 0)
+            put_thinly();
         else if (strcmp(step, "write-only") == 0)
             write_only(argv[1]);
         else if (strcmp(step, "write-inside") == 0)
