@@ -133,14 +133,13 @@ def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
     names = list(kinds)
     op_of_kind = np.array([OPS.index(operation(name)) for name in names], dtype=np.int8)
     op = op_of_kind[columns["kind"]]
-    unplaced = columns.pop("opaque") | (columns["position"] < 0)
     empty = np.array([view.size == 0 for view in views])
-    if np.any(empty[columns["view"]] & (columns["length"] > 0)):
-        raise FormatError(f"the logs in {directory} are damaged: bytes were moved through a view that has none")
+    unplaced = columns.pop("opaque") | (columns["position"] < 0)
+    unplaced |= empty[columns["view"]] & (columns["length"] > 0)
     columns["offset"] = first_offsets(tuple(views), columns["view"], np.maximum(columns["position"], 0))
     columns["offset"][unplaced] = -1
     columns["offset"][op == OPS.index("other")] = 0
-    if unknown := int(np.count_nonzero(columns["offset"] < 0)):
+    if unknown := int(np.count_nonzero((columns["offset"] < 0) & (columns["length"] > 0))):
         notes.append(f"{format_count(unknown)} calls touched bytes that are not known: their offset is -1")
     hosts = {process.header["host"] for process in processes}
     if len(hosts) > 1:

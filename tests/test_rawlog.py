@@ -219,15 +219,16 @@ def test_calls_on_views_or_at_positions_that_are_not_known_have_no_accesses(tmp_
     records = [
         Record(READ_AT, length=8, flags=64),
         Record(READ_AT, position=-1, length=8),
+        Record(READ_AT, length=8, view=1),
+        Record(READ_AT, length=0, view=1),
         Record(READ_AT, position=24, length=8),
     ]
-    write_process(
-        tmp_path, "n-1", pack_header(0, 1) + pack_records(records), side(file_entry(1, b"/a", ranks=1, rank=0))
-    )
+    named = side(file_entry(1, b"/a", ranks=1, rank=0), view_entry(1, 0, 16, [0, 0], 0))
+    write_process(tmp_path, "n-1", pack_header(0, 1) + pack_records(records), named)
     trace = read_raw(tmp_path)
-    assert trace.records["offset"].tolist() == [-1, -1, 24]
+    assert trace.records["offset"].tolist() == [-1, -1, -1, 0, 24]
     assert trace.accesses()["offset"].tolist() == [24]
-    assert trace.notes == ("2 calls touched bytes that are not known: their offset is -1",)
+    assert trace.notes == ("3 calls touched bytes that are not known: their offset is -1",)
 
 
 def test_programs_in_one_job_are_numbered_on(tmp_path: Path) -> None:
