@@ -144,10 +144,10 @@ def test_a_vector_that_fills_its_extent_is_contiguous() -> None:
 
 def test_a_part_of_a_huge_view_costs_only_the_part() -> None:
     view = View(0, 8, 80 * 10**8, 8 * 10**8, np.array([LOOP, 10**8, 80, BLOCK, 8]))
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100):
         extents = view.extents(8 * 10**8 - 16, 32)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert pairs(extents) == [(7999999840, 8), (7999999920, 8), (8000000000, 8), (8000000080, 8)]
 
 
@@ -156,9 +156,9 @@ def test_a_million_calls_through_a_strided_view_take_a_second() -> None:
     trace = make_trace([Call(0, "read", 0, 8, view=1)], [strided])
     records = trace.records.loc[np.zeros(10**6, dtype=np.int64)].reset_index(drop=True)
     records["position"] = np.arange(10**6) * 8
-    start = time.perf_counter()
+    start = time.process_time()
     accesses = replace(trace, records=records).accesses()
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert accesses["offset"].iloc[[0, 1, -1]].tolist() == [4096, 4160, 4096 + 64 * 999_999]
 
 
@@ -166,9 +166,9 @@ def test_views_that_differ_only_in_where_they_begin_are_expanded_together() -> N
     """A subarray view a slab, as programs set before each read: 2,000 views, 100 pieces each, in a second."""
     slabs = [View(0, 4, 10**9, 400, np.array([LIST, 1, slab * 8000, LOOP, 100, 80, BLOCK, 4])) for slab in range(2000)]
     trace = make_trace([Call(0, "read", 0, 400, view=1 + slab) for slab in range(2000)], slabs)
-    start = time.perf_counter()
+    start = time.process_time()
     accesses = trace.accesses()
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert accesses["offset"].tolist() == [place * 80 for place in range(200_000)]
 
 
