@@ -65,7 +65,7 @@ def pack_header(
     unrecorded[SEEK] = 3
     return struct.pack(
         "<8sIIiiiiqqQQ64s128s192I",
-        *(b"PDLALOG1", 4096, 64, rank, ranks, 1000 + rank, 1, started, BOOT, dropped, finalized, host, b"MPICH 5.0"),
+        *(b"PDLALOG1", 4096, 64, rank, ranks, 1000 + rank, 1, started, BOOT, dropped, finalized, host, b"MPICH  5.0"),
         *unrecorded,
     ).ljust(4096, b"\0")
 
