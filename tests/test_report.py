@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pdla.analyzers.stats import summarize
 from pdla.collectors.frames import OPS, categorical, files_frame, records_frame
 from pdla.collectors.views import View
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature, Trace
+from pdla.replicator.reports import FileReport, RunReport
 from pdla.report.comparison import Comparison
 from pdla.report.html import Run, write_report
 from pdla.report.pictures import (
@@ -80,14 +81,9 @@ def plan_for(signature: Signature) -> Plan:
     return Plan("auto", "app", (pattern,), (("writes of b.dat", "only reads are <i>replicated</i>"),), CLUSTER)
 
 
-@dataclass(frozen=True)
-class Served:
-    replica_requests: int = 40
-    replica_contiguous: int = 36
-    replica_bytes: int = 160 * KiB
-    original_requests: int = 2
-    original_contiguous: int = 1
-    sentence: str = "160 KiB were read from 1 replica."
+SERVED = RunReport(
+    "app", 4, 1, {"ok": 4}, 0, 1e-5, (FileReport("a", 400, 164 * KiB, 40, 36, 160 * KiB, 2, 1, 4 * KiB, (), ()),)
+)
 
 
 def full_run() -> Run:
@@ -105,8 +101,8 @@ def full_run() -> Run:
     records["t_end"] = records["t_start"] + (records["t_end"] - records["t_start"]) / 2
     after = replace(before, records=records)
     analysis = analyze(before)
-    comparison = Comparison.of(before, after, Served(), 2.0, 1.5, identical=True)
-    return Run(before, analysis, plan_for(analysis.signatures[0]), after, Served(), comparison)
+    comparison = Comparison.of(before, after, SERVED, 2.0, 1.5, identical=True)
+    return Run(before, analysis, plan_for(analysis.signatures[0]), after, SERVED, comparison)
 
 
 class Page(HTMLParser):
@@ -317,6 +313,22 @@ def test_the_chosen_candidate_is_marked_and_the_bars_add_up() -> None:
     assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(8.5)
 
 
+def test_a_cost_beyond_four_times_the_original_runs_off_the_scale_but_is_told() -> None:
+    pattern = plan_for(
+        Signature("a", "read", False, 0, 4096, (Loop(4096, 4), Loop(16384, 8)), (0, 1, 2, 3), 1)
+    ).patterns[0]
+    dear = replace(pattern.candidates[1], cost=Cost(0.1, 0.2, 700.0, 1.2))
+    axes = cost_picture(replace(pattern, candidates=(*pattern.candidates, dear))).axes[0]
+    assert axes.texts[2].get_text() == "702 s, off the scale"
+    assert max(bar.get_x() + bar.get_width() for bar in axes.patches) == pytest.approx(4 * 7.5)
+
+
+def test_the_title_is_the_command_without_folders(tmp_path: Path) -> None:
+    trace = replace(trace_of(strided(1, 2)), command="/opt/mpi/bin/mpiexec -n 4 './my app' /data/a.dat")
+    write_report(tmp_path / "r.html", [Run.of(trace)])
+    assert "<h1>mpiexec -n 4 &#39;my app&#39; a.dat</h1>" in (tmp_path / "r.html").read_text()
+
+
 def test_a_layout_picture_shows_each_server_with_the_ranks_whose_bytes_it_holds() -> None:
     signature = Signature("a", "read", False, 0, 64 * KiB, (Loop(64 * KiB, 4), Loop(256 * KiB, 64)), (0, 1, 2, 3), 1)
     before, after = layout_picture(plan_for(signature).patterns[0], CLUSTER).axes[:2]
@@ -400,8 +412,8 @@ def test_signatures_are_in_the_notation_with_their_shares(page: str) -> None:
 def test_plan_and_comparison_are_told(page: str) -> None:
     for text in (
         "The pattern gets a replica: 7.5 s predicted without, 1 s with.",
-        "I/O became 2.0x faster for the slowest rank (110 us before, 55 us after).",
-        "160 KiB were read from 1 replica.",
+        "Reading became 2.0x faster for the slowest rank (100 us before, 50 us after).",
+        SERVED.sentence,
         "before: traced",
         "after: redirected",
     ):
@@ -444,10 +456,10 @@ def test_requests_after_are_those_to_replicas_and_originals_and_of_calls_not_red
 def test_the_verdict_is_honest() -> None:
     good = full_run().comparison
     assert good is not None
-    same = replace(good, seconds_after=good.seconds_before * 0.98)
-    assert same.sentence.startswith("I/O became no faster for the slowest rank")
-    slower = replace(good, seconds_after=good.seconds_before * 2)
-    assert slower.sentence.startswith("I/O became 2.0x slower for the slowest rank")
+    same = replace(good, reading_after=good.reading_before * 0.98)
+    assert same.sentence.startswith("Reading became no faster for the slowest rank")
+    slower = replace(good, reading_after=good.reading_before * 2)
+    assert slower.sentence.startswith("Reading became 2.0x slower for the slowest rank")
     assert replace(good, bytes_from_replicas=0).sentence.startswith("Nothing was read from replicas")
     assert replace(good, identical=False).sentence.startswith("The redirected run received other bytes")
     assert replace(good, identical=False).rows[-1].after == "DIFFERENT"

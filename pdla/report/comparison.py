@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pdla.analyzers.stats import summarize
 from pdla.model import Trace
 from pdla.report.text import share_text
 from pdla.units import format_bytes, format_count, format_seconds
 
+if TYPE_CHECKING:
+    from pdla.replicator.reports import RunReport
+
 FASTER = 1.05  # a smaller ratio of two single runs is not worth a claim
-
-
-class Served(Protocol):
-    """What a redirected run reports of its redirected calls: contiguous accesses to replicas and to originals."""
-
-    @property
-    def replica_requests(self) -> int:
-        """Accesses to replicas."""
-
-    @property
-    def replica_contiguous(self) -> int:
-        """Those that start where the previous one of the same component ended."""
-
-    @property
-    def replica_bytes(self) -> int:
-        """Bytes from replicas."""
-
-    @property
-    def original_requests(self) -> int:
-        """Accesses to originals, for the parts of redirected calls that no replica holds."""
-
-    @property
-    def original_contiguous(self) -> int:
-        """Those that start where the previous one ended."""
-
-    @property
-    def sentence(self) -> str:
-        """The report in a sentence."""
 
 
 class Row(NamedTuple):
@@ -55,7 +30,8 @@ class Comparison:
     """The same program before (traced) and after (redirected).
 
     ``requests`` are contiguous accesses to files, ``contiguous`` how many of them start where the previous one ended,
-    ``seconds`` what the slowest rank spent in data calls, ``wall`` the seconds from start to end of the whole program.
+    ``reading`` is what the slowest rank spent in read calls (all that redirection can change), ``seconds`` what it
+    spent in all data calls, ``wall`` the seconds from start to end of the whole program.
     """
 
     requests_before: int
@@ -65,6 +41,8 @@ class Comparison:
     bytes_before: int
     bytes_after: int
     bytes_from_replicas: int
+    reading_before: float
+    reading_after: float
     seconds_before: float
     seconds_after: float
     wall_before: float
@@ -73,7 +51,7 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, before: Trace, after: Trace, served: Served, wall_before: float, wall_after: float, *, identical: bool
+        cls, before: Trace, after: Trace, served: RunReport, wall_before: float, wall_after: float, *, identical: bool
     ) -> Comparison:
         """Compare two traced runs; ``served`` says what became of the calls that ``after`` calls redirected."""
         first, second = summarize(before), summarize(after)
@@ -88,6 +66,8 @@ class Comparison:
             bytes_before=first.bytes,
             bytes_after=second.bytes,
             bytes_from_replicas=served.replica_bytes,
+            reading_before=_reading(before),
+            reading_after=_reading(after),
             seconds_before=first.io_seconds,
             seconds_after=second.io_seconds,
             wall_before=wall_before,
@@ -97,21 +77,21 @@ class Comparison:
 
     @property
     def speedup(self) -> float:
-        """How many times less the slowest rank spent in data calls; 1 where nothing was measured."""
-        return self.seconds_before / self.seconds_after if self.seconds_before and self.seconds_after else 1.0
+        """How many times less the slowest rank spent in read calls; 1 where nothing was measured."""
+        return self.reading_before / self.reading_after if self.reading_before and self.reading_after else 1.0
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """The table of both runs, a row for each of the things measured."""
         return (
             Row(
-                "requests that reach files",
+                "requests (contiguous accesses)",
                 format_count(self.requests_before),
                 format_count(self.requests_after),
                 _ratio(self.requests_before, self.requests_after, "fewer", "more"),
             ),
             Row(
-                "of them contiguous",
+                "of them in sequence",
                 share_text(self.contiguous_before, self.requests_before),
                 share_text(self.contiguous_after, self.requests_after),
                 "",
@@ -123,13 +103,19 @@ class Comparison:
                 f"{share_text(self.bytes_from_replicas, self.bytes_after)} of all",
             ),
             Row(
-                "I/O time of the slowest rank",
+                "reading, slowest rank",
+                format_seconds(self.reading_before),
+                format_seconds(self.reading_after),
+                _ratio(self.reading_before, self.reading_after, "faster", "slower"),
+            ),
+            Row(
+                "reading and writing, slowest rank",
                 format_seconds(self.seconds_before),
                 format_seconds(self.seconds_after),
                 _ratio(self.seconds_before, self.seconds_after, "faster", "slower"),
             ),
             Row(
-                "time from start to end",
+                "whole program",
                 format_seconds(self.wall_before),
                 format_seconds(self.wall_after),
                 _ratio(self.wall_before, self.wall_after, "faster", "slower"),
@@ -144,14 +130,21 @@ class Comparison:
             return "The redirected run received other bytes than the first run: do not use these replicas."
         if self.bytes_from_replicas == 0:
             return "Nothing was read from replicas, so nothing could become faster."
-        times = f"{format_seconds(self.seconds_before)} before, {format_seconds(self.seconds_after)} after"
+        times = f"{format_seconds(self.reading_before)} before, {format_seconds(self.reading_after)} after"
         if self.speedup >= FASTER:
-            return f"I/O became {self.speedup:.1f}x faster for the slowest rank ({times})."
+            return f"Reading became {self.speedup:.1f}x faster for the slowest rank ({times})."
         verdict = "no faster" if self.speedup > 1 / FASTER else f"{1 / self.speedup:.1f}x slower"
         return (
-            f"I/O became {verdict} for the slowest rank ({times}): where a file is in the page cache or on a device "
-            "without seek times, the order of its bytes matters little. On disks behind a parallel file system it does."
+            f"Reading became {verdict} for the slowest rank ({times}): where a file is in the page cache or on a "
+            "device without seek times, the order of its bytes matters little; on disks behind a parallel file system "
+            "it does."
         )
+
+
+def _reading(trace: Trace) -> float:
+    """Seconds that the slowest rank spent in read calls."""
+    reads = trace.records[trace.records["op"] == "read"]
+    return float((reads["t_end"] - reads["t_start"]).groupby(reads["rank"]).sum().max()) if len(reads) else 0.0
 
 
 def _ratio(before: float, after: float, less: str, more: str) -> str:

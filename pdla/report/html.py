@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pdla.model import PatternPlan, Plan
-    from pdla.report.comparison import Comparison, Served
+    from pdla.replicator.reports import RunReport
+    from pdla.report.comparison import Comparison
 
 MOST_FILES = 12  # with pictures; programs with a file per process have thousands
 MOST_SIGNATURES = 40  # listed per file
@@ -53,7 +55,7 @@ class Run:
     analysis: Analysis
     plan: Plan | None = None
     after: Trace | None = None
-    served: Served | None = None
+    served: RunReport | None = None
     comparison: Comparison | None = None
 
     @classmethod
@@ -122,15 +124,17 @@ class _Drawing:
 def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
     """What the template says about one run."""
     trace, analysis = run.trace, run.analysis
+    mpi = " ".join(trace.mpi.split(",")[0].replace("Version:", " ").split())
     accesses = trace.accesses()
     summary = summarize(trace)
     facts = [
-        f"{format_count(trace.ranks)} ranks",
-        trace.mpi,
+        _number(trace.ranks, "rank"),
+        mpi,
         f"source: {trace.source}" if trace.source != "pdla" else "",
     ]
     return {
-        "command": trace.command or "a program whose command is not known",
+        "title": _title(trace.command),
+        "command": trace.command,
         "facts": [fact for fact in facts if fact],
         "warnings": warnings(trace),
         "story": story(trace, analysis, summary, accesses),
@@ -140,6 +144,15 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "plan": _plan(run.plan, draw) if run.plan else None,
         "comparison": _comparison(run, accesses, draw) if run.comparison else None,
     }
+
+
+def _title(command: str) -> str:
+    """The command without the folders of its files."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    return shlex.join(Path(word).name or word for word in words) or "A program whose command is not known"
 
 
 def warnings(trace: Trace) -> list[str]:

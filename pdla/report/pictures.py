@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,8 +42,9 @@ COST_COLOURS = {"connect": "#94a4a2", "network": "#832db6", "startup": "#ffa90e"
 
 WIDTH = 10.0  # inches
 MOST_LINES = 20_000  # extents drawn one by one; more are binned
+CLIPPED = 4.0  # costs drawn in full, in units of the original's or the chosen one's
 MOST_GROUPS = 64  # colours that a raster tells apart
-CELLS = (400, 160)  # of a raster: along x, along y
+CELLS = (400, 160)  # of a raster as wide as WIDTH: along x, along y
 SHOWN_STRIPS = 12  # of every server, in a picture of a layout
 
 Floats = npt.NDArray[np.float64]
@@ -127,21 +129,31 @@ def cost_picture(pattern: PatternPlan) -> Figure:
     candidates = pattern.candidates
     figure = Figure(figsize=(WIDTH, 0.95 + 0.34 * len(candidates)), layout="constrained")
     axes = _axes(figure)
+    # What costs many times more than leaving things alone runs off the scale: the others are what one wants to compare.
+    shown = CLIPPED * max(candidates[0].cost.total, pattern.choice.cost.total, 1e-9)
+    shown = min(shown, max(candidate.cost.total for candidate in candidates) or 1e-9)
     left = np.zeros(len(candidates))
     for part, colour in COST_COLOURS.items():
         seconds = np.array([getattr(candidate.cost, part) for candidate in candidates])
-        axes.barh(np.arange(len(candidates)), seconds, left=left, height=0.62, color=colour)
+        visible = np.maximum(np.minimum(seconds, shown - left), 0)
+        axes.barh(np.arange(len(candidates)), visible, left=np.minimum(left, shown), height=0.62, color=colour)
         left += seconds
-    for number, total in enumerate(left):
-        text = format_seconds(total) + ("   chosen" if number == pattern.chosen else "")
-        weight = "bold" if number == pattern.chosen else "normal"
+    for number, total in enumerate(left.tolist()):
+        chosen, off = number == pattern.chosen, total > shown * (1 + 1e-9)
         axes.annotate(
-            text, (total, number), (6, 0), textcoords="offset points", va="center", fontsize=9, color=INK, weight=weight
+            format_seconds(total) + (", off the scale" if off else "") + ("   chosen" if chosen else ""),
+            (min(total, shown), number),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=INK,
+            weight="bold" if chosen else "normal",
         )
     axes.set_yticks(np.arange(len(candidates)), [candidate_name(candidate) for candidate in candidates])
     axes.get_yticklabels()[pattern.chosen].set_fontweight("bold")
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.2 * max(float(left.max()), 1e-9))
+    axes.set_xlim(0, 1.2 * shown)
     axes.set_xlabel("predicted seconds", color=INK, fontsize=9)
     axes.grid(axis="y", visible=False)
     names = {"startup": "start-up"}
@@ -187,7 +199,7 @@ def rasterise(
     groups: int,
     x_range: tuple[float, float],
     y_range: tuple[float, float],
-    cells: tuple[int, int] = CELLS,
+    cells: tuple[int, int],
 ) -> npt.NDArray[np.bool_]:
     """Which cells of a grid the lines of each group touch, shape (groups, cells along y, cells along x).
 
@@ -267,7 +279,7 @@ def _extent_picture(
     captions = []
     for axes, op in zip(panels, operations, strict=True):
         _style(axes)
-        note = _draw(axes, extents.only(op), ranks, x_range, y_range, format_x)
+        note = _draw(axes, extents.only(op), ranks, x_range, y_range, format_x, width)
         if note:
             captions.append(f"{op}s: {note}" if len(operations) > 1 else note)
         axes.set_ylabel(f"offset of {op}s", color=INK, fontsize=9)
@@ -281,6 +293,7 @@ def _extent_picture(
     panels[-1].set_xlabel(x_label, color=INK, fontsize=9)
     _rank_key(figure, list(panels), ranks)
     if captions:
+        captions = [line for caption in captions for line in textwrap.wrap(caption, int(15 * width))]
         figure.supxlabel("\n".join(captions), fontsize=8, color=FAINT, x=0.01, ha="left")
     return figure
 
@@ -292,12 +305,14 @@ def _draw(
     x_range: tuple[float, float],
     y_range: tuple[float, float],
     format_x: Callable[[float], str],
+    width: float,
 ) -> str:
     """Draw the extents of one operation; the returned caption is empty where each is drawn by itself."""
     groups = min(ranks, MOST_GROUPS if ranks > len(PALETTE) else ranks)
     group = extents.rank * groups // ranks
     colours = rank_colours(groups)
-    present = rasterise((extents.x0, extents.x1), (extents.y0, extents.y1), group, groups, x_range, y_range)
+    cells = round(CELLS[0] * width / WIDTH), CELLS[1]
+    present = rasterise((extents.x0, extents.x1), (extents.y0, extents.y1), group, groups, x_range, y_range, cells)
     shared = present.sum(axis=0) > 1
     hidden = (present & shared).sum(axis=(1, 2)) > present.sum(axis=(1, 2)) / 2
     if len(extents.rank) <= MOST_LINES and not hidden.any():
@@ -318,9 +333,9 @@ def _draw(
     image = np.zeros((*shown.shape, 4))
     image[shown >= 0] = colours[shown[shown >= 0]]
     axes.imshow(image, extent=(*x_range, *y_range), origin="lower", aspect="auto", interpolation="none")
-    height, width = (y_range[1] - y_range[0]) / CELLS[1], (x_range[1] - x_range[0]) / CELLS[0]
+    y_cell, x_cell = (y_range[1] - y_range[0]) / cells[1], (x_range[1] - x_range[0]) / cells[0]
     note = (
-        f"{format_count(len(extents.rank))} extents, binned into cells of {format_bytes(height)} by {format_x(width)}"
+        f"{format_count(len(extents.rank))} extents, binned into cells of {format_bytes(y_cell)} by {format_x(x_cell)}"
     )
     if shared.any():
         note += "; where ranks share a cell their colours take turns"
