@@ -82,9 +82,9 @@ class Signature:
 
     @property
     def repeats(self) -> int:
-        """How often the same bytes are accessed: the product of the loops with stride 0."""
+        """How often a rank accesses the same bytes: the product of its loops with stride 0."""
         count = 1
-        for loop in self.loops:
+        for loop in self.loops[self.rank_loops :]:
             count *= loop.count if loop.stride == 0 else 1
         return count
 
@@ -107,7 +107,8 @@ class Signature:
     def __str__(self) -> str:
         """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
-        Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r``.
+        Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r`` (stride 0: all
+        access the same bytes).
 
         >>> str(Signature("a", "read", True, 0, 4096, (Loop(1 << 20, 4), Loop(8192, 128)), (0, 1, 2, 3), rank_loops=1))
         '{READ, 0, 2, ([8192, 4096, 128], [1048576, 4096, 4]r), 1}'
@@ -115,7 +116,7 @@ class Signature:
         parts = [
             f"[{loop.stride}, {self.length}, {loop.count}]" + ("r" if depth < self.rank_loops else "")
             for depth, loop in enumerate(self.loops)
-            if loop.stride != 0
+            if loop.stride != 0 or depth < self.rank_loops
         ]
         body = ", ".join(reversed(parts)) or f"[0, {self.length}, 1]"
         return f"{{{self.op.upper()}, {self.start}, {max(len(parts), 1)}, ({body}), {self.repeats}}}"
