@@ -225,6 +225,62 @@ static void others(void)
 #endif
 }
 
+static unsigned long chosen;
+
+static int choose(int below)
+{
+    chosen = chosen * 6364136223846793005u + 1442695040888963407u;
+    return (int)(chosen >> 33) % below;
+}
+
+/* A filetype of up to nine blocks of ints with random holes before, between and after them. */
+static MPI_Datatype random_filetype(void)
+{
+    int lengths[9], places[9], count = 1 + choose(9), at = 0;
+    MPI_Datatype blocks, tiled;
+    for (int i = 0; i < count; i++) {
+        places[i] = at + choose(3) * choose(30);
+        lengths[i] = 1 + choose(30);
+        at = places[i] + lengths[i];
+    }
+    MPI_Type_indexed(count, lengths, places, MPI_INT, &blocks);
+    MPI_Type_create_resized(blocks, 0, 4 * (at + choose(3) * choose(50)), &tiled);
+    MPI_Type_commit(&tiled);
+    MPI_Type_free(&blocks);
+    return tiled;
+}
+
+/* The turns are the same on every rank; views, places and lengths are each rank's own. */
+static void at_random(void)
+{
+    for (int turn = 0; turn < 60; turn++) {
+        chosen = 1000 * turn;
+        int how = choose(4), strided = choose(3) == 0;
+        MPI_Datatype memory = MPI_INT, filetype;
+        chosen += rank;
+        filetype = random_filetype();
+        MPI_File_set_view(file, choose(2000), MPI_INT, filetype, "native", MPI_INFO_NULL);
+        MPI_Type_free(&filetype);
+        if (strided)
+            MPI_Type_vector(1 + choose(5), 1 + choose(4), 5 + choose(4), MPI_INT, &memory);
+        else
+            MPI_Type_contiguous(1, MPI_INT, &memory);
+        MPI_Type_commit(&memory);
+        int offset = choose(1500), count = strided ? 1 + choose(80) : choose(1000);
+        MPI_File_seek(file, offset, MPI_SEEK_SET);
+        if (how == 0)
+            read_at("random", offset, count, memory);
+        else if (how == 1)
+            read_at_all("random together", offset, count, memory);
+        else if (how == 2)
+            read_next("random, pointer", count, memory);
+        else
+            read_all("random, pointer, together", count, memory);
+        MPI_Type_free(&memory);
+    }
+    whole_view();
+}
+
 /* Every thread reads the columns through the one handle, into a buffer of its own. */
 enum { THREADS = 4, TURNS = 200 };
 
@@ -382,6 +438,8 @@ int main(int argc, char **argv)
             MPI_File_set_atomicity(file, 1);
         else if (strcmp(step, "look") == 0)
             look(step);
+        else if (strcmp(step, "random") == 0)
+            at_random();
         else if (strcmp(step, "threads") == 0)
             threads();
         else if (strcmp(step, "alone") == 0)
