@@ -37,8 +37,8 @@ static struct array_constants array_constants(enum mpi_family family)
     return (struct array_constants){56, 121, 122, 123, -49767};
 }
 
-/* What a datatype was made from. `values`: its integers, addresses and large counts one after another, which is the same
- * order for the plain and the large-count constructors, but for the two array ones. */
+/* What a datatype was made from. `values`: its integers, addresses and large counts one after another, which is the
+ * same order for the plain and the large-count constructors, but for the two array ones. */
 struct contents {
     enum combiner combiner;
     bool large;
@@ -75,7 +75,8 @@ static bool read_contents(const struct mpi *mpi, mpi_handle type, const mpi_coun
         got = mpi->Type_get_contents_c(type, counts[0], counts[1], counts[2], counts[3], integers, addresses, large,
                                        types) == 0;
     else if (got)
-        got = mpi->Type_get_contents(type, (int)counts[0], (int)counts[1], (int)counts[3], integers, addresses, types) == 0;
+        got = mpi->Type_get_contents(type, (int)counts[0], (int)counts[1], (int)counts[3], integers, addresses,
+                                     types) == 0;
     if (got) {
         int64_t *value = contents->values;
         for (int64_t i = 0; i < counts[0]; i++)
@@ -114,7 +115,7 @@ static void release_contents(const struct mpi *mpi, struct contents *contents)
     free(contents->types);
 }
 
-/* ---- one function per constructor ------------------------------------------------------------------------------------- */
+/* ---- one function per constructor -------------------------------------------------------------------------------- */
 
 struct child {
     struct part part;

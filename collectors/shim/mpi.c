@@ -29,8 +29,8 @@ static int search_library(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-/* RATIONALE: mpi4py loads libmpi RTLD_LOCAL, where RTLD_NEXT does not see it. The library is opened after the walk, not in
- * it: the loader's two locks are taken in the other order by a dlopen in another thread. */
+/* RATIONALE: mpi4py loads libmpi RTLD_LOCAL, where RTLD_NEXT does not see it. The library is opened after the walk, not
+ * in it: the loader's two locks are taken in the other order by a dlopen in another thread. */
 static void *local_symbol(const char *name)
 {
     struct search search;

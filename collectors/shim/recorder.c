@@ -1,5 +1,5 @@
-/* The recorder: appends to the two files of rawlog.h. Whatever goes wrong (a full disk, no memory) ends the recording, which the
- * log then says, and never the program. */
+/* The recorder: appends to the two files of rawlog.h. Whatever goes wrong (a full disk, no memory) ends the recording,
+ * which the log then says, and never the program. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -45,7 +45,7 @@ static void set_state(enum state next)
     __atomic_store_n(&state, next, __ATOMIC_RELEASE);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* Opens <directory>/<host>-<pid>.<suffix>, with a number where containers share a host name; -1. */
 static int create(const char *directory, const char *host, int number, const char *suffix)
@@ -62,7 +62,11 @@ static int create(const char *directory, const char *host, int number, const cha
 static void *map_log(off_t offset, size_t size)
 {
     /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
-    if (posix_fallocate(log_file, offset, (off_t)size) != 0)
+    int error;
+    do
+        error = posix_fallocate(log_file, offset, (off_t)size);
+    while (error == EINTR);
+    if (error != 0)
         return NULL;
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, log_file, offset);
     return memory == MAP_FAILED ? NULL : memory;
@@ -84,7 +88,8 @@ static bool write_all(const void *data, size_t size)
 }
 
 /* One entry of the side file: `head` and then `tail`. */
-static bool write_entry(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail, size_t tail_size)
+static bool write_entry(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail,
+                        size_t tail_size)
 {
     static const char zeros[8];
     struct rawlog_side entry = {(uint32_t)kind, (uint32_t)(head_size + tail_size)};
@@ -106,7 +111,7 @@ static bool write_names(void)
     return write_all(RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0);
 }
 
-/* ---- the log's life --------------------------------------------------------------------------------------------------- */
+/* ---- the log's life ---------------------------------------------------------------------------------------------- */
 
 static void fill_header(const char *host)
 {
@@ -178,7 +183,8 @@ void recorder_start(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* RATIONALE: the state is looked at before the mutex is taken: in the child of a fork another thread may hold it for ever. */
+/* RATIONALE: the state is looked at before the mutex is taken: in the child of a fork another thread may hold it for
+ * ever. */
 static bool is_on(void)
 {
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == ON;
@@ -209,9 +215,10 @@ __attribute__((destructor)) static void trim(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* ---- views that recur --------------------------------------------------------------------------------------------------- */
+/* ---- views that recur -------------------------------------------------------------------------------------------- */
 
-/* RATIONALE: libraries such as HDF5 set a view for every access, the same few again and again. The latest are remembered. */
+/* RATIONALE: libraries such as HDF5 set a view for every access, the same few again and again. The latest are
+ * remembered. */
 enum { REMEMBERED = 64, REMEMBERED_WORDS = 64 };
 
 static struct {
@@ -242,10 +249,12 @@ static void remember_view(const struct rawlog_view *view, const int64_t *words, 
     memcpy(remembered[view->id % REMEMBERED].words, words, count * sizeof *words);
 }
 
-/* ---- what is recorded ------------------------------------------------------------------------------------------------- */
+/* ---- what is recorded -------------------------------------------------------------------------------------------- */
 
-/* With the mutex held: an entry of the side file, whose failure ends the recording, since it may have been written in part. */
-static bool name_in_side(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail, size_t tail_size)
+/* With the mutex held: an entry of the side file, whose failure ends the recording, since it may have been written in
+ * part. */
+static bool name_in_side(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail,
+                         size_t tail_size)
 {
     if (!full && !write_entry(kind, head, head_size, tail, tail_size))
         full = true;

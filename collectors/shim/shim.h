@@ -10,11 +10,12 @@
 #include "rawlog.h"
 #include "typemap.h"
 
-/* ---- the running MPI, without its mpi.h ------------------------------------------------------------------------------- */
+/* ---- the running MPI, without its mpi.h -------------------------------------------------------------------------- */
 
 enum mpi_family { MPI_FAMILY_UNKNOWN = 0, MPI_FAMILY_MPICH = 1, MPI_FAMILY_OPENMPI = 2, MPI_FAMILY_ABI = 3 };
 
-/* MPI handles travel as uintptr_t. Handles that MPI writes are 4 bytes on MPICH and 8 elsewhere: give it a zeroed uintptr_t. */
+/* MPI handles travel as uintptr_t. Handles that MPI writes are 4 bytes on MPICH and 8 elsewhere: give it a zeroed
+ * uintptr_t. */
 typedef uintptr_t mpi_handle;
 typedef int64_t mpi_offset;
 typedef int64_t mpi_count;
@@ -23,8 +24,8 @@ typedef int64_t mpi_count;
 enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMODE_DELETE_ON_CLOSE = 16,
        AMODE_UNIQUE_OPEN = 32, AMODE_EXCL = 64, AMODE_APPEND = 128, AMODE_SEQUENTIAL = 256 };
 
-/* The real calls and the family's constants, found on first use (interposition of a library that may be loaded later, and
- * RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
+/* The real calls and the family's constants, found on first use (interposition of a library that may be loaded later,
+ * and RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
 struct mpi {
     enum mpi_family family;
     mpi_handle comm_world, comm_self, byte, int64, op_sum, op_min, op_band, request_null, comm_null, info_null;
@@ -64,10 +65,10 @@ struct mpi {
 };
 const struct mpi *pdla_mpi(void); /* never NULL after the first MPI call of the program; NULL if no MPI is loaded */
 
-/* The next definition of an MPI function or object after this library, whether libmpi was loaded globally or not; NULL. */
+/* The next definition of an MPI function or object after this library, however libmpi was loaded; or NULL. */
 void *mpi_symbol(const char *name);
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 struct file_view {
     struct typemap *map; /* NULL: could not be flattened, or not the native representation */
@@ -79,8 +80,9 @@ struct file_view {
 
 struct stub_file; /* the redirection stub's state of one open file */
 
-/* One per MPI_File that the library saw opened. Found by handle; reference counted, so that a close in another thread does
- * not free it under a call. Members change only in collective calls on the file, which MPI forbids to run beside others. */
+/* One per MPI_File that the library saw opened. Found by handle; reference counted, so that a close in another thread
+ * does not free it under a call. Members change only in collective calls on the file, which MPI forbids to run beside
+ * others. */
 struct file_handle {
     mpi_handle file;
     struct file_handle *next; /* in the table; handles.c only */
@@ -98,7 +100,7 @@ struct file_handle *handle_find(mpi_handle file); /* with a reference for the ca
 void handle_close(struct file_handle *handle);    /* takes it out of the table, which gives up its reference */
 void handle_release(struct file_handle *handle);  /* NULL is allowed */
 
-/* ---- data access ------------------------------------------------------------------------------------------------------ */
+/* ---- data access ------------------------------------------------------------------------------------------------- */
 
 enum call_flag { CALL_READ = 1, CALL_WRITE = 2, CALL_COLLECTIVE = 4, CALL_NONBLOCKING = 8, CALL_LARGE = 16,
                  CALL_EXPLICIT = 32, CALL_SHARED = 64, CALL_SPLIT = 128 };
@@ -110,36 +112,37 @@ struct io_call {
     mpi_count count;
     mpi_handle datatype;
     int64_t bytes;             /* count * size of the datatype */
-    int64_t position;          /* byte of the view's data stream where it starts (from the offset or the file pointer); -1 unknown */
+    int64_t position;          /* byte of the view's data stream where it starts; -1 unknown */
     void *status;              /* may be the family's STATUS_IGNORE; NULL in nonblocking calls */
     mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
     bool redirected;           /* out: the stub served some of it from a replica */
 };
 
-/* ---- the redirection stub (replicator/stub/) -------------------------------------------------------------------------- */
+/* ---- the redirection stub (replicator/stub/) --------------------------------------------------------------------- */
 
-/* Each returns at once when PDLA_MAP is not set. None raises an MPI error, calls exit or abort, or leaves errno changed. */
+/* Each returns at once when PDLA_MAP is not set. None raises an MPI error, calls exit or abort, or leaves errno
+ * changed. */
 
 /* After a real MPI_File_open, on every rank of `comm` whatever `rc` it returned (the agreement is collective). Sets
  * handle->stub when redirection is possible; `handle` is NULL when the open failed on this rank. */
 void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
 /* Before the real MPI_File_close; collective. Frees handle->stub. */
 void stub_closing(struct file_handle *handle);
-/* A read (not shared, not split), also through an opaque view or from an unknown position, since collective reads have to
- * agree. True when the stub served the whole call: *rc is then what the wrapper returns, and the
- * status or request and the individual file pointer have been set. False: nothing was touched, make the real call. Collective
- * reads agree on the answer over the file's communicator. */
+/* A read (not shared, not split), also through an opaque view or from an unknown position, since collective reads have
+ * to agree. True when the stub served the whole call: *rc is then what the wrapper returns, and the status or request
+ * and the individual file pointer have been set. False: nothing was touched, make the real call. Collective reads agree
+ * on the answer over the file's communicator. */
 bool stub_read(struct io_call *call, int *rc);
-/* Around every real writing call on a known handle. `call` NULL: the extents are unknown (shared pointers, split, set_size,
- * preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. */
+/* Around every real writing call on a known handle. `call` NULL: the extents are unknown (shared pointers, split,
+ * set_size, preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. */
 void stub_write_begin(struct file_handle *handle, const struct io_call *call);
 void stub_write_end(struct file_handle *handle);
-/* A read that passed through because calls.c could not hand it over (shared, split...): counted under `why`, a literal. */
+/* A read that is not handed over (shared, split...) and passed through: counted under `why`, a literal. */
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
 /* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */
 void stub_report(void);
 
-/* ---- the recorder (recorder.c) ---------------------------------------------------------------------------------------- */
+/* ---- the recorder (recorder.c) ----------------------------------------------------------------------------------- */
 
 int64_t clock_ns(void); /* CLOCK_MONOTONIC */
 

@@ -1,4 +1,5 @@
-/* Typemaps: trees of loops and lists, kept canonical while they are built, encoded for the reader, walked with a cursor. */
+/* Typemaps: trees of loops and lists, kept canonical while they are built, encoded for the reader, walked with a
+ * cursor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ struct typemap {
     struct chunk *chunks;
 };
 
-/* ---- building --------------------------------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 static void *take(struct builder *builder, size_t count, size_t size)
 {
@@ -204,7 +205,7 @@ bool typemap_is_contiguous(const struct typemap *map)
     return is_one_run(map) && map->root.offset == 0;
 }
 
-/* ---- encoding --------------------------------------------------------------------------------------------------------- */
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
 struct words {
     int64_t *words;
@@ -265,7 +266,7 @@ size_t typemap_encode(const struct typemap *map, int64_t *words, size_t capacity
     return out.used;
 }
 
-/* ---- walking ---------------------------------------------------------------------------------------------------------- */
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 /* The entry of a list that holds data byte `skip` < size. */
 static int64_t entry_at(const struct node *node, int64_t skip)
@@ -327,7 +328,8 @@ static struct extent advance(struct typemap_cursor *cursor)
     return enter_tile(cursor, 0);
 }
 
-void typemap_cursor_init(struct typemap_cursor *cursor, const struct typemap *map, int64_t displacement, int64_t position)
+void typemap_cursor_init(struct typemap_cursor *cursor, const struct typemap *map, int64_t displacement,
+                         int64_t position)
 {
     cursor->map = map;
     cursor->displacement = displacement;

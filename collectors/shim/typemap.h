@@ -27,8 +27,8 @@ int64_t typemap_extent(const struct typemap *); /* distance from one tile to the
 /* True when any number of tiles is one run of bytes from offset 0: one block at 0 with length == extent. */
 bool typemap_is_contiguous(const struct typemap *);
 
-/* The portable form of the tree (see rawlog.h, "Typemap words"). Returns the number of words; writes them when `words` has
- * room for `capacity` >= that number. */
+/* The portable form of the tree (see rawlog.h, "Typemap words"). Returns the number of words; writes them when `words`
+ * has room for `capacity` >= that number. */
 size_t typemap_encode(const struct typemap *, int64_t *words, size_t capacity);
 
 struct extent {
@@ -56,7 +56,8 @@ struct typemap_cursor {
 /* Places the cursor at byte `position` >= 0 of the data stream. typemap_size(map) must be > 0. */
 void typemap_cursor_init(struct typemap_cursor *, const struct typemap *map, int64_t displacement, int64_t position);
 
-/* The next run of bytes that are contiguous in the file or buffer, neighbouring pieces merged, at most `limit` > 0 bytes. */
+/* The next run of bytes that are contiguous in the file or buffer, neighbouring pieces merged, at most `limit` > 0
+ * bytes. */
 struct extent typemap_cursor_next(struct typemap_cursor *, int64_t limit);
 
 #endif

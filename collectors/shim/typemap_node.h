@@ -32,7 +32,8 @@ struct builder {
     bool failed;
 };
 
-/* `count` times `part`, `stride` bytes apart; canonical: contiguous repetitions are one block, loops in step are one loop. */
+/* `count` times `part`, `stride` bytes apart; canonical: contiguous repetitions are one block, loops in step are one
+ * loop. */
 struct part typemap_loop(struct builder *, int64_t count, int64_t stride, struct part part);
 
 /* The parts one after another; overwrites `parts`. Canonical: neighbours merged, equal parts in step are a loop. */

@@ -1,4 +1,5 @@
-/* Another preloaded tool, made as Darshan is: wraps MPI_File_write_at and calls on with PMPI_. Says at the end how often. */
+/* Another preloaded tool, made as Darshan is: wraps MPI_File_write_at and calls on with PMPI_. Says at the end how
+ * often. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* Compares typemap_flatten() with what MPI itself packs, byte by byte and in order, for every constructor and for random nests of
- * them, and the cursor with the flattened bytes from every place. Prints the number of datatypes. Linked with collectors/shim. */
+/* Compares typemap_flatten() with what MPI itself packs, byte by byte and in order, for every constructor and for
+ * random nests of them, and the cursor with the flattened bytes from every place. Prints the number of datatypes.
+ * Linked with collectors/shim. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +84,7 @@ static void check(const char *name, MPI_Datatype type)
     checked++;
 }
 
-/* ---- the constructors ------------------------------------------------------------------------------------------------- */
+/* ---- the constructors -------------------------------------------------------------------------------------------- */
 
 static int below(int limit)
 {

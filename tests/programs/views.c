@@ -1,5 +1,5 @@
-/* Writes through a view of each datatype constructor, one file each: byte i of the data stream is i % 251 + 1, from byte 5 on.
- * Usage: views DIRECTORY */
+/* Writes through a view of each datatype constructor, one file each: byte i of the data stream is i % 251 + 1, from
+ * byte 5 on. Usage: views DIRECTORY */
 #include <mpi.h>
 #include <stdio.h>
 

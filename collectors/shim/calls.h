@@ -1,0 +1,61 @@
+/* What the wrappers of the MPI calls (init.c, files.c, access.c) share. Each call exists as MPI_X and PMPI_X: Fortran
+ * bindings enter by either name. A call that is made while the thread is in another one, by the MPI library itself or
+ * by a tool, goes straight through. */
+#ifndef PDLA_CALLS_H
+#define PDLA_CALLS_H
+
+#include "shim.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define ALIAS(name) extern EXPORT __typeof__(MPI_##name) PMPI_##name __attribute__((alias("MPI_" #name)));
+
+#define SPECIAL(name) CALL_##name,
+#define ACCESS(name, form, flags) CALL_##name, CALL_##name##_c,
+#define PASSED(name, form, flags) CALL_##name, CALL_##name##_c,
+#define END(name, flags) CALL_##name,
+#define RESIZE(name) CALL_##name,
+#define OTHER(name, parameters, arguments) CALL_##name,
+enum call {
+#include "calls.def"
+    CALL_COUNT,
+    CALL_Init = CALL_COUNT, CALL_Init_thread, CALL_Finalize, /* not on a file: without a number in the log */
+    WRAPPED_COUNT
+};
+#undef SPECIAL
+#undef ACCESS
+#undef PASSED
+#undef END
+#undef RESIZE
+#undef OTHER
+_Static_assert(CALL_COUNT <= sizeof((struct rawlog_header *)0)->unrecorded / sizeof(uint32_t), "a count for each");
+
+typedef void (*any_call)(void);
+
+/* The definition of `call` after this library, by its PMPI_ name when `inside` another call. Where MPI has none it is a
+ * function that returns an error, of which is_missing() is true. */
+any_call find_call(enum call call, bool inside);
+bool is_missing(any_call call);
+
+/* The definition to call now; that of the int twin where MPI has no large-count call. */
+any_call real_call(enum call call);
+
+/* real_call() as a function of the given parameter types. */
+#define REAL(call, ...) ((int (*)(__VA_ARGS__))real_call(call))
+
+/* PDLA_TRACE or PDLA_MAP is set, and this is not the child of a fork. */
+extern bool active;
+
+/* Begins a wrapped call, ended by leave(); true when it is the program's own and is to be watched. */
+bool enter(void);
+int leave(int rc); /* returns rc */
+
+/* The value of a handle argument. */
+mpi_handle value_of(mpi_handle handle);
+
+/* Records a call on a file that ends now; `handle` NULL: the file could not be opened. `about` has the rest. */
+void record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc);
+
+/* Bytes of the view's data stream before the individual file pointer; -1 unknown. */
+int64_t current_position(const struct file_handle *handle);
+
+#endif

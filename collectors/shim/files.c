@@ -1,0 +1,174 @@
+/* Opening and closing files, their views and pointers. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "calls.h"
+
+/* Records the call, or counts it where the library did not see the file opened. */
+static void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
+{
+    if (!handle)
+        recorder_passed(call);
+    else if (recorder_on())
+        record(about, call, handle, rc);
+}
+
+static int mpich_amode(int amode)
+{
+    static const int abi[] = {AMODE_APPEND, AMODE_CREATE, AMODE_DELETE_ON_CLOSE, AMODE_EXCL, AMODE_RDONLY, AMODE_RDWR,
+                              AMODE_SEQUENTIAL, AMODE_UNIQUE_OPEN, AMODE_WRONLY};
+    int translated = 0;
+    if (pdla_mpi()->family != MPI_FAMILY_ABI)
+        return amode;
+    for (unsigned bit = 0; bit < sizeof abi / sizeof *abi; bit++)
+        if (amode & (1 << bit))
+            translated |= abi[bit];
+    return translated;
+}
+
+/* Without the file-system prefix that MPI libraries accept ("ufs:"), absolute, symbolic links resolved. */
+static void resolve_path(const char *name, char resolved[PATH_MAX])
+{
+    struct stat status;
+    size_t prefix = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789");
+    char directory[PATH_MAX];
+    if (prefix > 1 && name[prefix] == ':' && stat(name, &status) != 0)
+        name += prefix + 1;
+    if (realpath(name, resolved))
+        return;
+    if (*name == '/' || !getcwd(directory, sizeof directory))
+        snprintf(resolved, PATH_MAX, "%s", name);
+    else
+        snprintf(resolved, PATH_MAX, "%.*s/%s", PATH_MAX / 2, directory, name);
+}
+
+typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
+
+static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
+{
+    const bool recording = recorder_on();
+    struct rawlog_record opened = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    char path[PATH_MAX];
+    int rc = real(comm, name, amode, info, file);
+    resolve_path(name ? name : "", path);
+    struct file_handle *handle = rc == 0 ? handle_open(*file) : NULL;
+    if (handle) {
+        handle->amode = mpich_amode(amode);
+        handle->id = recorder_file(path, handle->amode, value_of(comm));
+    }
+    if (value_of(comm) != pdla_mpi()->comm_null)
+        stub_opened(handle, value_of(comm), path, mpich_amode(amode));
+    if (recording)
+        record(&opened, CALL_File_open, handle, rc);
+    handle_release(handle);
+    return rc;
+}
+
+EXPORT int MPI_File_open(mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
+{
+    open_call *real = (open_call *)real_call(CALL_File_open);
+    return leave(enter() ? watch_open(real, comm, name, amode, info, file) : real(comm, name, amode, info, file));
+}
+ALIAS(File_open)
+
+typedef int close_call(mpi_handle *);
+
+static int watch_close(close_call *real, mpi_handle *file)
+{
+    struct rawlog_record closed = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_handle *handle = file ? handle_find(*file) : NULL;
+    if (handle) {
+        stub_closing(handle);
+        /* Before the real call, which frees the handle's value for another thread's open. */
+        handle_close(handle);
+    }
+    int rc = real(file);
+    record_known(&closed, CALL_File_close, handle, rc);
+    handle_release(handle);
+    return rc;
+}
+
+EXPORT int MPI_File_close(mpi_handle *file)
+{
+    close_call *real = (close_call *)real_call(CALL_File_close);
+    return leave(enter() ? watch_close(real, file) : real(file));
+}
+ALIAS(File_close)
+
+typedef int view_call(mpi_handle, mpi_offset, mpi_handle, mpi_handle, const char *, mpi_handle);
+
+static void set_view(struct file_view *view, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
+                     const char *representation)
+{
+    mpi_count etype_size = 1;
+    typemap_release(view->map);
+    *view = (struct file_view){.displacement = displacement, .native = strcasecmp(representation, "native") == 0};
+    /* RATIONALE: a negative displacement is MPI_DISPLACEMENT_CURRENT, of sequential files. */
+    if (view->native && displacement >= 0 && pdla_mpi()->Type_size_x(etype, &etype_size) == 0)
+        view->map = typemap_flatten(filetype);
+    view->etype_size = etype_size;
+    view->id = recorder_view(view);
+}
+
+static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
+                      const char *representation, mpi_handle info)
+{
+    struct rawlog_record viewed = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    int rc = real(file, displacement, etype, filetype, representation, info);
+    struct file_handle *handle = handle_find(file);
+    if (handle && rc == 0)
+        set_view(&handle->view, displacement, value_of(etype), value_of(filetype), representation);
+    record_known(&viewed, CALL_File_set_view, handle, rc);
+    handle_release(handle);
+    return rc;
+}
+
+EXPORT int MPI_File_set_view(mpi_handle file, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
+                             const char *representation, mpi_handle info)
+{
+    view_call *real = (view_call *)real_call(CALL_File_set_view);
+    return leave(enter() ? watch_view(real, file, displacement, etype, filetype, representation, info)
+                         : real(file, displacement, etype, filetype, representation, info));
+}
+ALIAS(File_set_view)
+
+typedef int seek_call(mpi_handle, mpi_offset, int);
+
+static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int whence)
+{
+    struct rawlog_record sought = {.t_start = clock_ns()};
+    int rc = real(file, offset, whence);
+    struct file_handle *handle = handle_find(file);
+    if (handle && recorder_on())
+        sought.position = current_position(handle);
+    record_known(&sought, CALL_File_seek, handle, rc);
+    handle_release(handle);
+    return rc;
+}
+
+EXPORT int MPI_File_seek(mpi_handle file, mpi_offset offset, int whence)
+{
+    seek_call *real = (seek_call *)real_call(CALL_File_seek);
+    return leave(enter() ? watch_seek(real, file, offset, whence) : real(file, offset, whence));
+}
+ALIAS(File_seek)
+
+EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
+{
+    int (*real)(mpi_handle, int) = REAL(CALL_File_set_atomicity, mpi_handle, int);
+    bool watched = enter();
+    int rc = real(file, flag);
+    struct file_handle *handle = watched ? handle_find(file) : NULL;
+    if (handle && rc == 0)
+        handle->atomic = flag != 0;
+    if (watched)
+        recorder_passed(CALL_File_set_atomicity);
+    handle_release(handle);
+    return leave(rc);
+}
+ALIAS(File_set_atomicity)

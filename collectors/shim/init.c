@@ -1,0 +1,74 @@
+/* The start and the end of the program. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+static void leave_to_parent(void)
+{
+    active = false;
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+__attribute__((constructor)) static void begin_process(void)
+{
+    active = is_set("PDLA_TRACE") || is_set("PDLA_MAP");
+    if (active)
+        pthread_atfork(NULL, NULL, leave_to_parent);
+}
+
+static void report_once(void)
+{
+    static int reported;
+    if (active && !__atomic_exchange_n(&reported, 1, __ATOMIC_ACQ_REL))
+        stub_report();
+}
+
+__attribute__((destructor)) static void end_process(void)
+{
+    report_once();
+}
+
+static int initialized(bool watched, int rc)
+{
+    if (rc == 0 && watched)
+        recorder_start();
+    return leave(rc);
+}
+
+EXPORT int MPI_Init(int *argc, char ***argv)
+{
+    int (*real)(int *, char ***) = REAL(CALL_Init, int *, char ***);
+    bool watched = enter();
+    return initialized(watched, real(argc, argv));
+}
+ALIAS(Init)
+
+EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int (*real)(int *, char ***, int, int *) = REAL(CALL_Init_thread, int *, char ***, int, int *);
+    bool watched = enter();
+    return initialized(watched, real(argc, argv, required, provided));
+}
+ALIAS(Init_thread)
+
+/* RATIONALE: a guard of its own: programs close files in callbacks of MPI_Finalize, and those calls are theirs. */
+EXPORT int MPI_Finalize(void)
+{
+    static __thread bool inside;
+    int (*real)(void) = (int (*)(void))find_call(CALL_Finalize, inside);
+    if (active && !inside) {
+        recorder_finalize();
+        report_once();
+    }
+    inside = true;
+    int rc = real();
+    inside = false;
+    return rc;
+}
+ALIAS(Finalize)
