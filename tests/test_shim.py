@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mpi import REPOSITORY, Mpi, build_library
 
-from pdla.collectors.rawlog import read_raw
+from pdla.collectors.rawlog import _entries, read_raw
 from pdla.model import Trace
 
 PROGRAMS = REPOSITORY / "tests/programs"
@@ -191,6 +191,14 @@ def test_large_count_calls_are_recorded_where_they_happened(recorder: Recorder) 
     check_forms(recorder.trace(2, recorder.compile("forms"), path, "large"), path, "_c")
 
 
+@pytest.mark.skipif(not (MPICH / "mpicc_abi").exists(), reason="this MPI has no MPI-5 ABI compiler")
+def test_every_form_under_the_mpi_5_abi_is_recorded_where_it_happened(library: Path, tmp_path: Path) -> None:
+    abi = Mpi("abi", str(MPICH / "mpicc_abi"), [str(MPICH / "mpiexec")], sys.executable)
+    path = tmp_path / "data"
+    recorder = Recorder(abi, library, tmp_path)
+    check_forms(recorder.trace(2, recorder.compile("forms"), path), path, "")
+
+
 def test_every_form_of_an_mpi4py_program_is_recorded_where_it_happened(recorder: Recorder) -> None:
     """mpi4py makes large-count calls, also over Open MPI, which has none."""
     path = recorder.directory / "data"
@@ -310,6 +318,15 @@ def test_an_open_that_fails_is_recorded_with_its_error(recorder: Recorder) -> No
     assert list(records["kind"]) == ["MPI_File_open"]
     assert list(records["file"]) == [-1]
     assert records["error"].iloc[0] > 0
+
+
+def test_a_view_set_again_and_again_is_written_once(recorder: Recorder) -> None:
+    trace = endings(recorder, "views")
+    assert kinds(trace).count("set_view") == 200
+    assert len(trace.views) == 3
+    (side,) = recorder.logs.glob("*.side")
+    content = side.read_bytes()
+    assert [kind for kind, _ in _entries(content)] == [1, 2, 3, 3]
 
 
 def test_another_data_representation_is_recorded_with_unknown_extents(recorder: Recorder) -> None:

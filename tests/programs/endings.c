@@ -70,6 +70,13 @@ int main(int argc, char **argv)
     } else if (strcmp(mode, "short") == 0) {
         char bytes[100];
         MPI_File_read_at(file, 0, bytes, 100, MPI_BYTE, MPI_STATUS_IGNORE);
+    } else if (strcmp(mode, "views") == 0) {
+        MPI_Datatype type;
+        MPI_Type_vector(2, 1, 3, MPI_INT, &type);
+        MPI_Type_commit(&type);
+        for (int i = 0; i < 200; i++)
+            MPI_File_set_view(file, i % 2 * 8, MPI_INT, type, "native", MPI_INFO_NULL);
+        MPI_Type_free(&type);
     } else if (strcmp(mode, "pmpi") == 0) {
         PMPI_File_write_at(file, 1, "y", 1, MPI_BYTE, MPI_STATUS_IGNORE);
     } else if (strcmp(mode, "finalize") == 0) {
