@@ -6,6 +6,7 @@ order is another view of it: one vectorised copy moves millions of pieces.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,14 @@ import numpy.typing as npt
 from pdla.accessmap import AccessMap, MapLoop
 from pdla.errors import PdlaError
 from pdla.model import Int64Array
-from pdla.units import MiB
+from pdla.units import KiB, MiB
 
-WINDOW = 32 * MiB
-# Reading on through a hole is cheaper than a seek: 8 ms at 150 MB/s are 1.2 MB.
-HOLE = MiB
+# Three of these are in use; larger ones fall out of the processor's caches and cost more in page faults than they save.
+WINDOW = 16 * MiB
+# Shorter writes cost more in calls than in bytes.
+RUN = 64 * KiB
+# Shorter holes are read too: it takes no longer than another request.
+HOLE = 128 * KiB
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -79,32 +83,75 @@ def _fill(descriptor: int, path: Path, window: _Window, buffer: Bytes) -> bool:
 
 
 def _regular_windows(access_map: AccessMap, window: int) -> Iterator[_Window]:
-    """Blocks of the index space: the outer loops fixed, a stretch of one loop, all of those inside it."""
+    """The blocks of a grid over the index space, in file order."""
     # The bytes of a piece are one more loop, so that a piece longer than the window is nothing special.
     loops = (*access_map.loops, MapLoop(access_map.length, 1, 1))
-    spans = [1]
-    for loop in reversed(loops):
-        spans.insert(0, spans[0] + loop.stride * (loop.count - 1))
-    depth = next(depth for depth in range(len(loops)) if spans[depth + 1] <= window)
-    outer, split, inner = loops[:depth], loops[depth], loops[depth + 1 :]
-    step = (window - spans[depth + 1]) // split.stride + 1
-    for digits in product(*(range(loop.count) for loop in outer)):
-        start = access_map.start + sum(d * loop.stride for d, loop in zip(digits, outer, strict=True))
-        to = access_map.replica_start + sum(d * loop.replica_stride for d, loop in zip(digits, outer, strict=True))
-        for first in range(0, split.count, step):
-            block = (split._replace(count=min(step, split.count - first)), *inner)
-            reads = _block_reads(start + first * split.stride, block, spans[depth + 1 :])
-            yield _Window(reads, partial(_transpose, block, to + first * split.replica_stride))
+    steps = _block_counts(loops, window)
+    for corner in product(*(range(0, loop.count, step) for loop, step in zip(loops, steps, strict=True))):
+        counts = [min(step, loop.count - at) for loop, step, at in zip(loops, steps, corner, strict=True)]
+        packed = _pack(loops, counts)
+        offset = access_map.start + sum(at * loop.stride for at, loop in zip(corner, loops, strict=True))
+        to = access_map.replica_start + sum(at * loop.replica_stride for at, loop in zip(corner, loops, strict=True))
+        digits = product(*(range(count) for count in counts[: packed.apart]))
+        reads = [
+            (
+                offset + sum(d * loop.stride for d, loop in zip(row, loops, strict=False)),
+                sum(d * stride for d, stride in zip(row, packed.strides, strict=False)),
+                packed.read,
+            )
+            for row in digits
+        ]
+        block = tuple(
+            MapLoop(count, stride, loop.replica_stride)
+            for count, stride, loop in zip(counts, packed.strides, loops, strict=True)
+        )
+        yield _Window(reads, partial(_transpose, block, to))
 
 
-def _block_reads(offset: int, block: tuple[MapLoop, ...], inner_spans: list[int]) -> list[tuple[int, int, int]]:
-    """The whole block at once, without the holes that are larger than ``HOLE``."""
-    holes = [depth for depth, loop in enumerate(block) if loop.stride - inner_spans[depth] >= HOLE]
-    cut = holes[-1] + 1 if holes else 0
-    length = inner_spans[-1] + sum(loop.stride * (loop.count - 1) for loop in block[cut:])
-    digits = product(*(range(loop.count) for loop in block[:cut]))
-    starts = (sum(d * loop.stride for d, loop in zip(row, block, strict=False)) for row in digits)
-    return [(offset + at, at, length) for at in starts]
+def _block_counts(loops: tuple[MapLoop, ...], window: int) -> list[int]:
+    """How many iterations of every loop a block has: first what gives runs of ``RUN`` bytes in the replica, then what
+    is next in the original, until the window is full. Both sides see large pieces, also where rows become columns.
+    """
+    counts = [1] * len(loops)
+
+    def grow(depth: int, limit: int) -> None:
+        # Largest count that fits; the bytes of a block never become fewer when a count grows.
+        low, high = counts[depth], max(counts[depth], min(loops[depth].count, limit))
+        while low < high:
+            counts[depth] = (low + high + 1) // 2
+            low, high = (counts[depth], high) if _pack(loops, counts).size <= window else (low, counts[depth] - 1)
+        counts[depth] = low
+
+    for depth in sorted(range(len(loops)), key=lambda depth: abs(loops[depth].replica_stride)):
+        grow(depth, -(-RUN // math.prod(counts)))
+    for depth in reversed(range(len(loops))):
+        grow(depth, loops[depth].count)
+    return counts
+
+
+class _Packed(NamedTuple):
+    """How a block lies in the buffer: the stride of every loop, how many of the outer loops are read iteration by
+    iteration, the bytes of such a read, and of all."""
+
+    strides: list[int]
+    apart: int
+    read: int
+    size: int
+
+
+def _pack(loops: tuple[MapLoop, ...], counts: list[int]) -> _Packed:
+    """A block keeps its holes up to ``HOLE``, which are read; what is further apart is packed."""
+    strides: list[int] = []
+    apart, size, read = 0, 1, 0
+    for depth in reversed(range(len(loops))):
+        stride = loops[depth].stride
+        if counts[depth] > 1 and (apart or stride - size >= HOLE):
+            if not apart:
+                apart, read = depth + 1, size
+            stride = size
+        strides.insert(0, stride)
+        size += stride * (counts[depth] - 1)
+    return _Packed(strides, apart, read or size, size)
 
 
 def _transpose(block: tuple[MapLoop, ...], to: int, buffer: Bytes, ordered: Bytes) -> Iterator[Run]:

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdla.accessmap import AccessMap
+from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Replica, open_catalog
 from pdla.errors import PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
+from pdla.replicator import transpose
 from pdla.replicator.builder import build, replicate
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.transpose import runs
@@ -143,8 +144,13 @@ def signatures(draw: st.DrawFn) -> Signature:
 
 
 @settings(deadline=None)
-@given(signatures(), st.sampled_from([1, 7, 64, 256, 1000, 1 << 20]))
-def test_a_window_of_any_size_gives_every_byte_once(signature: Signature, window: int):
+@given(
+    signatures(),
+    st.sampled_from([1, 7, 64, 256, 1000, 1 << 20]),
+    st.sampled_from([1, 10, 100, 1000]),
+    st.sampled_from([1, 10, 100, 1000]),
+)
+def test_a_window_of_any_size_gives_every_byte_once(signature: Signature, window: int, hole: int, run_length: int):
     content = np.random.default_rng(2).bytes(signature.extent[1])
     file = os.memfd_create("original")
     try:
@@ -152,9 +158,12 @@ def test_a_window_of_any_size_gives_every_byte_once(signature: Signature, window
         access_map = AccessMap.from_signature(signature)
         got = np.zeros(access_map.size, dtype=np.uint8)
         seen = 0
-        for run in runs(file, Path("f"), access_map, window):
-            got[run.start : run.start + len(run.data)] = run.data
-            seen += len(run.data)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transpose, "HOLE", hole)
+            patch.setattr(transpose, "RUN", run_length)
+            for run in runs(file, Path("f"), access_map, window):
+                got[run.start : run.start + len(run.data)] = run.data
+                seen += len(run.data)
     finally:
         os.close(file)
     assert seen == access_map.size
@@ -393,6 +402,14 @@ def test_h36_two_builds_at_once_are_refused(place: Place):
     with place.catalog.exclusive(), pytest.raises(PdlaError, match="another pdla command is changing the replicas"):
         build(signature, layout(signature), place.pool, other)
     other.close()
+
+
+def test_columns_of_a_matrix_are_not_written_piece_by_piece():
+    """32768 rows of 32 KiB, read in columns of 64 bytes: a block is 512 whole rows, its runs are of 32 KiB."""
+    columns = AccessMap.from_signature(Signature("f", "read", False, 0, 64, (Loop(64, 512), Loop(32768, 32768)), (0,)))
+    loops = (*columns.loops, MapLoop(64, 1, 1))
+    assert columns.loops == (MapLoop(32768, 32768, 64), MapLoop(512, 64, 2097152))
+    assert transpose._block_counts(loops, transpose.WINDOW) == [512, 512, 64]
 
 
 def test_sixty_four_byte_pieces_are_transposed_in_memory(place: Place):
