@@ -101,11 +101,12 @@ def build(
         for old in same:
             if old.layout == layout:
                 return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
-        _check_capacity(catalog, pool, access_map.size)
+        # More than the map's bytes where sections end within a strip.
+        sizes = component_sizes(layout, access_map.size)
+        _check_capacity(catalog, pool, sum(sizes))
 
         catalog.set_original(path, identity)
         replica = catalog.begin_replica(identity, signature, access_map, layout)
-        sizes = component_sizes(layout, access_map.size)
         paths = backend.paths(f"{catalog.token}/{replica.id}", layout)
         catalog.set_components(replica.id, [Component(p, size) for p, size in zip(paths, sizes, strict=True)])
         try:
@@ -176,7 +177,8 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
 
 
 def _check_capacity(catalog: Catalog, pool: Pool, size: int) -> None:
-    used = sum(replica.size for replica in catalog.replicas() if replica.layout.pool == pool.name)
+    there = [replica for replica in catalog.replicas() if replica.layout.pool == pool.name]
+    used = sum(component.size for replica in there for component in replica.components)
     if used + size > pool.capacity:
         raise PdlaError(
             f"pool {pool.name} may hold {format_bytes(pool.capacity)} and has {format_bytes(used)}: no room for "
