@@ -121,6 +121,8 @@ static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement,
     struct rawlog_record viewed = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     int rc = real(file, displacement, etype, filetype, representation, info);
     struct file_handle *handle = handle_find(file);
+    if (handle)
+        handle->views++;
     if (handle && rc == 0)
         set_view(&handle->view, displacement, value_of(etype), value_of(filetype), representation);
     record_known(&viewed, CALL_File_set_view, handle, rc);

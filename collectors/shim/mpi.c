@@ -136,8 +136,9 @@ static void find_calls(struct mpi *mpi)
     FIND(Comm_size);
     FIND(Comm_dup);
     FIND(Comm_free);
-    FIND(Allreduce);
-    FIND(Bcast);
+    FIND(Iallreduce);
+    FIND(Ibcast);
+    FIND(Wait);
     FIND(Type_size);
     FIND(Type_size_x);
     FIND(Type_get_extent_x);
@@ -155,6 +156,8 @@ static void find_calls(struct mpi *mpi)
     FIND(Grequest_complete);
     FIND(File_get_position);
     FIND(File_seek);
+    FIND(File_read);
+    FIND(File_read_c);
     FIND(File_read_at);
     FIND(File_read_at_c);
 #undef FIND

@@ -40,8 +40,9 @@ struct mpi {
     int (*Comm_size)(mpi_handle, int *);
     int (*Comm_dup)(mpi_handle, mpi_handle *);
     int (*Comm_free)(mpi_handle *);
-    int (*Allreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
-    int (*Bcast)(void *, int, mpi_handle, int, mpi_handle);
+    int (*Iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, mpi_handle *);
+    int (*Ibcast)(void *, int, mpi_handle, int, mpi_handle, mpi_handle *);
+    int (*Wait)(mpi_handle *, void *);
     int (*Type_size)(mpi_handle, int *);
     int (*Type_size_x)(mpi_handle, mpi_count *);
     int (*Type_get_extent_x)(mpi_handle, mpi_count *, mpi_count *);
@@ -60,6 +61,8 @@ struct mpi {
     int (*Grequest_complete)(mpi_handle);
     int (*File_get_position)(mpi_handle, mpi_offset *);
     int (*File_seek)(mpi_handle, mpi_offset, int);
+    int (*File_read)(mpi_handle, void *, int, mpi_handle, void *);
+    int (*File_read_c)(mpi_handle, void *, mpi_count, mpi_handle, void *); /* or NULL */
     int (*File_read_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
     int (*File_read_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
 };
@@ -91,6 +94,7 @@ struct file_handle {
     int amode;           /* AMODE_ bits */
     bool atomic;
     struct file_view view;
+    unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
     struct stub_file *stub; /* NULL: nothing to redirect */
 };
 

@@ -25,7 +25,7 @@ struct offer {
 
 /* What the ranks agree on: the AND of what each can do. */
 enum { AGREED_REPLICAS = 1024 /* of one file; more are left unused */ };
-struct agreement {
+struct abilities {
     uint64_t publishes;       /* all bits or none */
     uint64_t node, not_node;  /* node_hash and its complement: their ANDs stay complements only where all are equal */
     uint64_t usable[AGREED_REPLICAS / 64];
@@ -161,7 +161,7 @@ static const char *unsuitable(int amode)
 }
 
 /* Opens what can be used here of a file's replicas and says so in `mine`. */
-static void open_usable(struct stub_file *stub, const struct offer *offer, struct agreement *mine)
+static void open_usable(struct stub_file *stub, const struct offer *offer, struct abilities *mine)
 {
     struct source *source = stub->source;
     struct stat found;
@@ -182,7 +182,7 @@ static void open_usable(struct stub_file *stub, const struct offer *offer, struc
     }
 }
 
-static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const struct agreement *all)
+static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const struct abilities *all)
 {
     struct source *source = stub->source;
     const struct mpi *mpi = pdla_mpi();
@@ -218,9 +218,9 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     struct offer offer = {0};
     if (rank == 0 && map != NULL && handle != NULL)
         offer = make_offer(map, path);
-    if (mpi->Bcast(&offer, (int)sizeof offer, mpi->byte, 0, comm) != 0 || offer.found == 0)
+    if (!agree_broadcast(&offer, (int)sizeof offer, comm) || offer.found == 0)
         return;
-    struct agreement mine = {0}, all;
+    struct abilities mine = {0}, all;
     struct stub_file *stub = NULL;
     if (handle != NULL && map != NULL && map->header->generation == offer.generation
         && map->header->checksum == offer.checksum)
@@ -234,10 +234,10 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
         if (stub->fd >= 0 && readable && unsuitable(amode) == NULL)
             open_usable(stub, &offer, &mine);
     }
-    int words = (int)(offsetof(struct agreement, usable) / 8 + (offer.replica_count + 63) / 64);
+    int words = (int)(offsetof(struct abilities, usable) / 8 + (offer.replica_count + 63) / 64);
     if (words > (int)(sizeof mine / 8))
         words = (int)(sizeof mine / 8);
-    if (mpi->Allreduce(&mine, &all, words, mpi->int64, mpi->op_band, comm) != 0)
+    if (!agree_reduce(&mine, &all, words, mpi->op_band, comm))
         memset(&all, 0, sizeof all);
     if (stub != NULL) {
         agreed(stub, amode, comm, &all);

@@ -152,66 +152,81 @@ static bool serve(struct io_call *call, const struct plan *plan)
 static int read_natively(const struct io_call *call)
 {
     const struct mpi *mpi = pdla_mpi();
-    mpi_offset offset = call->position / call->handle->view.etype_size;
-    int rc = call->count > INT_MAX
-        ? mpi->File_read_at_c(call->handle->file, offset, call->buffer, call->count, call->datatype, call->status)
-        : mpi->File_read_at(call->handle->file, offset, call->buffer, (int)call->count, call->datatype, call->status);
-    if (rc == 0)
-        seek(call, call->position + call->bytes);
-    return rc;
+    mpi_handle file = call->handle->file;
+    bool large = call->count > INT_MAX;
+    if (!(call->flags & CALL_EXPLICIT))
+        return large ? mpi->File_read_c(file, call->buffer, call->count, call->datatype, call->status)
+                     : mpi->File_read(file, call->buffer, (int)call->count, call->datatype, call->status);
+    mpi_offset offset = call->position < 0 ? -1 : call->position / call->handle->view.etype_size;
+    return large ? mpi->File_read_at_c(file, offset, call->buffer, call->count, call->datatype, call->status)
+                 : mpi->File_read_at(file, offset, call->buffer, (int)call->count, call->datatype, call->status);
 }
 
-/* Whether all ranks redirect a collective read: none objects, and half of the bytes are in replicas. */
-static bool all_redirect(const struct stub_file *stub, const struct plan *plan, int64_t bytes, const char **why)
+/* How many calls like this one, each going on where the one before ends, stay inside whole tiles of the view that are inside the
+ * file. */
+static int64_t calls_left(const struct plan *plan)
 {
-    const struct mpi *mpi = pdla_mpi();
-    int64_t mine[3] = {plan->covered, bytes, *why != NULL}, sums[3];
-    if (mpi->Allreduce(mine, sums, 3, mpi->int64, mpi->op_sum, stub->comm) != 0) {
-        *why = "the ranks could not agree";
+    const struct request *request = &plan->request;
+    int64_t data, end = request->position + request->bytes;
+    if (request->bytes == 0)
+        return INT64_MAX;
+    int64_t extent = typemap_extent(request->view);
+    if (extent <= 0 || plan->size < request->displacement
+        || __builtin_mul_overflow((plan->size - request->displacement) / extent, typemap_size(request->view), &data))
+        return 0;
+    return end < data ? (data - end) / request->bytes : 0;
+}
+
+/* An independent read. True when it was served; else *why. */
+static bool read_alone(struct io_call *call, const char **why)
+{
+    struct plan plan;
+    bool served = false;
+    *why = make_plan(call, &plan);
+    if (*why == NULL && plan.chosen < 0)
+        *why = plan.why_none;
+    else if (*why == NULL && !(served = serve(call, &plan)))
+        *why = "a replica could not be read";
+    typemap_release(plan.memory);
+    return served;
+}
+
+/* A collective read. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
+static bool read_together(struct io_call *call, int *rc, const char **why)
+{
+    struct stub_file *stub = call->handle->stub;
+    unsigned views = call->handle->views;
+    bool holds = agreement_holds(stub, views);
+    struct plan plan = {.chosen = -1};
+    *why = "the ranks agreed not to redirect";
+    if (holds && !stub->agreement.redirects)
         return false;
+    const char *mine = make_plan(call, &plan);
+    if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
+        mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
+    bool redirects = holds || agreement_make(stub, views, mine != NULL, mine == NULL ? calls_left(&plan) : 0);
+    if (redirects && (mine != NULL || !serve(call, &plan))) {
+        report_passed(stub->source, call->bytes, mine != NULL ? mine : "a replica could not be read");
+        *rc = read_natively(call);
     }
-    if (sums[2] > 0) {
-        *why = *why != NULL ? *why : "another rank cannot redirect";
-        return false;
-    }
-    if (sums[0] == 0 || sums[0] < sums[1] - sums[0]) {
-        *why = sums[0] == 0 ? "not replicated" : "mostly not replicated";
-        return false;
-    }
-    return true;
+    if (!redirects)
+        *why = mine != NULL ? mine : "another rank cannot redirect";
+    typemap_release(plan.memory);
+    return redirects;
 }
 
 static bool read_call(struct io_call *call, int *rc)
 {
     struct stub_file *stub = call->handle->stub;
-    bool collective = call->flags & CALL_COLLECTIVE;
-    struct plan plan = {.chosen = -1};
+    bool collective = call->flags & CALL_COLLECTIVE, served = false;
     const char *why = stub->why_not;
+    *rc = 0;
     if (why == NULL && collective && call->flags & CALL_NONBLOCKING)
         why = "nonblocking collective";
-    if (why == NULL && !collective && !stub->independent)
+    else if (why == NULL && !collective && !stub->independent)
         why = "writable on several nodes";
-    bool served = false;
-    if (why == NULL) {
-        why = make_plan(call, &plan);
-        if (collective) {
-            if (all_redirect(stub, &plan, call->bytes, &why)) {
-                served = true;
-                *rc = 0;
-                if (!serve(call, &plan)) {
-                    report_passed(stub->source, call->bytes, "a replica could not be read");
-                    *rc = read_natively(call);
-                }
-            }
-        } else if (why == NULL && plan.chosen < 0) {
-            why = plan.why_none;
-        } else if (why == NULL) {
-            *rc = 0;
-            served = serve(call, &plan);
-            why = served ? NULL : "a replica could not be read";
-        }
-        typemap_release(plan.memory);
-    }
+    else if (why == NULL)
+        served = collective ? read_together(call, rc, &why) : read_alone(call, &why);
     if (!served && call->bytes > 0)
         report_passed(stub->source, call->bytes, why);
     return served;

@@ -43,6 +43,13 @@ struct opened_replica {
     int64_t next;     /* where the previous request that it could have served ended; atomic */
 };
 
+/* What the ranks agreed on at a collective read, and for how many more it holds. */
+struct agreement {
+    bool redirects;
+    unsigned views;      /* the handle's set_view calls at that time */
+    int64_t span, calls; /* collective reads that it was made for; left of them */
+};
+
 struct stub_file {
     struct source *source;
     int fd;               /* of the original; -1: could not be opened, or is not the same file on this rank */
@@ -51,6 +58,7 @@ struct stub_file {
     const char *why_not;  /* `reads` false: a literal */
     bool independent;     /* independent reads, too */
     mpi_handle comm;      /* `reads`: a duplicate of the file's communicator */
+    struct agreement agreement;
     int writes;           /* begun and not ended; atomic */
     struct opened_replica *replicas; /* [file->replica_count] */
 };
@@ -105,6 +113,20 @@ struct served {
  * undefined, and the replica is refused if it is to blame. */
 bool engine_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *);
+
+/* ---- agree.c: deciding together ----------------------------------------------------------------------------------------- */
+
+/* Reductions of 8-byte words and broadcasts from rank 0; false when MPI failed. */
+bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm);
+bool agree_broadcast(void *data, int bytes, mpi_handle comm);
+
+/* For collective reads, on all ranks alike. Whether the last agreement is good for this one, which then counts. It is not
+ * after a set_view, nor on a file that ranks on several nodes may write to. */
+bool agreement_holds(struct stub_file *, unsigned views);
+/* Whether all ranks redirect this collective read: those that do not make the library's collective call either, but read by
+ * themselves. Holds the longer the more often the answer was the same, but not beyond the calls that any rank has left before
+ * the end of the file: what is read there is for the MPI library to say, by all ranks together. */
+bool agreement_make(struct stub_file *, unsigned views, bool objects, int64_t calls_left);
 
 /* ---- report.c: counters and the exit report ----------------------------------------------------------------------------- */
 

@@ -1,0 +1,46 @@
+#include "stub.h"
+
+enum { LONGEST = 31 }; /* collective reads without agreeing anew */
+
+/* RATIONALE: nonblocking and waited for. MPICH's blocking reductions and broadcasts on a node spin without yielding, which
+ * takes 10 ms a call where there are more ranks than cores; these take a two-hundredth of that. */
+static bool finish(int rc, mpi_handle *request)
+{
+    const struct mpi *mpi = pdla_mpi();
+    return rc == 0 && mpi->Wait(request, mpi->status_ignore) == 0;
+}
+
+bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm)
+{
+    const struct mpi *mpi = pdla_mpi();
+    mpi_handle request = 0;
+    return finish(mpi->Iallreduce(mine, all, words, mpi->int64, op, comm, &request), &request);
+}
+
+bool agree_broadcast(void *data, int bytes, mpi_handle comm)
+{
+    const struct mpi *mpi = pdla_mpi();
+    mpi_handle request = 0;
+    return finish(mpi->Ibcast(data, bytes, mpi->byte, 0, comm, &request), &request);
+}
+
+bool agreement_holds(struct stub_file *stub, unsigned views)
+{
+    struct agreement *agreement = &stub->agreement;
+    if (agreement->calls == 0 || agreement->views != views)
+        return false;
+    agreement->calls--;
+    return true;
+}
+
+bool agreement_make(struct stub_file *stub, unsigned views, bool objects, int64_t calls_left)
+{
+    struct agreement *agreement = &stub->agreement;
+    int64_t mine[2] = {!objects, calls_left}, all[2];
+    bool redirects = agree_reduce(mine, all, 2, pdla_mpi()->op_min, stub->comm) && all[0] != 0;
+    bool again = agreement->views == views && agreement->redirects == redirects;
+    int64_t span = !stub->independent || !again ? 0 : 2 * agreement->span + 1;
+    span = span > LONGEST ? LONGEST : span;
+    *agreement = (struct agreement){redirects, views, span, redirects && all[1] < span ? all[1] : span};
+    return redirects;
+}
