@@ -33,14 +33,18 @@ bool agreement_holds(struct stub_file *stub, unsigned views)
     return true;
 }
 
-bool agreement_make(struct stub_file *stub, unsigned views, bool objects, int64_t calls_left)
+bool agreement_make(struct stub_file *stub, unsigned views, const char *objection, int64_t calls_left)
 {
     struct agreement *agreement = &stub->agreement;
-    int64_t mine[2] = {!objects, calls_left}, all[2];
+    int64_t mine[2] = {objection == NULL, calls_left}, all[2];
     bool redirects = agree_reduce(mine, all, 2, pdla_mpi()->op_min, stub->comm) && all[0] != 0;
     bool again = agreement->views == views && agreement->redirects == redirects;
     int64_t span = !stub->independent || !again ? 0 : 2 * agreement->span + 1;
     span = span > LONGEST ? LONGEST : span;
-    *agreement = (struct agreement){redirects, views, span, redirects && all[1] < span ? all[1] : span};
+    *agreement = (struct agreement){.redirects = redirects,
+                                    .why_not = objection != NULL ? objection : "another rank cannot redirect",
+                                    .views = views,
+                                    .span = span,
+                                    .calls = redirects && all[1] < span ? all[1] : span};
     return redirects;
 }

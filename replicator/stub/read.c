@@ -198,19 +198,18 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
     unsigned views = call->handle->views;
     bool holds = agreement_holds(stub, views);
     struct plan plan = {.chosen = -1};
-    *why = "the ranks agreed not to redirect";
+    *why = stub->agreement.why_not;
     if (holds && !stub->agreement.redirects)
         return false;
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
-    bool redirects = holds || agreement_make(stub, views, mine != NULL, mine == NULL ? calls_left(&plan) : 0);
+    bool redirects = holds || agreement_make(stub, views, mine, mine == NULL ? calls_left(&plan) : 0);
     if (redirects && (mine != NULL || !serve(call, &plan))) {
         report_passed(stub->source, call->bytes, mine != NULL ? mine : "a replica could not be read");
         *rc = read_natively(call);
     }
-    if (!redirects)
-        *why = mine != NULL ? mine : "another rank cannot redirect";
+    *why = stub->agreement.why_not;
     typemap_release(plan.memory);
     return redirects;
 }

@@ -46,6 +46,7 @@ struct opened_replica {
 /* What the ranks agreed on at a collective read, and for how many more it holds. */
 struct agreement {
     bool redirects;
+    const char *why_not; /* `redirects` false: a literal, this rank's own reason where it has one */
     unsigned views;      /* the handle's set_view calls at that time */
     int64_t span, calls; /* collective reads that it was made for; left of them */
 };
@@ -123,10 +124,10 @@ bool agree_broadcast(void *data, int bytes, mpi_handle comm);
 /* For collective reads, on all ranks alike. Whether the last agreement is good for this one, which then counts. It is not
  * after a set_view, nor on a file that ranks on several nodes may write to. */
 bool agreement_holds(struct stub_file *, unsigned views);
-/* Whether all ranks redirect this collective read: those that do not make the library's collective call either, but read by
+/* Whether all ranks redirect this collective read, because none has an objection (a literal; NULL: none): those that do not make the library's collective call either, but read by
  * themselves. Holds the longer the more often the answer was the same, but not beyond the calls that any rank has left before
  * the end of the file: what is read there is for the MPI library to say, by all ranks together. */
-bool agreement_make(struct stub_file *, unsigned views, bool objects, int64_t calls_left);
+bool agreement_make(struct stub_file *, unsigned views, const char *objection, int64_t calls_left);
 
 /* ---- report.c: counters and the exit report ----------------------------------------------------------------------------- */
 
