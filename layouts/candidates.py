@@ -36,10 +36,13 @@ def candidates(signature: Signature, size: int, cluster: Cluster, pools: Iterabl
 
 
 def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layout:
-    """One section per rank; the strip spreads one call over a group, in whole grains of the pool."""
-    width = pool.servers // groups
-    strip = _ceil(_ceil(pattern.call_bytes, width), pool.grain) * pool.grain
-    return Layout(pool.name, pool.servers, groups, (strip,) * width, _ceil(size, count(distinct(pattern.ranks))))
+    """One section per rank; the strip spreads one call over a group, in whole grains of the pool.
+
+    A section smaller than that is spread evenly: it would otherwise be padded to a whole cycle of strips.
+    """
+    width, section = pool.servers // groups, _ceil(size, count(distinct(pattern.ranks)))
+    grains = _ceil(_ceil(pattern.call_bytes, width), pool.grain) * pool.grain
+    return Layout(pool.name, pool.servers, groups, (min(grains, _ceil(section, width)),) * width, section)
 
 
 def _independent(pattern: Pattern, cluster: Cluster) -> Cost:

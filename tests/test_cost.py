@@ -202,3 +202,9 @@ def test_an_independent_call_through_a_view_reads_the_holes_too():
     found = by_layout(read(4 * KiB, (64 * KiB, 64), calls=1), 256 * KiB)
     assert found["original"].cost.transfer == pytest.approx((63 * 64 + 4) * 1024e-6 / 4)
     assert found["1-DH"].cost.transfer == pytest.approx(64 * 1024e-6)
+
+
+def test_small_sections_are_spread_evenly_and_not_padded_to_a_cycle_of_grains():
+    found = by_layout(read(4 * KiB, (4 * KiB, 64), (MiB, 2), ranks=64, rank_loops=1), 512 * KiB)
+    strips = {name: found[name].layout.strips for name in ("1-DH", "2-D", "1-DV")}  # type: ignore[union-attr]
+    assert strips == {"1-DH": (2 * KiB,) * 4, "2-D": (4 * KiB,) * 2, "1-DV": (8 * KiB,)}
