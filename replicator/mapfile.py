@@ -41,6 +41,7 @@ HEADER = np.dtype(
         ("reserved", "<u4", 4),
     ]
 )
+CHECKSUM_AT = 24
 FILE = np.dtype(
     [
         ("device", "<u8"),
@@ -260,7 +261,8 @@ def _state_image(generation: int, by_file: list[list[Replica]]) -> bytes:
 
 
 def _checksum(image: bytes) -> int:
-    return int(google_crc32c.extend(google_crc32c.value(image[HEADER.itemsize :]), image[:24]))
+    """CRC32C of all but the four bytes that hold it."""
+    return int(google_crc32c.extend(google_crc32c.value(image[:CHECKSUM_AT]), image[CHECKSUM_AT + 4 :]))
 
 
 def read_map(path: Path) -> MapFile:

@@ -12,7 +12,7 @@ import google_crc32c
 
 @dataclass
 class Replica:
-    """What struct map_replica says; loops are (count, stride, replica_stride), extents (start, length, replica_start)."""
+    """struct map_replica; loops are (count, stride, replica_stride), extents (start, length, replica_start)."""
 
     size: int
     start: int = 0
@@ -133,8 +133,8 @@ def write_map(path: Path, files: Sequence[tuple[Path, Sequence[Replica]]], gener
     for i, row in enumerate(rows):
         image.bytes[replicas_at + i * len(row) : replicas_at + (i + 1) * len(row)] = row
     image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP1", len(image.bytes), generation)
-    checksum = google_crc32c.value(bytes(image.bytes[64:]) + bytes(image.bytes[:24]))
-    image.bytes[24:64] = struct.pack("<IIIIII16x", checksum, len(ordered), count, files_at, replicas_at, state_at)
+    image.bytes[24:64] = struct.pack("<IIIIII16x", 0, len(ordered), count, files_at, replicas_at, state_at)
+    image.bytes[24:28] = struct.pack("<I", google_crc32c.value(bytes(image.bytes[:24]) + bytes(image.bytes[28:])))
     state.write_bytes(struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0) + states + bytes(count))
     temporary = path.with_suffix(".part")
     temporary.write_bytes(image.bytes)

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -116,7 +117,9 @@ const char *map_check(const void *base, size_t size)
         return "map: not a map file of this version";
     if (header->total_size != size)
         return "map: cut short or too long";
-    if (crc32c(crc32c(0, image.base + sizeof *header, size - sizeof *header), base, 24) != header->checksum)
+    size_t after = offsetof(struct map_header, checksum) + sizeof header->checksum;
+    uint32_t before = crc32c(0, base, offsetof(struct map_header, checksum));
+    if (crc32c(before, image.base + after, size - after) != header->checksum)
         return "map: checksum does not match";
     if (!array_inside(&image, header->files_offset, header->file_count, sizeof(struct map_file))
         || !array_inside(&image, header->replicas_offset, header->replica_count, sizeof(struct map_replica))

@@ -16,7 +16,7 @@ struct map_header {         /* at byte 0 */
     char magic[8];
     uint64_t total_size;    /* of the file */
     uint64_t generation;    /* grows with every publication */
-    uint32_t checksum;      /* CRC32C of bytes [64, total_size) followed by bytes [0, 24) */
+    uint32_t checksum;      /* CRC32C of all bytes but these four */
     uint32_t file_count;
     uint32_t replica_count;
     uint32_t files_offset;  /* struct map_file[file_count], sorted by (device, inode) */
