@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ import pandas as pd
 from pdla.collectors.frames import FILE_DTYPES, categorical, nanoseconds, seconds
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
+from pdla.files import replacing
 from pdla.model import RECORD_COLUMNS, Trace
 
 FORMAT = "pdla trace"
@@ -34,26 +34,11 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     Raises:
         PdlaError: the file cannot be written.
     """
-    target = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise PdlaError(f"cannot write the trace {target}: {error.strerror}") from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        with h5py.File(temporary, "w", track_order=True) as file:
-            _write_attributes(file, trace)
-            _write_records(file.create_group("records", track_order=True), trace.records)
-            _write_files(file.create_group("files", track_order=True), trace.files)
-            _write_views(file.create_group("views", track_order=True), trace.views)
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        raise PdlaError(f"cannot write the trace {target}: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(Path(path), 0o600) as temporary, h5py.File(temporary, "w", track_order=True) as file:
+        _write_attributes(file, trace)
+        _write_records(file.create_group("records", track_order=True), trace.records)
+        _write_files(file.create_group("files", track_order=True), trace.files)
+        _write_views(file.create_group("views", track_order=True), trace.views)
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from mpi import Mpi, available_mpis
+
+# The machine may be busy: a slow example is no failure.
+settings.register_profile("pdla", deadline=None)
+settings.load_profile("pdla")
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")

@@ -112,13 +112,13 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PdlaError, match=r"cannot write the trace .*run\.h5: No such file or directory"):
+    with pytest.raises(PdlaError, match=r"cannot write .*run\.h5: No such file or directory"):
         write_trace(some_trace(), tmp_path / "missing" / "run.h5")
 
 
 def test_a_target_that_is_a_directory_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "run.h5").mkdir()
-    with pytest.raises(PdlaError, match=r"cannot write the trace .*run\.h5: Is a directory"):
+    with pytest.raises(PdlaError, match=r"cannot write .*run\.h5: Is a directory"):
         write_trace(some_trace(), tmp_path / "run.h5")
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5"]
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from sqlalchemy import Engine, create_engine, event, inspect, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from pdla import config
@@ -144,7 +144,10 @@ class Catalog:
                 row = session.get(MetaRow, "schema") if "meta" in tables else None
                 found = row.value if row else None
         except PdlaError as error:
-            raise FormatError(f"{error} (move the file away to begin with an empty catalog)") from error
+            # The operational ones, such as a full disk or a lock, are no fault of the file.
+            if isinstance(error.__cause__, DatabaseError) and not isinstance(error.__cause__, OperationalError):
+                raise FormatError(f"{error} (move the file away to begin with an empty catalog)") from error
+            raise
         if found is None:
             raise FormatError(f"{self} is a database, but not a pdla catalog")
         if found != str(SCHEMA_VERSION):

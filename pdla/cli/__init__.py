@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
+from types import FrameType
 
 import click
 
@@ -18,6 +22,9 @@ from pdla.cli.report import report
 from pdla.cli.run import run
 from pdla.cli.trace import trace
 from pdla.errors import PdlaError
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,15 +46,22 @@ for command in (trace, import_, analyze, plan, replicate, run, report, status, v
 
 
 def main() -> None:
-    """Run a verb: exit 0, 1 when it failed (one line on standard error), 2 for a wrong command line."""
+    """Run a verb: exit 0, 1 when it failed (one line on standard error), 2 for a wrong command line.
+
+    SIGINT, SIGTERM and SIGHUP end it with 128 + their number, when it has removed its temporary files.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # Paths may hold bytes that are no characters.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for number in STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
     try:
         sys.exit(cli.main(prog_name="pdla", standalone_mode=False))
     except click.UsageError as error:
         error.show()
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
-        print("pdla: interrupted", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:
         # Standard output is a pipe whose reader has gone (| head): nothing is left to say, and nobody to say it to.
         sys.stderr.close()
@@ -55,3 +69,11 @@ def main() -> None:
     except (PdlaError, OSError) as error:
         print(f"pdla: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    """End the verb by an exception, so that it cleans up; once, so that a second signal does not disturb that."""
+    for other in STOPPING:
+        signal.signal(other, signal.SIG_IGN)
+    os.write(2, f"pdla: stopped by {signal.Signals(number).name}\n".encode())
+    sys.exit(128 + number)

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pdla.errors import FormatError
+from pdla.files import replacing
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 
 FORMAT = "pdla-plan"
 VERSION = 1
+_LARGEST = 2**62  # so that sums of two fit into 64 bits
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def plan_from_json(value: Any) -> Plan:
                 )
     except KeyError as error:
         raise FormatError(f"a damaged plan: {error} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(f"a damaged plan: {error}") from None
     return plan
 
@@ -69,13 +71,12 @@ def write_plan(plan: Plan, path: Path) -> None:
     """Write ``plan`` as indented JSON, the same bytes for equal plans.
 
     Raises:
-        FormatError: the file cannot be written.
+        PdlaError: the file cannot be written.
     """
-    text = json.dumps(plan_to_json(plan), indent=2, ensure_ascii=False) + "\n"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FormatError(f"{path}: cannot write the plan: {error.strerror}") from None
+    # ASCII: paths may hold bytes that are not UTF-8, which JSON can only escape.
+    text = json.dumps(plan_to_json(plan), indent=2) + "\n"
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="ascii")
 
 
 def read_plan(path: Path) -> Plan:
@@ -88,7 +89,7 @@ def read_plan(path: Path) -> Plan:
         return plan_from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise FormatError(f"{path}: cannot read this plan: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON: {error}") from None
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
@@ -135,7 +136,7 @@ def _signature_from_json(value: Mapping[str, Any]) -> Signature:
     if value["op"] not in ("read", "write"):
         raise ValueError(f'op should be "read" or "write" (got {value["op"]!r})')
     signature = Signature(
-        file=str(value["file"]),
+        file=_path(value["file"]),
         op=value["op"],
         collective=bool(value["collective"]),
         start=_whole(value["start"]),
@@ -144,11 +145,18 @@ def _signature_from_json(value: Mapping[str, Any]) -> Signature:
         ranks=_wholes(value["ranks"]),
         rank_loops=_whole(value["rank_loops"]),
         calls=_whole(value["calls"]),
-        t_start=float(value["t_start"]),
-        t_end=float(value["t_end"]),
+        t_start=_number(value["t_start"]),
+        t_end=_number(value["t_end"]),
     )
     if math.prod(loop.count for loop in signature.loops[: signature.rank_loops]) != len(signature.ranks):
         raise ValueError(f"the loops over the ranks of {signature} do not count its {len(signature.ranks)} ranks")
+    reach = [loop.stride * (loop.count - 1) for loop in signature.loops]
+    first = signature.start + sum(min(0, step) for step in reach)
+    last = signature.start + sum(max(0, step) for step in reach) + signature.length
+    if signature.length < 1 or min((loop.count for loop in signature.loops), default=1) < 1 or first < 0:
+        raise ValueError(f"{signature} accesses nothing, or bytes before the file's first")
+    if last > _LARGEST:
+        raise ValueError(f"{signature} reaches byte {last}, of at most {_LARGEST}")
     return signature
 
 
@@ -158,7 +166,7 @@ def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
         servers, groups, section = (_whole(value[key]) for key in ("servers", "groups", "section"))
         layout = Layout(str(value["space"]), servers, groups, _wholes(value["strips"]), section)
     seconds = value["seconds"]
-    cost = Cost(*(float(seconds[field.name]) for field in dataclasses.fields(Cost)))
+    cost = Cost(*(_number(seconds[field.name]) for field in dataclasses.fields(Cost)))
     return Candidate(str(value["space"]), layout, cost)
 
 
@@ -167,13 +175,32 @@ def _cluster_from_json(value: Mapping[str, Any]) -> Cluster:
 
 
 def _pool_from_json(value: Mapping[str, Any]) -> Pool:
-    startup = tuple((int(distance), float(seconds)) for distance, seconds in value["startup"])
-    return Pool(**{**value, "startup": startup, "where": tuple(value["where"])})
+    where = value["where"]
+    if not isinstance(where, list):
+        raise ValueError(f"wanted a list of directories, got {where!r:.40}")
+    startup = tuple((_whole(distance), _number(seconds)) for distance, seconds in value["startup"])
+    numbers = {key: _whole(value[key]) for key in ("servers", "capacity", "grain")}
+    rates = {key: _number(value[key]) for key in ("read_seconds_per_byte", "write_seconds_per_byte")}
+    return Pool(**{**value, **numbers, **rates, "startup": startup, "where": tuple(map(_path, where))})
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise ValueError(f"wanted a whole number, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"wanted a whole number, got {value!r:.40}")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"wanted a whole number of at most {_LARGEST}, got {value!r:.40}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+        raise ValueError(f"wanted a number, got {value!r:.40}")
+    return float(value)
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"wanted a path, got {value!r:.40}")
     return value
 
 

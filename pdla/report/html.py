@@ -20,6 +20,7 @@ from markupsafe import Markup
 from pdla import __version__
 from pdla.analyzers.analysis import Analysis, Irregular, analyze
 from pdla.analyzers.stats import FileStats, Summary, summarize
+from pdla.files import replacing
 from pdla.model import Signature, Trace
 from pdla.report import pictures
 from pdla.report.text import (
@@ -68,7 +69,7 @@ def write_report(path: Path, runs: Sequence[Run]) -> None:
     """Write the report of ``runs`` to ``path``: one file that needs nothing else, neither scripts nor the network.
 
     Raises:
-        OSError: it cannot be written.
+        PdlaError: it cannot be written.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pdla", "report"),
@@ -84,7 +85,8 @@ def write_report(path: Path, runs: Sequence[Run]) -> None:
         version=__version__,
     )
     # Paths are bytes to the operating system; one that is no text is shown with question marks.
-    path.write_text(text, encoding="utf-8", errors="replace")
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 class Table(NamedTuple):
@@ -361,7 +363,6 @@ def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, A
             path = run.trace.path(file)
             parts = accesses[accesses["file"] == file], after[after["file"] == others.get(path, -1)]
             # The same length of time on both, so that the eye compares seconds and not inches.
-            # SEC
             seconds = max(float(part["t_end"].max() - part["t_start"].min()) for part in parts if len(part))
             pictured = [
                 draw(
