@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+RUN_PREFIX = "run."  # of the directories in the home in which running programs leave their reports
+
 
 def home() -> Path:
     """``$PDLA_HOME``, by default ``$XDG_DATA_HOME/pdla`` (``~/.local/share/pdla``)."""

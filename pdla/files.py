@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pdla.errors import PdlaError
 
-_NAME = 200  # characters of a name that leave room for what a temporary name adds
+_NAME = 50  # characters of a name in its temporary one, so that this is not too long
 
 
 @contextmanager

@@ -107,8 +107,8 @@ class Signature:
     def __str__(self) -> str:
         """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
-        Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r`` (stride 0: all
-        access the same bytes).
+        Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r`` (stride 0:
+        all access the same bytes).
 
         >>> str(Signature("a", "read", True, 0, 4096, (Loop(1 << 20, 4), Loop(8192, 128)), (0, 1, 2, 3), rank_loops=1))
         '{READ, 0, 2, ([8192, 4096, 128], [1048576, 4096, 4]r), 1}'

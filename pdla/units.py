@@ -16,20 +16,24 @@ def format_bytes(count: float) -> str:
     """
     for name, unit in _BYTE_UNITS:
         if abs(count) >= unit:
-            return f"{count / unit:.3g} {name}" if abs(count) < 1000 * unit else f"{count / unit:.0f} {name}"
+            return f"{_digits(count / unit)} {name}"
     return f"{count:.0f} B"
 
 
 def format_seconds(seconds: float) -> str:
     """Seconds with a decimal unit and three significant digits.
 
-    >>> format_seconds(0.0), format_seconds(2.5e-7), format_seconds(0.0123), format_seconds(75.0)
-    ('0 s', '250 ns', '12.3 ms', '75 s')
+    >>> format_seconds(0.0), format_seconds(2.5e-7), format_seconds(0.0123), format_seconds(75.0), format_seconds(86400)
+    ('0 s', '250 ns', '12.3 ms', '75 s', '86,400 s')
     """
     for name, unit in _SECOND_UNITS:
         if abs(seconds) >= unit:
-            return f"{seconds / unit:.3g} {name}"
+            return f"{_digits(seconds / unit)} {name}"
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def format_count(count: int) -> str:
@@ -39,6 +43,33 @@ def format_count(count: int) -> str:
     '1,234,567'
     """
     return f"{count:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "file"), counted(1234, "call")
+    ('1 file', '1,234 calls')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def format_share(part: float, whole: float) -> str:
+    """A share in percent that says 100 only of all and 0 only of nothing.
+
+    >>> format_share(1, 3), format_share(9999, 10000), format_share(1, 10000), format_share(5, 5), format_share(0, 0)
+    ('33 %', '99.99 %', '0.01 %', '100 %', '-')
+    """
+    if whole == 0:
+        return "-"
+    percent = 100 * part / whole
+    if percent in (0, 100) or 0.5 <= percent < 99.5:
+        return f"{percent:.0f} %"
+    for digits in (1, 2, 3):
+        text = f"{percent:.{digits}f}"
+        if float(text) not in (0, 100):
+            return f"{text} %"
+    return "< 0.001 %" if percent < 1 else "> 99.999 %"
 
 
 def parse_bytes(text: str | int) -> int:

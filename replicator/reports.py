@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pdla.units import format_bytes, format_count
+from pdla.units import counted, format_bytes, format_share
 
 VERSION = 1
 # The later in this list, the more it says about a replica when processes saw different states.
@@ -223,14 +223,18 @@ def sentence(report: Mapping[str, Any]) -> str:
     >>> sentence({"map": {}, "redirected_calls": 0, "passed": [], "unreadable": 0})
     'no process opened a file through MPI-IO'
     """
-    refused = [f"{count} processes: {why}" for why, count in report["map"].items() if why != "ok"]
-    passed = [f"{format_count(p['calls'])} calls, {format_bytes(p['bytes'])} ({p['why']})" for p in report["passed"]]
+    refused = [
+        f"{count} of {sum(report['map'].values())} processes: {why}"
+        for why, count in report["map"].items()
+        if why != "ok"
+    ]
+    passed = [f"{counted(p['calls'], 'call')}, {format_bytes(p['bytes'])} ({p['why']})" for p in report["passed"]]
     if report["redirected_calls"]:
-        share = report["replica_contiguous"] / max(report["replica_requests"], 1)
+        share = format_share(report["replica_contiguous"], report["replica_requests"])
         parts = [
-            f"{format_count(report['redirected_calls'])} calls redirected, "
-            f"{format_bytes(report['replica_bytes'])} from replicas in {format_count(report['replica_requests'])} "
-            f"requests, {share:.0%} of them contiguous"
+            f"{counted(report['redirected_calls'], 'call')} redirected, "
+            f"{format_bytes(report['replica_bytes'])} from replicas in "
+            f"{counted(report['replica_requests'], 'request')}, {share} of them contiguous"
         ]
     elif report["map"]:
         parts = ["nothing was redirected"]
@@ -241,5 +245,5 @@ def sentence(report: Mapping[str, Any]) -> str:
     if refused:
         parts.append("map not used by " + ", ".join(refused))
     if report["unreadable"]:
-        parts.append(f"{report['unreadable']} reports are damaged")
+        parts.append(f"damaged reports: {report['unreadable']}")
     return "; ".join(parts)

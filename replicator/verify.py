@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +136,8 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
 
 
 def gc(catalog: Catalog, *, map_path: Path | None = None) -> int:
-    """Remove what nobody can use: replicas that are stale, retired or were never finished, and old state files.
+    """Remove what nobody can use: replicas that are stale, retired or were never finished, old state files, and the
+    reports of runs whose pdla was killed.
 
     Returns:
         The bytes that the replicas' files had.
@@ -155,7 +158,24 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> int:
         for file in map_path.parent.glob(f"{map_path.name}.*"):
             if file.suffix in (".state", ".tmp") and file != current:
                 file.unlink(missing_ok=True)
+        for reports in map_path.parent.glob(f"{config.RUN_PREFIX}*"):
+            _remove_unlocked(reports)
     return removed
+
+
+def _remove_unlocked(directory: Path) -> None:
+    """Remove a directory, except while the process that uses it holds its lock."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None = None) -> int:

@@ -201,7 +201,7 @@ def test_the_axes_cover_the_data() -> None:
 def test_the_caption_says_what_was_binned() -> None:
     figure = access_picture(trace_of(strided(4, 10_000)).accesses(), "a")
     assert figure.get_supxlabel() == (
-        "40,000 extents, binned into cells of 1000 KiB by 50 us; where ranks share a cell their colours take turns."
+        "40,000 extents, binned into cells of 1,000 KiB by 50 us; where ranks share a cell their colours take turns."
     )
 
 

@@ -87,8 +87,8 @@ def test_the_sentence_says_what_was_redirected_and_what_was_not(tmp_path: Path):
     left = [{"why": "atomic mode", "calls": 1, "bytes": 5}]
     leave(tmp_path, process(0, file(passed=left)), process(1, map_state="checksum is wrong"))
     assert collect(tmp_path, "").sentence == (
-        "10 calls redirected, 900 B from replicas in 10 requests, 90% of them contiguous; left to the original: "
-        "1 calls, 5 B (atomic mode); map not used by 1 processes: checksum is wrong"
+        "10 calls redirected, 900 B from replicas in 10 requests, 90 % of them contiguous; left to the original: "
+        "1 call, 5 B (atomic mode); map not used by 1 of 2 processes: checksum is wrong"
     )
 
 

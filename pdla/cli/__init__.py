@@ -23,7 +23,6 @@ from pdla.cli.run import run
 from pdla.cli.trace import trace
 from pdla.errors import PdlaError
 
-
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

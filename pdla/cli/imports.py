@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pdla.cli.options import json_option, print_json
-from pdla.units import format_bytes, format_count
+from pdla.cli.options import json_option
+from pdla.cli.told import tell
+
+if TYPE_CHECKING:
+    from pdla.model import Trace
 
 
 @click.command(name="import")
-@click.argument("source", type=click.Choice(["darshan", "csv"]))
+@click.argument("source", type=click.Choice(["darshan", "csv", "raw"]))
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
@@ -20,32 +24,27 @@ from pdla.units import format_bytes, format_count
 def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
     """Take a trace that another tool recorded.
 
-    LOG is a Darshan log with DXT records, or a CSV of accesses.
+    LOG is a Darshan log with DXT records, a CSV of accesses, or the directory of raw logs that pdla trace kept when it
+    could not finish.
 
     The columns of the CSV are rank,file,op,offset,length,t_start,t_end.
     """
-    from pdla.collectors.columns import import_csv
-    from pdla.collectors.darshan import import_darshan
     from pdla.collectors.tracefile import write_trace
 
-    trace = import_darshan(log) if source == "darshan" else import_csv(log)
+    trace = _read(source, log)
     write_trace(trace, output)
-    moved = int(trace.records["length"].sum())
-    if as_json:
-        print_json(
-            {
-                "trace": str(output),
-                "ranks": trace.ranks,
-                "calls": len(trace.records),
-                "bytes": moved,
-                "files": len(trace.files),
-                "notes": list(trace.notes),
-            }
-        )
-        return
-    click.echo(
-        f"pdla: {output}: {trace.ranks} ranks, {format_count(len(trace.records))} calls, "
-        f"{format_bytes(moved)} moved in {len(trace.files)} files"
-    )
-    for note in trace.notes:
-        click.echo(f"pdla: note: {note}")
+    tell(trace, output, as_json, {}, err=False)
+
+
+def _read(source: str, log: Path) -> Trace:
+    if source == "darshan":
+        from pdla.collectors.darshan import import_darshan
+
+        return import_darshan(log)
+    if source == "csv":
+        from pdla.collectors.columns import import_csv
+
+        return import_csv(log)
+    from pdla.collectors.rawlog import read_raw
+
+    return read_raw(log, f"imported from {log.name}")

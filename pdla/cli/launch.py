@@ -36,24 +36,35 @@ def preloaded(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes] | None = None) -> int:
-    """Run a program to its end, hand SIGINT and SIGTERM on to it, and return its exit code (128 + n for signal n).
+    """Run a program to its end, hand SIGTERM and SIGHUP on to it, and return its exit code (128 + n for signal n).
 
     Raises:
         PdlaError: it cannot be started.
     """
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        if process is None:
+            early.append(number)
+        elif number != signal.SIGINT:
+            # A terminal sends Ctrl-C to the program as well; ours is only to wait for it and keep what was recorded.
+            process.send_signal(number)
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in signals}
     try:
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, hand_on)
         process = subprocess.Popen(command, env=environment, stdout=stdout)
+        for sent in early:
+            process.send_signal(sent)
+        code = process.wait()
     except FileNotFoundError:
         raise PdlaError(f"cannot run {command[0]}: no such program") from None
     except OSError as error:
         raise PdlaError(f"cannot run {command[0]}: {error.strerror}") from None
-    # A terminal sends Ctrl-C to the program as well; ours is only to wait for it and keep what was recorded.
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number)),
-    }
-    try:
-        code = process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
 import shutil
 import tempfile
@@ -13,18 +15,25 @@ import click
 
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import command_argument, json_option, print_json
-from pdla.config import home, map_path
+from pdla.config import RUN_PREFIX, home, map_path
+from pdla.errors import PdlaError
 
 
 @contextmanager
 def redirection() -> Iterator[tuple[dict[str, str], Path]]:
-    """The environment variables that redirect a program, and the directory its ranks leave their exit reports in."""
+    """The environment variables that redirect a program, and the directory its ranks leave their exit reports in.
+
+    The directory is locked while it is in use: pdla gc removes those of killed commands.
+    """
     home().mkdir(parents=True, exist_ok=True, mode=0o700)
-    reports = Path(tempfile.mkdtemp(prefix="run.", dir=home()))
+    reports = Path(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=home()))
+    descriptor = os.open(reports, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield {"PDLA_MAP": str(map_path()), "PDLA_REPORT": str(reports)}, reports
     finally:
         shutil.rmtree(reports, ignore_errors=True)
+        os.close(descriptor)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -42,7 +51,11 @@ def run(as_json: bool, command: tuple[str, ...]) -> None:
     with redirection() as (variables, reports):
         code = launch(command, preloaded(variables))
         report = collect(reports, shlex.join(command))
-    open_catalog().add_result(report)
+    try:
+        open_catalog().add_result(report)
+    except PdlaError as error:
+        # The program has done its work: whoever waits for its exit code is to get it.
+        click.echo(f"pdla: the report of this run is not kept: {error}", err=True)
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
     else:

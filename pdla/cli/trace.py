@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option, print_json
+from pdla.cli.options import command_argument, json_option
+from pdla.cli.told import tell
 from pdla.errors import PdlaError
-from pdla.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from pdla.model import Trace
@@ -34,20 +34,26 @@ def record(
     if not folder.is_dir():
         raise PdlaError(f"cannot write {output}: there is no directory {folder}")
     # Beside the output, not in /tmp: the ranks may run on other nodes, and the output is where all of them can write.
-    logs = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".raw", dir=folder))
+    try:
+        logs = Path(tempfile.mkdtemp(prefix=f".{output.name[:50]}.", suffix=".raw", dir=folder))
+    except OSError as error:
+        raise PdlaError(f"cannot write into {folder}: {error.strerror}") from None
+    keep = False
     try:
         code = launch(command, preloaded({**variables, "PDLA_TRACE": str(logs)}), stdout)
-        if code and not any(logs.iterdir()):
+        keep = any(path.stat().st_size for path in logs.iterdir())
+        if code and not keep:
             return None, code
         trace = read_raw(logs, shlex.join(command))
-    finally:
-        if not any(logs.iterdir()):
-            logs.rmdir()
-    try:
         write_trace(trace, output)
-    except OSError as error:
-        raise PdlaError(f"cannot write {output}: {error.strerror}; the raw records are kept in {logs}") from None
-    shutil.rmtree(logs)
+        keep = False
+    except PdlaError as error:
+        if not keep:
+            raise
+        raise PdlaError(f"{error}; what was recorded is kept: pdla import raw {shlex.quote(str(logs))}") from None
+    finally:
+        if not keep:
+            shutil.rmtree(logs, ignore_errors=True)
     return trace, code
 
 
@@ -65,33 +71,7 @@ def trace(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
     """
     recorded, code = record(command, output, {})
     if recorded is None:
-        raise click.exceptions.Exit(code)
-    data = recorded.records[recorded.records["op"].isin(["read", "write"])]
-    moved = int(data["length"].sum())
-    if as_json:
-        print_json(
-            {
-                "trace": str(output),
-                "exit_code": code,
-                "ranks": recorded.ranks,
-                "calls": len(recorded.records),
-                "bytes": moved,
-                "files": len(recorded.files),
-                "dropped": recorded.dropped,
-                "truncated_ranks": list(recorded.truncated),
-                "unrecorded": dict(recorded.unrecorded),
-            }
-        )
+        click.echo(f"pdla: nothing was recorded: {command[0]} ended with exit code {code}", err=True)
     else:
-        click.echo(
-            f"pdla: {output}: {recorded.ranks} ranks, {format_count(len(recorded.records))} calls, "
-            f"{format_bytes(moved)} moved in {len(recorded.files)} files",
-            err=True,
-        )
-        if recorded.dropped:
-            click.echo(f"pdla: {format_count(recorded.dropped)} records were dropped (disk full?)", err=True)
-        if recorded.truncated:
-            click.echo(
-                f"pdla: {len(recorded.truncated)} ranks ended before MPI_Finalize; their records are kept", err=True
-            )
+        tell(recorded, output, as_json, {"exit_code": code}, err=True)
     raise click.exceptions.Exit(code)

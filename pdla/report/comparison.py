@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pdla.analyzers.stats import summarize
 from pdla.model import Trace
-from pdla.report.text import share_text
-from pdla.units import format_bytes, format_count, format_seconds
+from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
     from pdla.replicator.reports import RunReport
@@ -92,15 +91,15 @@ class Comparison:
             ),
             Row(
                 "of them in sequence",
-                share_text(self.contiguous_before, self.requests_before),
-                share_text(self.contiguous_after, self.requests_after),
+                format_share(self.contiguous_before, self.requests_before),
+                format_share(self.contiguous_after, self.requests_after),
                 "",
             ),
             Row(
                 "bytes from replicas",
                 format_bytes(0),
                 format_bytes(self.bytes_from_replicas),
-                f"{share_text(self.bytes_from_replicas, self.bytes_after)} of all",
+                f"{format_share(self.bytes_from_replicas, self.bytes_after)} of all",
             ),
             Row(
                 "reading, slowest rank",

@@ -28,10 +28,9 @@ from pdla.report.text import (
     candidate_name,
     prediction,
     ranks_text,
-    share_text,
     shown_members,
 )
-from pdla.units import format_bytes, format_count, format_seconds
+from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,8 +187,8 @@ def story(trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataF
     sentences = [
         f"{_number(trace.ranks, 'rank')} {moved} in {_number(calls, 'call')} on {_number(files, 'file')}.",
         f"In the files these are {_number(summary.requests, 'contiguous request')}, of which "
-        f"{share_text(int(counts[often]), summary.requests)} are of {format_bytes(int(sizes[often]))}; "
-        f"{share_text(summary.contiguous, 1)} start where the same rank's previous one ended.",
+        f"{format_share(int(counts[often]), summary.requests)} are of {format_bytes(int(sizes[often]))}; "
+        f"{format_share(summary.contiguous, 1)} start where the same rank's previous one ended.",
     ]
     if summary.io_seconds:
         slowest = max(summary.rank_seconds, key=lambda rank: summary.rank_seconds[rank])
@@ -206,12 +205,12 @@ def story(trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataF
         coverage = analysis.coverage
         verb, it = ("stands", "It") if len(both) + alone == 1 else ("stand", "The largest")
         sentences.append(
-            f"{' and '.join(parts)} {verb} for {share_text(coverage.requests, 1)} of the requests and "
-            f"{share_text(coverage.bytes, 1)} of the bytes."
+            f"{' and '.join(parts)} {verb} for {format_share(coverage.requests, 1)} of the requests and "
+            f"{format_share(coverage.bytes, 1)} of the bytes."
         )
         largest = max(analysis.signatures, key=lambda signature: signature.bytes)
         sentences.append(
-            f"{it} moves {format_bytes(largest.bytes)} ({share_text(analysis.share(largest).bytes, 1)} of all) of "
+            f"{it} moves {format_bytes(largest.bytes)} ({format_share(analysis.share(largest).bytes, 1)} of all) of "
             f"{Path(largest.file).name} in requests of {format_bytes(largest.length)}."
         )
     else:
@@ -233,7 +232,7 @@ def _numbers(row: FileStats) -> list[str]:
         format_count(row.calls),
         format_count(row.requests),
         format_bytes(row.bytes),
-        share_text(row.contiguous, 1),
+        format_share(row.contiguous, 1),
         format_seconds(row.seconds),
         f"{format_bytes(row.bandwidth)}/s" if row.bandwidth else "-",
     ]
@@ -287,9 +286,9 @@ def _signatures(analysis: Analysis, path: str) -> Table:
         share = analysis.share(one)
         numbers = [
             format_count(one.requests),
-            share_text(share.requests, 1),
+            format_share(share.requests, 1),
             format_bytes(one.bytes),
-            share_text(share.bytes, 1),
+            format_share(share.bytes, 1),
         ]
         rows.append([scope, call_name(one), ranks, *numbers, notation])
         marks.append(mark)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pdla.model import Signature
-from pdla.units import format_bytes, format_count, format_seconds
+from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
@@ -107,24 +107,6 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return ", ".join(parts)
 
 
-def share_text(part: float, whole: float) -> str:
-    """A share in percent that says 100 only of all and 0 only of nothing.
-
-    >>> share_text(1, 3), share_text(9999, 10000), share_text(1, 10000), share_text(5, 5), share_text(0, 0)
-    ('33 %', '99.99 %', '0.01 %', '100 %', '-')
-    """
-    if whole == 0:
-        return "-"
-    percent = 100 * part / whole
-    if percent in (0, 100) or 0.5 <= percent < 99.5:
-        return f"{percent:.0f} %"
-    for digits in (1, 2, 3):
-        text = f"{percent:.{digits}f}"
-        if float(text) not in (0, 100):
-            return f"{text} %"
-    return "< 0.001 %" if percent < 1 else "> 99.999 %"
-
-
 def shorten(text: str, width: int) -> str:
     """``text`` with its middle left out where it is longer than ``width``: the ends of a path tell the most.
 
@@ -167,7 +149,7 @@ def signature_table(analysis: Analysis) -> str:
     blocks.append(
         paragraph(
             f"{format_count(analysis.requests)} requests, {format_bytes(analysis.bytes)}; signatures stand for "
-            f"{share_text(shares.requests, 1)} of the requests and {share_text(shares.bytes, 1)} of the bytes."
+            f"{format_share(shares.requests, 1)} of the requests and {format_share(shares.bytes, 1)} of the bytes."
         )
     )
     return "\n\n".join(blocks)
@@ -198,7 +180,7 @@ def _signature_rows(analysis: Analysis, part: Signature | Irregular) -> list[lis
 
 def _shares(analysis: Analysis, part: Signature | Irregular) -> list[str]:
     share = analysis.share(part)
-    return [share_text(share.requests, 1), share_text(share.bytes, 1)]
+    return [format_share(share.requests, 1), format_share(share.bytes, 1)]
 
 
 def plan_table(plan: Plan) -> str:
@@ -247,7 +229,7 @@ def summary_table(summary: Summary) -> str:
                 format_count(row.calls),
                 format_count(row.requests),
                 format_bytes(row.bytes),
-                share_text(row.contiguous, 1),
+                format_share(row.contiguous, 1),
                 format_bytes(row.median),
                 format_seconds(row.seconds),
                 f"{format_bytes(row.bandwidth)}/s" if row.bandwidth else "-",

@@ -33,7 +33,10 @@ class Directories(Backend):
                     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
                 (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
             except OSError as error:
-                raise ConfigError(f"pool {self.pool.name}: cannot use {directory}: {error.strerror}") from error
+                raise ConfigError(
+                    f"pool {self.pool.name}: cannot use {directory}: {error.strerror} (mount or make it; pdla makes only "
+                    "directories in its own home)"
+                ) from error
 
     def free(self) -> list[int]:
         """What the file system of every directory has for this user."""

@@ -1,0 +1,49 @@
+"""What the verbs that make a trace say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pdla.cli.options import print_json
+from pdla.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from pdla.model import Trace
+
+
+def tell(trace: Trace, output: Path, as_json: bool, more: Mapping[str, Any], *, err: bool) -> None:
+    """Print what is in the trace written to ``output``: as JSON with the keys of ``more``, or in lines (``err``: on
+    standard error, for standard output is the program's)."""
+    data = trace.records[trace.records["op"].isin(["read", "write"])]
+    moved = int(data["length"].sum())
+    if as_json:
+        print_json(
+            {
+                "trace": str(output),
+                **more,
+                "ranks": trace.ranks,
+                "calls": len(trace.records),
+                "bytes": moved,
+                "files": len(trace.files),
+                "dropped": trace.dropped,
+                "truncated_ranks": list(trace.truncated),
+                "unrecorded": dict(trace.unrecorded),
+                "notes": list(trace.notes),
+            }
+        )
+        return
+    lines = [
+        f"{output}: {counted(trace.ranks, 'rank')}, {counted(len(trace.records), 'call')}, {format_bytes(moved)} moved "
+        f"in {counted(len(trace.files), 'file')}"
+    ]
+    if trace.dropped:
+        lines.append(f"{counted(trace.dropped, 'record')} lost: no disk space, or no memory")
+    if trace.truncated:
+        lines.append(f"{counted(len(trace.truncated), 'rank')} ended before MPI_Finalize: what was recorded is kept")
+    lines += [f"note: {note}" for note in trace.notes]
+    for line in lines:
+        click.echo(f"pdla: {line}", err=err)
