@@ -113,10 +113,7 @@ def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
     """
     paths = sorted(Path(directory).glob("*.log"))
     if not paths:
-        raise PdlaError(
-            f"no MPI-IO call was recorded in {directory}: the program made none, its MPI is linked statically "
-            "(ldd PROGRAM shows no libmpi), or the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it"
-        )
+        raise PdlaError(f"there is no log of the recorder in {directory}")
     notes: list[str] = []
     processes = [process for path in paths if (process := _read_process(path, notes)) is not None]
     if not processes:

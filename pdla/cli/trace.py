@@ -42,8 +42,13 @@ def record(
     try:
         code = launch(command, preloaded({**variables, "PDLA_TRACE": str(logs)}), stdout)
         keep = any(path.stat().st_size for path in logs.iterdir())
-        if code and not keep:
+        if not keep and code:
             return None, code
+        if not any(logs.iterdir()):
+            raise PdlaError(
+                f"{command[0]} made no MPI-IO call that could be recorded: it has none, its MPI is linked statically "
+                "(ldd PROGRAM shows no libmpi), or the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it"
+            )
         trace = read_raw(logs, shlex.join(command))
         write_trace(trace, output)
         keep = False

@@ -34,8 +34,8 @@ class Directories(Backend):
                 (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
             except OSError as error:
                 raise ConfigError(
-                    f"pool {self.pool.name}: cannot use {directory}: {error.strerror} (mount or make it; pdla makes only "
-                    "directories in its own home)"
+                    f"pool {self.pool.name}: cannot use {directory}: {error.strerror} (mount or make it; pdla makes "
+                    "only directories in its own home)"
                 ) from error
 
     def free(self) -> list[int]:
