@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -541,6 +542,32 @@ def test_h37_threads_share_a_handle(mpich: Case) -> None:
     mpich.publish(mpich.columns(strips=[50, 40]))
     reports = mpich.compare("threads", ranks=2)
     assert [report["files"][0]["redirected"]["calls"] for report in reports] == [800, 800]
+
+
+def test_h37_threads_that_share_a_file_pointer_read_each_byte_once(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    reports = mpich.compare(*["threads-read-on"] * 5, ranks=1)
+    assert reports[0]["files"][0]["redirected"]["calls"] == 1000
+
+
+def test_an_open_file_leaves_the_program_most_of_the_descriptors(mpich: Case) -> None:
+    """Of 100 replicas in one component each no more are opened than a quarter of the descriptors of the process."""
+    mpich.publish(*[Replica(size=96, start=START + 96 * i, length=96) for i in range(100)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (240, hard))
+    try:
+        reports = mpich.compare("independent", ranks=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (file,) = reports[0]["files"]
+    assert max(replica["id"] for replica in file["replicas"] if replica["bytes"]) == 57
+    assert states(reports) == {"valid"}
+
+
+def test_h17_a_misused_call_has_the_error_of_the_mpi(mpi: Mpi, mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    case = replace(mpich, mpi=mpi, program=mpi.compile(ROOT / "tests/programs/misuse.c", mpich.directory / "misuse"))
+    case.compare(ranks=2)
 
 
 def test_h27_each_rank_opens_the_file_alone_while_all_have_it_open(mpich: Case) -> None:

@@ -45,9 +45,13 @@ static int64_t bytes_of(const struct access *access)
     const struct mpi *mpi = pdla_mpi();
     mpi_handle datatype = value_of(access->datatype);
     mpi_count size = 1;
-    if (datatype != mpi->byte && mpi->Type_size_x(datatype, &size) != 0)
-        return 0;
-    return access->count * size;
+    int64_t bytes;
+    /* RATIONALE: asking about no datatype raises an error that the program's own call does not. */
+    if (access->count < 0 || datatype == mpi->datatype_null ||
+        (datatype != mpi->byte && mpi->Type_size_x(datatype, &size) != 0) ||
+        __builtin_mul_overflow(access->count, size, &bytes))
+        return -1;
+    return bytes;
 }
 
 /* The buffer has holes. */
@@ -55,7 +59,7 @@ static bool is_strided(const struct io_call *call)
 {
     const struct mpi *mpi = pdla_mpi();
     mpi_count lb, extent, true_lb, true_extent;
-    return call->datatype != mpi->byte && mpi->Type_get_extent_x(call->datatype, &lb, &extent) == 0 &&
+    return call->bytes >= 0 && call->datatype != mpi->byte && mpi->Type_get_extent_x(call->datatype, &lb, &extent) == 0 &&
            mpi->Type_get_true_extent_x(call->datatype, &true_lb, &true_extent) == 0 &&
            (call->bytes != call->count * extent || extent != true_extent);
 }
@@ -113,8 +117,9 @@ static int recorded_access(const struct access *access, struct file_handle *hand
                            .bytes = bytes_of(access)};
     if (!(access->flags & CALL_EXPLICIT))
         call.position = current_position(handle);
-    else
-        call.position = handle->view.map && access->offset >= 0 ? access->offset * handle->view.etype_size : -1;
+    else if (!handle->view.map || access->offset < 0 ||
+             __builtin_mul_overflow(access->offset, handle->view.etype_size, &call.position))
+        call.position = -1;
     if (nonblocking)
         call.request = access->last;
     else
@@ -150,8 +155,12 @@ static int watch_access(const struct access *access)
         rc = make_real(access, access->last);
     } else if (access->flags & (CALL_SHARED | CALL_SPLIT)) {
         rc = passed_access(access, handle);
-    } else {
+    } else if (access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE)) {
         rc = recorded_access(access, handle);
+    } else {
+        pthread_mutex_lock(&handle->pointer);
+        rc = recorded_access(access, handle);
+        pthread_mutex_unlock(&handle->pointer);
     }
     handle_release(handle);
     return rc;

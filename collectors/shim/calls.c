@@ -94,7 +94,7 @@ mpi_handle value_of(mpi_handle handle)
     return handle & pdla_mpi()->handle_mask;
 }
 
-static int error_class(int error)
+int error_class(int error)
 {
     int class = error;
     if (error != 0)

@@ -49,6 +49,9 @@ extern bool active;
 bool enter(void);
 int leave(int rc); /* returns rc */
 
+/* MPI_ERR_... of what a call returned. */
+int error_class(int error);
+
 /* The value of a handle argument. */
 mpi_handle value_of(mpi_handle handle);
 

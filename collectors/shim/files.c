@@ -47,6 +47,8 @@ static void resolve_path(const char *name, char resolved[PATH_MAX])
         snprintf(resolved, PATH_MAX, "%.*s/%s", PATH_MAX / 2, directory, name);
 }
 
+enum { ERR_COMM = 5 }; /* MPI_ERR_COMM of every family */
+
 typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 
 static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
@@ -61,7 +63,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
         handle->amode = mpich_amode(amode);
         handle->id = recorder_file(path, handle->amode, value_of(comm));
     }
-    if (value_of(comm) != pdla_mpi()->comm_null)
+    if (error_class(rc) != ERR_COMM)
         stub_opened(handle, value_of(comm), path, mpich_amode(amode));
     if (recording)
         record(&opened, CALL_File_open, handle, rc);
@@ -144,10 +146,14 @@ typedef int seek_call(mpi_handle, mpi_offset, int);
 static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int whence)
 {
     struct rawlog_record sought = {.t_start = clock_ns()};
-    int rc = real(file, offset, whence);
     struct file_handle *handle = handle_find(file);
+    if (handle)
+        pthread_mutex_lock(&handle->pointer);
+    int rc = real(file, offset, whence);
     if (handle && recorder_on())
         sought.position = current_position(handle);
+    if (handle)
+        pthread_mutex_unlock(&handle->pointer);
     record_known(&sought, CALL_File_seek, handle, rc);
     handle_release(handle);
     return rc;

@@ -50,6 +50,7 @@ struct file_handle *handle_open(mpi_handle file)
     if (!handle)
         return NULL;
     handle->file = file;
+    pthread_mutex_init(&handle->pointer, NULL);
     handle->references = 2;
     handle->view = (struct file_view){.map = typemap_bytes(1), .etype_size = 1, .native = true};
     lock();
@@ -87,6 +88,7 @@ void handle_release(struct file_handle *handle)
 {
     if (handle && __atomic_sub_fetch(&handle->references, 1, __ATOMIC_ACQ_REL) == 0) {
         typemap_release(handle->view.map);
+        pthread_mutex_destroy(&handle->pointer);
         free(handle);
     }
 }

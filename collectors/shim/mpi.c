@@ -73,6 +73,7 @@ static void set_mpich(struct mpi *mpi)
     mpi->op_band = 0x58000006;
     mpi->request_null = 0x2c000000;
     mpi->info_null = 0x1c000000;
+    mpi->datatype_null = 0x0c000000;
     mpi->handle_mask = UINT32_MAX;
     mpi->handle_size = 4;
     mpi->status_ignore = (void *)1;
@@ -92,6 +93,7 @@ static void set_openmpi(struct mpi *mpi)
     mpi->op_band = object("ompi_mpi_op_band");
     mpi->request_null = object("ompi_request_null");
     mpi->info_null = object("ompi_mpi_info_null");
+    mpi->datatype_null = object("ompi_mpi_datatype_null");
     mpi->handle_mask = UINTPTR_MAX;
     mpi->handle_size = sizeof(void *);
     mpi->status_ignore = NULL;
@@ -111,6 +113,7 @@ static void set_abi(struct mpi *mpi)
     mpi->op_band = 0x28;
     mpi->request_null = 0x180;
     mpi->info_null = 0x130;
+    mpi->datatype_null = 0x200;
     mpi->handle_mask = UINTPTR_MAX;
     mpi->handle_size = sizeof(void *);
     mpi->status_ignore = NULL;
@@ -148,6 +151,7 @@ static void find_calls(struct mpi *mpi)
     FIND(Type_get_contents);
     FIND(Type_get_contents_c);
     FIND(Type_free);
+    FIND(Status_set_cancelled);
     FIND(Status_set_elements);
     FIND(Status_set_elements_x);
     FIND(Get_count);

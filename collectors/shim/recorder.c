@@ -119,9 +119,12 @@ static void fill_header(const char *host)
     char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
     int length;
     struct timespec realtime;
-    int rank = 0, ranks = 1;
-    mpi->Comm_rank(mpi->comm_world, &rank);
-    mpi->Comm_size(mpi->comm_world, &ranks);
+    int rank = 0, ranks = 1, world = 0;
+    mpi->Initialized(&world); /* not with sessions */
+    if (world) {
+        mpi->Comm_rank(mpi->comm_world, &rank);
+        mpi->Comm_size(mpi->comm_world, &ranks);
+    }
     mpi->Get_library_version(version, &length);
     version[strcspn(version, "\n")] = 0;
     clock_gettime(CLOCK_REALTIME, &realtime);

@@ -3,6 +3,7 @@
 #ifndef PDLA_SHIM_H
 #define PDLA_SHIM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +30,7 @@ enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMO
 struct mpi {
     enum mpi_family family;
     mpi_handle comm_world, comm_self, byte, int64, op_sum, op_min, op_band, request_null, comm_null, info_null;
+    mpi_handle datatype_null;
     uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
     void *status_ignore;
@@ -53,6 +55,7 @@ struct mpi {
     int (*Type_get_contents_c)(mpi_handle, mpi_count, mpi_count, mpi_count, mpi_count, int *, intptr_t *, mpi_count *,
                                void *); /* or NULL */
     int (*Type_free)(mpi_handle *);
+    int (*Status_set_cancelled)(void *, int);
     int (*Status_set_elements)(void *, mpi_handle, int);
     int (*Status_set_elements_x)(void *, mpi_handle, mpi_count); /* or NULL */
     int (*Get_count)(const void *, mpi_handle, int *);
@@ -96,6 +99,7 @@ struct file_handle {
     struct file_view view;
     unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
     struct stub_file *stub; /* NULL: nothing to redirect */
+    pthread_mutex_t pointer; /* held by independent calls that use the individual file pointer: threads share it */
 };
 
 /* The table of open files (handles.c). */
@@ -115,7 +119,7 @@ struct io_call {
     void *buffer;              /* read: where to; write: from where (do not write through it) */
     mpi_count count;
     mpi_handle datatype;
-    int64_t bytes;             /* count * size of the datatype */
+    int64_t bytes;             /* count * size of the datatype; -1: an error of the program */
     int64_t position;          /* byte of the view's data stream where it starts; -1 unknown */
     void *status;              /* may be the family's STATUS_IGNORE; NULL in nonblocking calls */
     mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
@@ -127,7 +131,8 @@ struct io_call {
 /* Each returns at once when PDLA_MAP is not set. None raises an MPI error, calls exit or abort, or leaves errno
  * changed. */
 
-/* After a real MPI_File_open, on every rank of `comm` whatever `rc` it returned (the agreement is collective). Sets
+/* After a real MPI_File_open, on every rank of `comm` whatever `rc` it returned (the agreement is collective), unless MPI
+ * refused `comm`. Sets
  * handle->stub when redirection is possible; `handle` is NULL when the open failed on this rank. */
 void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
 /* Before the real MPI_File_close; collective. Frees handle->stub. */

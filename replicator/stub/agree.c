@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "stub.h"
 
 enum { LONGEST = 31 }; /* collective reads without agreeing anew */
@@ -13,6 +15,10 @@ static bool finish(int rc, mpi_handle *request)
 bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm)
 {
     const struct mpi *mpi = pdla_mpi();
+    if (comm == mpi->comm_null) {
+        memcpy(all, mine, (size_t)words * sizeof(int64_t));
+        return true;
+    }
     mpi_handle request = 0;
     return finish(mpi->Iallreduce(mine, all, words, mpi->int64, op, comm, &request), &request);
 }
@@ -21,7 +27,7 @@ bool agree_broadcast(void *data, int bytes, mpi_handle comm)
 {
     const struct mpi *mpi = pdla_mpi();
     mpi_handle request = 0;
-    return finish(mpi->Ibcast(data, bytes, mpi->byte, 0, comm, &request), &request);
+    return comm == mpi->comm_null || finish(mpi->Ibcast(data, bytes, mpi->byte, 0, comm, &request), &request);
 }
 
 bool agreement_holds(struct stub_file *stub, unsigned views)

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +25,10 @@ struct offer {
 };
 
 /* What the ranks agree on: the AND of what each can do. */
-enum { AGREED_REPLICAS = 1024 /* of one file; more are left unused */ };
+enum {
+    AGREED_REPLICAS = 1024, /* of one file; more are left unused */
+    DESCRIPTOR_SHARE = 4    /* one of so many descriptors of the process may be a component's */
+};
 struct abilities {
     uint64_t publishes;       /* all bits or none */
     uint64_t node, not_node;  /* node_hash and its complement: their ANDs stay complements only where all are equal */
@@ -64,11 +68,25 @@ static struct offer make_offer(const struct loaded_map *map, const char *path)
     };
 }
 
+/* Descriptors of components, over all open files. */
+static uint64_t descriptors;
+
+/* RATIONALE: most of the descriptors that the process may have are the program's: its own opens must not fail for ours. */
+static bool too_many_descriptors(uint32_t more)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) != 0
+        || __atomic_load_n(&descriptors, __ATOMIC_RELAXED) + more > limit.rlim_cur / DESCRIPTOR_SHARE;
+}
+
 static void close_replica(const struct map_replica *replica, struct opened_replica *opened)
 {
-    for (uint32_t i = 0; opened->components != NULL && i < replica->servers; i++)
+    if (opened->components == NULL)
+        return;
+    for (uint32_t i = 0; i < replica->servers; i++)
         if (opened->components[i] >= 0)
             close(opened->components[i]);
+    __atomic_sub_fetch(&descriptors, replica->servers, __ATOMIC_RELAXED);
     free(opened->components);
     free(opened->ends);
     *opened = (struct opened_replica){.next = -1};
@@ -101,9 +119,14 @@ static const char *open_replica(const struct loaded_map *map, const struct map_r
     const char *why = NULL;
     opened->components = malloc(replica->servers * sizeof *opened->components);
     opened->ends = malloc(replica->servers * sizeof *opened->ends);
-    if (opened->components == NULL || opened->ends == NULL)
-        why = "out of memory";
-    for (uint32_t i = 0; opened->components != NULL && i < replica->servers; i++) {
+    if (opened->components == NULL || opened->ends == NULL) {
+        free(opened->components);
+        free(opened->ends);
+        *opened = (struct opened_replica){.next = -1};
+        return "out of memory";
+    }
+    __atomic_add_fetch(&descriptors, replica->servers, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < replica->servers; i++) {
         opened->components[i] = why != NULL ? -1 : open_component(map_at(map, components[i].path), &components[i], &why);
         if (why == NULL)
             opened->ends[i] = -1;
@@ -172,7 +195,8 @@ static void open_usable(struct stub_file *stub, const struct offer *offer, struc
         return;
     for (uint32_t i = 0; i < source->file->replica_count && i < AGREED_REPLICAS; i++) {
         const struct map_replica *replica = replica_of(source, i);
-        if (replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
+        if (replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT
+            || too_many_descriptors(replica->servers))
             continue;
         const char *why = open_replica(source->map, replica, &stub->replicas[i]);
         if (why == NULL)
@@ -201,7 +225,8 @@ static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const str
     stub->why_not = unsuitable(amode);
     if (stub->why_not == NULL && !any)
         stub->why_not = "no replica is usable";
-    stub->reads = stub->why_not == NULL && mpi->Comm_dup(comm, &stub->comm) == 0;
+    stub->comm = mpi->comm_null;
+    stub->reads = stub->why_not == NULL && (comm == mpi->comm_null || mpi->Comm_dup(comm, &stub->comm) == 0);
     if (stub->why_not == NULL && !stub->reads)
         stub->why_not = "no communicator";
 }
@@ -209,9 +234,11 @@ static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const str
 static void open_agreed(struct file_handle *handle, mpi_handle comm, const char *path, int amode)
 {
     const struct mpi *mpi = pdla_mpi();
-    int rank;
-    if (mpi == NULL || mpi->Comm_rank(comm, &rank) != 0)
+    int rank, ranks;
+    if (mpi == NULL || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return;
+    if (ranks == 1)
+        comm = mpi->comm_null;
     const char *why = NULL;
     const struct loaded_map *map = map_current(map_name(), &why);
     report_opened(map, map == NULL ? why : NULL);
@@ -263,7 +290,7 @@ void stub_closing(struct file_handle *handle)
     while (__atomic_load_n(&stub->writes, __ATOMIC_RELAXED) > 0)
         stub_write_end(handle);
     handle->stub = NULL;
-    if (stub->reads)
+    if (stub->reads && stub->comm != pdla_mpi()->comm_null)
         pdla_mpi()->Comm_free(&stub->comm);
     free_stub(stub);
     errno = error;

@@ -52,6 +52,13 @@ static struct extent first_extent(const struct request *request, int64_t positio
     return typemap_cursor_next(&cursor, limit);
 }
 
+bool request_fits(const struct request *request)
+{
+    int64_t tiles = (request->position + request->bytes) / typemap_size(request->view) + 1, end;
+    return !__builtin_mul_overflow(tiles, typemap_extent(request->view), &end)
+        && !__builtin_add_overflow(end, request->displacement, &end);
+}
+
 int64_t request_last(const struct request *request)
 {
     return first_extent(request, request->position + request->bytes - 1, 1).offset;
@@ -111,12 +118,19 @@ int plan_choose(struct stub_file *stub, const struct request *request, int64_t *
     const struct source *source = stub->source;
     struct score best = {0};
     int chosen = -1;
+    struct piece piece;
+    /* What lies outside costs no more than this look, however many replicas there are. */
+    int64_t low = first_extent(request, request->position, 1).offset, high = request_last(request);
     *why = "no replica is usable";
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         struct opened_replica *opened = &stub->replicas[i];
         if (opened->components == NULL || replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
             continue;
+        if (!locate_piece(source->map, replica, low, high + 1, &piece)) {
+            *why = chosen < 0 ? "not replicated" : *why;
+            continue;
+        }
         int64_t next, expected = __atomic_load_n(&opened->next, __ATOMIC_RELAXED);
         struct score score = judge(source->map, replica, request, expected, &next);
         if (next >= 0)

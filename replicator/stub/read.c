@@ -45,6 +45,8 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
         || call->position % view->etype_size != 0 || call->bytes > INT64_MAX - call->position)
         return "the position is not known";
     plan->request = (struct request){view->map, view->displacement, call->position, call->bytes};
+    if (!request_fits(&plan->request))
+        return "past the end of the file";
     switch (state_check(stub->source->map, stub->source->file, stub->fd, &plan->size)) {
     case STATE_WRITING:
         return "being written";
@@ -77,6 +79,7 @@ static void set_status(void *status, int64_t bytes)
 static int request_query(void *state, void *status)
 {
     set_status(status, *(int64_t *)state);
+    pdla_mpi()->Status_set_cancelled(status, 0);
     return 0;
 }
 

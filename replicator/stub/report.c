@@ -46,9 +46,13 @@ void report_opened(const struct loaded_map *map, const char *refusal)
     const struct mpi *mpi = pdla_mpi();
     pthread_mutex_lock(&process.lock);
     if (process.pid == 0) {
+        int world = 0;
         process.pid = getpid();
-        mpi->Comm_rank(mpi->comm_world, &process.rank);
-        mpi->Comm_size(mpi->comm_world, &process.ranks);
+        mpi->Initialized(&world); /* not with sessions */
+        if (world) {
+            mpi->Comm_rank(mpi->comm_world, &process.rank);
+            mpi->Comm_size(mpi->comm_world, &process.ranks);
+        }
     }
     process.refusal = refusal;
     if (map != NULL)

@@ -58,7 +58,7 @@ struct stub_file {
     bool reads;           /* redirection was agreed: the same on all ranks */
     const char *why_not;  /* `reads` false: a literal */
     bool independent;     /* independent reads, too */
-    mpi_handle comm;      /* `reads`: a duplicate of the file's communicator */
+    mpi_handle comm;      /* `reads`: a duplicate of the file's communicator, MPI_COMM_NULL for a single rank */
     struct agreement agreement;
     int writes;           /* begun and not ended; atomic */
     struct opened_replica *replicas; /* [file->replica_count] */
@@ -97,6 +97,9 @@ bool walk_next(struct walk *, struct piece *);
  * *covered: bytes of the request that the choice holds, estimated from its beginning. */
 int plan_choose(struct stub_file *, const struct request *, int64_t *covered, const char **why);
 
+/* Whether its places in the file are numbers. To be asked first. */
+bool request_fits(const struct request *);
+
 /* The last byte of a request in the original. */
 int64_t request_last(const struct request *);
 
@@ -117,7 +120,7 @@ bool engine_read(struct stub_file *, int chosen, const struct request *, int64_t
 
 /* ---- agree.c: deciding together ----------------------------------------------------------------------------------------- */
 
-/* Reductions of 8-byte words and broadcasts from rank 0; false when MPI failed. */
+/* Reductions of 8-byte words and broadcasts from rank 0; MPI_COMM_NULL is a single rank. False when MPI failed. */
 bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm);
 bool agree_broadcast(void *data, int bytes, mpi_handle comm);
 

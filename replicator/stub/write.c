@@ -8,13 +8,14 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
     const struct file_view *view = &handle->view;
     bool known = call != NULL && view->map != NULL && view->native && typemap_size(view->map) > 0 && call->position >= 0
         && call->bytes >= 0 && call->bytes <= INT64_MAX - call->position;
+    struct request request = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};
+    known = known && request_fits(&request);
     if (known && call->bytes == 0)
         return;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         if (state_stale(source->map, replica) != STALE_NOT)
             continue;
-        struct request request = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};
         if (!known || request_touches(source->map, replica, &request))
             state_mark(source->map, replica, STALE_WRITTEN);
     }

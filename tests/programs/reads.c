@@ -292,6 +292,30 @@ static void *read_in_thread(void *argument)
     return NULL;
 }
 
+/* The threads share the file pointer: whoever gets which piece, together they get each once. */
+static void *read_on_in_thread(void *argument)
+{
+    char *own = argument;
+    for (int i = 0; i < 50; i++)
+        MPI_File_read(file, own + i * PIECE, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+    return NULL;
+}
+
+static int compare_pieces(const void *one, const void *other) { return memcmp(one, other, PIECE); }
+
+static void threads_read_on(void)
+{
+    pthread_t others[THREADS];
+    fresh_buffer();
+    MPI_File_seek(file, 480, MPI_SEEK_SET);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&others[i], NULL, read_on_in_thread, buffer + i * 50 * PIECE);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(others[i], NULL);
+    qsort(buffer, THREADS * 50, PIECE, compare_pieces);
+    note("threads that share a pointer", MPI_SUCCESS, NULL);
+}
+
 static void threads(void)
 {
     pthread_t others[THREADS];
@@ -442,6 +466,8 @@ int main(int argc, char **argv)
             at_random();
         else if (strcmp(step, "threads") == 0)
             threads();
+        else if (strcmp(step, "threads-read-on") == 0)
+            threads_read_on();
         else if (strcmp(step, "alone") == 0)
             alone(argv[1]);
         else if (strcmp(step, "iwrite-inside") == 0)
