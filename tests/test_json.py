@@ -1,0 +1,121 @@
+"""What the verbs print with --json has the keys that docs/json.md names, no fewer; docs and output cannot part."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from conftest import REPOSITORY
+
+from pdla.cli import cli
+
+TEXT = (REPOSITORY / "docs" / "json.md").read_text()
+
+
+def section(title: str) -> str:
+    return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def keys(text: str) -> set[str]:
+    """The keys in the first column of the tables in ``text``."""
+    cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The JSON of every verb that needs no MPI, in the order of the loop."""
+    folder = tmp_path_factory.mktemp("json")
+    data = folder / "data.bin"
+    data.write_bytes(bytes(range(256)) * 4096)
+    lines = [
+        f"{rank},{data},read,{rank * 4096 + row * 16384},4096,{row},{row}.5" for rank in range(4) for row in range(64)
+    ]
+    odd = [f"0,{data},read,{at},10,{100 + n},{100.5 + n}" for n, at in enumerate((3, 777, 90_000))]
+    (folder / "a.csv").write_text("\n".join(["rank,file,op,offset,length,t_start,t_end", *lines, *odd]) + "\n")
+    runner = CliRunner(env={"PDLA_HOME": str(folder / "home"), "PDLA_CATALOG": ""})
+    run, plan = folder / "run.h5", folder / "plan.json"
+
+    def answer(*words: str | Path) -> dict[str, Any]:
+        done = runner.invoke(cli, [*map(str, words), "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        value = json.loads(done.stdout.splitlines()[-1])
+        assert isinstance(value, dict)
+        return value
+
+    return {
+        "import": answer("import", "csv", folder / "a.csv", "-o", run),
+        "analyze": answer("analyze", run),
+        "plan": answer("plan", run, "-o", plan),
+        "replicate": answer("replicate", plan),
+        "status": answer("status"),
+        "verify": answer("verify"),
+        "report": answer("report", run, "-o", folder / "report.html"),
+        "gc": answer("gc"),
+        "rm": answer("rm", "1"),
+        "doctor": answer("doctor"),
+        "run": json.loads(
+            runner.invoke(cli, ["run", "--json", "--", "true"], catch_exceptions=False).stdout.splitlines()[-1]
+        ),
+    }
+
+
+def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
+    told = answers["analyze"]
+    assert set(told) == {"signatures", "irregular", "coverage"}
+    assert set(told["coverage"]) == {"requests", "bytes"}
+    (one,) = (signature for signature in told["signatures"] if signature["scope"] == "global")
+    assert set(one) == keys(section("Signatures"))
+    assert {tuple(sorted(member)) for member in one["members"]} == {tuple(sorted(set(one) - {"members"}))}
+    named = re.search(r"with the keys (.*?)\. It holds", section("Signatures"), re.DOTALL)
+    assert named is not None
+    assert set(told["irregular"][0]) == set(re.findall(r"`(\w+)`", named[1]))
+
+
+def test_the_plan(answers: dict[str, dict[str, Any]]) -> None:
+    text = section("A plan")
+    whole, rest = text.split("\nA pattern:\n")
+    pattern, candidate = rest.split("\nA candidate:\n")
+    plan = answers["plan"]
+    assert set(plan) == keys(whole)
+    assert set(plan["patterns"][0]) == keys(pattern)
+    assert {tuple(sorted(one)) for one in plan["patterns"][0]["candidates"]} == {tuple(sorted(keys(candidate)))}
+    assert set(plan["patterns"][0]["candidates"][0]["seconds"]) == {
+        "connect",
+        "network",
+        "startup",
+        "transfer",
+        "total",
+    }
+    assert plan["patterns"][0]["candidates"][plan["patterns"][0]["chosen"]]["layout"] is not None
+
+
+def test_a_trace(answers: dict[str, dict[str, Any]]) -> None:
+    assert set(answers["import"]) == keys(section("Traces")) - {"exit_code"}
+    assert (answers["import"]["ranks"], answers["import"]["calls"], answers["import"]["bytes"]) == (4, 259, 1048606)
+
+
+def test_the_replicas(answers: dict[str, dict[str, Any]]) -> None:
+    assert set(answers["replicate"]["replicas"][0]) == {"id", "original", "layout", "pool", "bytes", "seconds", "kept"}
+    assert set(answers["status"]) == {"replicas", "runs"}
+    assert set(answers["status"]["replicas"][0]) == keys(section("Replicas"))
+    assert answers["status"]["replicas"][0]["state"] == "valid"
+    assert answers["verify"] == {"checked": 1, "findings": []}
+    assert answers["gc"] == {"bytes": 0}
+    assert answers["rm"] == {"bytes": 1 << 20}
+
+
+def test_a_redirected_run(answers: dict[str, dict[str, Any]]) -> None:
+    assert set(answers["run"]) >= keys(section("Redirected runs")) - {"calls", "bytes", "id", "state", "why"}
+    assert answers["run"]["exit_code"] == 0
+
+
+def test_the_rest(answers: dict[str, dict[str, Any]]) -> None:
+    text = section("The rest")
+    assert set(answers["report"]) == {"report"}
+    named = text.split("`pdla doctor --json` prints ")[1].split("(a list of")[0] + text.split("`version`),")[-1]
+    assert set(answers["doctor"]) == set(re.findall(r"`(\w+)`", named))
