@@ -34,7 +34,8 @@ class Finding:
 def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None) -> list[Finding]:
     """Check every valid replica: its original unchanged, its components there and as they were built, byte for byte.
 
-    ``deep`` compares with the original as well. Replicas with a finding become stale and leave the published map.
+    ``deep`` compares with the original as well. Replicas with a finding become stale and leave the published map; a
+    map that is damaged or missing is made anew.
 
     Raises:
         PdlaError: another process is changing the replicas.
@@ -53,9 +54,17 @@ def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None
             else:
                 continue
             findings.append(finding)
-        if findings:
+        if findings or not _is_readable(map_path or config.map_path()):
             publish(catalog, map_path)
     return findings
+
+
+def _is_readable(map_path: Path) -> bool:
+    try:
+        read_map(map_path)
+    except PdlaError:
+        return False
+    return True
 
 
 def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import subprocess
 import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, Pdla
+from conftest import PDLA, REPOSITORY, Pdla
+
+from pdla.cli import STOPPING, main
 
 VERBS = (
     "trace",
@@ -31,6 +37,30 @@ DEFAULT_CLUSTER = (REPOSITORY / "layouts" / "default_cluster.toml").read_text()
 CSV = "rank,file,op,offset,length,t_start,t_end\n" + "".join(
     f"{rank},data.bin,read,{rank * 4096 + row * 16384},4096,{row}.0,{row}.5\n" for rank in range(4) for row in range(32)
 )
+
+
+class InProcess(Pdla):
+    """The command line without a process of its own for every verb."""
+
+    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+        out, err = io.StringIO(), io.StringIO()
+        handlers = {number: signal.getsignal(number) for number in STOPPING}
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.directory)
+            patch.setattr(sys, "argv", ["pdla", *map(str, words)])
+            patch.setenv("PDLA_HOME", str(self.home))
+            patch.delenv("PDLA_CATALOG", raising=False)
+            with pytest.raises(SystemExit) as stopped:
+                main()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        assert (stopped.value.code or 0) == code, out.getvalue() + err.getvalue()
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def pdla(tmp_path: Path) -> InProcess:
+    return InProcess(tmp_path, {})
 
 
 @pytest.fixture
@@ -110,6 +140,23 @@ def test_a_program_that_does_not_exist(pdla: Pdla, verb: str) -> None:
 @pytest.mark.parametrize("verb", ["trace", "run"])
 def test_the_exit_code_is_the_programs_own(pdla: Pdla, verb: str) -> None:
     pdla.run(verb, "--", "sh", "-c", "exit 7", code=7)
+
+
+def test_a_report_that_cannot_be_kept_does_not_change_the_exit_code(pdla: Pdla) -> None:
+    pdla.home.mkdir()
+    (pdla.home / "catalog.db").write_bytes(b"hello" * 1000)
+    assert "the report of this run is not kept" in pdla.run("run", "--", "sh", "-c", "exit 7", code=7).stderr
+
+
+def test_a_signal_stops_the_program_and_leaves_nothing(pdla: Pdla) -> None:
+    command = [PDLA, "trace", "--", "sh", "-c", "touch started; exec sleep 60"]
+    process = subprocess.Popen(command, cwd=pdla.directory, env=pdla.environment, stderr=subprocess.PIPE, text=True)
+    while not (pdla.directory / "started").exists():
+        time.sleep(0.05)
+    process.terminate()
+    assert "nothing was recorded: sh ended with exit code 143" in process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    assert [path.name for path in pdla.directory.iterdir()] == ["started"]
 
 
 def test_a_program_without_mpi_is_said_to_have_left_no_records(pdla: Pdla) -> None:

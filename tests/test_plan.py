@@ -262,6 +262,11 @@ def test_a_choice_that_is_no_candidate_is_refused():
         ("loops", [[1.5, 2]], "wanted a whole number, got 1.5"),
         ("op", "append", 'op should be "read" or "write" \\(got \'append\'\\)'),
         ("ranks", [0, 1], "do not count its 2 ranks"),
+        ("start", 10**400, "wanted a whole number of at most 4611686018427387904, got 1000"),
+        ("start", 2**62, "reaches byte"),
+        ("length", 0, "accesses nothing, or bytes before the file's first"),
+        ("file", "a\0b", "wanted a path"),
+        ("t_start", 10**400, "wanted a number, got 1000"),
     ],
 )
 def test_a_signature_with_a_wrong_value_is_refused(key, value, message):
@@ -276,6 +281,18 @@ def test_a_pool_that_the_cluster_lacks_is_refused():
     del value["cluster"]["pools"][0]["where"][3]
     with pytest.raises(FormatError, match="goes to 4 servers of hdd, not in cluster"):
         plan_from_json(value)
+
+
+def test_a_path_that_is_not_utf8_survives(tmp_path):
+    named = replace(STRIDED, file="/data/\udcff\nü.dat")
+    write_plan(plan(named), tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json").patterns[0].signature.file == "/data/\udcff\nü.dat"
+
+
+def test_a_number_too_long_to_read_is_no_traceback(tmp_path):
+    (tmp_path / "plan.json").write_text("9" * 10_000)
+    with pytest.raises(FormatError, match="not JSON"):
+        read_plan(tmp_path / "plan.json")
 
 
 def test_a_missing_plan(tmp_path):

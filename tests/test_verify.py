@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,3 +181,21 @@ def test_gc_replaces_a_damaged_map(place: Place):
     place.map_path.write_bytes(b"PDLAMAP1")
     assert gc(place.catalog) == 0
     assert place.published() == [1, 2]
+
+
+def test_a_damaged_map_is_made_anew(place: Place):
+    place.map_path.write_bytes(b"")
+    assert verify(place.catalog) == []
+    assert place.published() == [1, 2]
+
+
+def test_gc_removes_reports_of_killed_runs_only(place: Place):
+    home = place.map_path.parent
+    killed, running = home / "run.killed", home / "run.running"
+    for directory in (killed, running):
+        directory.mkdir()
+    held = os.open(running, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    gc(place.catalog)
+    os.close(held)
+    assert (killed.exists(), running.exists()) == (False, True)
