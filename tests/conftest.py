@@ -54,7 +54,7 @@ def pdla(tmp_path: Path) -> Pdla:
     return Pdla(tmp_path, {})
 
 
-@pytest.fixture(params=available_mpis(), ids=lambda mpi: mpi.name)
+@pytest.fixture(scope="session", params=available_mpis(), ids=lambda mpi: mpi.name)
 def mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
     """Each installed MPI in turn."""
     yield request.param
