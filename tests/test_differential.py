@@ -74,7 +74,9 @@ class Case:
         publish(catalog, self.map)
         shutil.copytree(self.directory / "redirected", self.directory / "native")
 
-    def run(self, mpi: Mpi, program: Path, library: Path, how: str, *, ranks: int, phases: tuple[int, int]) -> list[str]:
+    def run(
+        self, mpi: Mpi, program: Path, library: Path, how: str, *, ranks: int, phases: tuple[int, int]
+    ) -> list[str]:
         """What each rank saw."""
         out = self.directory / f"out-{how}-{phases[0]}"
         out.mkdir()

@@ -570,6 +570,13 @@ def test_h17_a_misused_call_has_the_error_of_the_mpi(mpi: Mpi, mpich: Case) -> N
     case.compare(ranks=2)
 
 
+def test_h11_a_rank_that_is_past_the_end_in_a_run_of_collective_reads_has_their_count(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    reports = mpich.compare("jump")
+    assert total(reports, "replica", "bytes") > 0
+    assert "past the end of the file" in reasons(reports)
+
+
 def test_h27_each_rank_opens_the_file_alone_while_all_have_it_open(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     reports = mpich.compare("alone", "collective")

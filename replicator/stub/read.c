@@ -204,6 +204,8 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
     *why = stub->agreement.why_not;
     if (holds && !stub->agreement.redirects)
         return false;
+    /* A read at an explicit offset can reach the end of the file at any call; only the ranks together get its count right. */
+    holds = holds && !(call->flags & CALL_EXPLICIT);
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";

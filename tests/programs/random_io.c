@@ -1,5 +1,5 @@
-/* A random but valid MPI-IO program: random_io DIRECTORY FILES OUT SEED FIRST LAST runs the phases [FIRST, LAST) of program SEED
- * on the files DIRECTORY/0, DIRECTORY/1, ...
+/* A random but valid MPI-IO program: random_io DIRECTORY FILES OUT SEED FIRST LAST runs the phases [FIRST, LAST) of program
+ * SEED on the files DIRECTORY/0, DIRECTORY/1, ...
  *
  * OUT.<rank> gets a line per call with all that a program can see of it: error class, counts, file pointer, size and a hash of
  * the buffer. Conflicting accesses are ordered by sync, barrier, sync. Bytes behind the end of the file are left out: through
@@ -91,7 +91,8 @@ static MPI_Datatype make_filetype(MPI_Datatype etype, int size)
             parts[d] = 1 + pick(&alone, sizes[d]);
             starts[d] = pick(&alone, sizes[d] - parts[d] + 1);
         }
-        MPI_Type_create_subarray(dimensions, sizes, parts, starts, pick(&alone, 2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN, etype, &type);
+        MPI_Type_create_subarray(dimensions, sizes, parts, starts, pick(&alone, 2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN,
+                                 etype, &type);
         break;
     }
     case 3:
@@ -110,7 +111,8 @@ static MPI_Datatype make_filetype(MPI_Datatype etype, int size)
         break;
     }
     default:
-        MPI_Type_create_hvector(1 + pick(&alone, 5), 1 + pick(&alone, 9), (MPI_Aint)size * (9 + pick(&alone, 9)), etype, &inner);
+        MPI_Type_create_hvector(1 + pick(&alone, 5), 1 + pick(&alone, 9), (MPI_Aint)size * (9 + pick(&alone, 9)), etype,
+                                &inner);
         MPI_Type_vector(1 + pick(&alone, 4), 1, 1 + pick(&alone, 3), inner, &type);
         MPI_Type_free(&inner);
     }
@@ -193,7 +195,8 @@ static void say(const struct open_file *open, const char *what, int rc, const MP
 }
 
 /* Hash of what a read of `count` memory types from `offset` on put at `where`, as far as it is in the file. */
-static uint64_t seen_at(const struct open_file *open, const char *where, const struct memory *memory, int count, MPI_Offset offset)
+static uint64_t seen_at(const struct open_file *open, const char *where, const struct memory *memory, int count,
+                        MPI_Offset offset)
 {
     int known = offset < 0 ? 0 : inside(open, offset, count * memory->units);
     if (known == count * memory->units)
@@ -341,7 +344,7 @@ static void read_blockingly(const struct open_file *open)
     MPI_Type_free(&memory.type);
 }
 
-/* Inside the file, and collectively one by one: elsewise Open MPI does not end and MPICH asserts. No Testall, in which MPICH 5
+/* Inside the file, and collectively one by one: otherwise Open MPI does not end and MPICH asserts. No Testall, in which MPICH 5
  * takes what it finds in the statuses for errors. */
 static void read_nonblockingly(const struct open_file *open)
 {

@@ -225,6 +225,17 @@ static void others(void)
 #endif
 }
 
+/* Many reads that are dealt to the ranks piece by piece, and then one rank is past the end of the file. */
+static void jump(void)
+{
+    MPI_Offset size;
+    column_view();
+    MPI_File_get_size(file, &size);
+    for (int i = 0; i < 12; i++)
+        read_at_all("jump", i == 9 && rank == 1 ? size / 16 - 25 : 24 * i, 48, MPI_INT);
+    whole_view();
+}
+
 static unsigned long chosen;
 
 static int choose(int below)
@@ -450,6 +461,8 @@ int main(int argc, char **argv)
             views();
         else if (strcmp(step, "collective") == 0)
             collective();
+        else if (strcmp(step, "jump") == 0)
+            jump();
         else if (strcmp(step, "memory") == 0)
             memory();
         else if (strcmp(step, "nonblocking") == 0)
