@@ -2,9 +2,9 @@
 
     mpiexec -n 4 python slabs.py array.dat 64 1024 1024
 
-The array has NZ x NY x NX elements. For each z all ranks together read the slab z, collectively through a subarray view that
-selects the rank's range of x: NY pieces of NX/ranks elements each. Rank 0 prints, for every rank, how many bytes it received
-and their CRC-32, in the order received.
+The array has NZ x NY x NX elements. For each z all ranks together read the slab z, collectively through a subarray view
+that selects the rank's range of x: NY pieces of NX/ranks elements each. Rank 0 prints, for every rank, how many bytes
+it received and their CRC-32, in the order received.
 """
 
 import sys
