@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pdla.analyzers.templates import BoolArray, Nests, Shapes, match_shapes
+from pdla.analyzers.streams import weave
+from pdla.analyzers.templates import BoolArray, Shapes, match_shapes
 from pdla.model import Int64Array, Op
 
 OPS: tuple[Op, Op] = ("read", "write")
@@ -93,8 +94,8 @@ class LocalPatterns:
 def find_local(accesses: pd.DataFrame) -> LocalPatterns:
     """The local patterns in a trace's accesses (ACCESS_COLUMNS, in the order of rank and call).
 
-    First neighbours are combined; then what has the same shape but other accesses in between, as where each record is
-    read after its header.
+    First neighbours are combined; then what has other accesses in between: interleaved streams, and what has the same
+    shape, as where each record is read after its header.
     """
     rank, file = accesses["rank"].to_numpy(np.int64), accesses["file"].to_numpy(np.int64)
     op, collective = (accesses["op"] == "write").to_numpy(np.int64), accesses["collective"].to_numpy(np.int64)
@@ -120,7 +121,8 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
     )
     shapes = Shapes(length)
     near = match_shapes(offset, shapes.single(length), sequence, shapes)
-    nest, woven = _weave(near, sequence)
+    woven = weave(near, sequence[near.first])
+    nest = np.repeat(woven.nest, np.diff(np.append(near.first, len(sequence))))
     patterns, _ = _patterns(sorted_accesses, nest, woven.start, woven.shape, shapes)
     of, size = patterns.column("sequence"), shapes.size[patterns.column("shape")]
     of_requests = size / np.bincount(sequence)[of]
@@ -128,19 +130,6 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
     patterns.table["part"] = np.maximum(of_requests, of_bytes)
     patterns.table["siblings"] = np.bincount(of)[of]
     return patterns
-
-
-def _weave(near: Nests, sequence: Int64Array) -> tuple[Int64Array, Nests]:
-    """Combines nests of equal shape that others stand between: the nest of each access, and the nests."""
-    group = sequence[near.first]
-    order = np.lexsort((near.shape, group))
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (np.diff(group[order]) != 0) | (np.diff(near.shape[order]) != 0)
-    # Any two accesses of one length would be a pair here, wherever they are: lone pairs mean nothing.
-    woven = match_shapes(near.start[order], near.shape[order], np.cumsum(begins) - 1, near.shapes, lone_pairs=False)
-    of_near = np.empty(len(order), np.int64)
-    of_near[order] = np.repeat(np.arange(len(woven)), np.diff(np.append(woven.first, len(order))))
-    return np.repeat(of_near, np.diff(np.append(near.first, len(sequence)))), woven
 
 
 def _grouped(nest: Int64Array, nests: int) -> tuple[Int64Array, Int64Array]:

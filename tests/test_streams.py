@@ -1,0 +1,125 @@
+"""Interleaved streams come apart into the nests that they are, and every nest keeps the order of its accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import Call, make_trace
+
+from pdla.analyzers.analysis import analyze
+from pdla.analyzers.local import find_local
+from pdla.analyzers.templates import Nest, expand
+
+
+def found(accesses: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """(start, length, loops) of the nests of one rank's (offset, length), in the order of their first access."""
+    local = find_local(make_trace([Call(0, "read", offset, length) for offset, length in accesses]).accesses())
+    check_order(local)
+    return [(nest.start, nest.length, [tuple(loop) for loop in nest.loops]) for nest in nests_of(local)]
+
+
+def nests_of(local) -> Iterator[Nest]:
+    for start, shape in zip(local.column("start").tolist(), local.column("shape").tolist(), strict=True):
+        yield Nest(start, int(local.shapes.length[shape]), local.shapes.loops(shape))
+
+
+def check_order(local) -> None:
+    offset, length = local.accesses["offset"].to_numpy(), local.accesses["length"].to_numpy()
+    for number, nest in enumerate(nests_of(local)):
+        assert offset[local.nest == number].tolist() == expand(nest).tolist()
+        assert set(length[local.nest == number].tolist()) == {nest.length}
+
+
+def cycle(deltas: Sequence[int], times: int, start: int = 0) -> list[tuple[int, int]]:
+    offsets = np.cumsum([start, *(list(deltas) * times)[:-1]])
+    return [(offset, 8) for offset in offsets.tolist()]
+
+
+def interleaved(*streams: tuple[int, int], times: int) -> list[tuple[int, int]]:
+    return [(start + turn * step, 8) for turn in range(times) for start, step in streams]
+
+
+@pytest.mark.parametrize("length", range(3, 9))
+def test_a_cycle_of_steps_is_as_many_streams(length: int) -> None:
+    deltas = [17, 100, 41, 230, 65, 312, 27, 190][:length]
+    starts = np.cumsum([0, *deltas[:-1]]).tolist()
+    assert found(cycle(deltas, 10)) == [(start, 8, [(sum(deltas), 10)]) for start in starts]
+
+
+def test_streams_on_steps_of_their_own() -> None:
+    assert found(interleaved((0, 100), (10**6, 24), (5000, -8), times=20)) == [
+        (0, 8, [(100, 20)]),
+        (10**6, 8, [(24, 20)]),
+        (5000, 8, [(-8, 20)]),
+    ]
+
+
+def test_a_batch_of_patterns_repeated_at_a_stride() -> None:
+    batch = [(0, 8), (20, 8), (40, 8), (300, 4), (500, 8), (620, 8)]
+    accesses = [(offset + turn * 1000, length) for turn in range(9) for offset, length in batch]
+    assert found(accesses) == [
+        (0, 8, [(1000, 9), (20, 3)]),
+        (300, 4, [(1000, 9)]),
+        (500, 8, [(1000, 9), (120, 2)]),
+    ]
+
+
+def test_a_cycle_in_a_loop() -> None:
+    inner = interleaved((0, 50), (10**5, 70), (10**6, 30), times=7)
+    accesses = [(offset + turn * 10**7, 8) for turn in range(5) for offset, _ in inner]
+    assert found(accesses) == [
+        (0, 8, [(10**7, 5), (50, 7)]),
+        (10**5, 8, [(10**7, 5), (70, 7)]),
+        (10**6, 8, [(10**7, 5), (30, 7)]),
+    ]
+
+
+def test_a_cycle_that_is_cut_short_keeps_its_last_turn() -> None:
+    assert found(cycle([17, 100, 41], 10)[:-1]) == [
+        (0, 8, [(158, 10)]),
+        (17, 8, [(158, 10)]),
+        (117, 8, [(158, 9)]),
+    ]
+
+
+def test_streams_of_one_shape_that_overlap_in_time_are_not_one_nest() -> None:
+    streams = interleaved((0, 50), (1000, 50), (1700, 50), times=5)
+    assert found(streams) == [(0, 8, [(50, 5)]), (1000, 8, [(50, 5)]), (1700, 8, [(50, 5)])]
+
+
+def test_every_rank_in_a_cycle_makes_global_streams() -> None:
+    calls = [Call(rank, "read", offset + rank * 8, 8) for rank in range(4) for offset, _ in cycle([64, 192, 1000], 30)]
+    assert [str(signature) for signature in analyze(make_trace(calls)).signatures] == [
+        "{READ, 0, 2, ([1256, 8, 30], [8, 8, 4]r), 1}",
+        "{READ, 64, 2, ([1256, 8, 30], [8, 8, 4]r), 1}",
+        "{READ, 256, 2, ([1256, 8, 30], [8, 8, 4]r), 1}",
+    ]
+
+
+pieces = st.one_of(
+    st.builds(
+        lambda streams, times: interleaved(*streams, times=times),
+        st.lists(st.tuples(st.integers(0, 60), st.integers(0, 6)), min_size=1, max_size=9),
+        st.integers(1, 5),
+    ),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 2)), max_size=4),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(pieces, min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 40))
+def test_no_access_is_lost_or_out_of_order_in_its_nest(
+    parts: list[list[tuple[int, int]]], times: int, stride: int
+) -> None:
+    calls = [
+        Call(0, "read", offset + turn * stride, length)
+        for turn in range(times)
+        for part in parts
+        for offset, length in part
+    ]
+    if calls:
+        check_order(find_local(make_trace(calls).accesses()))
