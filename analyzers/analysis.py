@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -49,13 +49,15 @@ class Analysis:
     """The signatures of a trace: global ones, most bytes first, then local ones that are part of none; and the rest.
 
     Every access of the trace is in exactly one of ``signatures`` and ``irregular``. ``requests`` (contiguous accesses)
-    and ``bytes`` are those of the whole trace.
+    and ``bytes`` are those of the whole trace. ``owner`` is the number of the signature that each of the trace's
+    accesses is in, -1 where it is irregular.
     """
 
     signatures: tuple[Signature, ...]
     irregular: tuple[Irregular, ...]
     requests: int
     bytes: int
+    owner: Int64Array = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
 
     @cached_property
     def coverage(self) -> Share:
@@ -87,22 +89,51 @@ def analyze(trace: Trace) -> Analysis:
     for pattern in halves_together:
         apart[whole[pattern.members]] = True
 
-    found = [_global_signature(pattern, local, paths) for pattern in together]
-    found += [_global_signature(pattern, halves, paths) for pattern in halves_together]
-    alone: list[Signature] = []
+    found = [_Found(_global_signature(one, local, paths), local, one.members) for one in together]
+    found += [_Found(_global_signature(one, halves, paths), halves, one.members) for one in halves_together]
+    alone: list[_Found] = []
     irregular = np.zeros(len(accesses), np.bool_)
     for patterns, rows in ((local, rest[~apart[rest]]), (halves, halves_rest[apart[whole[halves_rest]]])):
         regular = _deserve_signature(patterns)[rows]
-        alone += _local_signatures(patterns, rows[regular], paths)
+        signatures = _local_signatures(patterns, rows[regular], paths)
+        alone += [_Found(one, patterns, row) for one, row in zip(signatures, rows[regular, None], strict=True)]
         dropped = np.zeros(len(patterns.table), np.bool_)
         dropped[rows[~regular]] = True
         irregular[patterns.accesses.index[dropped[patterns.nest]]] = True
+    found = [*sorted(found, key=_place), *sorted(alone, key=_place)]
     return Analysis(
-        (*_sorted(found), *_sorted(alone)),
+        tuple(one.signature for one in found),
         _irregular(local, np.flatnonzero(irregular), paths),
         len(accesses),
         int(accesses["length"].sum()),
+        _owner(found, (local, halves), len(accesses)),
     )
+
+
+class _Found(NamedTuple):
+    """A signature, and the rows of the patterns that it is made of."""
+
+    signature: Signature
+    patterns: LocalPatterns
+    rows: Int64Array
+
+
+def _place(found: _Found) -> tuple[int, str, Op, int, int, float]:
+    one = found.signature
+    return -one.bytes, one.file, one.op, one.start, one.ranks[0], one.t_start
+
+
+def _owner(found: Sequence[_Found], sources: Iterable[LocalPatterns], accesses: int) -> Int64Array:
+    """The number of the signature that each access is in, or -1."""
+    owner = np.full(accesses, -1, np.int64)
+    for patterns in sources:
+        of_nest = np.full(len(patterns.table), -1, np.int64)
+        for number, one in enumerate(found):
+            if one.patterns is patterns:
+                of_nest[one.rows] = number
+        of_access = of_nest[patterns.nest]
+        owner[patterns.accesses["access"].to_numpy(np.int64)[of_access >= 0]] = of_access[of_access >= 0]
+    return owner
 
 
 def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
@@ -111,15 +142,16 @@ def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
     return ~patterns.fragments & (half | (patterns.shapes.size[patterns.column("shape")] > 2))
 
 
-def to_json(analysis: Analysis) -> dict[str, Any]:
-    """The answer of ``pdla analyze --json`` (docs/json.md)."""
+def to_json(analysis: Analysis, aspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The answer of ``pdla analyze --json`` (docs/json.md); ``aspects`` are those of each signature."""
     return {
         "signatures": [
             {
                 **_signature_json(analysis, signature),
+                "aspects": of_signature,
                 "members": [_signature_json(analysis, member) for member in signature.members],
             }
-            for signature in analysis.signatures
+            for signature, of_signature in zip(analysis.signatures, aspects, strict=True)
         ],
         "irregular": [
             {
@@ -155,10 +187,6 @@ def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
         "share": analysis.share(signature)._asdict(),
         "notation": str(signature),
     }
-
-
-def _sorted(signatures: Iterable[Signature]) -> list[Signature]:
-    return sorted(signatures, key=lambda one: (-one.bytes, one.file, one.op, one.start, one.ranks[0], one.t_start))
 
 
 def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: Mapping[int, str]) -> tuple[Signature, ...]:

@@ -32,7 +32,7 @@ class LocalPatterns:
             (the larger of its shares of the sequence's requests and bytes), siblings (nests in the sequence).
         shapes: the loops.
         accesses: a row per access, by sequence and call: the first six columns of ``table``, call, offset, length,
-            t_start, t_end. The index is the place among all accesses of the trace in this order.
+            access (the row among the trace's accesses), t_start, t_end. The index is the place in this order.
         nest: the row in ``table`` of each access.
     """
 
@@ -115,6 +115,7 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
             "collective": collective[rows],
             "offset": offset,
             "length": length,
+            "access": rows,
             **{name: accesses[name].to_numpy()[rows] for name in ("call", "t_start", "t_end")},
         },
         copy=False,
@@ -145,7 +146,7 @@ def _patterns(
     order, heads = _grouped(nest, len(start))
     first = order[heads]
     by_first = np.argsort(first)
-    table = accesses.iloc[first[by_first]].drop(columns=["call", "offset", "length"]).reset_index(drop=True)
+    table = accesses.iloc[first[by_first]].drop(columns=["call", "offset", "length", "access"]).reset_index(drop=True)
     call = accesses["call"].to_numpy(np.int64)[order]
     fresh = np.ones(len(call), np.int64)
     fresh[1:] = np.diff(call) != 0

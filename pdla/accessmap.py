@@ -278,7 +278,7 @@ def _first_access_extents(signature: Signature) -> Int64Array:
     last = np.searchsorted(starts, segments, side="right")
     covered = first < last
     segments, lengths, first, last = segments[covered], lengths[covered], first[covered], last[covered]
-    owner = _range_minimum(access, first, last)
+    owner = range_minimum(access, first, last)
 
     order = np.lexsort((segments, owner))
     replica = np.empty_like(lengths)
@@ -288,7 +288,7 @@ def _first_access_extents(signature: Signature) -> Int64Array:
     return np.stack([segments[heads], np.add.reduceat(lengths, heads), replica[heads]], axis=1)
 
 
-def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
+def range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
     """The minimum of ``values[first:last]`` for every pair (not empty), by minima over windows of 1, 2, 4, ..."""
     result = np.empty(len(first), dtype=np.int64)
     levels = np.frexp(last - first)[1] - 1

@@ -9,6 +9,7 @@ import pytest
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze, to_json
+from pdla.analyzers.aspects import describe
 from pdla.analyzers.stats import summarize
 from pdla.collectors.views import View
 from pdla.model import Loop, Trace
@@ -112,7 +113,9 @@ def test_an_empty_trace_has_no_signatures() -> None:
 
 
 def test_json_is_what_the_documentation_says(trace: Trace) -> None:
-    answer = json.loads(json.dumps(to_json(analyze(trace))))
+    analysis = analyze(trace)
+    aspects = [one.to_json() for one in describe(trace, analysis)]
+    answer = json.loads(json.dumps(to_json(analysis, aspects)))
     assert set(answer) == {"signatures", "irregular", "coverage"}
     members = answer["signatures"][1].pop("members")
     assert answer["signatures"][1] == {
@@ -131,6 +134,16 @@ def test_json_is_what_the_documentation_says(trace: Trace) -> None:
         "repeats": 1,
         "share": {"requests": 16 / 49, "bytes": 1024 / 2148},
         "notation": "{WRITE, 0, 2, ([64, 64, 4], [256, 64, 4]r), 1}",
+        "aspects": {
+            "spatial": "contiguous",
+            "size": "small",
+            "temporal": "fixed",
+            "period": 0.001,
+            "repetition": "once",
+            "operation": "write-only",
+            "dependences": [],
+            "phases": [0, 0],
+        },
     }
     assert [(member["scope"], member["ranks"], member["start"]) for member in members] == [
         ("local", [rank], rank * 256) for rank in range(4)
@@ -140,7 +153,7 @@ def test_json_is_what_the_documentation_says(trace: Trace) -> None:
 
 def test_json_of_an_irregular_part() -> None:
     calls = [Call(2, "write", offset, 8) for offset in (5, 900, 17, 300)]
-    assert to_json(analyze(make_trace(calls))) == {
+    assert to_json(analyze(make_trace(calls)), []) == {
         "signatures": [],
         "irregular": [
             {

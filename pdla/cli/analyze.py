@@ -17,10 +17,13 @@ def analyze(trace_path: Path, as_json: bool) -> None:
     """Find the I/O signatures of a trace."""
     from pdla.analyzers.analysis import analyze as find_signatures
     from pdla.analyzers.analysis import to_json
+    from pdla.analyzers.aspects import describe
     from pdla.report.text import signature_table
 
-    analysis = find_signatures(pdla.load(trace_path))
+    trace = pdla.load(trace_path)
+    analysis = find_signatures(trace)
+    aspects = describe(trace, analysis)
     if as_json:
-        print_json(to_json(analysis))
+        print_json(to_json(analysis, [one.to_json() for one in aspects]))
     else:
-        click.echo(signature_table(analysis))
+        click.echo(signature_table(analysis, aspects))

@@ -12,6 +12,7 @@ from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
+    from pdla.analyzers.aspects import Aspects
     from pdla.analyzers.stats import Summary
     from pdla.model import Candidate, Plan
     from pdla.report.comparison import Comparison
@@ -133,15 +134,16 @@ def call_name(signature: Signature | Irregular) -> str:
     return f"{signature.op}_all" if signature.collective else signature.op
 
 
-def signature_table(analysis: Analysis) -> str:
-    """The signatures of every file: global ones with the local ones that they consist of, then the others."""
-    by_file: dict[str, list[Signature | Irregular]] = {}
+def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = ()) -> str:
+    """The signatures of every file, global ones with the local ones in them, then the others; with their aspects."""
+    by_file: dict[str, list[tuple[Signature | Irregular, str]]] = {}
     parts: list[Signature | Irregular] = [*analysis.signatures, *analysis.irregular]
-    for part in parts:
-        by_file.setdefault(part.file, []).append(part)
+    words = [*map(str, aspects), *[""] * (len(parts) - len(aspects))]
+    for part, of_part in zip(parts, words, strict=True):
+        by_file.setdefault(part.file, []).append((part, of_part))
     blocks = []
     for path, found in list(by_file.items())[:MOST]:
-        rows = [row for part in found[:MOST] for row in _signature_rows(analysis, part)]
+        rows = [row for part, of_part in found[:MOST] for row in _signature_rows(analysis, part, of_part)]
         columns = ["scope", "call", "ranks", "requests", "bytes", "signature"]
         blocks.append("\n".join([path, table(columns, rows, "lllrrl"), *_more(len(found), "signatures")]))
     shares = analysis.coverage
@@ -165,7 +167,7 @@ def shown_members(signature: Signature) -> tuple[tuple[Signature, ...], int]:
     return shown, len(signature.members) - len(shown)
 
 
-def _signature_rows(analysis: Analysis, part: Signature | Irregular) -> list[list[str]]:
+def _signature_rows(analysis: Analysis, part: Signature | Irregular, words: str) -> list[list[str]]:
     def row(one: Signature, scope: str) -> list[str]:
         return [scope, call_name(one), ranks_text(one.ranks), *_shares(analysis, one), str(one)]
 
@@ -173,6 +175,8 @@ def _signature_rows(analysis: Analysis, part: Signature | Irregular) -> list[lis
         return [["irregular", call_name(part), str(part.rank), *_shares(analysis, part), "no pattern"]]
     shown, more = shown_members(part)
     rows = [row(part, part.scope), *(row(member, "- local") for member in shown)]
+    if words:
+        rows.insert(1, ["", "", "", "", "", words])
     if more:
         rows.append([f"- {format_count(more)} more", "", "", "", "", ""])
     return rows

@@ -1,0 +1,150 @@
+"""The five aspects of an access pattern (PDLA 3.2.2), with its dependences and its phases: `describe`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from pdla.analyzers.analysis import Analysis
+from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, dependences
+from pdla.collectors.frames import OPS
+from pdla.model import Int64Array, Signature, Trace
+from pdla.units import KiB, format_seconds
+
+SMALL, LARGE = 16 * KiB, 128 * KiB
+"""Requests below are small, from there on large. PDLA sets no limits: several KB are small, hundreds large (5.2.4)."""
+
+TOLERANCE = 0.1
+"""Calls are periodic where the standard deviation of the time from one to the next is at most this part of the mean."""
+
+_BOUNDARIES = ("MPI_File_open", "MPI_File_set_view", "MPI_File_close")
+
+Spatial = Literal["single", "contiguous", "strided", "backwards", "nested"]
+
+
+@dataclass(frozen=True)
+class Aspects:
+    """What a signature is, in words and a few numbers.
+
+    Attributes:
+        spatial: where one rank's accesses are, repetitions apart.
+        size: of the requests.
+        temporal: the time from a rank's call to its next; ``once``: fewer than three calls of any rank.
+        period: seconds from call to call, where that is fixed; else 0.
+        repetition: whether a rank accesses the same bytes more than once.
+        operation: what is done to the bytes, other patterns included.
+        dependences: that it is part of with itself or others, as the earlier or the later one (DEPENDENCES).
+        phases: the first and the last one in which it occurs. A rank's phases in a file are counted from 0 and begin
+            with the first access after an open, a set_view or a close.
+    """
+
+    spatial: Spatial
+    size: Literal["small", "medium", "large"]
+    temporal: Literal["fixed", "random", "once"]
+    period: float
+    repetition: Literal["repeated", "once"]
+    operation: Literal["read-only", "write-only", "read-write"]
+    dependences: tuple[str, ...]
+    phases: tuple[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "dependences": list(self.dependences), "phases": list(self.phases)}
+
+    def __str__(self) -> str:
+        """For people: ``strided, small, every 2 ms, read-only``."""
+        words: list[str] = [self.spatial, self.size]
+        words += [f"every {format_seconds(self.period)}"] if self.temporal == "fixed" else []
+        words += ["repeated"] if self.repetition == "repeated" else []
+        return ", ".join([*words, self.operation, *self.dependences])
+
+
+def describe(trace: Trace, analysis: Analysis) -> tuple[Aspects, ...]:
+    """The aspects of each of the analysis's signatures; the analysis is that of this trace."""
+    accesses = trace.accesses()
+    owned = np.flatnonzero(analysis.owner >= 0)
+    rows = owned[np.argsort(analysis.owner[owned], kind="stable")]
+    if not len(rows):
+        return ()
+    owner = analysis.owner[rows]
+    heads = np.flatnonzero(np.diff(owner, prepend=-1))
+    part_of = np.bitwise_or.reduceat(dependences(accesses)[rows], heads).tolist()
+    phase = _phases(trace, accesses)[rows]
+    first, last = np.minimum.reduceat(phase, heads).tolist(), np.maximum.reduceat(phase, heads).tolist()
+    periods = _periods(accesses.iloc[rows], owner)
+    return tuple(
+        Aspects(
+            spatial=_spatial(signature),
+            size="small" if signature.length < SMALL else "medium" if signature.length < LARGE else "large",
+            temporal="once" if period is None else "fixed" if period else "random",
+            period=period or 0.0,
+            repetition="repeated" if signature.repeats > 1 else "once",
+            operation="read-write" if flags & (RAW | WAR) else "read-only" if signature.op == "read" else "write-only",
+            dependences=tuple(name for flag, name in DEPENDENCES.items() if flags & flag),
+            phases=phases,
+        )
+        for signature, period, flags, phases in zip(
+            analysis.signatures, periods, part_of, zip(first, last, strict=True), strict=True
+        )
+    )
+
+
+def _spatial(signature: Signature) -> Spatial:
+    loops = [loop for loop in signature.loops[signature.rank_loops :] if loop.stride]
+    if len(loops) > 1:
+        return "nested"
+    if not loops:
+        return "single"
+    stride = loops[0].stride
+    return "backwards" if stride < 0 else "contiguous" if stride == signature.length else "strided"
+
+
+def _periods(accesses: pd.DataFrame, owner: Int64Array) -> list[float | None]:
+    """For each owner the seconds from a rank's call to its next; 0 where they vary, None where no rank has two of them.
+
+    The accesses are sorted by owner, rank and call.
+    """
+    rank, call = accesses["rank"].to_numpy(), accesses["call"].to_numpy()
+    fresh = np.flatnonzero(np.append(True, (np.diff(owner) != 0) | (np.diff(rank) != 0) | (np.diff(call) != 0)))
+    owner, rank = owner[fresh], rank[fresh]
+    wait = np.diff(accesses["t_start"].to_numpy(np.float64)[fresh])
+    inside = (np.diff(owner) == 0) & (np.diff(rank) == 0)
+    twice = np.zeros_like(inside)
+    twice[1:] = inside[1:] & inside[:-1]
+    total = int(owner[-1]) + 1
+    number = np.bincount(owner[1:][inside], minlength=total)
+    mean = np.bincount(owner[1:][inside], wait[inside], total) / np.maximum(number, 1)
+    spread = np.bincount(owner[1:][inside], (wait[inside] - mean[owner[1:][inside]]) ** 2, total) / np.maximum(
+        number, 1
+    )
+    fixed = (mean > 0) & (np.sqrt(spread) <= TOLERANCE * mean)
+    often = np.bincount(owner[1:][twice], minlength=total) > 0
+    return [
+        (round(value, 9) if is_fixed else 0.0) if is_often else None
+        for value, is_fixed, is_often in zip(mean.tolist(), fixed.tolist(), often.tolist(), strict=True)
+    ]
+
+
+def _phases(trace: Trace, accesses: pd.DataFrame) -> Int64Array:
+    """The phase of each access, counted for each rank and file from 0."""
+    records = trace.records
+    kinds = records["kind"].cat.categories
+    boundary = np.isin(records["kind"].cat.codes.to_numpy(), np.flatnonzero(kinds.isin(_BOUNDARIES)))
+    data = (records["op"].isin(OPS[:2]) & (records["length"] > 0) & (records["offset"] >= 0)).to_numpy(np.bool_)
+    rows = np.flatnonzero(boundary | data)
+    file, rank = (records[name].to_numpy(np.int64)[rows] for name in ("file", "rank"))
+    order = np.lexsort((rank, file))
+    rows, file, rank = rows[order], file[order], rank[order]
+    heads = np.append(True, (np.diff(file) != 0) | (np.diff(rank) != 0))
+    begins = data[rows] & np.append(True, heads[1:] | boundary[rows[:-1]])
+    phase = np.cumsum(begins)
+    # A group's first access begins a phase: counted from there, the group's first phase is 0.
+    before = np.where(heads, phase - begins, 0)
+    of_record = np.zeros(len(records), np.int64)
+    of_record[rows] = phase - 1 - np.maximum.accumulate(before)
+    call_begins = np.append(True, (np.diff(accesses["rank"]) != 0) | (np.diff(accesses["call"]) != 0))
+    phases: Int64Array = of_record[data][np.cumsum(call_begins) - 1]
+    return phases
