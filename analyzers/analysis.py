@@ -83,7 +83,7 @@ def analyze(trace: Trace) -> Analysis:
     together, rest = find_global(local)
     # Two nests of one rank look like a loop, but how far apart they are may differ from rank to rank: then each half
     # has its own counterpart on the other ranks. Where neither half has one, the loop stays.
-    halves, whole = local.halved(rest)
+    halves, whole = local.halved(rest[~local.fragments[rest]])
     halves_together, halves_rest = find_global(halves)
     apart = np.zeros(len(local.table), np.bool_)
     for pattern in halves_together:

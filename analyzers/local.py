@@ -146,7 +146,8 @@ def _patterns(
     order, heads = _grouped(nest, len(start))
     first = order[heads]
     by_first = np.argsort(first)
-    table = accesses.iloc[first[by_first]].drop(columns=["call", "offset", "length", "access"]).reset_index(drop=True)
+    table = accesses[["sequence", "stream", "rank", "file", "op", "collective"]].iloc[first[by_first]]
+    table = table.reset_index(drop=True)
     call = accesses["call"].to_numpy(np.int64)[order]
     fresh = np.ones(len(call), np.int64)
     fresh[1:] = np.diff(call) != 0
