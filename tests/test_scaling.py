@@ -1,0 +1,115 @@
+"""Traces at two numbers of ranks predict a third, or say why they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pdla.analyzers.analysis import analyze
+from pdla.analyzers.scaling import Scaling, fit, scale
+from pdla.collectors import workloads
+from pdla.errors import PdlaError
+from pdla.model import Trace
+
+TOTAL = 1 << 20
+GRIDS = {4: (1, 2, 2), 8: (2, 2, 2), 16: (4, 2, 2), 32: (8, 2, 2)}
+
+PROGRAMS: dict[str, Callable[[int], Trace]] = {
+    "weak scaling, interleaved": lambda ranks: workloads.ior(ranks, 4096, 4096, 20),
+    "weak scaling, nested": lambda ranks: workloads.ior(ranks, 65536, 4096, 20),
+    "strong scaling, blocks": lambda ranks: workloads.ior(ranks, TOTAL // ranks, 4096),
+    "tiles in a row": lambda ranks: workloads.mpi_tile_io(ranks, 1, 8, 16, 4, header_bytes=100),
+    "overlapping tiles in a column": lambda ranks: workloads.mpi_tile_io(1, ranks, 8, 16, 4, overlap_y=2),
+    "flash-io": workloads.flash_io,
+    "three regions, the later ones start where the ranks say": workloads.lanl_app2_like,
+}
+
+
+def compare(program: Callable[[int], Trace], *sizes: int) -> Scaling:
+    return scale({ranks: analyze(program(ranks)) for ranks in sizes})
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_four_and_eight_ranks_predict_sixteen(program: Callable[[int], Trace]) -> None:
+    scaling = compare(program, 4, 8)
+    assert predicted(scaling, 16) == accessed(program(16))
+
+
+def predicted(scaling: Scaling, ranks: int) -> list[tuple[int, int, int, str]]:
+    return sorted(
+        (rank, offset, one.length, one.op)
+        for one in scaling.at(ranks)
+        for offset, rank in np.stack(one.expand(), axis=1).tolist()
+    )
+
+
+def accessed(trace: Trace) -> list[tuple[int, int, int, str]]:
+    accesses = trace.accesses()
+    return sorted(zip(accesses["rank"], accesses["offset"], accesses["length"], accesses["op"], strict=True))
+
+
+def grid(ranks: int) -> Trace:
+    return workloads.coll_perf(GRIDS[ranks], (16, 16, 16))
+
+
+def test_a_process_grid_that_grows_in_one_dimension() -> None:
+    assert predicted(compare(grid, 8, 16), 32) == accessed(grid(32))
+
+
+def test_a_process_grid_with_another_number_of_dimensions_is_a_disagreement() -> None:
+    assert compare(grid, 4, 8).disagreements[0] == "reads of /coll/file with 4 loops: 1 at 4, 0 at 8 ranks"
+
+
+def test_the_notation_has_p_for_the_ranks() -> None:
+    scaling = compare(PROGRAMS["weak scaling, interleaved"], 4, 8)
+    assert [str(one) for one in scaling.signatures] == [
+        "{READ, 0, 2, ([4096 P, 4096, 20], [4096, 4096, P]r)}",
+        "{WRITE, 0, 2, ([4096 P, 4096, 20], [4096, 4096, P]r)}",
+    ]
+    assert scaling.disagreements == ()
+
+
+def test_a_third_number_of_ranks_can_contradict() -> None:
+    def blocks(ranks: int) -> Trace:
+        return workloads.ior(ranks, 4096, 4096, {2: 10, 4: 20, 8: 30}[ranks], operations=["read"])
+
+    assert compare(blocks, 2, 4).disagreements == ()
+    assert compare(blocks, 2, 4, 8).disagreements == (
+        "reads of /ior/testFile with 2 loops: no rule gives the count of loop 1: 10 at 2, 20 at 4, 30 at 8 ranks",
+    )
+
+
+def test_another_number_of_patterns_is_a_disagreement() -> None:
+    def more(ranks: int) -> Trace:
+        return workloads.ior(ranks, 4096, 4096, 20, operations=["read"] if ranks == 4 else ["read", "write"])
+
+    scaling = compare(more, 4, 8)
+    assert scaling.disagreements == ("writes of /ior/testFile with 2 loops: 0 at 4, 1 at 8 ranks",)
+    with pytest.raises(PdlaError, match="the traces do not agree, so nothing is predicted: writes of"):
+        scaling.at(16)
+
+
+def test_random_accesses_are_not_predicted() -> None:
+    scaling = compare(lambda ranks: workloads.ior(ranks, 1 << 20, 2048, operations=["read"], random_offset=True), 2, 4)
+    assert "are in signatures, the rest is irregular" in scaling.disagreements[0]
+
+
+def test_ranks_among_which_the_pattern_does_not_divide() -> None:
+    with pytest.raises(PdlaError, match=r"does not divide among 3 ranks: 1048576 / P is 349525 there"):
+        compare(PROGRAMS["strong scaling, blocks"], 4, 8).at(3)
+
+
+def test_one_number_of_ranks_is_not_enough() -> None:
+    with pytest.raises(PdlaError, match=r"takes traces of two or more numbers of ranks \(got 1\)"):
+        compare(workloads.flash_io, 4)
+
+
+def test_the_rule_of_a_value() -> None:
+    assert [str(fit(values)) for values in ({4: 7, 8: 7}, {4: 8, 8: 16}, {4: 8, 8: 4}, {4: 108, 8: 116})] == [
+        "7",
+        "2 P",
+        "32 / P",
+        "100 + 2 P",
+    ]
