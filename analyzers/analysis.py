@@ -15,6 +15,10 @@ from pdla.analyzers.templates import BoolArray
 from pdla.model import Int64Array, Op, Signature, Trace
 
 
+MEMBERS = 64
+"""Members of a global signature that its JSON lists: the others follow from its loops."""
+
+
 class Share(NamedTuple):
     """Parts of a whole, from 0 to 1."""
 
@@ -149,7 +153,8 @@ def to_json(analysis: Analysis, aspects: Sequence[Mapping[str, Any]]) -> dict[st
             {
                 **_signature_json(analysis, signature),
                 "aspects": of_signature,
-                "members": [_signature_json(analysis, member) for member in signature.members],
+                "members": [_signature_json(analysis, member) for member in signature.members[:MEMBERS]],
+                "members_left_out": max(0, len(signature.members) - MEMBERS),
             }
             for signature, of_signature in zip(analysis.signatures, aspects, strict=True)
         ],

@@ -11,6 +11,7 @@ from traces import Call, make_trace
 from pdla.analyzers.analysis import analyze, to_json
 from pdla.analyzers.aspects import describe
 from pdla.analyzers.stats import summarize
+from pdla.collectors import workloads
 from pdla.collectors.views import View
 from pdla.model import Loop, Trace
 
@@ -118,6 +119,7 @@ def test_json_is_what_the_documentation_says(trace: Trace) -> None:
     answer = json.loads(json.dumps(to_json(analysis, aspects)))
     assert set(answer) == {"signatures", "irregular", "coverage"}
     members = answer["signatures"][1].pop("members")
+    assert answer["signatures"][1].pop("members_left_out") == 0
     assert answer["signatures"][1] == {
         "scope": "global",
         "file": "/data/result",
@@ -149,6 +151,14 @@ def test_json_is_what_the_documentation_says(trace: Trace) -> None:
         ("local", [rank], rank * 256) for rank in range(4)
     ]
     assert answer["coverage"] == {"requests": 1.0, "bytes": 1.0}
+
+
+def test_ten_thousand_ranks_are_one_signature_with_a_few_members_in_json() -> None:
+    analysis = analyze(workloads.ior(10_000, 32768, 16384, 2, operations=["read"]))
+    notation = "{READ, 0, 3, ([16384, 16384, 2], [327680000, 16384, 2], [32768, 16384, 10000]r), 1}"
+    assert [str(signature) for signature in analysis.signatures] == [notation]
+    (answer,) = to_json(analysis, [{}])["signatures"]
+    assert (len(answer["members"]), answer["members_left_out"]) == (64, 9936)
 
 
 def test_json_of_an_irregular_part() -> None:
