@@ -14,7 +14,6 @@ from pdla.analyzers.local import OPS, LocalPatterns, find_local
 from pdla.analyzers.templates import BoolArray
 from pdla.model import Int64Array, Op, Signature, Trace
 
-
 MEMBERS = 64
 """Members of a global signature that its JSON lists: the others follow from its loops."""
 
