@@ -10,7 +10,7 @@ import pandas as pd
 
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, dependences
-from pdla.collectors.frames import OPS
+from pdla.analyzers.local import OPS
 from pdla.model import Int64Array, Signature, Trace
 from pdla.units import KiB, format_seconds
 
@@ -133,7 +133,7 @@ def _phases(trace: Trace, accesses: pd.DataFrame) -> Int64Array:
     records = trace.records
     kinds = records["kind"].cat.categories
     boundary = np.isin(records["kind"].cat.codes.to_numpy(), np.flatnonzero(kinds.isin(_BOUNDARIES)))
-    data = (records["op"].isin(OPS[:2]) & (records["length"] > 0) & (records["offset"] >= 0)).to_numpy(np.bool_)
+    data = (records["op"].isin(OPS) & (records["length"] > 0) & (records["offset"] >= 0)).to_numpy(np.bool_)
     rows = np.flatnonzero(boundary | data)
     file, rank = (records[name].to_numpy(np.int64)[rows] for name in ("file", "rank"))
     order = np.lexsort((rank, file))
