@@ -70,7 +70,10 @@ def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
     assert set(told["coverage"]) == {"requests", "bytes"}
     (one,) = (signature for signature in told["signatures"] if signature["scope"] == "global")
     assert set(one) == keys(section("Signatures"))
-    assert {tuple(sorted(member)) for member in one["members"]} == {tuple(sorted(set(one) - {"members"}))}
+    assert {tuple(sorted(member)) for member in one["members"]} == {
+        tuple(sorted(set(one) - {"members", "members_left_out", "aspects"}))
+    }
+    assert set(one["aspects"]) == keys(section("Aspects"))
     named = re.search(r"with the keys (.*?)\. It holds", section("Signatures"), re.DOTALL)
     assert named is not None
     assert set(told["irregular"][0]) == set(re.findall(r"`(\w+)`", named[1]))
