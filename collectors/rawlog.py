@@ -23,7 +23,7 @@ HEADER_SIZE = 4096
 MAGIC = b"PDLALOG1"
 SIDE_MAGIC = b"PDLASID1"
 CALLS, FILE, VIEW = 1, 2, 3
-COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED = 1, 16, 32, 64, 128
+COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 16, 32, 64, 128, 256
 
 _LARGEST = 2**62  # of a position or a length, so that their sum fits
 
@@ -138,6 +138,11 @@ def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
     columns["offset"][op == OPS.index("other")] = 0
     if unknown := int(np.count_nonzero((columns["offset"] < 0) & (columns["length"] > 0))):
         notes.append(f"{format_count(unknown)} calls touched bytes that are not known: their offset is -1")
+    pending = sum(int(np.count_nonzero(process.records["flags"] & PENDING)) for process in processes)
+    if pending:
+        notes.append(
+            f"{format_count(pending)} nonblocking or split operations were under way when their process ended"
+        )
     hosts = {process.header["host"] for process in processes}
     if len(hosts) > 1:
         notes.append(f"times of {len(hosts)} hosts are aligned by their wall clocks")

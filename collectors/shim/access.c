@@ -1,5 +1,6 @@
-/* Reading and writing, and the calls that pass through. */
+/* Reading and writing, and the calls that touch no data. */
 #include <limits.h>
+#include <string.h>
 
 #include "calls.h"
 
@@ -64,44 +65,85 @@ static bool is_strided(const struct io_call *call)
            (call->bytes != call->count * extent || extent != true_extent);
 }
 
+static mpi_handle request_of(const void *place)
+{
+    mpi_handle request = 0;
+    memcpy(&request, place, pdla_mpi()->handle_size);
+    return request;
+}
+
+/* Bytes of the view's data stream before the shared file pointer; -1 unknown. RATIONALE: ranks that share it move it at
+ * any time, and so it says where a call goes only to a rank that has it alone. */
+static int64_t shared_position(const struct file_handle *handle)
+{
+    mpi_offset offset;
+    if (!handle->view.map || handle->ranks != 1 || (handle->amode & AMODE_SEQUENTIAL) ||
+        pdla_mpi()->File_get_position_shared(handle->file, &offset) != 0)
+        return -1;
+    return offset * handle->view.etype_size;
+}
+
+static int64_t position_of(const struct access *access, const struct file_handle *handle)
+{
+    if (access->flags & CALL_SHARED)
+        return recorder_on() ? shared_position(handle) : -1;
+    if (!(access->flags & CALL_EXPLICIT))
+        return current_position(handle);
+    int64_t position;
+    if (!handle->view.map || access->offset < 0 ||
+        __builtin_mul_overflow(access->offset, handle->view.etype_size, &position))
+        return -1;
+    return position;
+}
+
 /* Makes the call, by the stub or by MPI. */
 static int perform(const struct access *access, struct io_call *call)
 {
     struct file_handle *handle = call->handle;
-    const struct io_call *known = handle->view.map && call->position >= 0 ? call : NULL;
+    const bool handed = !(access->flags & (CALL_SHARED | CALL_SPLIT));
+    const struct io_call *known = handed && handle->view.map && call->position >= 0 ? call : NULL;
     int rc;
     if (access->flags & CALL_READ) {
-        if (stub_read(call, &rc))
+        if (handed && stub_read(call, &rc))
             return rc;
+        if (!handed)
+            stub_passed(handle, call->bytes, access->flags & CALL_SPLIT ? "split collective" : "shared file pointer");
         return make_real(access, call->status ? call->status : access->last);
     }
     stub_write_begin(handle, known);
     rc = make_real(access, call->status ? call->status : access->last);
-    if (!(access->flags & CALL_NONBLOCKING))
+    if (!(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
         stub_write_end(handle);
     return rc;
 }
 
 static void record_access(struct rawlog_record *data, const struct access *access, const struct io_call *call, int rc)
 {
-    mpi_count moved = call->bytes;
+    const int64_t asked = call->bytes > 0 ? call->bytes : 0;
+    mpi_count moved = asked;
     unsigned flags = access->flags;
+    const bool pending = rc == 0 && flags & (CALL_NONBLOCKING | CALL_SPLIT);
     data->position = call->position;
-    data->length = call->bytes;
+    data->length = asked;
     if (rc != 0)
         moved = 0;
-    else if ((flags & CALL_NONBLOCKING) ||
-             pdla_mpi()->Get_elements_x(call->status, pdla_mpi()->byte, &moved) != 0 || moved < 0) {
-        moved = call->bytes;
+    else if (pending || pdla_mpi()->Get_elements_x(call->status, pdla_mpi()->byte, &moved) != 0 || moved < 0) {
+        moved = asked;
         data->flags |= RAWLOG_MOVED_UNKNOWN;
     }
+    if (pending)
+        data->flags |= RAWLOG_PENDING;
     data->moved = moved;
     data->flags |= (uint16_t)((flags & CALL_COLLECTIVE ? RAWLOG_COLLECTIVE : 0) |
                               (flags & CALL_NONBLOCKING ? RAWLOG_NONBLOCKING : 0) |
                               (flags & CALL_LARGE ? RAWLOG_LARGE : 0) | (flags & CALL_EXPLICIT ? RAWLOG_EXPLICIT : 0) |
                               (is_strided(call) ? RAWLOG_MEMORY_STRIDED : 0) |
                               (call->redirected ? RAWLOG_REDIRECTED : 0));
-    record(data, access->call, call->handle, rc);
+    uint64_t operation = record(data, access->call, call->handle, rc);
+    if (pending && flags & CALL_SPLIT)
+        call->handle->split = operation;
+    else if (pending && operation)
+        request_begun(request_of(access->last), operation, access->file);
 }
 
 static int recorded_access(const struct access *access, struct file_handle *handle)
@@ -114,35 +156,17 @@ static int recorded_access(const struct access *access, struct file_handle *hand
                            .buffer = access->buffer,
                            .count = access->count,
                            .datatype = value_of(access->datatype),
-                           .bytes = bytes_of(access)};
-    if (!(access->flags & CALL_EXPLICIT))
-        call.position = current_position(handle);
-    else if (!handle->view.map || access->offset < 0 ||
-             __builtin_mul_overflow(access->offset, handle->view.etype_size, &call.position))
-        call.position = -1;
+                           .bytes = bytes_of(access),
+                           .position = position_of(access, handle)};
     if (nonblocking)
         call.request = access->last;
-    else
+    else if (!(access->flags & CALL_SPLIT))
         call.status = recording && access->last == pdla_mpi()->status_ignore ? status : access->last;
     if (!recording)
         return perform(access, &call);
     struct rawlog_record data = {.t_start = clock_ns()};
     int rc = perform(access, &call);
     record_access(&data, access, &call, rc);
-    return rc;
-}
-
-static int passed_access(const struct access *access, struct file_handle *handle)
-{
-    recorder_passed(access->call);
-    if (access->flags & CALL_READ) {
-        stub_passed(handle, bytes_of(access), access->flags & CALL_SPLIT ? "split collective" : "shared file pointer");
-        return make_real(access, access->last);
-    }
-    stub_write_begin(handle, NULL);
-    int rc = make_real(access, access->last);
-    if (!(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
-        stub_write_end(handle);
     return rc;
 }
 
@@ -153,9 +177,7 @@ static int watch_access(const struct access *access)
     if (!handle) {
         recorder_passed(access->call);
         rc = make_real(access, access->last);
-    } else if (access->flags & (CALL_SHARED | CALL_SPLIT)) {
-        rc = passed_access(access, handle);
-    } else if (access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE)) {
+    } else if (access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED)) {
         rc = recorded_access(access, handle);
     } else {
         pthread_mutex_lock(&handle->pointer);
@@ -174,34 +196,59 @@ static int access_file(struct access *access)
     return leave(enter() ? watch_access(access) : make_real(access, access->last));
 }
 
+static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, unsigned flags, mpi_handle file,
+                     void *buffer, void *status)
+{
+    max_align_t own[64 / sizeof(max_align_t)];
+    struct file_handle *handle = handle_find(file);
+    if (handle && handle->split && status == pdla_mpi()->status_ignore)
+        status = own;
+    int rc = real(file, buffer, status);
+    if (handle) {
+        record_end(handle->split, status, rc);
+        handle->split = 0;
+        if (flags & CALL_WRITE)
+            stub_write_end(handle);
+    } else {
+        recorder_passed(call);
+    }
+    handle_release(handle);
+    return rc;
+}
+
 static int end_split(enum call call, unsigned flags, mpi_handle file, void *buffer, void *status)
 {
     int (*real)(mpi_handle, void *, void *) = REAL(call, mpi_handle, void *, void *);
-    bool watched = enter();
-    int rc = real(file, buffer, status);
-    struct file_handle *handle = watched ? handle_find(file) : NULL;
-    if (handle && (flags & CALL_WRITE))
-        stub_write_end(handle);
-    if (watched)
-        recorder_passed(call);
-    handle_release(handle);
-    return leave(rc);
+    return leave(enter() ? watch_end(real, call, flags, file, buffer, status) : real(file, buffer, status));
 }
 
-static int resize(enum call call, mpi_handle file, mpi_offset size)
+static int watch_resize(int (*real)(mpi_handle, mpi_offset), enum call call, mpi_handle file, mpi_offset size)
 {
-    int (*real)(mpi_handle, mpi_offset) = REAL(call, mpi_handle, mpi_offset);
-    bool watched = enter();
-    struct file_handle *handle = watched ? handle_find(file) : NULL;
+    struct rawlog_record resized = {.t_start = clock_ns(), .position = size, .flags = RAWLOG_COLLECTIVE};
+    struct file_handle *handle = handle_find(file);
     if (handle)
         stub_write_begin(handle, NULL);
     int rc = real(file, size);
     if (handle)
         stub_write_end(handle);
-    if (watched)
-        recorder_passed(call);
+    record_known(&resized, call, handle, rc);
     handle_release(handle);
-    return leave(rc);
+    return rc;
+}
+
+static int resize(enum call call, mpi_handle file, mpi_offset size)
+{
+    int (*real)(mpi_handle, mpi_offset) = REAL(call, mpi_handle, mpi_offset);
+    return leave(enter() ? watch_resize(real, call, file, size) : real(file, size));
+}
+
+static int other(enum call call, unsigned flags, int64_t start, mpi_handle file, int rc)
+{
+    struct rawlog_record made = {.t_start = start, .flags = (uint16_t)flags};
+    struct file_handle *handle = handle_find(file);
+    record_known(&made, call, handle, rc);
+    handle_release(handle);
+    return rc;
 }
 
 /* ---- expansions of calls.def ------------------------------------------------------------------------------------- */
@@ -230,7 +277,6 @@ static int resize(enum call call, mpi_handle file, mpi_offset size)
 
 #define SPECIAL(name)
 #define ACCESS(name, form, flags) MAKE_##form(name, int, flags) MAKE_##form(name##_c, mpi_count, (flags) | CALL_LARGE)
-#define PASSED(name, form, flags) ACCESS(name, form, flags)
 
 #define END(name, flags)                                                                                   \
     EXPORT int MPI_##name(mpi_handle file, void *buffer, void *status)                                     \
@@ -246,14 +292,15 @@ static int resize(enum call call, mpi_handle file, mpi_offset size)
     }                                                   \
     ALIAS(name)
 
-#define OTHER(name, parameters, arguments)                                \
-    EXPORT int MPI_##name parameters                                      \
-    {                                                                     \
-        int(*real) parameters = (int(*) parameters)real_call(CALL_##name); \
-        if (enter())                                                      \
-            recorder_passed(CALL_##name);                                 \
-        return leave(real arguments);                                     \
-    }                                                                     \
+#define OTHER(name, flags, parameters, arguments)                                 \
+    EXPORT int MPI_##name parameters                                              \
+    {                                                                             \
+        int(*real) parameters = (int(*) parameters)real_call(CALL_##name);        \
+        if (!enter())                                                             \
+            return leave(real arguments);                                         \
+        int64_t start = clock_ns();                                               \
+        return leave(other(CALL_##name, flags, start, file, real arguments));     \
+    }                                                                             \
     ALIAS(name)
 
 #include "calls.def"

@@ -6,17 +6,15 @@
 
 #define SPECIAL(name) "MPI_" #name,
 #define ACCESS(name, form, flags) "MPI_" #name, "MPI_" #name "_c",
-#define PASSED(name, form, flags) "MPI_" #name, "MPI_" #name "_c",
 #define END(name, flags) "MPI_" #name,
 #define RESIZE(name) "MPI_" #name,
-#define OTHER(name, parameters, arguments) "MPI_" #name,
+#define OTHER(name, flags, parameters, arguments) "MPI_" #name,
 const char *const call_names[] = {
 #include "calls.def"
     NULL
 };
 #undef SPECIAL
 #undef ACCESS
-#undef PASSED
 #undef END
 #undef RESIZE
 #undef OTHER
@@ -26,7 +24,12 @@ static __thread int depth __attribute__((tls_model("initial-exec")));
 
 static const char *name_of(enum call call)
 {
-    static const char *const others[] = {"MPI_Init", "MPI_Init_thread", "MPI_Finalize"};
+    static const char *const others[] = {
+        "MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Wait", "MPI_Waitany", "MPI_Waitall", "MPI_Waitsome",
+        "MPI_Test", "MPI_Testany", "MPI_Testall", "MPI_Testsome", "MPI_Request_get_status",
+        "MPI_Request_get_status_any", "MPI_Request_get_status_all", "MPI_Request_get_status_some", "MPI_Request_free",
+    };
+    _Static_assert(sizeof others / sizeof *others == WRAPPED_COUNT - CALL_COUNT, "a name for each");
     return call < CALL_COUNT ? call_names[call] : others[call - CALL_COUNT];
 }
 
@@ -102,7 +105,7 @@ int error_class(int error)
     return class;
 }
 
-void record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
+uint64_t record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
 {
     about->t_end = clock_ns();
     about->call = (uint16_t)call;
@@ -113,7 +116,27 @@ void record(struct rawlog_record *about, enum call call, const struct file_handl
     }
     if (handle && !handle->view.map)
         about->flags |= RAWLOG_OPAQUE_VIEW;
-    recorder_append(about);
+    return recorder_append(about);
+}
+
+void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
+{
+    if (!handle)
+        recorder_passed(call);
+    else if (recorder_on())
+        record(about, call, handle, rc);
+}
+
+void record_end(uint64_t operation, const void *status, int rc)
+{
+    mpi_count moved = -1;
+    if (operation == 0)
+        return;
+    if (rc != 0)
+        moved = 0;
+    else if (status && pdla_mpi()->Get_elements_x(status, pdla_mpi()->byte, &moved) != 0)
+        moved = -1;
+    recorder_end(operation, moved, error_class(rc));
 }
 
 int64_t current_position(const struct file_handle *handle)

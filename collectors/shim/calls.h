@@ -11,19 +11,21 @@
 
 #define SPECIAL(name) CALL_##name,
 #define ACCESS(name, form, flags) CALL_##name, CALL_##name##_c,
-#define PASSED(name, form, flags) CALL_##name, CALL_##name##_c,
 #define END(name, flags) CALL_##name,
 #define RESIZE(name) CALL_##name,
-#define OTHER(name, parameters, arguments) CALL_##name,
+#define OTHER(name, flags, parameters, arguments) CALL_##name,
 enum call {
 #include "calls.def"
     CALL_COUNT,
-    CALL_Init = CALL_COUNT, CALL_Init_thread, CALL_Finalize, /* not on a file: without a number in the log */
+    /* Not on a file: without a number in the log. */
+    CALL_Init = CALL_COUNT, CALL_Init_thread, CALL_Finalize,
+    CALL_Wait, CALL_Waitany, CALL_Waitall, CALL_Waitsome, CALL_Test, CALL_Testany, CALL_Testall, CALL_Testsome,
+    CALL_Request_get_status, CALL_Request_get_status_any, CALL_Request_get_status_all, CALL_Request_get_status_some,
+    CALL_Request_free,
     WRAPPED_COUNT
 };
 #undef SPECIAL
 #undef ACCESS
-#undef PASSED
 #undef END
 #undef RESIZE
 #undef OTHER
@@ -55,10 +57,24 @@ int error_class(int error);
 /* The value of a handle argument. */
 mpi_handle value_of(mpi_handle handle);
 
-/* Records a call on a file that ends now; `handle` NULL: the file could not be opened. `about` has the rest. */
-void record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc);
+/* Records a call that ends now; `handle` NULL: it is on no open file. `about` has the rest. Returns recorder_append()'s. */
+uint64_t record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc);
+
+/* Records the call if the library saw the file opened, and counts it else. */
+void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc);
+
+/* Ends the recorded operation that is still under way; `status` NULL: the bytes that it moved are not known. */
+void record_end(uint64_t operation, const void *status, int rc);
 
 /* Bytes of the view's data stream before the individual file pointer; -1 unknown. */
 int64_t current_position(const struct file_handle *handle);
+
+/* ---- nonblocking operations (requests.c) ------------------------------------------------------------------------- */
+
+/* The recorded operation ends when a call completes `request`. */
+void request_begun(mpi_handle request, uint64_t operation, mpi_handle file);
+
+/* Forgets operations on a file that is being closed: a call that does not come through this library completed them. */
+void requests_forget(mpi_handle file);
 
 #endif

@@ -9,15 +9,6 @@
 
 #include "calls.h"
 
-/* Records the call, or counts it where the library did not see the file opened. */
-static void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
-{
-    if (!handle)
-        recorder_passed(call);
-    else if (recorder_on())
-        record(about, call, handle, rc);
-}
-
 static int mpich_amode(int amode)
 {
     static const int abi[] = {AMODE_APPEND, AMODE_CREATE, AMODE_DELETE_ON_CLOSE, AMODE_EXCL, AMODE_RDONLY, AMODE_RDWR,
@@ -62,6 +53,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
     if (handle) {
         handle->amode = mpich_amode(amode);
         handle->id = recorder_file(path, handle->amode, value_of(comm));
+        pdla_mpi()->Comm_size(value_of(comm), &handle->ranks);
     }
     if (error_class(rc) != ERR_COMM)
         stub_opened(handle, value_of(comm), path, mpich_amode(amode));
@@ -86,6 +78,7 @@ static int watch_close(close_call *real, mpi_handle *file)
     struct file_handle *handle = file ? handle_find(*file) : NULL;
     if (handle) {
         stub_closing(handle);
+        requests_forget(handle->file);
         /* Before the real call, which frees the handle's value for another thread's open. */
         handle_close(handle);
     }
@@ -169,14 +162,27 @@ ALIAS(File_seek)
 EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
 {
     int (*real)(mpi_handle, int) = REAL(CALL_File_set_atomicity, mpi_handle, int);
-    bool watched = enter();
+    if (!enter())
+        return leave(real(file, flag));
+    struct rawlog_record set = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     int rc = real(file, flag);
-    struct file_handle *handle = watched ? handle_find(file) : NULL;
+    struct file_handle *handle = handle_find(file);
     if (handle && rc == 0)
         handle->atomic = flag != 0;
-    if (watched)
-        recorder_passed(CALL_File_set_atomicity);
+    record_known(&set, CALL_File_set_atomicity, handle, rc);
     handle_release(handle);
     return leave(rc);
 }
 ALIAS(File_set_atomicity)
+
+EXPORT int MPI_File_delete(const char *name, mpi_handle info)
+{
+    int (*real)(const char *, mpi_handle) = REAL(CALL_File_delete, const char *, mpi_handle);
+    if (!enter() || !recorder_on())
+        return leave(real(name, info));
+    struct rawlog_record deleted = {.t_start = clock_ns()};
+    int rc = real(name, info);
+    record(&deleted, CALL_File_delete, NULL, rc);
+    return leave(rc);
+}
+ALIAS(File_delete)

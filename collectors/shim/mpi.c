@@ -76,6 +76,7 @@ static void set_mpich(struct mpi *mpi)
     mpi->datatype_null = 0x0c000000;
     mpi->handle_mask = UINT32_MAX;
     mpi->handle_size = 4;
+    mpi->status_size = 20;
     mpi->status_ignore = (void *)1;
     mpi->seek_set = 600;
 }
@@ -96,6 +97,7 @@ static void set_openmpi(struct mpi *mpi)
     mpi->datatype_null = object("ompi_mpi_datatype_null");
     mpi->handle_mask = UINTPTR_MAX;
     mpi->handle_size = sizeof(void *);
+    mpi->status_size = 24;
     mpi->status_ignore = NULL;
     mpi->seek_set = 600;
 }
@@ -116,6 +118,7 @@ static void set_abi(struct mpi *mpi)
     mpi->datatype_null = 0x200;
     mpi->handle_mask = UINTPTR_MAX;
     mpi->handle_size = sizeof(void *);
+    mpi->status_size = 32;
     mpi->status_ignore = NULL;
     mpi->seek_set = 403;
 }
@@ -159,6 +162,7 @@ static void find_calls(struct mpi *mpi)
     FIND(Grequest_start);
     FIND(Grequest_complete);
     FIND(File_get_position);
+    FIND(File_get_position_shared);
     FIND(File_seek);
     FIND(File_read);
     FIND(File_read_c);

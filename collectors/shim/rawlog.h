@@ -40,16 +40,21 @@ enum rawlog_flags {
     RAWLOG_LARGE = 4,          /* a _c call */
     RAWLOG_EXPLICIT = 8,       /* an _at call */
     RAWLOG_MEMORY_STRIDED = 16,/* the buffer's datatype is not contiguous */
-    RAWLOG_MOVED_UNKNOWN = 32, /* `moved` is what was asked for: the status is not known (nonblocking) */
+    RAWLOG_MOVED_UNKNOWN = 32, /* `moved` is what was asked for: no status was seen */
     RAWLOG_OPAQUE_VIEW = 64,   /* the view could not be flattened: extents unknown */
-    RAWLOG_REDIRECTED = 128    /* the stub served some of it from a replica */
+    RAWLOG_REDIRECTED = 128,   /* the stub served some of it from a replica */
+    /* Nonblocking or split, and its end was not seen: `t_end` is when the call that began it returned. The record is
+     * written at that time and changed in place at the end, which clears the flag. */
+    RAWLOG_PENDING = 256
 };
 
 struct rawlog_record {
     uint64_t seq;      /* 1, 2, 3, ... in this process; stored last */
     int64_t t_start;   /* CLOCK_MONOTONIC, ns */
     int64_t t_end;
-    int64_t position;  /* data access: byte of the view's data stream; seek: the byte sought; set_size: the size; else 0 */
+    /* Data access: byte of the view's data stream, -1 unknown; seek: the byte sought; set_size, preallocate: the size;
+     * else 0. */
+    int64_t position;
     int64_t length;    /* bytes asked for */
     int64_t moved;     /* bytes really moved, from the status */
     uint32_t file;     /* id from a RAWLOG_FILE entry; 0 = none */

@@ -24,7 +24,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int log_file = -1, side_file = -1;
 static struct rawlog_header *header;
 static struct rawlog_record *window; /* the one that records are appended to; NULL before the first */
-static uint64_t recorded;
+static uint64_t recorded, window_first; /* records in the log; before the window */
 static uint32_t files, views;
 static bool full; /* nothing more can be stored: records are only counted */
 
@@ -56,7 +56,7 @@ static int create(const char *directory, const char *host, int number, const cha
     int length = snprintf(path, sizeof path, "%s/%s-%d%s.%s", directory, host, (int)getpid(), unique, suffix);
     if (length >= (int)sizeof path)
         return -1;
-    return open(path, O_CREAT | O_EXCL | O_RDWR | O_APPEND | O_CLOEXEC, 0600);
+    return open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 }
 
 static void *map_log(off_t offset, size_t size)
@@ -325,24 +325,63 @@ static struct rawlog_record *next_record(void)
         void *next = map_log((off_t)(RAWLOG_HEADER_SIZE + recorded * RAWLOG_RECORD_SIZE), WINDOW_SIZE);
         if (next && window)
             munmap(window, WINDOW_SIZE);
-        if (next)
+        if (next) {
             window = next;
-        else
+            window_first = recorded;
+        } else {
             full = true;
+        }
     }
     return full ? NULL : &window[place];
 }
 
-void recorder_append(const struct rawlog_record *record)
+uint64_t recorder_append(const struct rawlog_record *record)
 {
+    uint64_t number = 0;
     pthread_mutex_lock(&mutex);
     struct rawlog_record *place = state == ON ? next_record() : NULL;
     if (place) {
         memcpy(&place->t_start, &record->t_start, sizeof *record - offsetof(struct rawlog_record, t_start));
-        __atomic_store_n(&place->seq, ++recorded, __ATOMIC_RELEASE);
+        number = ++recorded;
+        __atomic_store_n(&place->seq, number, __ATOMIC_RELEASE);
     } else if (state == ON) {
         header->dropped++;
     }
+    pthread_mutex_unlock(&mutex);
+    return number;
+}
+
+static void end_operation(struct rawlog_record *record, int64_t moved, int error)
+{
+    record->t_end = clock_ns();
+    record->error = error;
+    if (moved >= 0)
+        record->moved = moved;
+    record->flags &= (uint16_t) ~(RAWLOG_PENDING | (moved >= 0 ? RAWLOG_MOVED_UNKNOWN : 0));
+}
+
+/* With the mutex held. */
+static void end_outside_window(uint64_t number, int64_t moved, int error)
+{
+    struct rawlog_record record;
+    off_t place = (off_t)(RAWLOG_HEADER_SIZE + (number - 1) * RAWLOG_RECORD_SIZE);
+    if (pread(log_file, &record, sizeof record, place) != sizeof record)
+        return;
+    end_operation(&record, moved, error);
+    /* Without the end, the record still says that the operation was under way. */
+    if (pwrite(log_file, &record, sizeof record, place) != sizeof record)
+        return;
+}
+
+void recorder_end(uint64_t number, int64_t moved, int error)
+{
+    if (!is_on())
+        return;
+    pthread_mutex_lock(&mutex);
+    if (number > window_first)
+        end_operation(&window[number - 1 - window_first], moved, error);
+    else
+        end_outside_window(number, moved, error);
     pthread_mutex_unlock(&mutex);
 }
 

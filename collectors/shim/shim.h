@@ -33,7 +33,8 @@ struct mpi {
     mpi_handle datatype_null;
     uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
-    void *status_ignore;
+    size_t status_size;
+    void *status_ignore;   /* also STATUSES_IGNORE */
     int seek_set;
     int (*Initialized)(int *);
     int (*Error_class)(int, int *);
@@ -63,6 +64,7 @@ struct mpi {
     int (*Grequest_start)(int (*query)(void *, void *), int (*free_)(void *), int (*cancel)(void *, int), void *, mpi_handle *);
     int (*Grequest_complete)(mpi_handle);
     int (*File_get_position)(mpi_handle, mpi_offset *);
+    int (*File_get_position_shared)(mpi_handle, mpi_offset *);
     int (*File_seek)(mpi_handle, mpi_offset, int);
     int (*File_read)(mpi_handle, void *, int, mpi_handle, void *);
     int (*File_read_c)(mpi_handle, void *, mpi_count, mpi_handle, void *); /* or NULL */
@@ -95,9 +97,11 @@ struct file_handle {
     int references;           /* handles.c only */
     uint32_t id;         /* the recorder's RAWLOG_FILE id */
     int amode;           /* AMODE_ bits */
+    int ranks;           /* that opened it together */
     bool atomic;
     struct file_view view;
     unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
+    uint64_t split;      /* the recorded split collective that is under way, or 0 */
     struct stub_file *stub; /* NULL: nothing to redirect */
     pthread_mutex_t pointer; /* held by independent calls that use the individual file pointer: threads share it */
 };
@@ -168,8 +172,10 @@ void recorder_finalize(void);
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
 /* Names a view; returns its id for the records, 0 when not recording and for the plain or an opaque view. */
 uint32_t recorder_view(const struct file_view *view);
-/* Appends a copy of `record` and numbers it. */
-void recorder_append(const struct rawlog_record *record);
+/* Appends a copy of `record` and returns its number; 0 when it was dropped. */
+uint64_t recorder_append(const struct rawlog_record *record);
+/* The operation that record `number` began ends now, with that error class; `moved` < 0: not known. */
+void recorder_end(uint64_t number, int64_t moved, int error);
 /* Counts a call that is not recorded. */
 void recorder_passed(unsigned call);
 

@@ -60,6 +60,10 @@ int main(int argc, char **argv)
     if (strcmp(mode, "kill") == 0) {
         write_at(1);
         raise(SIGKILL);
+    } else if (strcmp(mode, "pending") == 0) {
+        MPI_Request request;
+        MPI_File_iwrite_at(file, 1, "z", 1, MPI_BYTE, &request);
+        raise(SIGKILL);
     } else if (strcmp(mode, "fork") == 0) {
         if (fork() == 0)
             exit(0);

@@ -1,4 +1,4 @@
-/* Every call on a file that is not recorded yet. Usage: others FILE */
+/* Every call on a file that forms.c does not make. Usage: others FILE */
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,0 +1,258 @@
+/* The calls that complete requests: they end recorded nonblocking operations. While there are none, they go straight
+ * through. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+
+/* An operation under way. It is either in the table or taken out by the call that tries to complete its request. */
+struct pending {
+    struct pending *next;
+    mpi_handle request, file;
+    uint64_t operation;
+};
+
+enum { BUCKETS = 1024 };
+
+static struct pending *buckets[BUCKETS];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int outstanding; /* changes under `mutex`, read by anyone */
+
+static struct pending **bucket_of(mpi_handle request)
+{
+    return &buckets[(request * UINT64_C(0x9E3779B97F4A7C15)) >> 54];
+}
+
+/* With the mutex held: out of the table, or NULL. */
+static struct pending *unlink_request(mpi_handle request)
+{
+    for (struct pending **link = bucket_of(request); *link; link = &(*link)->next)
+        if ((*link)->request == request) {
+            struct pending *found = *link;
+            *link = found->next;
+            return found;
+        }
+    return NULL;
+}
+
+static void put(struct pending *pending)
+{
+    pthread_mutex_lock(&mutex);
+    pending->next = *bucket_of(pending->request);
+    *bucket_of(pending->request) = pending;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void discard(struct pending *pending)
+{
+    if (pending)
+        __atomic_sub_fetch(&outstanding, 1, __ATOMIC_RELAXED);
+    free(pending);
+}
+
+/* RATIONALE: taken out before the call that may complete the request: MPI gives the handle of a completed one to another
+ * thread at once. */
+static struct pending *take(mpi_handle request)
+{
+    pthread_mutex_lock(&mutex);
+    struct pending *found = unlink_request(request);
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+void request_begun(mpi_handle request, uint64_t operation, mpi_handle file)
+{
+    struct pending *pending = request == pdla_mpi()->request_null ? NULL : malloc(sizeof *pending);
+    if (!pending) {
+        record_end(operation, NULL, 0);
+        return;
+    }
+    *pending = (struct pending){.request = request, .file = file, .operation = operation};
+    discard(take(request));
+    __atomic_add_fetch(&outstanding, 1, __ATOMIC_RELAXED);
+    put(pending);
+}
+
+void requests_forget(mpi_handle file)
+{
+    if (!__atomic_load_n(&outstanding, __ATOMIC_RELAXED))
+        return;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct pending **link = &buckets[i]; *link;) {
+            struct pending *pending = *link;
+            if (pending->file != file) {
+                link = &pending->next;
+                continue;
+            }
+            *link = pending->next;
+            discard(pending);
+        }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
+
+enum { FEW = 16 };
+
+/* The recorded operations among a call's requests, and the statuses that it is to be given. */
+struct completion {
+    int count, found;
+    struct pending *few[FEW], **taken; /* by place in the array of requests; NULL: not ours, or done with */
+    max_align_t status[64 / sizeof(max_align_t)];
+    void *statuses, *allocated;
+};
+
+static bool begin(struct completion *completion, int count, const void *requests)
+{
+    const struct mpi *mpi = pdla_mpi();
+    *completion = (struct completion){.count = count, .taken = completion->few};
+    if (count > FEW && !(completion->taken = calloc((size_t)count, sizeof *completion->taken)))
+        return false;
+    for (int i = 0; i < count; i++) {
+        mpi_handle request = 0;
+        memcpy(&request, (const char *)requests + (size_t)i * mpi->handle_size, mpi->handle_size);
+        completion->taken[i] = take(request);
+        completion->found += completion->taken[i] != NULL;
+    }
+    return true;
+}
+
+/* The place for the call's status or statuses: the program's, or one of our own where it wants none. */
+static void *statuses(struct completion *completion, void *wanted, bool one)
+{
+    const struct mpi *mpi = pdla_mpi();
+    completion->statuses = wanted;
+    if (completion->found && wanted == mpi->status_ignore && one)
+        completion->statuses = completion->status;
+    else if (completion->found && wanted == mpi->status_ignore &&
+             (completion->allocated = calloc((size_t)completion->count, mpi->status_size)))
+        completion->statuses = completion->allocated;
+    return completion->statuses;
+}
+
+/* The request at `place` is complete, and its status is the `order`-th. */
+static void complete(struct completion *completion, int place, int order, int rc)
+{
+    const struct mpi *mpi = pdla_mpi();
+    struct pending *pending = completion->taken[place];
+    const char *status = completion->statuses == mpi->status_ignore ? NULL : completion->statuses;
+    if (!pending)
+        return;
+    record_end(pending->operation, status ? status + (size_t)order * mpi->status_size : NULL, rc);
+    discard(pending);
+    completion->taken[place] = NULL;
+}
+
+/* What is not complete is still under way. */
+static int end(struct completion *completion, int rc)
+{
+    for (int i = 0; i < completion->count; i++)
+        if (completion->taken[i])
+            put(completion->taken[i]);
+    if (completion->taken != completion->few)
+        free(completion->taken);
+    free(completion->allocated);
+    return rc;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
+
+/* True when there is something to do for a call on `count` requests, in `completion`. */
+static bool watch(struct completion *completion, int count, const void *requests)
+{
+    return enter() && count > 0 && requests && __atomic_load_n(&outstanding, __ATOMIC_RELAXED) &&
+           begin(completion, count, requests);
+}
+
+/* Of forms for one request: it is complete if `done`. */
+static int end_one(struct completion *completion, bool done, int rc)
+{
+    if (done)
+        complete(completion, 0, 0, rc);
+    return end(completion, rc);
+}
+
+/* Of forms for any of several: `index` is complete. */
+static int end_any(struct completion *completion, bool done, int index, int rc)
+{
+    if (done && index >= 0 && index < completion->count)
+        complete(completion, index, 0, rc);
+    return end(completion, rc);
+}
+
+/* Of forms for all. RATIONALE: after an error, which of them failed is known to the statuses alone. */
+static int end_all(struct completion *completion, bool done, int rc)
+{
+    if (rc != 0)
+        completion->statuses = pdla_mpi()->status_ignore;
+    for (int i = 0; (done || rc != 0) && i < completion->count; i++)
+        complete(completion, i, i, 0);
+    return end(completion, rc);
+}
+
+/* Of forms for some: `indices[0..done)` are complete, with as many statuses. */
+static int end_some(struct completion *completion, int done, const int *indices, int rc)
+{
+    if (rc != 0)
+        completion->statuses = pdla_mpi()->status_ignore;
+    for (int i = 0; i < done && done <= completion->count; i++)
+        if (indices[i] >= 0 && indices[i] < completion->count)
+            complete(completion, indices[i], i, 0);
+    return end(completion, rc);
+}
+
+/* `call` with `arguments`, which name `place` where the status goes; then `finish`. */
+#define EXPORT_CALL(name, parameters, count, requests, one, arguments, finish)              \
+    EXPORT int MPI_##name parameters                                                        \
+    {                                                                                       \
+        int(*real) parameters = (int(*) parameters)real_call(CALL_##name);                  \
+        struct completion completion;                                                       \
+        void *place = status;                                                               \
+        bool watched = watch(&completion, count, requests);                                 \
+        if (watched)                                                                        \
+            place = statuses(&completion, status, one);                                     \
+        int rc = real arguments;                                                            \
+        return leave(watched ? finish : rc);                                                \
+    }                                                                                       \
+    ALIAS(name)
+
+EXPORT_CALL(Wait, (void *request, void *status), 1, request, true, (request, place), end_one(&completion, true, rc))
+EXPORT_CALL(Test, (void *request, int *flag, void *status), 1, request, true, (request, flag, place),
+            end_one(&completion, *flag, rc))
+EXPORT_CALL(Request_get_status, (mpi_handle request, int *flag, void *status), 1, &request, true,
+            (request, flag, place), end_one(&completion, *flag, rc))
+
+EXPORT_CALL(Waitany, (int count, void *requests, int *index, void *status), count, requests, true,
+            (count, requests, index, place), end_any(&completion, true, *index, rc))
+EXPORT_CALL(Testany, (int count, void *requests, int *index, int *flag, void *status), count, requests, true,
+            (count, requests, index, flag, place), end_any(&completion, *flag, *index, rc))
+EXPORT_CALL(Request_get_status_any, (int count, void *requests, int *index, int *flag, void *status), count, requests,
+            true, (count, requests, index, flag, place), end_any(&completion, *flag, *index, rc))
+
+EXPORT_CALL(Waitall, (int count, void *requests, void *status), count, requests, false, (count, requests, place),
+            end_all(&completion, true, rc))
+EXPORT_CALL(Testall, (int count, void *requests, int *flag, void *status), count, requests, false,
+            (count, requests, flag, place), end_all(&completion, *flag, rc))
+EXPORT_CALL(Request_get_status_all, (int count, void *requests, int *flag, void *status), count, requests, false,
+            (count, requests, flag, place), end_all(&completion, *flag, rc))
+
+EXPORT_CALL(Waitsome, (int count, void *requests, int *done, int *indices, void *status), count, requests, false,
+            (count, requests, done, indices, place), end_some(&completion, *done, indices, rc))
+EXPORT_CALL(Testsome, (int count, void *requests, int *done, int *indices, void *status), count, requests, false,
+            (count, requests, done, indices, place), end_some(&completion, *done, indices, rc))
+EXPORT_CALL(Request_get_status_some, (int count, void *requests, int *done, int *indices, void *status), count,
+            requests, false, (count, requests, done, indices, place), end_some(&completion, *done, indices, rc))
+
+EXPORT int MPI_Request_free(void *request)
+{
+    int (*real)(void *) = REAL(CALL_Request_free, void *);
+    struct completion completion;
+    bool watched = watch(&completion, 1, request);
+    if (watched)
+        completion.statuses = pdla_mpi()->status_ignore;
+    int rc = real(request);
+    return leave(watched ? end_one(&completion, rc == 0, rc) : rc);
+}
+ALIAS(Request_free)
