@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,11 @@ import numpy.typing as npt
 from pdla.collectors.frames import OPS, categorical, files_frame, operation, records_frame, seconds
 from pdla.collectors.views import View, first_offsets
 from pdla.errors import FormatError, PdlaError
-from pdla.model import Trace
+from pdla.model import RECORD_COLUMNS, Trace
 from pdla.units import format_count
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEADER_SIZE = 4096
 MAGIC = b"PDLALOG1"
@@ -25,6 +28,7 @@ SIDE_MAGIC = b"PDLASID1"
 CALLS, FILE, VIEW = 1, 2, 3
 COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 16, 32, 64, 128, 256
 
+_BLOCK = 1 << 16  # records read at a time
 _LARGEST = 2**62  # of a position or a length, so that their sum fits
 
 HEADER = np.dtype(
@@ -90,78 +94,140 @@ class _Side:
 
 @dataclass
 class _Process:
-    """The logs of one process. ``records`` are those whose file, view and call are known."""
+    """The logs of one process. ``records`` of them have a file, a view and a call that are known."""
 
-    name: str
+    path: Path
     header: Mapping[str, Any]
-    records: npt.NDArray[Any]
     side: _Side
-    unknown: int  # complete records left out
+    records: int = 0
+    left_out: int = 0  # complete records that name what is not known
+    pending: int = 0
+    unplaced: int = 0  # data accesses at bytes that are not known
     rank: int = 0  # in the trace, where several programs are numbered on
 
+    def blocks(self) -> Iterator[npt.NDArray[Any]]:
+        """The records, some at a time."""
+        return _records(self.path, self.records)
 
-def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
-    """The trace of the program that ran with ``PDLA_TRACE=directory``.
+
+class RawLogs:
+    """The trace of the program that ran with ``PDLA_TRACE=directory``, whose records are read when they are asked for.
 
     Times are aligned over hosts by the wall clock read at MPI_Init. Where several MPI programs ran (or the launcher
     started each process as a program of its own), their ranks are numbered on in the order of their start: 0..n-1 are
     those of the first, n.. of the second; ``notes`` says so. A log that was cut short is read up to the cut.
 
+    Attributes:
+        about: the trace but for its records.
+        rows: the number of records.
+        kinds: the MPI functions that column ``kind`` of blocks() numbers; ``op`` numbers OPS.
+
     Raises:
         PdlaError: no log is there.
         FormatError: a file is no log of a version that is known, or holds garbage.
     """
-    paths = sorted(Path(directory).glob("*.log"))
-    if not paths:
-        raise PdlaError(f"there is no log of the recorder in {directory}")
-    notes: list[str] = []
-    processes = [process for path in paths if (process := _read_process(path, notes)) is not None]
-    if not processes:
-        raise FormatError(f"none of the {len(paths)} logs in {directory} has a complete header: the run was cut short")
-    ranks = _number_ranks(processes, notes)
-    processes.sort(key=lambda process: process.rank)
 
-    files, file_ids = _merge_files(processes)
-    views: dict[View, int] = {View.plain(): 0}
-    kinds: dict[str, int] = {}
-    epoch = min(int(process.header["realtime_ns"]) for process in processes)
-    tables = [_columns(process, epoch, ids, views, kinds) for process, ids in zip(processes, file_ids, strict=True)]
-    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    names = list(kinds)
-    op_of_kind = np.array([OPS.index(operation(name)) for name in names], dtype=np.int8)
-    op = op_of_kind[columns["kind"]]
-    empty = np.array([view.size == 0 for view in views])
-    unplaced = columns.pop("opaque") | (columns["position"] < 0)
-    unplaced |= empty[columns["view"]] & (columns["length"] > 0)
-    columns["offset"] = first_offsets(tuple(views), columns["view"], np.maximum(columns["position"], 0))
-    columns["offset"][unplaced] = -1
-    columns["offset"][op == OPS.index("other")] = 0
-    if unknown := int(np.count_nonzero((columns["offset"] < 0) & (columns["length"] > 0))):
-        notes.append(f"{format_count(unknown)} calls touched bytes that are not known: their offset is -1")
-    pending = sum(int(np.count_nonzero(process.records["flags"] & PENDING)) for process in processes)
-    if pending:
-        notes.append(
-            f"{format_count(pending)} nonblocking or split operations were under way when their process ended"
+    def __init__(self, directory: str | os.PathLike[str], command: str = "") -> None:
+        paths = sorted(Path(directory).glob("*.log"))
+        if not paths:
+            raise PdlaError(f"there is no log of the recorder in {directory}")
+        notes: list[str] = []
+        processes = [process for path in paths if (process := _read_process(path, notes)) is not None]
+        if not processes:
+            raise FormatError(
+                f"none of the {len(paths)} logs in {directory} has a complete header: the run was cut short"
+            )
+        ranks = _number_ranks(processes, notes)
+        self._processes = sorted(processes, key=lambda process: process.rank)
+        files, self._files = _merge_files(self._processes)
+        views: dict[View, int] = {View.plain(): 0}
+        kinds: dict[str, int] = {}
+        self._views = [
+            {0: 0, **{number: views.setdefault(view, len(views)) for number, view in process.side.views.items()}}
+            for process in self._processes
+        ]
+        for process in self._processes:
+            for name in process.side.calls:
+                kinds.setdefault(name, len(kinds))
+        self.kinds = list(kinds)
+        self.rows = sum(process.records for process in processes)
+        _note_what_is_unknown(processes, notes)
+        self.about = Trace(
+            records=_no_records(self.kinds),
+            files=files,
+            views=tuple(views),
+            command=command,
+            ranks=ranks,
+            mpi=" ".join(_text(self._processes[0].header["mpi"]).split()),
+            dropped=sum(int(process.header["dropped"]) for process in processes),
+            truncated=tuple(p.rank for p in self._processes if not p.header["finalized"] or p.left_out),
+            unrecorded=_unrecorded(processes),
+            notes=tuple(notes),
         )
+
+    def blocks(self) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """The columns of some records at a time, in the order of rank and call.
+
+        They are those of RECORD_COLUMNS, but times are whole nanoseconds, ``op`` and ``kind`` codes.
+        """
+        epoch = min(int(process.header["realtime_ns"]) for process in self._processes)
+        kinds = {name: code for code, name in enumerate(self.kinds)}
+        ops = np.array([OPS.index(operation(name)) for name in self.kinds], dtype=np.int8)
+        empty = np.array([view.size == 0 for view in self.about.views])
+        for process, files, views in zip(self._processes, self._files, self._views, strict=True):
+            codes = np.array([kinds[name] for name in process.side.calls], dtype=np.int16)
+            shift = int(process.header["realtime_ns"]) - epoch - int(process.header["monotonic_ns"])
+            first = 0
+            for records in process.blocks():
+                columns = _columns(records, codes, files, views, shift)
+                columns["rank"] = np.full(len(records), process.rank, dtype=np.int32)
+                columns["call"] = np.arange(first, first + len(records), dtype=np.int64)
+                columns["op"] = ops[columns["kind"]]
+                unplaced = columns.pop("opaque") | (columns["position"] < 0)
+                unplaced |= empty[columns["view"]] & (columns["length"] > 0)
+                offset = first_offsets(self.about.views, columns["view"], np.maximum(columns["position"], 0))
+                offset[unplaced] = -1
+                offset[columns["op"] == OPS.index("other")] = 0
+                columns["offset"] = offset
+                first += len(records)
+                yield columns
+
+
+def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
+    """The whole trace of ``RawLogs``, which says what it is and what it raises."""
+    logs = RawLogs(directory, command)
+    blocks = list(logs.blocks())
+    if not blocks:
+        return logs.about
+    columns: dict[str, Any] = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    columns["op"] = categorical(columns["op"], OPS)
+    columns["kind"] = categorical(columns["kind"], logs.kinds)
+    columns["t_start"], columns["t_end"] = seconds(columns["t_start"]), seconds(columns["t_end"])
+    return replace(logs.about, records=records_frame(columns))
+
+
+def _no_records(kinds: Sequence[str]) -> pd.DataFrame:
+    none = {name: np.empty(0, dtype=dtype) for name, dtype in RECORD_COLUMNS.items() if dtype != "category"}
+    codes = np.empty(0, dtype=np.int8)
+    return records_frame({**none, "op": categorical(codes, OPS), "kind": categorical(codes, kinds)})
+
+
+def _note_what_is_unknown(processes: Sequence[_Process], notes: list[str]) -> None:
+    if unplaced := sum(process.unplaced for process in processes):
+        notes.append(f"{format_count(unplaced)} calls touched bytes that are not known: their offset is -1")
+    if pending := sum(process.pending for process in processes):
+        notes.append(f"{format_count(pending)} nonblocking or split operations were under way when their process ended")
     hosts = {process.header["host"] for process in processes}
     if len(hosts) > 1:
         notes.append(f"times of {len(hosts)} hosts are aligned by their wall clocks")
-    unrecorded: Counter[str] = Counter()
+
+
+def _unrecorded(processes: Sequence[_Process]) -> dict[str, int]:
+    counted: Counter[str] = Counter()
     for process in processes:
         counts = process.header["unrecorded"][: len(process.side.calls)]
-        unrecorded.update({process.side.calls[call]: int(counts[call]) for call in np.flatnonzero(counts)})
-    return Trace(
-        records=records_frame({**columns, "op": categorical(op, OPS), "kind": categorical(columns["kind"], names)}),
-        files=files,
-        views=tuple(views),
-        command=command,
-        ranks=ranks,
-        mpi=" ".join(_text(processes[0].header["mpi"]).split()),
-        dropped=sum(int(process.header["dropped"]) for process in processes),
-        truncated=tuple(process.rank for process in processes if not process.header["finalized"] or process.unknown),
-        unrecorded=dict(sorted(unrecorded.items())),
-        notes=tuple(notes),
-    )
+        counted.update({process.side.calls[call]: int(counts[call]) for call in np.flatnonzero(counts)})
+    return dict(sorted(counted.items()))
 
 
 def _text(value: bytes) -> str:
@@ -186,21 +252,14 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
     if not 0 <= header["rank"] < header["ranks"]:
         raise FormatError(f"{path} is damaged: it says that it is of rank {header['rank']} of {header['ranks']}")
 
-    records = _complete_records(path, (size - HEADER_SIZE) // RECORD.itemsize)
-    side = _read_side(path.with_suffix(".side"))
-    known = len(records)
-    for named, column in ((side.files, "file"), (side.views, "view")):
-        # 0 names nothing: no file, or the file's bytes from 0.
-        ids = np.array([0, *named], dtype=np.uint32)
-        known = min([known, *np.flatnonzero(~np.isin(records[column], ids))[:1]])
-    known = int(min([known, *np.flatnonzero(records["call"] >= len(side.calls))[:1]]))
-    unknown = len(records) - known
-    if unknown:
+    process = _Process(path, {name: header[name] for name in HEADER.names or ()}, _read_side(path.with_suffix(".side")))
+    _scan(process)
+    if process.left_out:
         notes.append(
-            f"{path.name}: the last {format_count(unknown)} records name files, views or calls that "
+            f"{path.name}: the last {format_count(process.left_out)} records name files, views or calls that "
             f"{path.with_suffix('.side').name} does not hold, and are left out"
         )
-    return _Process(path.name, {name: header[name] for name in HEADER.names or ()}, records[:known], side, unknown)
+    return process
 
 
 def _head(path: Path) -> bytes:
@@ -208,19 +267,53 @@ def _head(path: Path) -> bytes:
         return file.read(HEADER_SIZE)
 
 
-def _complete_records(path: Path, count: int) -> npt.NDArray[Any]:
-    """The records up to the first that is not complete."""
-    if count == 0:
-        return np.empty(0, dtype=RECORD)
-    records: npt.NDArray[Any] = np.memmap(path, dtype=RECORD, mode="r", offset=HEADER_SIZE, shape=(count,))
+def _records(path: Path, count: int) -> Iterator[npt.NDArray[Any]]:
+    """The first ``count`` records of a log, some at a time."""
+    with path.open("rb") as file:
+        file.seek(HEADER_SIZE)
+        while count > 0:
+            records = np.fromfile(file, dtype=RECORD, count=min(count, _BLOCK))
+            if len(records) == 0:
+                return
+            yield records
+            count -= len(records)
+
+
+def _scan(process: _Process) -> None:
+    """Counts the records up to the first that is not complete, checks them, and sees what is not known of them."""
+    calls = np.array([operation(name) != "other" for name in process.side.calls])
+    # 0 names nothing: no file, or the file's bytes from 0.
+    files = np.array([0, *process.side.files], dtype=np.uint32)
+    views = np.array([0, *process.side.views], dtype=np.uint32)
+    empty = np.array([number for number, view in process.side.views.items() if view.size == 0], dtype=np.uint32)
+    last = 0
+    for records in _records(process.path, 2**62):
+        complete = int(np.argmin(records["seq"] != 0)) if not records["seq"].all() else len(records)
+        records = records[:complete]
+        last = _check(process.path, records, last)
+        known = (records["call"] < len(calls)) & np.isin(records["file"], files) & np.isin(records["view"], views)
+        if process.left_out or not known.all():
+            kept = 0 if process.left_out else int(np.argmin(known))
+            process.left_out += complete - kept
+            records = records[:kept]
+        flags = records["flags"]
+        unplaced = ((flags & OPAQUE_VIEW) != 0) | (records["position"] < 0) | np.isin(records["view"], empty)
+        data = calls[records["call"]] if len(records) else np.empty(0, dtype=bool)
+        process.records += len(records)
+        process.pending += int(np.count_nonzero(flags & PENDING))
+        process.unplaced += int(np.count_nonzero(unplaced & data & (records["moved"] > 0)))
+        if complete < _BLOCK:
+            return
+
+
+def _check(path: Path, records: npt.NDArray[Any], last: int) -> int:
+    """The number of the last of these complete records, that before them having been ``last``."""
     seq = records["seq"]
-    missing = np.flatnonzero(seq == 0)
-    if len(missing):
-        records, seq = records[: missing[0]], seq[: missing[0]]
     impossible = (records["t_end"] < records["t_start"]) | (records["moved"] < 0) | (records["moved"] > _LARGEST)
-    if np.any(seq[1:] <= seq[:-1]) or np.any(impossible | (records["position"] > _LARGEST)):
+    ordered = len(seq) == 0 or (seq[0] > last and not np.any(seq[1:] <= seq[:-1]))
+    if not ordered or np.any(impossible | (records["position"] > _LARGEST)):
         raise FormatError(f"{path} is damaged: its records are not in order, or say what cannot be")
-    return records
+    return int(seq[-1]) if len(seq) else last
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -319,24 +412,22 @@ def _lookup(mapping: Mapping[int, int], ids: npt.NDArray[np.uint32]) -> npt.NDAr
 
 
 def _columns(
-    process: _Process, epoch: int, files: Mapping[int, int], views: dict[View, int], kinds: dict[str, int]
+    records: npt.NDArray[Any],
+    kinds: npt.NDArray[np.int16],
+    files: Mapping[int, int],
+    views: Mapping[int, int],
+    shift: int,
 ) -> dict[str, npt.NDArray[Any]]:
-    """The columns of one process's records; ``views`` and ``kinds`` grow by what is new."""
-    records, side = process.records, process.side
-    view_ids = {0: 0, **{number: views.setdefault(view, len(views)) for number, view in side.views.items()}}
-    kind_ids = np.array([kinds.setdefault(name, len(kinds)) for name in side.calls], dtype=np.int16)
-    call, flags = records["call"], records["flags"]
-    shift = int(process.header["realtime_ns"]) - epoch - int(process.header["monotonic_ns"])
+    """What these records say, in the trace's numbers of calls (``kinds``), files and views."""
+    flags = records["flags"]
     return {
-        "rank": np.full(len(records), process.rank, dtype=np.int32),
-        "call": np.arange(len(records), dtype=np.int64),
-        "kind": kind_ids[call] if len(kind_ids) else np.empty(0, dtype=np.int16),
+        "kind": kinds[records["call"]],
         "file": _lookup(files, records["file"]),
         "collective": (flags & COLLECTIVE) != 0,
         "length": np.array(records["moved"]),
-        "t_start": seconds(records["t_start"] + shift),
-        "t_end": seconds(records["t_end"] + shift),
-        "view": _lookup(view_ids, records["view"]),
+        "t_start": records["t_start"] + shift,
+        "t_end": records["t_end"] + shift,
+        "view": _lookup(views, records["view"]),
         "position": np.array(records["position"]),
         "opaque": (flags & OPAQUE_VIEW) != 0,
         "requested": np.array(records["length"]),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import h5py  # type: ignore[import-untyped]
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from pdla.collectors.frames import FILE_DTYPES, categorical, nanoseconds, seconds
@@ -20,10 +24,15 @@ from pdla.files import replacing
 from pdla.model import RECORD_COLUMNS, Trace
 
 FORMAT = "pdla trace"
-VERSION = 1
+VERSION = 2
 _CHUNK = 1 << 16
 _TEXT = h5py.string_dtype("utf-8")
 _TIMES = ("t_start", "t_end")
+# Columns kept as differences: from another column, and then each from the one before.
+_MINUS = {"t_end": "t_start", "offset": "position", "length": "requested"}
+_DELTA = ("call", "offset", "t_start", "position")
+
+Columns = Mapping[str, npt.NDArray[Any]]
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -34,11 +43,29 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     Raises:
         PdlaError: the file cannot be written.
     """
+    records = trace.records
+    names = {name: list(map(str, records[name].cat.categories)) for name in ("op", "kind")}
+    columns = {name: _plain(records[name]) for name in RECORD_COLUMNS}
+    write_blocks(trace, [columns], len(records), names, path)
+
+
+def write_blocks(
+    about: Trace,
+    blocks: Iterable[Columns],
+    rows: int,
+    names: Mapping[str, Sequence[str]],
+    path: str | os.PathLike[str],
+) -> None:
+    """Write a trace whose ``rows`` records come some at a time, like write_trace(); ``about`` has the rest of it.
+
+    Each block has the columns of RECORD_COLUMNS, with times in whole nanoseconds, and ``op`` and ``kind`` as codes
+    into ``names``.
+    """
     with replacing(Path(path), 0o600) as temporary, h5py.File(temporary, "w", track_order=True) as file:
-        _write_attributes(file, trace)
-        _write_records(file.create_group("records", track_order=True), trace.records)
-        _write_files(file.create_group("files", track_order=True), trace.files)
-        _write_views(file.create_group("views", track_order=True), trace.views)
+        _write_attributes(file, about)
+        _write_records(file.create_group("records", track_order=True), blocks, rows, names)
+        _write_files(file.create_group("files", track_order=True), about.files)
+        _write_views(file.create_group("views", track_order=True), about.views)
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
@@ -110,16 +137,95 @@ def _write_array(group: h5py.Group, name: str, values: Any) -> h5py.Dataset:
     return group.create_dataset(name, data=values, chunks=chunks, shuffle=True, compression="gzip", compression_opts=1)
 
 
-def _write_records(group: h5py.Group, records: pd.DataFrame) -> None:
-    for name, dtype in RECORD_COLUMNS.items():
-        column = records[name]
-        if dtype == "category":
-            dataset = _write_array(group, name, column.cat.codes.to_numpy())
-            dataset.attrs.create("names", [_encode(str(value)) for value in column.cat.categories], dtype=_TEXT)
-        elif name in _TIMES:
-            _write_array(group, name, nanoseconds(column)).attrs["unit"] = "ns"
-        else:
-            _write_array(group, name, column.to_numpy().astype("uint8" if dtype == "bool" else dtype, copy=False))
+def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
+    """The values as they are kept."""
+    if RECORD_COLUMNS[str(column.name)] == "category":
+        return column.cat.codes.to_numpy()
+    return nanoseconds(column) if column.name in _TIMES else column.to_numpy()
+
+
+def _write_records(group: h5py.Group, blocks: Iterable[Columns], rows: int, names: Mapping[str, Sequence[str]]) -> None:
+    size = min(rows, _CHUNK)
+    datasets = {name: _create_column(group, name, rows, names.get(name, ())) for name in RECORD_COLUMNS}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        # Times are noise but for their high bytes: searching them for repeated patterns takes time and finds none.
+        settings = {
+            name: (int(dataset.fillvalue), zlib.Z_RLE if name in _TIMES else zlib.Z_DEFAULT_STRATEGY)
+            for name, dataset in datasets.items()
+        }
+        under_way: deque[tuple[h5py.Dataset, int, Future[bytes | None]]] = deque()
+        for number, chunk in enumerate(_in_chunks(blocks, size)):
+            for name, dataset in datasets.items():
+                values = _difference(chunk, name).astype(dataset.dtype, copy=False)
+                under_way.append((dataset, number * size, pool.submit(_compress, values, size, *settings[name])))
+            while len(under_way) > 4 * len(datasets):
+                _write_chunk(*under_way.popleft())
+        while under_way:
+            _write_chunk(*under_way.popleft())
+
+
+def _create_column(group: h5py.Group, name: str, rows: int, names: Sequence[str]) -> h5py.Dataset:
+    dtype = "int64" if name in _TIMES else {"category": "int16", "bool": "uint8"}.get(RECORD_COLUMNS[name])
+    layout = {"chunks": (min(rows, _CHUNK),), "shuffle": True, "compression": "gzip", "compression_opts": 1}
+    column = group.create_dataset(
+        name,
+        shape=(rows,),
+        dtype=dtype or RECORD_COLUMNS[name],
+        fillvalue=int(name == "moved_known"),
+        **(layout if rows else {}),
+    )
+    if RECORD_COLUMNS[name] == "category":
+        column.attrs.create("names", [_encode(text) for text in names], dtype=_TEXT)
+    if name in _TIMES:
+        column.attrs["unit"] = "ns"
+    if name in _MINUS:
+        column.attrs["minus"] = _MINUS[name]
+    if name in _DELTA:
+        column.attrs["delta"] = _CHUNK
+    return column
+
+
+def _in_chunks(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
+    """The same rows in pieces of ``size``, the last one smaller."""
+    held: list[Columns] = []
+    count = 0
+    for block in blocks:
+        start, rows = 0, len(block["rank"])
+        while start < rows:
+            stop = min(rows, start + size - count)
+            held.append({name: values[start:stop] for name, values in block.items()})
+            count, start = count + stop - start, stop
+            if count == size:
+                yield _joined(held)
+                held, count = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _difference(chunk: Columns, name: str) -> npt.NDArray[Any]:
+    values = chunk[name]
+    if name in _MINUS:
+        values = values - chunk[_MINUS[name]]
+    return np.diff(values, prepend=values.dtype.type(0)) if name in _DELTA else values
+
+
+def _compress(values: npt.NDArray[Any], rows: int, fill: int, strategy: int) -> bytes | None:
+    """A chunk as HDF5's shuffle and gzip filters make it; None where it has but the fill value and need not be kept."""
+    if np.all(values == fill):
+        return None
+    shuffled = np.zeros((values.itemsize, rows), dtype=np.uint8)
+    shuffled[:, : len(values)] = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1).T
+    stream = zlib.compressobj(1, strategy=strategy)
+    return stream.compress(shuffled.data) + stream.flush()
+
+
+def _write_chunk(dataset: h5py.Dataset, row: int, data: Future[bytes | None]) -> None:
+    if (compressed := data.result()) is not None:
+        dataset.id.write_direct_chunk((row,), compressed)
 
 
 def _write_files(group: h5py.Group, files: pd.DataFrame) -> None:
@@ -164,15 +270,24 @@ def _read(file: h5py.File) -> Trace:
 
 
 def _read_records(group: h5py.Group) -> pd.DataFrame:
+    stored = {name: group[name][()] for name in RECORD_COLUMNS}
+    if len({len(values) for values in stored.values()}) > 1:
+        raise ValueError("the columns of the records differ in length")
+    for name, values in stored.items():
+        if rows := int(group[name].attrs.get("delta", 0)):
+            for start in range(0, len(values), rows):
+                np.cumsum(values[start : start + rows], out=values[start : start + rows])
+    for name, values in stored.items():
+        if other := group[name].attrs.get("minus"):
+            values += stored[other]
     columns: dict[str, Any] = {}
     for name, dtype in RECORD_COLUMNS.items():
-        values = group[name][()]
         if dtype == "category":
-            columns[name] = categorical(values, list(group[name].attrs["names"]))
+            columns[name] = categorical(stored[name], list(group[name].attrs["names"]))
         elif name in _TIMES:
-            columns[name] = seconds(values)
+            columns[name] = seconds(stored[name])
         else:
-            columns[name] = values.astype(dtype, copy=False)
+            columns[name] = stored[name].astype(dtype, copy=False)
     return pd.DataFrame(columns, copy=False)
 
 

@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,9 +54,9 @@ class Recorder(NamedTuple):
     def compile(self, name: str) -> str:
         return compiled(self.mpi.name, self.mpi.mpicc, name, self.library.parent)
 
-    def run(self, ranks: int, *words: str | Path, preload: str = "") -> str:
-        variables = {"LD_PRELOAD": preload or str(self.library), "PDLA_TRACE": str(self.logs)}
-        return self.mpi.run(self.mpi.command(ranks, *words), self.directory, variables)
+    def run(self, ranks: int, *words: str | Path, preload: str = "", variables: Mapping[str, str] | None = None) -> str:
+        preloaded = {"LD_PRELOAD": preload or str(self.library), "PDLA_TRACE": str(self.logs), **(variables or {})}
+        return self.mpi.run(self.mpi.command(ranks, *words), self.directory, preloaded)
 
     def trace(self, ranks: int, *words: str | Path) -> Trace:
         self.run(ranks, *words)
@@ -314,6 +315,41 @@ def test_a_killed_program_leaves_a_readable_log(recorder: Recorder) -> None:
     trace = read_raw(recorder.logs)
     assert kinds(trace) == ["open", "write_at", "write_at"]
     assert trace.truncated == (0,)
+
+
+@pytest.mark.parametrize("death", ["kill", "term", "segv", "abort", "exit"])
+def test_a_program_that_dies_loses_no_record(recorder: Recorder, death: str) -> None:
+    with pytest.raises(AssertionError):
+        endings(recorder, f"dies-{death}")
+    trace = read_raw(recorder.logs)
+    assert kinds(trace) == ["open"] + ["write_at"] * 20000
+    assert (trace.truncated, trace.dropped, set(trace.records["length"][1:])) == ((0,), 0, {1})
+
+
+def test_a_limit_on_the_size_of_files_ends_the_recording_and_not_the_program(recorder: Recorder) -> None:
+    trace = endings(recorder, "limit")
+    assert (len(trace.records), trace.dropped) == (16384, 1 + 1 + 60000 + 1 - 16384)
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "recorded"),
+    [
+        ("", "", ["a", "b", "c"]),
+        ("*/a", "", ["a"]),
+        ("*/a\n*/[c-d]", "", ["a", "c"]),
+        ("", "*/a\n*/b", ["c"]),
+        ("*/[ab]", "*/b", ["a"]),
+    ],
+)
+def test_only_the_files_that_are_wanted_are_recorded(
+    recorder: Recorder, include: str, exclude: str, recorded: list[str]
+) -> None:
+    variables = {"PDLA_TRACE_INCLUDE": include, "PDLA_TRACE_EXCLUDE": exclude}
+    recorder.run(1, recorder.compile("files"), *(recorder.directory / name for name in "abc"), variables=variables)
+    trace = read_raw(recorder.logs)
+    assert [Path(path).name for path in trace.files["path"]] == recorded
+    assert kinds(trace) == ["open", "set_view", "write_at", "get_size", "close"] * len(recorded)
+    assert trace.unrecorded == {}
 
 
 def test_the_child_of_a_fork_leaves_the_log_to_its_parent(recorder: Recorder) -> None:

@@ -83,10 +83,12 @@ def test_times_are_kept_to_the_nanosecond(times: list[int]) -> None:
 def test_other_tools_find_columns_names_and_units(tmp_path: Path) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5") as file:
-        assert (file.attrs["format"], file.attrs["version"], file.attrs["ranks"]) == ("pdla trace", 1, 2)
+        assert (file.attrs["format"], file.attrs["version"], file.attrs["ranks"]) == ("pdla trace", 2, 2)
         records = file["records"]
         assert list(records) == list(RECORD_COLUMNS)
-        assert records["t_end"][()].tolist() == [1_000_000, 1_000_000, 2_000_000]
+        assert records["t_start"][()].tolist() == [0, 0, 1_000_000]
+        assert records["t_end"][()].tolist() == [1_000_000, 1_000_000, 1_000_000]
+        assert (records["t_end"].attrs["minus"], records["t_start"].attrs["delta"]) == ("t_start", 65536)
         assert records["t_end"].attrs["unit"] == "ns"
         assert [records["op"].attrs["names"][code] for code in records["op"]] == ["read", "write", "read"]
         assert (records["offset"].compression, records["offset"].shuffle) == ("gzip", True)
@@ -150,8 +152,8 @@ def test_an_hdf5_file_of_another_kind_is_one_line(tmp_path: Path) -> None:
 def test_a_newer_format_version_says_to_update(tmp_path: Path) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5", "r+") as file:
-        file.attrs["version"] = 2
-    with pytest.raises(FormatError, match="has format version 2, this pdla reads up to 1: update pdla"):
+        file.attrs["version"] = 3
+    with pytest.raises(FormatError, match="has format version 3, this pdla reads up to 2: update pdla"):
         read_trace(tmp_path / "run.h5")
 
 

@@ -41,6 +41,12 @@ static int make_real(const struct access *access, void *last)
     }
 }
 
+/* A contiguous type that every MPICH defines, whose handle has its size in it. */
+static bool is_basic(mpi_handle datatype)
+{
+    return pdla_mpi()->family == MPI_FAMILY_MPICH && datatype >> 24 == 0x4c;
+}
+
 static int64_t bytes_of(const struct access *access)
 {
     const struct mpi *mpi = pdla_mpi();
@@ -48,11 +54,13 @@ static int64_t bytes_of(const struct access *access)
     mpi_count size = 1;
     int64_t bytes;
     /* RATIONALE: asking about no datatype raises an error that the program's own call does not. */
-    if (access->count < 0 || datatype == mpi->datatype_null ||
-        (datatype != mpi->byte && mpi->Type_size_x(datatype, &size) != 0) ||
-        __builtin_mul_overflow(access->count, size, &bytes))
+    if (access->count < 0 || datatype == mpi->datatype_null)
         return -1;
-    return bytes;
+    if (is_basic(datatype))
+        size = datatype >> 8 & 0xff;
+    else if (datatype != mpi->byte && mpi->Type_size_x(datatype, &size) != 0)
+        return -1;
+    return __builtin_mul_overflow(access->count, size, &bytes) ? -1 : bytes;
 }
 
 /* The buffer has holes. */
@@ -60,7 +68,8 @@ static bool is_strided(const struct io_call *call)
 {
     const struct mpi *mpi = pdla_mpi();
     mpi_count lb, extent, true_lb, true_extent;
-    return call->bytes >= 0 && call->datatype != mpi->byte && mpi->Type_get_extent_x(call->datatype, &lb, &extent) == 0 &&
+    return call->bytes >= 0 && call->datatype != mpi->byte && !is_basic(call->datatype) &&
+           mpi->Type_get_extent_x(call->datatype, &lb, &extent) == 0 &&
            mpi->Type_get_true_extent_x(call->datatype, &true_lb, &true_extent) == 0 &&
            (call->bytes != call->count * extent || extent != true_extent);
 }
@@ -86,7 +95,7 @@ static int64_t shared_position(const struct file_handle *handle)
 static int64_t position_of(const struct access *access, const struct file_handle *handle)
 {
     if (access->flags & CALL_SHARED)
-        return recorder_on() ? shared_position(handle) : -1;
+        return handle->recorded ? shared_position(handle) : -1;
     if (!(access->flags & CALL_EXPLICIT))
         return current_position(handle);
     int64_t position;
@@ -148,7 +157,7 @@ static void record_access(struct rawlog_record *data, const struct access *acces
 
 static int recorded_access(const struct access *access, struct file_handle *handle)
 {
-    const bool recording = recorder_on(), nonblocking = access->flags & CALL_NONBLOCKING;
+    const bool recording = handle->recorded, nonblocking = access->flags & CALL_NONBLOCKING;
     /* RATIONALE: the bytes moved are read from a status, which the program may not want; 64 bytes hold any family's. */
     max_align_t status[64 / sizeof(max_align_t)];
     struct io_call call = {.flags = access->flags,
@@ -184,7 +193,6 @@ static int watch_access(const struct access *access)
         rc = recorded_access(access, handle);
         pthread_mutex_unlock(&handle->pointer);
     }
-    handle_release(handle);
     return rc;
 }
 
@@ -212,7 +220,6 @@ static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, un
     } else {
         recorder_passed(call);
     }
-    handle_release(handle);
     return rc;
 }
 
@@ -232,7 +239,6 @@ static int watch_resize(int (*real)(mpi_handle, mpi_offset), enum call call, mpi
     if (handle)
         stub_write_end(handle);
     record_known(&resized, call, handle, rc);
-    handle_release(handle);
     return rc;
 }
 
@@ -247,7 +253,6 @@ static int other(enum call call, unsigned flags, int64_t start, mpi_handle file,
     struct rawlog_record made = {.t_start = start, .flags = (uint16_t)flags};
     struct file_handle *handle = handle_find(file);
     record_known(&made, call, handle, rc);
-    handle_release(handle);
     return rc;
 }
 

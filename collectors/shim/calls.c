@@ -123,7 +123,7 @@ void record_known(struct rawlog_record *about, enum call call, const struct file
 {
     if (!handle)
         recorder_passed(call);
-    else if (recorder_on())
+    else if (handle->recorded)
         record(about, call, handle, rc);
 }
 

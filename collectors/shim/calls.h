@@ -60,7 +60,7 @@ mpi_handle value_of(mpi_handle handle);
 /* Records a call that ends now; `handle` NULL: it is on no open file. `about` has the rest. Returns recorder_append()'s. */
 uint64_t record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc);
 
-/* Records the call if the library saw the file opened, and counts it else. */
+/* Records the call if it is on a file that is to be recorded, counts it if the library did not see the file opened. */
 void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc);
 
 /* Ends the recorded operation that is still under way; `status` NULL: the bytes that it moved are not known. */

@@ -44,22 +44,22 @@ typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 
 static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
-    const bool recording = recorder_on();
     struct rawlog_record opened = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     char path[PATH_MAX];
     int rc = real(comm, name, amode, info, file);
     resolve_path(name ? name : "", path);
     struct file_handle *handle = rc == 0 ? handle_open(*file) : NULL;
+    const bool recording = recorder_on() && recorder_wants(path);
     if (handle) {
         handle->amode = mpich_amode(amode);
-        handle->id = recorder_file(path, handle->amode, value_of(comm));
+        handle->recorded = recording;
+        handle->id = recording ? recorder_file(path, handle->amode, value_of(comm)) : 0;
         pdla_mpi()->Comm_size(value_of(comm), &handle->ranks);
     }
     if (error_class(rc) != ERR_COMM)
         stub_opened(handle, value_of(comm), path, mpich_amode(amode));
     if (recording)
         record(&opened, CALL_File_open, handle, rc);
-    handle_release(handle);
     return rc;
 }
 
@@ -84,7 +84,7 @@ static int watch_close(close_call *real, mpi_handle *file)
     }
     int rc = real(file);
     record_known(&closed, CALL_File_close, handle, rc);
-    handle_release(handle);
+    handle_free(handle);
     return rc;
 }
 
@@ -97,9 +97,10 @@ ALIAS(File_close)
 
 typedef int view_call(mpi_handle, mpi_offset, mpi_handle, mpi_handle, const char *, mpi_handle);
 
-static void set_view(struct file_view *view, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
+static void set_view(struct file_handle *handle, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
                      const char *representation)
 {
+    struct file_view *view = &handle->view;
     mpi_count etype_size = 1;
     typemap_release(view->map);
     *view = (struct file_view){.displacement = displacement, .native = strcasecmp(representation, "native") == 0};
@@ -107,7 +108,7 @@ static void set_view(struct file_view *view, mpi_offset displacement, mpi_handle
     if (view->native && displacement >= 0 && pdla_mpi()->Type_size_x(etype, &etype_size) == 0)
         view->map = typemap_flatten(filetype);
     view->etype_size = etype_size;
-    view->id = recorder_view(view);
+    view->id = handle->recorded ? recorder_view(view) : 0;
 }
 
 static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
@@ -119,9 +120,8 @@ static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement,
     if (handle)
         handle->views++;
     if (handle && rc == 0)
-        set_view(&handle->view, displacement, value_of(etype), value_of(filetype), representation);
+        set_view(handle, displacement, value_of(etype), value_of(filetype), representation);
     record_known(&viewed, CALL_File_set_view, handle, rc);
-    handle_release(handle);
     return rc;
 }
 
@@ -143,12 +143,11 @@ static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int w
     if (handle)
         pthread_mutex_lock(&handle->pointer);
     int rc = real(file, offset, whence);
-    if (handle && recorder_on())
+    if (handle && handle->recorded)
         sought.position = current_position(handle);
     if (handle)
         pthread_mutex_unlock(&handle->pointer);
     record_known(&sought, CALL_File_seek, handle, rc);
-    handle_release(handle);
     return rc;
 }
 
@@ -170,7 +169,6 @@ EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
     if (handle && rc == 0)
         handle->atomic = flag != 0;
     record_known(&set, CALL_File_set_atomicity, handle, rc);
-    handle_release(handle);
     return leave(rc);
 }
 ALIAS(File_set_atomicity)
@@ -181,8 +179,11 @@ EXPORT int MPI_File_delete(const char *name, mpi_handle info)
     if (!enter() || !recorder_on())
         return leave(real(name, info));
     struct rawlog_record deleted = {.t_start = clock_ns()};
+    char path[PATH_MAX];
+    resolve_path(name ? name : "", path);
     int rc = real(name, info);
-    record(&deleted, CALL_File_delete, NULL, rc);
+    if (recorder_wants(path))
+        record(&deleted, CALL_File_delete, NULL, rc);
     return leave(rc);
 }
 ALIAS(File_delete)

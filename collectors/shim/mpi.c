@@ -9,8 +9,7 @@
 
 #include "shim.h"
 
-static struct mpi running;
-static int found; /* set with release order once `running` is complete */
+const struct mpi *running_mpi; /* set with release order once it is complete */
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
 
 struct search {
@@ -186,14 +185,13 @@ static bool find(struct mpi *mpi)
     return true;
 }
 
-const struct mpi *pdla_mpi(void)
+const struct mpi *find_mpi(void)
 {
-    if (__atomic_load_n(&found, __ATOMIC_ACQUIRE))
-        return &running;
+    static struct mpi running;
     pthread_mutex_lock(&finding);
-    if (!found && find(&running))
-        __atomic_store_n(&found, 1, __ATOMIC_RELEASE);
-    const struct mpi *mpi = found ? &running : NULL;
+    if (!running_mpi && find(&running))
+        __atomic_store_n(&running_mpi, &running, __ATOMIC_RELEASE);
+    const struct mpi *mpi = running_mpi;
     pthread_mutex_unlock(&finding);
     return mpi;
 }

@@ -2,12 +2,14 @@
  * which the log then says, and never the program. */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,8 +61,17 @@ static int create(const char *directory, const char *host, int number, const cha
     return open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 }
 
+/* RATIONALE: growing a file beyond the limit is a SIGXFSZ in the program. */
+static bool is_allowed(off_t end)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || (rlim_t)end <= limit.rlim_cur;
+}
+
 static void *map_log(off_t offset, size_t size)
 {
+    if (!is_allowed(offset + (off_t)size))
+        return NULL;
     /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
     int error;
     do
@@ -68,13 +79,17 @@ static void *map_log(off_t offset, size_t size)
     while (error == EINTR);
     if (error != 0)
         return NULL;
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, log_file, offset);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, log_file, offset);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
 static bool write_all(const void *data, size_t size)
 {
+    static off_t end;
     const char *bytes = data;
+    end += (off_t)size;
+    if (!is_allowed(end))
+        return false;
     while (size > 0) {
         ssize_t written = write(side_file, bytes, size);
         if (written < 0 && errno == EINTR)
@@ -216,6 +231,31 @@ __attribute__((destructor)) static void trim(void)
     if (ftruncate(log_file, (off_t)(RAWLOG_HEADER_SIZE + recorded * RAWLOG_RECORD_SIZE)) == 0)
         set_state(OFF);
     pthread_mutex_unlock(&mutex);
+}
+
+/* ---- what is wanted ---------------------------------------------------------------------------------------------- */
+
+/* One of the globs, a line each, matches the path. */
+static bool matches(const char *globs, const char *path)
+{
+    char glob[PATH_MAX];
+    for (; *globs; globs += *globs == '\n') {
+        size_t length = strcspn(globs, "\n");
+        if (length > 0 && length < sizeof glob) {
+            memcpy(glob, globs, length);
+            glob[length] = 0;
+            if (fnmatch(glob, path, 0) == 0)
+                return true;
+        }
+        globs += length;
+    }
+    return false;
+}
+
+bool recorder_wants(const char *path)
+{
+    const char *include = getenv("PDLA_TRACE_INCLUDE"), *exclude = getenv("PDLA_TRACE_EXCLUDE");
+    return (!include || !*include || matches(include, path)) && !(exclude && matches(exclude, path));
 }
 
 /* ---- views that recur -------------------------------------------------------------------------------------------- */

@@ -71,7 +71,14 @@ struct mpi {
     int (*File_read_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
     int (*File_read_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
 };
-const struct mpi *pdla_mpi(void); /* never NULL after the first MPI call of the program; NULL if no MPI is loaded */
+extern const struct mpi *running_mpi; /* NULL until it is found; mpi.c only */
+const struct mpi *find_mpi(void);
+/* Never NULL after the first MPI call of the program; NULL if no MPI is loaded. */
+static inline const struct mpi *pdla_mpi(void)
+{
+    const struct mpi *mpi = __atomic_load_n(&running_mpi, __ATOMIC_ACQUIRE);
+    return mpi ? mpi : find_mpi();
+}
 
 /* The next definition of an MPI function or object after this library, however libmpi was loaded; or NULL. */
 void *mpi_symbol(const char *name);
@@ -88,17 +95,16 @@ struct file_view {
 
 struct stub_file; /* the redirection stub's state of one open file */
 
-/* One per MPI_File that the library saw opened. Found by handle; reference counted, so that a close in another thread
- * does not free it under a call. Members change only in collective calls on the file, which MPI forbids to run beside
- * others. */
+/* One per MPI_File that the library saw opened. Members change only in collective calls on the file, which MPI forbids
+ * to run beside others; so is it closed, and needs no count of its users. */
 struct file_handle {
     mpi_handle file;
     struct file_handle *next; /* in the table; handles.c only */
-    int references;           /* handles.c only */
     uint32_t id;         /* the recorder's RAWLOG_FILE id */
     int amode;           /* AMODE_ bits */
     int ranks;           /* that opened it together */
     bool atomic;
+    bool recorded;       /* its calls are to be recorded */
     struct file_view view;
     unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
     uint64_t split;      /* the recorded split collective that is under way, or 0 */
@@ -107,10 +113,10 @@ struct file_handle {
 };
 
 /* The table of open files (handles.c). */
-struct file_handle *handle_open(mpi_handle file); /* two references, the table's and the caller's; NULL: out of memory */
-struct file_handle *handle_find(mpi_handle file); /* with a reference for the caller; NULL: not known */
-void handle_close(struct file_handle *handle);    /* takes it out of the table, which gives up its reference */
-void handle_release(struct file_handle *handle);  /* NULL is allowed */
+struct file_handle *handle_open(mpi_handle file); /* NULL: out of memory */
+struct file_handle *handle_find(mpi_handle file); /* NULL: not known */
+void handle_close(struct file_handle *handle);    /* takes it out of the table; the caller frees it */
+void handle_free(struct file_handle *handle);     /* NULL is allowed */
 
 /* ---- data access ------------------------------------------------------------------------------------------------- */
 
@@ -168,6 +174,9 @@ bool recorder_on(void);
 void recorder_start(void);
 /* MPI_Finalize was reached. */
 void recorder_finalize(void);
+/* Calls on the file of this absolute path are to be recorded: PDLA_TRACE_INCLUDE and PDLA_TRACE_EXCLUDE, globs a line
+ * each, do not leave it out. */
+bool recorder_wants(const char *path);
 /* Names a file that was opened on `comm`; returns its id for the records, 0 when not recording. */
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
 /* Names a view; returns its id for the records, 0 when not recording and for the plain or an opaque view. */

@@ -20,7 +20,7 @@ from pdla.cli.plan import plan
 from pdla.cli.replicate import replicate
 from pdla.cli.report import report
 from pdla.cli.run import run
-from pdla.cli.trace import trace
+from pdla.cli.trace import pack, trace
 from pdla.errors import PdlaError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -40,7 +40,8 @@ def cli() -> None:
     """
 
 
-for command in (trace, import_, analyze, plan, replicate, run, report, status, verify, gc, rm, doctor, preload, demo):
+VERBS = (trace, pack, import_, analyze, plan, replicate, run, report, status, verify, gc, rm, doctor, preload, demo)
+for command in VERBS:
     cli.add_command(command)
 
 

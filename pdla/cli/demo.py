@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdla import load
 from pdla.cli.launch import Mpi, find_mpis
 from pdla.cli.options import json_option, print_json
 from pdla.cli.replicate import built_line
@@ -182,13 +183,13 @@ def _run(program: Program, output: Path, variables: dict[str, str], directory: P
     _evict([directory / "matrix.dat", *(path for path in (home() / "pools").rglob("*") if path.is_file())])
     with tempfile.TemporaryFile() as stdout:
         start = time.perf_counter()
-        trace, code = record(program.command, output, variables, stdout)
+        packed, code = record(program.command, output, variables, stdout)
         seconds = time.perf_counter() - start
         stdout.seek(0)
         text = stdout.read().decode()
-    if code or trace is None:
+    if code or packed is None:
         raise PdlaError(f"{program.name} failed with exit code {code}: {shlex.join(program.command)}")
-    return trace, text, seconds
+    return load(output), text, seconds
 
 
 def _evict(paths: Iterable[Path]) -> None:

@@ -33,7 +33,8 @@ def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
 
     trace = _read(source, log)
     write_trace(trace, output)
-    tell(trace, output, as_json, {}, err=False)
+    moved = int(trace.records.loc[trace.records["op"].isin(["read", "write"]), "length"].sum())
+    tell(trace, len(trace.records), moved, output, as_json, {}, err=False)
 
 
 def _read(source: str, log: Path) -> Trace:

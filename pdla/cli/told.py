@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from pdla.model import Trace
 
 
-def tell(trace: Trace, output: Path, as_json: bool, more: Mapping[str, Any], *, err: bool) -> None:
+def tell(
+    trace: Trace, calls: int, moved: int, output: Path, as_json: bool, more: Mapping[str, Any], *, err: bool
+) -> None:
     """Print what is in the trace written to ``output``: as JSON with the keys of ``more``, or in lines (``err``: on
     standard error, for standard output is the program's)."""
-    data = trace.records[trace.records["op"].isin(["read", "write"])]
-    moved = int(data["length"].sum())
     if as_json:
         print_json(
             {
                 "trace": str(output),
                 **more,
                 "ranks": trace.ranks,
-                "calls": len(trace.records),
+                "calls": calls,
                 "bytes": moved,
                 "files": len(trace.files),
                 "dropped": trace.dropped,
@@ -37,7 +37,7 @@ def tell(trace: Trace, output: Path, as_json: bool, more: Mapping[str, Any], *, 
         )
         return
     lines = [
-        f"{output}: {counted(trace.ranks, 'rank')}, {counted(len(trace.records), 'call')}, {format_bytes(moved)} moved "
+        f"{output}: {counted(trace.ranks, 'rank')}, {counted(calls, 'call')}, {format_bytes(moved)} moved "
         f"in {counted(len(trace.files), 'file')}"
     ]
     if trace.dropped:

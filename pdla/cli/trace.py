@@ -1,4 +1,4 @@
-"""pdla trace: run a program with the recorder preloaded, pack what it recorded into one file."""
+"""pdla trace, pdla pack: run a program with the recorder preloaded, pack what it recorded into one file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from pdla.cli.told import tell
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
-    from pdla.model import Trace
+    from pdla.collectors.packing import Packed
 
 
 def record(
     command: Sequence[str], output: Path, variables: Mapping[str, str], stdout: IO[bytes] | None = None
-) -> tuple[Trace | None, int]:
+) -> tuple[Packed | None, int]:
     """Run ``command`` with the recorder and further environment ``variables``; write the trace to ``output``.
 
-    Returns the trace (None when the program failed before it left any record) and the program's exit code.
+    Returns what was packed (None when the program failed before it left any record) and the program's exit code.
     """
-    from pdla.collectors.rawlog import read_raw
-    from pdla.collectors.tracefile import write_trace
+    from pdla.collectors.packing import pack as pack_logs
 
     folder = output.absolute().parent
     if not folder.is_dir():
@@ -49,8 +48,7 @@ def record(
                 f"{command[0]} made no MPI-IO call that could be recorded: it has none, its MPI is linked statically "
                 "(ldd PROGRAM shows no libmpi), or the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it"
             )
-        trace = read_raw(logs, shlex.join(command))
-        write_trace(trace, output)
+        packed = pack_logs(logs, output, shlex.join(command))
         keep = False
     except PdlaError as error:
         if not keep:
@@ -59,24 +57,47 @@ def record(
     finally:
         if not keep:
             shutil.rmtree(logs, ignore_errors=True)
-    return trace, code
+    return packed, code
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
 )
+@click.option("--include", metavar="GLOB", multiple=True, help="Record only files with such a path (repeatable).")
+@click.option("--exclude", metavar="GLOB", multiple=True, help="Do not record files with such a path (repeatable).")
 @json_option
 @command_argument
-def trace(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
+def trace(
+    output: Path, include: tuple[str, ...], exclude: tuple[str, ...], as_json: bool, command: tuple[str, ...]
+) -> None:
     """Record a run of a program.
 
     Every MPI-IO call goes into one HDF5 file. The exit code is the program's own. Whatever ends the program, what it
     had recorded until then is packed.
     """
-    recorded, code = record(command, output, {})
-    if recorded is None:
+    globs = {"PDLA_TRACE_INCLUDE": "\n".join(include), "PDLA_TRACE_EXCLUDE": "\n".join(exclude)}
+    packed, code = record(command, output, globs)
+    if packed is None:
         click.echo(f"pdla: nothing was recorded: {command[0]} ended with exit code {code}", err=True)
     else:
-        tell(recorded, output, as_json, {"exit_code": code}, err=True)
+        tell(packed.about, packed.calls, packed.moved, output, as_json, {"exit_code": code}, err=True)
     raise click.exceptions.Exit(code)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
+)
+@json_option
+def pack(directory: Path, output: Path, as_json: bool) -> None:
+    """Make a trace of the logs in DIRECTORY.
+
+    They are what 'pdla trace' leaves when it is killed itself, in a directory .RUN.h5.*.raw beside its output, or what
+    a program left in the directory that PDLA_TRACE names. The directory stays.
+    """
+    from pdla.collectors.packing import pack as pack_logs
+
+    packed = pack_logs(directory, output)
+    tell(packed.about, packed.calls, packed.moved, output, as_json, {}, err=False)

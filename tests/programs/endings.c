@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +61,21 @@ int main(int argc, char **argv)
     if (strcmp(mode, "kill") == 0) {
         write_at(1);
         raise(SIGKILL);
+    } else if (strncmp(mode, "dies-", 5) == 0) {
+        for (int i = 1; i < 20000; i++)
+            write_at(i);
+        if (strcmp(mode, "dies-abort") == 0)
+            MPI_Abort(MPI_COMM_WORLD, 3);
+        if (strcmp(mode, "dies-exit") == 0)
+            _exit(3);
+        raise(strcmp(mode, "dies-kill") == 0 ? SIGKILL : strcmp(mode, "dies-term") == 0 ? SIGTERM : SIGSEGV);
+    } else if (strcmp(mode, "sleep") == 0) {
+        write_at(1);
+        sleep(100);
+    } else if (strcmp(mode, "limit") == 0) {
+        struct rlimit limit = {2 << 20, 2 << 20};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        read_in_threads();
     } else if (strcmp(mode, "pending") == 0) {
         MPI_Request request;
         MPI_File_iwrite_at(file, 1, "z", 1, MPI_BYTE, &request);
