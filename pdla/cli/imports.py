@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="import")
-@click.argument("source", type=click.Choice(["darshan", "iosig", "csv", "raw"]))
+@click.argument("source", type=click.Choice(["darshan", "iosig", "csv"]))
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
     """Take a trace that another tool recorded.
 
-    LOG is a Darshan log with DXT records, a text trace of IOSIG or a directory of them, a CSV of accesses, or the
-    directory of raw logs that pdla trace kept when it could not finish.
+    LOG is a Darshan log with DXT records, a text trace of IOSIG or a directory of them, or a CSV of accesses.
 
     The columns of the CSV are rank,file,op,offset,length,t_start,t_end.
     """
@@ -46,10 +45,6 @@ def _read(source: str, log: Path) -> Trace:
         from pdla.collectors.iosig import import_iosig
 
         return import_iosig(log)
-    if source == "csv":
-        from pdla.collectors.columns import import_csv
+    from pdla.collectors.columns import import_csv
 
-        return import_csv(log)
-    from pdla.collectors.rawlog import read_raw
-
-    return read_raw(log, f"imported from {log.name}")
+    return import_csv(log)

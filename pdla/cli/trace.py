@@ -53,7 +53,7 @@ def record(
     except PdlaError as error:
         if not keep:
             raise
-        raise PdlaError(f"{error}; what was recorded is kept: pdla import raw {shlex.quote(str(logs))}") from None
+        raise PdlaError(f"{error}; what was recorded is kept: pdla pack {shlex.quote(str(logs))}") from None
     finally:
         if not keep:
             shutil.rmtree(logs, ignore_errors=True)
