@@ -22,6 +22,8 @@ def main(path: str, nz: int, ny: int, nx: int) -> None:
     slab = np.empty((ny, stop - first), dtype=np.float32)
 
     file = MPI.File.Open(world, path, MPI.MODE_RDONLY)
+    if file.Get_size() < nz * slab.itemsize * ny * nx:
+        sys.exit(f"slabs: {path} has {file.Get_size()} bytes, too few for {nz} x {ny} x {nx} floats")
     file.Set_view(0, MPI.FLOAT, view)
     received = crc = 0
     for _ in range(nz):

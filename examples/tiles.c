@@ -89,8 +89,14 @@ int main(int argc, char **argv)
     }
 
     MPI_File in, out;
+    MPI_Offset size;
     MPI_Status status;
     check(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_RDONLY, MPI_INFO_NULL, &in), argv[1]);
+    check(MPI_File_get_size(in, &size), argv[1]);
+    if (size < (MPI_Offset)n * n * (MPI_Offset)sizeof *band) {
+        fprintf(stderr, "tiles: %s has %lld bytes, too few for a matrix of %d x %d floats\n", argv[1], (long long)size, n, n);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
     check(MPI_File_open(MPI_COMM_WORLD, argv[2], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &out), argv[2]);
     check(MPI_File_set_view(in, 0, MPI_FLOAT, tile, "native", MPI_INFO_NULL), "set_view");
     check(MPI_File_set_view(out, 0, MPI_FLOAT, tile, "native", MPI_INFO_NULL), "set_view");

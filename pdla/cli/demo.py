@@ -106,8 +106,8 @@ def _prepare(directory: Path) -> None:
 
         numbers = np.random.default_rng(2020)
         with data.open("wb") as file:
-            for _ in range(4 * SIDE * SIDE // (16 * MiB)):
-                file.write(numbers.bytes(16 * MiB))
+            while (left := 4 * SIDE * SIDE - file.tell()) > 0:
+                file.write(numbers.bytes(min(left, 16 * MiB)))
 
 
 def _programs(mpi: Mpi, directory: Path) -> list[Program]:
