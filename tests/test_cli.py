@@ -180,6 +180,10 @@ def test_a_csv_with_a_wrong_line_names_the_line(pdla: Pdla) -> None:
     fails_with_one_line(pdla, "import", "csv", "bad.csv", says="5")
 
 
+def test_a_run_before_there_are_replicas_says_so(pdla: Pdla) -> None:
+    assert "no replicas are published yet" in pdla.run("run", "--", "true").stderr
+
+
 def test_a_replica_that_does_not_exist_cannot_be_removed(pdla: Pdla) -> None:
     fails_with_one_line(pdla, "rm", "42", says="42")
 

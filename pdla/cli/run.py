@@ -58,6 +58,8 @@ def run(as_json: bool, command: tuple[str, ...]) -> None:
         click.echo(f"pdla: the report of this run is not kept: {error}", err=True)
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
-    else:
+    elif map_path().exists():
         click.echo(f"pdla: {report.sentence}", err=True)
+    else:
+        click.echo("pdla: no replicas are published yet (pdla replicate): all files were read themselves", err=True)
     raise click.exceptions.Exit(code)
