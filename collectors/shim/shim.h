@@ -1,4 +1,4 @@
-/* The middle of libpdla.so: what the interposed calls (calls.c) know about an MPI file and hand to the two halves,
+/* The middle of libpdla.so: what the interposed calls (files.c, access.c) know about an MPI file and hand to the two halves,
  * the recorder (PDLA_TRACE) and the redirection stub (PDLA_MAP). */
 #ifndef PDLA_SHIM_H
 #define PDLA_SHIM_H
@@ -21,7 +21,7 @@ typedef uintptr_t mpi_handle;
 typedef int64_t mpi_offset;
 typedef int64_t mpi_count;
 
-/* MPICH's values whatever the family; calls.c translates what a program passes. */
+/* MPICH's values whatever the family; files.c translates what a program passes. */
 enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMODE_DELETE_ON_CLOSE = 16,
        AMODE_UNIQUE_OPEN = 32, AMODE_EXCL = 64, AMODE_APPEND = 128, AMODE_SEQUENTIAL = 256 };
 
