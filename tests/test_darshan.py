@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from mpi import unavailable
 
 from pdla.collectors.darshan import import_darshan
 from pdla.collectors.tracefile import read_trace, write_trace
@@ -13,7 +14,8 @@ from pdla.errors import FormatError, PdlaError
 
 SPEC = importlib.util.find_spec("darshan")
 if SPEC is None or SPEC.origin is None:
-    pytest.skip("pydarshan is not installed", allow_module_level=True)
+    unavailable("pydarshan is not installed")
+assert SPEC is not None and SPEC.origin is not None
 PACKAGE = Path(SPEC.origin).parent
 LOGS = PACKAGE / "examples" / "example_logs"
 IOR = LOGS / "ior_hdf5_example.darshan"

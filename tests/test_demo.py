@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mpi import unavailable
 
 from pdla.cli.launch import find_mpis
 from pdla.model import Plan
@@ -25,7 +26,7 @@ BYTES = 4 * SIDE * SIDE
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A directory for a demo with a matrix of 1 MiB."""
     if not any(mpi.mpicc for mpi in find_mpis()):
-        pytest.skip("no MPI with mpicc beside this Python or on PATH")
+        unavailable("there is no MPI with mpicc beside this Python or on PATH")
     monkeypatch.setattr(demo, "SIDE", SIDE)
     monkeypatch.setattr(demo, "SLABS", (4, 256, 256))
     for name in ("PDLA_HOME", "PDLA_CATALOG"):  # the demo sets them for its own process

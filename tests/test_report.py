@@ -18,7 +18,6 @@ from matplotlib.colors import to_rgba
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
-from pdla.analyzers.stats import summarize
 from pdla.collectors.frames import OPS, categorical, files_frame, records_frame
 from pdla.collectors.views import View
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature, Trace
@@ -36,7 +35,7 @@ from pdla.report.pictures import (
     size_histogram,
     weave,
 )
-from pdla.report.text import comparison_table, plan_table, ranks_text, signature_table, summary_table, table
+from pdla.report.text import comparison_table, plan_table, ranks_text, signature_table, table
 
 KiB, MiB = 1 << 10, 1 << 20
 CLUSTER = Cluster((), "hdd", 4, 64 * KiB, 4, 1e-4, 1e-9, 0.0, "nominal")
@@ -487,7 +486,6 @@ def test_the_tables_of_a_run_fit_80_columns() -> None:
     tables = (
         signature_table(run.analysis),
         plan_table(run.plan),
-        summary_table(summarize(run.trace)),
         comparison_table(run.comparison),
     )
     for text in tables:

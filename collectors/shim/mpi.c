@@ -63,15 +63,12 @@ static void set_mpich(struct mpi *mpi)
 {
     mpi->family = MPI_FAMILY_MPICH;
     mpi->comm_world = 0x44000000;
-    mpi->comm_self = 0x44000001;
     mpi->comm_null = 0x04000000;
     mpi->byte = 0x4c00010d;
     mpi->int64 = 0x4c00083a;
     mpi->op_min = 0x58000002;
-    mpi->op_sum = 0x58000003;
     mpi->op_band = 0x58000006;
     mpi->request_null = 0x2c000000;
-    mpi->info_null = 0x1c000000;
     mpi->datatype_null = 0x0c000000;
     mpi->handle_mask = UINT32_MAX;
     mpi->handle_size = 4;
@@ -84,15 +81,12 @@ static void set_openmpi(struct mpi *mpi)
 {
     mpi->family = MPI_FAMILY_OPENMPI;
     mpi->comm_world = object("ompi_mpi_comm_world");
-    mpi->comm_self = object("ompi_mpi_comm_self");
     mpi->comm_null = object("ompi_mpi_comm_null");
     mpi->byte = object("ompi_mpi_byte");
     mpi->int64 = object("ompi_mpi_int64_t");
     mpi->op_min = object("ompi_mpi_op_min");
-    mpi->op_sum = object("ompi_mpi_op_sum");
     mpi->op_band = object("ompi_mpi_op_band");
     mpi->request_null = object("ompi_request_null");
-    mpi->info_null = object("ompi_mpi_info_null");
     mpi->datatype_null = object("ompi_mpi_datatype_null");
     mpi->handle_mask = UINTPTR_MAX;
     mpi->handle_size = sizeof(void *);
@@ -105,15 +99,12 @@ static void set_abi(struct mpi *mpi)
 {
     mpi->family = MPI_FAMILY_ABI;
     mpi->comm_world = 0x101;
-    mpi->comm_self = 0x102;
     mpi->comm_null = 0x100;
     mpi->byte = 0x247;
     mpi->int64 = 0x258;
     mpi->op_min = 0x22;
-    mpi->op_sum = 0x21;
     mpi->op_band = 0x28;
     mpi->request_null = 0x180;
-    mpi->info_null = 0x130;
     mpi->datatype_null = 0x200;
     mpi->handle_mask = UINTPTR_MAX;
     mpi->handle_size = sizeof(void *);
@@ -144,7 +135,6 @@ static void find_calls(struct mpi *mpi)
     FIND(Iallreduce);
     FIND(Ibcast);
     FIND(Wait);
-    FIND(Type_size);
     FIND(Type_size_x);
     FIND(Type_get_extent_x);
     FIND(Type_get_true_extent_x);
@@ -156,7 +146,6 @@ static void find_calls(struct mpi *mpi)
     FIND(Status_set_cancelled);
     FIND(Status_set_elements);
     FIND(Status_set_elements_x);
-    FIND(Get_count);
     FIND(Get_elements_x);
     FIND(Grequest_start);
     FIND(Grequest_complete);

@@ -29,7 +29,7 @@ enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMO
  * and RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
 struct mpi {
     enum mpi_family family;
-    mpi_handle comm_world, comm_self, byte, int64, op_sum, op_min, op_band, request_null, comm_null, info_null;
+    mpi_handle comm_world, byte, int64, op_min, op_band, request_null, comm_null;
     mpi_handle datatype_null;
     uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
@@ -46,7 +46,6 @@ struct mpi {
     int (*Iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, mpi_handle *);
     int (*Ibcast)(void *, int, mpi_handle, int, mpi_handle, mpi_handle *);
     int (*Wait)(mpi_handle *, void *);
-    int (*Type_size)(mpi_handle, int *);
     int (*Type_size_x)(mpi_handle, mpi_count *);
     int (*Type_get_extent_x)(mpi_handle, mpi_count *, mpi_count *);
     int (*Type_get_true_extent_x)(mpi_handle, mpi_count *, mpi_count *);
@@ -59,7 +58,6 @@ struct mpi {
     int (*Status_set_cancelled)(void *, int);
     int (*Status_set_elements)(void *, mpi_handle, int);
     int (*Status_set_elements_x)(void *, mpi_handle, mpi_count); /* or NULL */
-    int (*Get_count)(const void *, mpi_handle, int *);
     int (*Get_elements_x)(const void *, mpi_handle, mpi_count *); /* or NULL */
     int (*Grequest_start)(int (*query)(void *, void *), int (*free_)(void *), int (*cancel)(void *, int), void *, mpi_handle *);
     int (*Grequest_complete)(mpi_handle);

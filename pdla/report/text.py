@@ -13,7 +13,6 @@ from pdla.units import format_bytes, format_count, format_seconds, format_share
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
     from pdla.analyzers.aspects import Aspects
-    from pdla.analyzers.stats import Summary
     from pdla.model import Candidate, Plan
     from pdla.report.comparison import Comparison
 
@@ -220,29 +219,6 @@ def prediction(plan: Plan) -> str:
         return f"No replica would pay off: {before} with the originals as they are."
     patterns = "The pattern gets" if len(plan.patterns) == 1 else f"{chosen} of {len(plan.patterns)} patterns get"
     return f"{patterns} a replica: {before} without, {format_seconds(plan.predicted_after)} with."
-
-
-def summary_table(summary: Summary) -> str:
-    """What was read and written of every file."""
-    headers = ["op", "calls", "requests", "bytes", "contiguous", "median", "I/O time", "rate"]
-    blocks = []
-    for path in dict.fromkeys(row.file for row in summary.files):
-        rows = [
-            [
-                row.op,
-                format_count(row.calls),
-                format_count(row.requests),
-                format_bytes(row.bytes),
-                format_share(row.contiguous, 1),
-                format_bytes(row.median),
-                format_seconds(row.seconds),
-                f"{format_bytes(row.bandwidth)}/s" if row.bandwidth else "-",
-            ]
-            for row in summary.files
-            if row.file == path
-        ]
-        blocks.append(f"{path}\n{table(headers, rows, 'lrrrrrrr')}")
-    return "\n\n".join(blocks)
 
 
 def comparison_table(comparison: Comparison) -> str:
