@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from mpi import Mpi, available_mpis
+from mpi import Mpi, available_mpis, build_library, debian_mpis
+from recording import Recorder
 
 # The machine may be busy: a slow example is no failure.
 settings.register_profile("pdla", deadline=None)
@@ -54,7 +55,40 @@ def pdla(tmp_path: Path) -> Pdla:
     return Pdla(tmp_path, {})
 
 
-@pytest.fixture(scope="session", params=available_mpis(), ids=lambda mpi: mpi.name)
+@pytest.fixture(scope="session", params=available_mpis())
 def mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
-    """Each installed MPI in turn."""
+    """MPICH 5 and Open MPI 5 in turn."""
     yield request.param
+
+
+@pytest.fixture(scope="session", params=debian_mpis())
+def debian_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
+    """MPICH 4 and Open MPI 4 in turn, as Debian builds them."""
+    yield request.param
+
+
+@pytest.fixture(scope="session", params=[*available_mpis(), *debian_mpis()])
+def any_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
+    """All four in turn: for what depends on the version."""
+    yield request.param
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The preload library of the sources here."""
+    return build_library(tmp_path_factory.mktemp("library") / "libpdla.so")
+
+
+@pytest.fixture
+def recorder(mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
+    return Recorder(mpi, library, tmp_path)
+
+
+@pytest.fixture
+def debian_recorder(debian_mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
+    return Recorder(debian_mpi, library, tmp_path)
+
+
+@pytest.fixture
+def any_recorder(any_mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
+    return Recorder(any_mpi, library, tmp_path)

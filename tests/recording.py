@@ -1,0 +1,75 @@
+"""Programs under the recorder, and what they wrote as the trace tells it."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from mpi import REPOSITORY, Mpi
+
+from pdla.collectors.rawlog import read_raw
+from pdla.model import Trace
+
+PROGRAMS = REPOSITORY / "tests/programs"
+
+
+@functools.cache
+def _compiled(compiler: str, source: str, program: Path, flags: tuple[str, ...]) -> str:
+    subprocess.run([compiler, "-g", *flags, PROGRAMS / source, "-o", program, "-lpthread"], check=True)
+    return str(program)
+
+
+class Recorder(NamedTuple):
+    """Compiles and traces programs under one MPI, in a directory of their own."""
+
+    mpi: Mpi
+    library: Path
+    directory: Path
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+    def compile(self, source: str, *flags: str, compiler: str = "mpicc") -> str:
+        """The program of ``source`` below tests/programs (".c" may be left out), compiled once."""
+        source = source if "." in source else f"{source}.c"
+        tool = self.mpi.mpicc if compiler == "mpicc" else self.mpi.tool(compiler)
+        large = ["-DLARGE_COUNTS"] if self.mpi.large_counts else []
+        program = self.library.parent / "-".join([source.replace(".", "-"), compiler, *flags, self.mpi.name])
+        return _compiled(tool, source, program, (*large, *flags))
+
+    def run(self, ranks: int, *words: str | Path, preload: str = "", variables: Mapping[str, str] | None = None) -> str:
+        """Its standard output."""
+        preloaded = {"LD_PRELOAD": preload or str(self.library), "PDLA_TRACE": str(self.logs), **(variables or {})}
+        return self.mpi.run(self.mpi.command(ranks, *words), self.directory, preloaded)
+
+    def trace(self, ranks: int, *words: str | Path) -> Trace:
+        """What was recorded of a program that must succeed."""
+        self.run(ranks, *words)
+        return read_raw(self.logs)
+
+
+def kinds_of(rows: pd.DataFrame) -> list[str]:
+    """The calls without the part that all their names have."""
+    return [kind.removeprefix("MPI_File_") for kind in rows["kind"]]
+
+
+def replay(trace: Trace, path: Path, streams: Mapping[int, bytes]) -> bytes:
+    """What is in ``path``, with the stream of each recorded call (call number -> bytes) written where the trace says.
+
+    Holes are no business of ours: MPICH leaves in them whatever was in its sieving buffer.
+    """
+    content = bytearray(path.read_bytes())
+    accesses = trace.accesses()
+    written = accesses[(accesses["op"] == "write") & (accesses["file"].map(trace.path) == str(path))]
+    for _, calls in written.groupby(["call", "rank"], sort=True):
+        place = 0
+        for call, offset, length in zip(calls["call"], calls["offset"], calls["length"], strict=True):
+            content[offset : offset + length] = streams[call][place : place + length]
+            place += length
+        assert place == len(streams[int(calls["call"].iloc[0])])
+    return bytes(content)
