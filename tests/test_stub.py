@@ -189,17 +189,6 @@ STEPS = ["independent", "ends", "views", "collective", "memory", "nonblocking", 
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("library") / "libpdla.so"
-    sources = [*(ROOT / "collectors/shim").glob("*.c"), *STUB.glob("*.c")]
-    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs"]
-    subprocess.run(
-        ["gcc", *flags, f"-I{ROOT / 'collectors/shim'}", "-o", path, *sources, "-ldl", "-lpthread"], check=True
-    )
-    return path
-
-
-@pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where tests/programs/reads.c goes, compiled once for each MPI."""
     return tmp_path_factory.mktemp("programs")
@@ -302,6 +291,17 @@ def test_every_kind_of_read_sees_what_it_sees_natively(case: Case, ranks: int) -
     assert total(reports, "replica", "bytes") > 10000 * ranks
     assert total(reports, "original", "bytes") > 0
     assert {"past the end of the file", "split collective", "shared file pointer", "not replicated"} <= reasons(reports)
+
+
+def test_every_kind_of_read_sees_the_same_under_older_mpis(
+    debian_mpi: Mpi, tmp_path: Path, library: Path, programs: Path
+) -> None:
+    case = make_case(debian_mpi, tmp_path, library, programs)
+    case.publish(case.columns())
+    # Natively, MPICH 4.0 misplaces what it reads into a datatype whose lower bound is not 0.
+    reports = case.compare(*(step for step in STEPS if step != "memory"), ranks=2)
+    assert {(report["map"], report["ranks"]) for report in reports} == {("ok", 2)}
+    assert total(reports, "replica", "bytes") > 20000
 
 
 @pytest.mark.parametrize(
