@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import click
 
 from pdla import __version__
 from pdla.cli.launch import find_mpis, library, preloaded
 from pdla.cli.options import json_option, print_json
+from pdla.cli.probe import RANKS, Probe, probe
 from pdla.config import catalog_url, home, map_path
 from pdla.errors import PdlaError
+
+NO_LIBRARY = "libpdla.so is missing"
 
 
 @click.command()
@@ -19,10 +25,16 @@ from pdla.errors import PdlaError
 def doctor(as_json: bool) -> None:
     """Say what works on this machine.
 
-    Fails when no program can be traced.
+    Under each MPI that is found, a tiny MPI-IO program of two ranks is recorded, and what was recorded is compared with
+    what it does. Fails when nothing was captured under any.
     """
     preload_library = library()
     mpis = find_mpis()
+    if preload_library is None:
+        probes = [Probe(mpi, why=(NO_LIBRARY,)) for mpi in mpis]
+    else:
+        with ThreadPoolExecutor(max(1, len(mpis))) as threads:
+            probes = list(threads.map(probe, mpis))
     extras = {name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "darshan")}
     if as_json:
         print_json(
@@ -30,9 +42,7 @@ def doctor(as_json: bool) -> None:
                 "version": __version__,
                 "python": platform.python_version(),
                 "library": str(preload_library) if preload_library else None,
-                "mpi": [
-                    {"mpiexec": str(mpi.mpiexec), "mpicc": str(mpi.mpicc or ""), "version": mpi.version} for mpi in mpis
-                ],
+                "mpi": [_as_json(probed) for probed in probes],
                 "extras": extras,
                 "home": str(home()),
                 "catalog": catalog_url(),
@@ -44,8 +54,9 @@ def doctor(as_json: bool) -> None:
             f"pdla {__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}"
         )
         click.echo(f"library    {preload_library or 'missing: analysis only (install gcc, then install pdla again)'}")
-        for mpi in mpis:
-            click.echo(f"mpi        {mpi.version}: {mpi.mpiexec}" + ("" if mpi.mpicc else " (no mpicc)"))
+        for probed in probes:
+            for number, line in enumerate(_lines(probed)):
+                click.echo(f"{'' if number else 'mpi':<10} {line}")
         if not mpis:
             click.echo("mpi        none found here or on PATH (pip install mpich, or load your site's module)")
         for name, present in extras.items():
@@ -53,7 +64,44 @@ def doctor(as_json: bool) -> None:
         click.echo(f"home       {home()}")
         click.echo(f"replicas   {'published in ' + str(map_path()) if map_path().exists() else 'none published yet'}")
     if preload_library is None:
-        raise PdlaError("no program can be traced or redirected here: libpdla.so is missing (analysis of traces works)")
+        raise PdlaError(f"no program can be traced or redirected here: {NO_LIBRARY} (analysis of traces works)")
+    if not any(probed.calls_seen for probed in probes):
+        raise PdlaError(
+            f"nothing was captured under any of the {len(mpis)} MPIs found"
+            if mpis
+            else "there is no MPI to trace under"
+        )
+
+
+def _as_json(probed: Probe) -> dict[str, Any]:
+    return {
+        "mpiexec": str(probed.mpi.mpiexec),
+        "mpicc": str(probed.mpi.mpicc or ""),
+        "version": probed.mpi.version,
+        "program": probed.program,
+        "library": probed.library,
+        "captured": probed.captured,
+        "calls_made": probed.calls_made,
+        "calls_seen": probed.calls_seen,
+        "bytes_made": probed.bytes_made,
+        "bytes_seen": probed.bytes_seen,
+        "extents_right": probed.extents_right,
+        "large_counts": probed.large_counts,
+        "why": list(probed.why),
+    }
+
+
+def _lines(probed: Probe) -> Iterator[str]:
+    yield f"{probed.mpi.version}: {probed.mpi.mpiexec}"
+    if probed.calls_seen:
+        yield (
+            f"captured{'' if probed.captured else ' in part'}: {probed.calls_seen} of {probed.calls_made} calls, "
+            f"{probed.bytes_seen} of {probed.bytes_made} bytes, extents {'right' if probed.extents_right else 'wrong'} "
+            f"({probed.program}, {RANKS} ranks)"
+        )
+    else:
+        yield "nothing captured"
+    yield from probed.why
 
 
 @click.command()

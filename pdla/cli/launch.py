@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +74,45 @@ def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[by
 
 
 @dataclass(frozen=True)
+class Ended:
+    """How a program ended: its exit code (None: it was stopped, since its time was up) and what it printed."""
+
+    code: int | None
+    stdout: str
+    stderr: str
+
+
+def run_bounded(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Ended:
+    """Run a program for at most ``seconds``; all that it started ends with it when its time is up."""
+    # Into files: a process that is left over would keep a pipe open.
+    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+        try:
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:
+            return Ended(126, "", error.strerror or "")
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+            _end_group(process)
+        out.seek(0)
+        err.seek(0)
+        return Ended(code, out.read(), err.read())
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Launchers end their ranks at SIGTERM; what does not is killed."""
+    os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(3)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@dataclass(frozen=True)
 class Mpi:
     """An MPI installation: its launcher, its compiler (if any), and what it calls itself."""
 
@@ -82,7 +123,7 @@ class Mpi:
     @property
     def environment(self) -> dict[str, str]:
         """What its launcher needs in order to start more ranks than there are cores, also as root."""
-        if "Open MPI" not in self.version and "OpenRTE" not in self.version:
+        if not self.version.startswith("Open MPI"):
             return {}
         return {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -107,10 +148,10 @@ def find_mpis() -> list[Mpi]:
 
 
 def _version(mpiexec: str) -> str:
-    try:
-        text = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    release = next((line.split()[-1] for line in lines if line.startswith("Version:")), None)
-    return f"MPICH {release}" if release else (lines[0] if lines else "unknown")
+    lines = run_bounded([mpiexec, "--version"], os.environ, 5).stdout.splitlines()
+    for line in map(str.strip, lines):
+        if line.startswith("Version:"):
+            return f"MPICH {line.split()[-1]}"
+        if "(Open MPI)" in line or "(OpenRTE)" in line:
+            return f"Open MPI {line.split()[-1]}"
+    return next(filter(None, map(str.strip, lines)), "unknown")

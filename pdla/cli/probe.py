@@ -1,0 +1,180 @@
+"""Whether programs can be recorded under an MPI: a tiny one is, and what was recorded is compared with what it does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pdla.cli.launch import Ended, Mpi, preloaded, run_bounded
+from pdla.errors import PdlaError
+
+if TYPE_CHECKING:
+    from pdla.model import Trace
+
+PROGRAMS = Path(__file__).parent / "probes"
+RANKS = 2
+SECONDS = 20.0  # for each of compiling and running
+
+# What each rank does, in bytes of its view: probes/probe.c and probes/probe.py.
+CALLS = (
+    *(("open", 0, 0), ("set_view", 0, 0), ("write_at_all", 0, 32), ("write_at", 32, 16), ("iwrite_at", 48, 16)),
+    *(("seek", 64, 0), ("write", 64, 16), ("write_all_begin", 80, 16), ("write_at", 96, 16), ("sync", 0, 0)),
+    *(("read_at_all", 0, 32), ("read_at", 32, 16), ("iread_at", 48, 16), ("close", 0, 0)),
+)
+WRITTEN, PIECE, STRIDE = 112, 8, 16
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was captured of the program under one MPI.
+
+    Attributes:
+        program: "C" or "mpi4py"; None when neither could be tried.
+        library: what the MPI library calls itself; empty when the program did not come that far.
+        large_counts: the MPI has the calls with large counts (MPI 4); None when that is not known.
+        why: what is not captured, and why; or what else one should know.
+    """
+
+    mpi: Mpi
+    program: str | None = None
+    library: str = ""
+    calls_seen: int = 0
+    bytes_seen: int = 0
+    extents_right: bool = False
+    large_counts: bool | None = None
+    why: tuple[str, ...] = ()
+
+    @property
+    def calls_made(self) -> int:
+        """By all ranks."""
+        return RANKS * len(CALLS)
+
+    @property
+    def bytes_made(self) -> int:
+        """Read and written by all ranks."""
+        return RANKS * sum(length for _, _, length in CALLS)
+
+    @property
+    def captured(self) -> bool:
+        """All of it."""
+        made = (self.calls_made, self.bytes_made)
+        return (self.calls_seen, self.bytes_seen) == made and self.extents_right
+
+
+def probe(mpi: Mpi) -> Probe:
+    """Run the program, recorded; takes at most some 20 s for each thing that hangs."""
+    with tempfile.TemporaryDirectory(prefix="pdla-doctor-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        reasons: list[str] = []
+        found = _program(mpi, directory, reasons)
+        if found is None:
+            return Probe(mpi, why=tuple(reasons))
+        tried = _record(mpi, *found, directory)
+        return replace(tried, why=(*reasons, *tried.why))
+
+
+def _program(mpi: Mpi, directory: Path, reasons: list[str]) -> tuple[str, list[str]] | None:
+    """The program in the first language that can be tried; ``reasons`` gets why not in the others."""
+    if mpi.mpicc is None:
+        reasons.append(f"there is no mpicc beside {mpi.mpiexec.name}: no C program could be tried")
+    else:
+        program = directory / "probe"
+        command = [str(mpi.mpicc), str(PROGRAMS / "probe.c"), "-o", str(program)]
+        compiled = run_bounded(command, {**os.environ, **mpi.environment}, SECONDS)
+        if compiled.code == 0:
+            return "C", [str(program)]
+        reasons.append(f"no C program could be tried: {_how(str(mpi.mpicc), compiled)}")
+    for python in dict.fromkeys((str(mpi.mpiexec.with_name("python")), sys.executable)):
+        if Path(python).exists() and run_bounded([python, "-c", "import mpi4py"], os.environ, SECONDS).code == 0:
+            return "mpi4py", [python, str(PROGRAMS / "probe.py")]
+    reasons.append("there is no mpi4py either (pip install mpi4py)")
+    return None
+
+
+def _how(name: str, ended: Ended) -> str:
+    """How a program failed, in a line."""
+    if ended.code is None:
+        return f"{name} did not end within {SECONDS:g} s"
+    lines = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if any(map(str.isalpha, line))]
+    return f"{name} ended with exit code {ended.code}" + (f" ({lines[0][:200]})" if lines else "")
+
+
+def _record(mpi: Mpi, language: str, program: Sequence[str], directory: Path) -> Probe:
+    logs, data = directory / "logs", directory / "data"
+    command = [str(mpi.mpiexec), "-n", str(RANKS), *program, str(data)]
+    ended = run_bounded(command, preloaded({**mpi.environment, "PDLA_TRACE": str(logs)}), SECONDS)
+    told = [line.split(maxsplit=6) for line in ended.stdout.splitlines() if line.startswith("probe ")]
+    told = [words for words in told if len(words) == 7]
+    found = Probe(mpi, language)
+    if told:
+        found = replace(found, library=told[0][6].strip(), large_counts=int(told[0][5]) >= 4)
+    if ended.code != 0:
+        found = replace(found, why=(_how(str(mpi.mpiexec), ended),))
+    trace = _trace(logs)
+    if trace is not None:
+        found = replace(
+            found, calls_seen=_calls_seen(trace), bytes_seen=_bytes_seen(trace), extents_right=_extents_right(trace)
+        )
+    return replace(found, why=(*found.why, *_reasons(found, told, ended)))
+
+
+def _trace(logs: Path) -> Trace | None:
+    from pdla.collectors.rawlog import read_raw
+
+    try:
+        return read_raw(logs)
+    except PdlaError:
+        return None
+
+
+def _name(kind: str) -> str:
+    """mpi4py makes the large-count calls of the same names, where C programs need not."""
+    return kind.removeprefix("MPI_File_").removesuffix("_c")
+
+
+def _calls_seen(trace: Trace) -> int:
+    made = Counter((rank, name) for rank in range(RANKS) for name, _, _ in CALLS)
+    seen = Counter((int(rank), _name(kind)) for rank, kind in trace.records[["rank", "kind"]].itertuples(index=False))
+    return (made & seen).total()
+
+
+def _bytes_seen(trace: Trace) -> int:
+    return int(trace.records.loc[trace.records["op"] != "other", "length"].sum())
+
+
+def _extents_right(trace: Trace) -> bool:
+    made = sorted(
+        (rank, "read" if "read" in name else "write", PIECE * rank + place // PIECE * STRIDE, PIECE)
+        for rank in range(RANKS)
+        for name, position, length in CALLS
+        for place in range(position, position + length, PIECE)
+    )
+    accesses = trace.accesses()[["rank", "op", "offset", "length"]]
+    return made == sorted(accesses.itertuples(index=False, name=None))
+
+
+def _reasons(found: Probe, told: Sequence[Sequence[str]], ended: Ended) -> list[str]:
+    """Why not all was captured, and what else there is to say, of a program that printed the words ``told``."""
+    reasons: list[str] = []
+    if ended.code == 0 and any(int(words[2]) != RANKS for words in told):
+        reasons.append(
+            f"each process was a program of its own: {found.mpi.mpiexec} ({found.mpi.version}) is not the launcher of "
+            f"the MPI that the program uses ({found.library})"
+        )
+    if any(words[3] == "0" for words in told):
+        reasons.append("the launcher did not pass LD_PRELOAD on: give it yourself, see pdla preload --help")
+    elif not found.captured and any(words[4] == "0" for words in told):
+        reasons.append("MPI is linked statically: such programs cannot be preloaded")
+    elif ended.code == 0 and told and not found.captured and not reasons:
+        reasons.append("the library was preloaded and did not see all of the calls")
+    if found.large_counts is False:
+        reasons.append("this MPI has no calls with large counts: there are none to capture")
+    if found.captured and found.mpi.environment and os.geteuid() == 0:
+        reasons.append("as root it runs only with OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+    return reasons

@@ -1,0 +1,151 @@
+"""``pdla doctor`` records a program under each MPI, and says of a broken one what is wrong with it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import mpi as installed
+import pytest
+from click.testing import CliRunner
+
+import pdla.cli.probe
+from pdla.cli import cli
+from pdla.cli.launch import Mpi, find_mpis
+from pdla.cli.probe import Probe, probe
+from pdla.errors import PdlaError
+
+BIN = Path(sys.executable).parent
+MPICH = BIN / "mpiexec"
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def found(probed: Probe) -> tuple[str | None, int, int, bool]:
+    return probed.program, probed.calls_seen, probed.bytes_seen, probed.extents_right
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("MPICH 5.0.2", "HYDRA build details:\n    Version:                                 5.0.2"),
+        ("Open MPI 5.0.8", "mpirun (Open MPI) 5.0.8\n\nReport bugs to https://www.open-mpi.org/community/help/"),
+        ("Open MPI 4.1.4", "mpiexec (OpenRTE) 4.1.4"),
+        ("Intel(R) MPI Library", "\nIntel(R) MPI Library"),
+        ("unknown", ""),
+    ],
+)
+def test_an_mpi_is_called_what_its_launcher_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    mpiexec = script(tmp_path / "mpiexec", f"cat <<END\n{text}\nEND")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    assert Mpi(mpiexec, None, name) in find_mpis()
+
+
+def test_all_calls_bytes_and_extents_are_captured_under_each_mpi(any_mpi: installed.Mpi) -> None:
+    version = "Open MPI" if "openmpi" in any_mpi.name else "MPICH"
+    probed = probe(Mpi(Path(any_mpi.mpiexec[0]), Path(any_mpi.mpicc), version))
+    assert found(probed) == ("C", 28, 352, True), probed
+    assert (probed.calls_made, probed.bytes_made, probed.captured) == (28, 352, True)
+    assert probed.large_counts == any_mpi.large_counts
+    assert version in probed.library
+    missing = "this MPI has no calls with large counts: there are none to capture"
+    assert (missing in probed.why) == (not any_mpi.large_counts)
+
+
+def test_without_a_compiler_mpi4py_is_tried(tmp_path: Path) -> None:
+    mpiexec = script(tmp_path / "mpiexec", f'exec {MPICH} "$@"')
+    probed = probe(Mpi(mpiexec, None, "MPICH"))
+    assert found(probed) == ("mpi4py", 28, 352, True), probed
+    assert probed.why == ("there is no mpicc beside mpiexec: no C program could be tried",)
+    mpicc = script(tmp_path / "mpicc", "echo no such compiler: gcc >&2; exit 127")
+    probed = probe(Mpi(mpiexec, mpicc, "MPICH"))
+    assert found(probed) == ("mpi4py", 28, 352, True), probed
+    assert probed.why == (f"no C program could be tried: {mpicc} ended with exit code 127 (no such compiler: gcc)",)
+
+
+def test_with_neither_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    probed = probe(Mpi(tmp_path / "mpiexec.x", None, "unknown"))
+    assert found(probed) == (None, 0, 0, False)
+    assert probed.why == (
+        "there is no mpicc beside mpiexec.x: no C program could be tried",
+        "there is no mpi4py either (pip install mpi4py)",
+    )
+
+
+def test_a_launcher_that_fails_is_quoted(tmp_path: Path) -> None:
+    mpiexec = script(tmp_path / "mpiexec", "echo; echo '----'; echo there is no scheduler here >&2; exit 3")
+    probed = probe(Mpi(mpiexec, BIN / "mpicc", "MPICH"))
+    assert found(probed) == ("C", 0, 0, False)
+    assert probed.why == (f"{mpiexec} ended with exit code 3 (there is no scheduler here)",)
+
+
+def test_a_launcher_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpiexec = script(tmp_path / "mpiexec", f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; wait; wait")
+    mpicc = script(tmp_path / "mpicc", "exit 0")
+    monkeypatch.setattr(pdla.cli.probe, "SECONDS", 0.5)
+    probed = probe(Mpi(mpiexec, mpicc, "unknown"))
+    assert found(probed) == ("C", 0, 0, False)
+    assert probed.why == (f"{mpiexec} did not end within 0.5 s",)
+    child = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
+    while child.exists() and "zombie" not in child.read_text():
+        time.sleep(0.01)
+
+
+def test_a_launcher_that_drops_the_preload_is_found_out(tmp_path: Path) -> None:
+    mpiexec = script(tmp_path / "mpiexec", f'exec env -u LD_PRELOAD {MPICH} "$@"')
+    probed = probe(Mpi(mpiexec, BIN / "mpicc", "MPICH"))
+    assert found(probed) == ("C", 0, 0, False)
+    assert probed.why == ("the launcher did not pass LD_PRELOAD on: give it yourself, see pdla preload --help",)
+
+
+def test_a_launcher_of_another_mpi_is_found_out(debian_mpi: installed.Mpi) -> None:
+    ours, others, name = {
+        "debian-mpich": ("MPICH", "Open MPI", "mpiexec.openmpi"),
+        "debian-openmpi": ("Open MPI", "MPICH", "mpiexec.mpich"),
+    }[debian_mpi.name]
+    mpiexec = Path(debian_mpi.mpicc).with_name(name)
+    probed = probe(Mpi(mpiexec, Path(debian_mpi.mpicc), others))
+    assert not probed.captured
+    assert ours in probed.library
+    assert probed.why[0] == (
+        f"each process was a program of its own: {mpiexec} ({others}) is not the launcher of the MPI that the program "
+        f"uses ({probed.library})"
+    )
+
+
+def test_a_statically_linked_mpi_is_found_out(tmp_path: Path) -> None:
+    archive = next(Path("/usr/lib").glob("*/libmpich.a"), None)
+    mpiexec = shutil.which("mpiexec.mpich")
+    if archive is None or mpiexec is None:
+        installed.unavailable("Debian's libmpich.a is not installed")
+        return
+    include = Path("/usr/include") / archive.parent.name / "mpich"
+    mpicc = script(tmp_path / "mpicc", f'exec gcc -I{include} "$@" {archive} -lhwloc -lucp -lucs -lm -lpthread')
+    probed = probe(Mpi(Path(mpiexec), mpicc, "MPICH"))
+    assert found(probed) == ("C", 0, 0, False)
+    assert probed.why == ("MPI is linked statically: such programs cannot be preloaded",)
+
+
+def test_it_fails_when_nothing_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert isinstance(done.exception, PdlaError)
+    assert "there is no MPI to trace under" in str(done.exception)
+    script(tmp_path / "mpiexec", "exit 1")
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert isinstance(done.exception, PdlaError)
+    assert str(done.exception) == "nothing was captured under any of the 1 MPIs found"
+    assert "nothing captured" in done.stdout
