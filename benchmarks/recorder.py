@@ -23,7 +23,7 @@ import numpy as np
 
 from pdla.cli.launch import find_mpis, preloaded
 from pdla.collectors.packing import pack
-from pdla.collectors.rawlog import RECORD
+from pdla.collectors.rawlog import HEADER, HEADER_SIZE, RECORD
 from pdla.collectors.tracefile import read_trace
 
 HERE = Path(__file__).parent
@@ -74,8 +74,10 @@ def timed(work: Callable[[], Any]) -> float:
 def repeat(logs: Path, records: int, random: bool) -> None:
     """Makes the log in ``logs`` ``records`` long, by its own calls again and again, or at random offsets."""
     (log,) = logs.glob("*.log")
-    header = log.read_bytes()[:4096]
-    made = np.fromfile(log, dtype=RECORD, offset=4096)
+    header = np.fromfile(log, dtype=HEADER, count=1)
+    window = int(header["window_records"][0])
+    header["window_records"] = 0
+    made = np.fromfile(log, dtype=RECORD, offset=HEADER_SIZE + window * RECORD.itemsize)
     made = made[(made["seq"] > 0) & (made["length"] > 0)]
     made = np.tile(made, records // len(made) + 1)[:records]
     made["seq"] = np.arange(1, records + 1)
@@ -85,7 +87,7 @@ def repeat(logs: Path, records: int, random: bool) -> None:
     made["t_end"] = made["t_start"] + durations
     if random:
         made["position"] = np.random.default_rng(1).integers(0, 1 << 31, records) * 8
-    log.write_bytes(header + made.tobytes())
+    log.write_bytes(header.tobytes().ljust(HEADER_SIZE, b"\0") + made.tobytes())
 
 
 def packing(directory: Path, records: int, rounds: int) -> list[dict[str, Any]]:

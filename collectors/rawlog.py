@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEADER_SIZE = 4096
-MAGIC = b"PDLALOG1"
+MAGIC = b"PDLALOG2"
 SIDE_MAGIC = b"PDLASID1"
 CALLS, FILE, VIEW = 1, 2, 3
 COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 16, 32, 64, 128, 256
@@ -46,6 +46,7 @@ HEADER = np.dtype(
         ("finalized", "<u8"),
         ("host", "S64"),
         ("mpi", "S128"),
+        ("window_records", "<u4"),
         ("unrecorded", "<u4", 192),
     ]
 )
@@ -107,7 +108,7 @@ class _Process:
 
     def blocks(self) -> Iterator[npt.NDArray[Any]]:
         """The records, some at a time."""
-        return _records(self.path, self.records)
+        return _records(self.path, int(self.header["window_records"]), self.records)
 
 
 class RawLogs:
@@ -267,16 +268,28 @@ def _head(path: Path) -> bytes:
         return file.read(HEADER_SIZE)
 
 
-def _records(path: Path, count: int) -> Iterator[npt.NDArray[Any]]:
-    """The first ``count`` records of a log, some at a time."""
+def _records(path: Path, window: int, count: int) -> Iterator[npt.NDArray[Any]]:
+    """The first ``count`` records of a log, some at a time: those after the window, and then those only in it."""
+    window = min(window, (path.stat().st_size - HEADER_SIZE) // RECORD.itemsize)
+    appended = 0
     with path.open("rb") as file:
         file.seek(HEADER_SIZE)
-        while count > 0:
-            records = np.fromfile(file, dtype=RECORD, count=min(count, _BLOCK))
+        latest = np.fromfile(file, dtype=RECORD, count=window)
+        while appended < count:
+            records = np.fromfile(file, dtype=RECORD, count=min(count - appended, _BLOCK))
             if len(records) == 0:
-                return
+                break
+            appended += len(records)
             yield records
-            count -= len(records)
+    if window:
+        latest = latest[appended % window :]
+        newer = _leading(latest["seq"] == np.arange(appended + 1, appended + 1 + len(latest)))
+        yield latest[: min(newer, count - appended)]
+
+
+def _leading(true: npt.NDArray[np.bool_]) -> int:
+    """How many are true before the first that is not."""
+    return len(true) if true.all() else int(np.argmin(true))
 
 
 def _scan(process: _Process) -> None:
@@ -287,13 +300,13 @@ def _scan(process: _Process) -> None:
     views = np.array([0, *process.side.views], dtype=np.uint32)
     empty = np.array([number for number, view in process.side.views.items() if view.size == 0], dtype=np.uint32)
     last = 0
-    for records in _records(process.path, 2**62):
-        complete = int(np.argmin(records["seq"] != 0)) if not records["seq"].all() else len(records)
-        records = records[:complete]
+    for block in _records(process.path, int(process.header["window_records"]), 2**62):
+        complete = _leading(block["seq"] != 0)
+        records = block[:complete]
         last = _check(process.path, records, last)
         known = (records["call"] < len(calls)) & np.isin(records["file"], files) & np.isin(records["view"], views)
         if process.left_out or not known.all():
-            kept = 0 if process.left_out else int(np.argmin(known))
+            kept = 0 if process.left_out else _leading(known)
             process.left_out += complete - kept
             records = records[:kept]
         flags = records["flags"]
@@ -302,7 +315,7 @@ def _scan(process: _Process) -> None:
         process.records += len(records)
         process.pending += int(np.count_nonzero(flags & PENDING))
         process.unplaced += int(np.count_nonzero(unplaced & data & (records["moved"] > 0)))
-        if complete < _BLOCK:
+        if complete < len(block):
             return
 
 

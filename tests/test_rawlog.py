@@ -59,14 +59,21 @@ def pack_records(records: Sequence[Record]) -> bytes:
 
 
 def pack_header(
-    rank: int, ranks: int, *, started: int = NOON, finalized: int = 1, dropped: int = 0, host: bytes = b"node1"
+    rank: int,
+    ranks: int,
+    *,
+    started: int = NOON,
+    finalized: int = 1,
+    dropped: int = 0,
+    host: bytes = b"node1",
+    window: int = 0,
 ) -> bytes:
     unrecorded = [0] * 192
     unrecorded[SEEK] = 3
     return struct.pack(
-        "<8sIIiiiiqqQQ64s128s192I",
-        *(b"PDLALOG1", 4096, 64, rank, ranks, 1000 + rank, 1, started, BOOT, dropped, finalized, host, b"MPICH  5.0"),
-        *unrecorded,
+        "<8sIIiiiiqqQQ64s128s193I",
+        *(b"PDLALOG2", 4096, 64, rank, ranks, 1000 + rank, 1, started, BOOT, dropped, finalized, host, b"MPICH  5.0"),
+        *(window, *unrecorded),
     ).ljust(4096, b"\0")
 
 
@@ -263,6 +270,33 @@ def test_a_log_cut_at_any_byte_gives_the_records_before_the_cut(tmp_path: Path) 
         assert read_raw(tmp_path).records["offset"].tolist() == [0, 8, 16, 24][: (size - 4096) // 64]
 
 
+def log_with_window(records: bytes, stored: int, appended: int) -> bytes:
+    """A log with a window of 4 records into which those numbered 1..``stored`` went, and ``appended`` bytes after it."""
+    window = bytearray(4 * 64)
+    for number in range(stored):
+        window[number % 4 * 64 : number % 4 * 64 + 64] = records[number * 64 : number * 64 + 64]
+    return pack_header(0, 1, window=4) + bytes(window) + records[:appended]
+
+
+def test_records_are_read_from_the_window_until_it_has_been_appended(tmp_path: Path) -> None:
+    """A process killed at any record, and at any byte of the appending, loses none."""
+    records = pack_records([Record(READ_AT, position=n * 8, length=8) for n in range(11)])
+    for stored in range(12):
+        before = max(stored - 1, 0) // 4 * 4 * 64
+        for appended in range(before, before + 4 * 64 + 1 if stored % 4 == 0 and stored else before + 1):
+            log = log_with_window(records, stored, appended)
+            write_process(tmp_path, "n-1", log, side(file_entry(1, b"/a", ranks=1, rank=0)))
+            assert read_raw(tmp_path).records["offset"].tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80][:stored]
+
+
+def test_a_record_of_the_window_counts_from_when_it_has_its_number(tmp_path: Path) -> None:
+    records = pack_records([Record(READ_AT, position=n * 8, length=8) for n in range(6)])
+    log = bytearray(log_with_window(records, 6, 4 * 64))
+    log[4096 + 64 : 4096 + 72] = struct.pack("<Q", 2)  # the sixth is made in the place of the second
+    write_process(tmp_path, "n-1", bytes(log), side(file_entry(1, b"/a", ranks=1, rank=0)))
+    assert read_raw(tmp_path).records["offset"].tolist() == [0, 8, 16, 24, 32]
+
+
 @pytest.mark.parametrize("size", [0, 5, 8, 100, 4095])
 def test_a_log_cut_in_its_header_is_noted(tmp_path: Path, size: int) -> None:
     write_two_ranks(tmp_path)
@@ -328,7 +362,7 @@ def damage(path: Path, place: int, value: bytes) -> None:
     ("suffix", "place", "value", "message"),
     [
         ("log", 0, b"GARBAGE!", "is not a log of the pdla recorder"),
-        ("log", 7, b"2", "is not a log of the pdla recorder"),
+        ("log", 7, b"1", "is not a log of the pdla recorder"),
         ("log", 12, struct.pack("<I", 72), "has records of 72 bytes after 4096"),
         ("log", 16, struct.pack("<i", 2), "rank 2 of 2"),
         ("log", 4096, struct.pack("<Q", 9), "records are not in order"),

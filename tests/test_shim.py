@@ -131,7 +131,7 @@ def test_a_program_that_dies_loses_no_record(recorder: Recorder, death: str) -> 
 
 def test_a_limit_on_the_size_of_files_ends_the_recording_and_not_the_program(recorder: Recorder) -> None:
     trace = endings(recorder, "limit")
-    assert (len(trace.records), trace.dropped) == (16384, 1 + 1 + 60000 + 1 - 16384)
+    assert (len(trace.records), trace.dropped) == (7 * 4096, 1 + 1 + 60000 + 1 - 7 * 4096)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(recorder: Recorder) 
         pytest.skip("a small file system can be mounted only by root")
     try:
         trace = endings(recorder, "threads")
-        assert len(trace.records) == 2 * 16384
-        assert trace.dropped == 1 + 1 + 60000 + 1 - 2 * 16384
+        assert len(trace.records) == 9 * 4096
+        assert trace.dropped == 1 + 1 + 60000 + 1 - 9 * 4096
         assert trace.truncated == ()
         modes = {path.stat().st_mode & 0o777 for path in recorder.logs.iterdir()}
         assert modes == {0o600}

@@ -128,21 +128,18 @@ static int perform(const struct access *access, struct io_call *call)
 
 static void record_access(struct rawlog_record *data, const struct access *access, const struct io_call *call, int rc)
 {
-    const int64_t asked = call->bytes > 0 ? call->bytes : 0;
-    mpi_count moved = asked;
     unsigned flags = access->flags;
     const bool pending = rc == 0 && flags & (CALL_NONBLOCKING | CALL_SPLIT);
     data->position = call->position;
-    data->length = asked;
-    if (rc != 0)
-        moved = 0;
-    else if (pending || pdla_mpi()->Get_elements_x(call->status, pdla_mpi()->byte, &moved) != 0 || moved < 0) {
-        moved = asked;
+    data->length = call->bytes > 0 ? call->bytes : 0;
+    if (rc == 0)
+        data->moved = pending ? -1 : moved_bytes(call->status);
+    if (data->moved < 0) {
+        data->moved = data->length;
         data->flags |= RAWLOG_MOVED_UNKNOWN;
     }
     if (pending)
         data->flags |= RAWLOG_PENDING;
-    data->moved = moved;
     data->flags |= (uint16_t)((flags & CALL_COLLECTIVE ? RAWLOG_COLLECTIVE : 0) |
                               (flags & CALL_NONBLOCKING ? RAWLOG_NONBLOCKING : 0) |
                               (flags & CALL_LARGE ? RAWLOG_LARGE : 0) | (flags & CALL_EXPLICIT ? RAWLOG_EXPLICIT : 0) |

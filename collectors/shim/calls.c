@@ -129,13 +129,11 @@ void record_known(struct rawlog_record *about, enum call call, const struct file
 
 void record_end(uint64_t operation, const void *status, int rc)
 {
-    mpi_count moved = -1;
+    mpi_count moved = 0;
     if (operation == 0)
         return;
-    if (rc != 0)
-        moved = 0;
-    else if (status && pdla_mpi()->Get_elements_x(status, pdla_mpi()->byte, &moved) != 0)
-        moved = -1;
+    if (rc == 0)
+        moved = status ? moved_bytes(status) : -1;
     recorder_end(operation, moved, error_class(rc));
 }
 

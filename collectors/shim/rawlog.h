@@ -1,17 +1,20 @@
 /* What the recorder writes while a program runs: two files per process in the directory named by PDLA_TRACE.
  *
- *   <host>-<pid>.log    a page of header, then fixed 64-byte records, appended through mapped, pre-allocated windows
+ *   <host>-<pid>.log    a page of header, a window of fixed 64-byte records, and then the records that left the window
  *   <host>-<pid>.side   length-prefixed entries for what a record only names: files and views, appended by write(2)
  *
- * Little endian. A record is complete when its `seq` is not 0 (stored last, with release order), so that a log cut short by
- * SIGKILL is trimmed at the first zero. A side entry is always written before the first record that names it.
+ * Little endian. The header and the window are mapped, so that nothing is lost with the process. Record n is made in place
+ * (n - 1) % window_records of the window; when the window is full, it is appended to the file and used anew. A record is
+ * complete when its `seq` is n (stored last, with release order). So a log, even one cut short by SIGKILL, is the k
+ * complete records after the window, and then from the window those numbered k + 1, k + 2, ... as far as they go. A side
+ * entry is always written before the first record that names it.
  */
 #ifndef PDLA_RAWLOG_H
 #define PDLA_RAWLOG_H
 
 #include <stdint.h>
 
-#define RAWLOG_MAGIC "PDLALOG1"
+#define RAWLOG_MAGIC "PDLALOG2"
 #define RAWLOG_SIDE_MAGIC "PDLASID1"
 enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64 };
 
@@ -29,6 +32,7 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     uint64_t finalized;     /* 1 once MPI_Finalize was reached: a log without it was cut short */
     char host[64];
     char mpi[128];          /* first line of MPI_Get_library_version */
+    uint32_t window_records;
     /* Calls that passed through unrecorded; index = call number, whose name is in the RAWLOG_CALLS entry. */
     uint32_t unrecorded[192];
 };

@@ -16,17 +16,24 @@
 
 #include "shim.h"
 
-enum { WINDOW_SIZE = 1 << 20, WINDOW_RECORDS = WINDOW_SIZE / RAWLOG_RECORD_SIZE };
+/* RATIONALE: a window that stays in a core's cache. Mapping the whole log piece by piece instead costs two to three times as
+ * much: each page is cleared, faulted in and unmapped. */
+enum { WINDOW_SIZE = 1 << 18, WINDOW_RECORDS = WINDOW_SIZE / RAWLOG_RECORD_SIZE };
+
+enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + WINDOW_SIZE }; /* what is mapped */
 
 /* IDLE: not begun. OFF: not asked for, impossible, or ended; for ever. */
 enum state { IDLE, ON, OFF };
 
 static int state; /* enum state; changes under `mutex`, read by anyone */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int log_file = -1, side_file = -1;
-static struct rawlog_header *header;
-static struct rawlog_record *window; /* the one that records are appended to; NULL before the first */
-static uint64_t recorded, window_first; /* records in the log; before the window */
+static struct output {
+    int file;
+    off_t end;
+} log_output = {.file = -1, .end = LOG_START_SIZE}, side_output = {.file = -1};
+static struct rawlog_header *header; /* mapped, and after it the window */
+static struct rawlog_record *window;
+static uint64_t recorded; /* records in the log */
 static uint32_t files, views;
 static bool full; /* nothing more can be stored: records are only counted */
 
@@ -68,34 +75,34 @@ static bool is_allowed(off_t end)
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || (rlim_t)end <= limit.rlim_cur;
 }
 
-static void *map_log(off_t offset, size_t size)
+/* The header and the window, or NULL. */
+static void *map_log(void)
 {
-    if (!is_allowed(offset + (off_t)size))
+    if (!is_allowed(LOG_START_SIZE))
         return NULL;
     /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
     int error;
     do
-        error = posix_fallocate(log_file, offset, (off_t)size);
+        error = posix_fallocate(log_output.file, 0, LOG_START_SIZE);
     while (error == EINTR);
     if (error != 0)
         return NULL;
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, log_file, offset);
+    void *memory = mmap(NULL, LOG_START_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, log_output.file, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-static bool write_all(const void *data, size_t size)
+static bool append(struct output *output, const void *data, size_t size)
 {
-    static off_t end;
     const char *bytes = data;
-    end += (off_t)size;
-    if (!is_allowed(end))
+    if (!is_allowed(output->end + (off_t)size))
         return false;
     while (size > 0) {
-        ssize_t written = write(side_file, bytes, size);
+        ssize_t written = pwrite(output->file, bytes, size, output->end);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
             return false;
+        output->end += written;
         bytes += written;
         size -= (size_t)written;
     }
@@ -108,8 +115,9 @@ static bool write_entry(enum rawlog_side_kind kind, const void *head, size_t hea
 {
     static const char zeros[8];
     struct rawlog_side entry = {(uint32_t)kind, (uint32_t)(head_size + tail_size)};
-    return head_size + tail_size <= UINT32_MAX && write_all(&entry, sizeof entry) && write_all(head, head_size) &&
-           write_all(tail, tail_size) && write_all(zeros, -(head_size + tail_size) % 8);
+    return head_size + tail_size <= UINT32_MAX && append(&side_output, &entry, sizeof entry) &&
+           append(&side_output, head, head_size) && append(&side_output, tail, tail_size) &&
+           append(&side_output, zeros, -(head_size + tail_size) % 8);
 }
 
 static bool write_names(void)
@@ -123,7 +131,7 @@ static bool write_names(void)
         memcpy(names + used, *name, size);
         used += size;
     }
-    return write_all(RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0);
+    return append(&side_output, RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0);
 }
 
 /* ---- the log's life ---------------------------------------------------------------------------------------------- */
@@ -146,6 +154,7 @@ static void fill_header(const char *host)
     *header = (struct rawlog_header){
         .header_size = RAWLOG_HEADER_SIZE,
         .record_size = RAWLOG_RECORD_SIZE,
+        .window_records = WINDOW_RECORDS,
         .rank = rank,
         .ranks = ranks,
         .pid = (int32_t)getpid(),
@@ -165,16 +174,17 @@ static bool open_log(const char *directory)
     for (char *c = host; (c = strchr(c, '/'));)
         *c = '_';
     mkdir(directory, 0700);
-    for (int number = 0; log_file < 0 && (number == 0 || (errno == EEXIST && number < 100)); number++) {
-        log_file = create(directory, host, number, "log");
-        if (log_file >= 0)
-            side_file = create(directory, host, number, "side");
+    for (int number = 0; log_output.file < 0 && (number == 0 || (errno == EEXIST && number < 100)); number++) {
+        log_output.file = create(directory, host, number, "log");
+        if (log_output.file >= 0)
+            side_output.file = create(directory, host, number, "side");
     }
-    if (side_file < 0 || !write_names())
+    if (side_output.file < 0 || !write_names())
         return false;
-    header = map_log(0, RAWLOG_HEADER_SIZE);
+    header = map_log();
     if (!header)
         return false;
+    window = (struct rawlog_record *)((char *)header + RAWLOG_HEADER_SIZE);
     fill_header(host);
     return true;
 }
@@ -194,8 +204,10 @@ void recorder_start(void)
     pthread_mutex_lock(&mutex);
     if (state == IDLE) {
         bool opened = directory && *directory && open_log(directory);
-        if (opened)
+        if (opened) {
+            learn_moved_bytes();
             pthread_atfork(NULL, NULL, end_in_child);
+        }
         set_state(opened ? ON : OFF);
     }
     pthread_mutex_unlock(&mutex);
@@ -219,18 +231,6 @@ void recorder_finalize(void)
 {
     if (is_on())
         header->finalized = 1;
-}
-
-/* A process that ends in order leaves a log of the size used. */
-__attribute__((destructor)) static void trim(void)
-{
-    if (!is_on())
-        return;
-    pthread_mutex_lock(&mutex);
-    /* An untrimmed log is as good: its reader stops at the first record without a number. */
-    if (ftruncate(log_file, (off_t)(RAWLOG_HEADER_SIZE + recorded * RAWLOG_RECORD_SIZE)) == 0)
-        set_state(OFF);
-    pthread_mutex_unlock(&mutex);
 }
 
 /* ---- what is wanted ---------------------------------------------------------------------------------------------- */
@@ -357,22 +357,21 @@ uint32_t recorder_view(const struct file_view *view)
     return entry.id;
 }
 
+/* With the mutex held: records that were appended to the file, and are read from there and not from the window. */
+static uint64_t appended(void)
+{
+    return (uint64_t)(log_output.end - LOG_START_SIZE) / RAWLOG_RECORD_SIZE;
+}
+
 /* With the mutex held: the place of the next record; NULL when the disk is full. */
 static struct rawlog_record *next_record(void)
 {
-    uint64_t place = recorded % WINDOW_RECORDS;
-    if (place == 0 && !full) {
-        void *next = map_log((off_t)(RAWLOG_HEADER_SIZE + recorded * RAWLOG_RECORD_SIZE), WINDOW_SIZE);
-        if (next && window)
-            munmap(window, WINDOW_SIZE);
-        if (next) {
-            window = next;
-            window_first = recorded;
-        } else {
-            full = true;
-        }
+    if (recorded - appended() == WINDOW_RECORDS && !full) {
+        const int error = errno; /* the program's */
+        full = !append(&log_output, window, WINDOW_SIZE);
+        errno = error;
     }
-    return full ? NULL : &window[place];
+    return full ? NULL : &window[recorded % WINDOW_RECORDS];
 }
 
 uint64_t recorder_append(const struct rawlog_record *record)
@@ -401,15 +400,15 @@ static void end_operation(struct rawlog_record *record, int64_t moved, int error
 }
 
 /* With the mutex held. */
-static void end_outside_window(uint64_t number, int64_t moved, int error)
+static void end_appended(uint64_t number, int64_t moved, int error)
 {
     struct rawlog_record record;
-    off_t place = (off_t)(RAWLOG_HEADER_SIZE + (number - 1) * RAWLOG_RECORD_SIZE);
-    if (pread(log_file, &record, sizeof record, place) != sizeof record)
+    off_t place = (off_t)(LOG_START_SIZE + (number - 1) * RAWLOG_RECORD_SIZE);
+    if (pread(log_output.file, &record, sizeof record, place) != sizeof record)
         return;
     end_operation(&record, moved, error);
     /* Without the end, the record still says that the operation was under way. */
-    if (pwrite(log_file, &record, sizeof record, place) != sizeof record)
+    if (pwrite(log_output.file, &record, sizeof record, place) != sizeof record)
         return;
 }
 
@@ -418,10 +417,10 @@ void recorder_end(uint64_t number, int64_t moved, int error)
     if (!is_on())
         return;
     pthread_mutex_lock(&mutex);
-    if (number > window_first)
-        end_operation(&window[number - 1 - window_first], moved, error);
+    if (number > appended())
+        end_operation(&window[(number - 1) % WINDOW_RECORDS], moved, error);
     else
-        end_outside_window(number, moved, error);
+        end_appended(number, moved, error);
     pthread_mutex_unlock(&mutex);
 }
 

@@ -34,6 +34,8 @@ struct mpi {
     uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
     size_t status_size;
+    size_t count_place;    /* where a status has the bytes moved, as 8 bytes; on MPICH with the upper 4 shifted by 1 */
+    int count_shift;
     void *status_ignore;   /* also STATUSES_IGNORE */
     int seek_set;
     int (*Initialized)(int *);
@@ -77,6 +79,11 @@ static inline const struct mpi *pdla_mpi(void)
     const struct mpi *mpi = __atomic_load_n(&running_mpi, __ATOMIC_ACQUIRE);
     return mpi ? mpi : find_mpi();
 }
+
+/* The bytes that the call moved which gave this status; -1 unknown. */
+mpi_count moved_bytes(const void *status);
+/* After MPI_Init: moved_bytes() need not ask MPI if this finds that it does not have to. */
+void learn_moved_bytes(void);
 
 /* The next definition of an MPI function or object after this library, however libmpi was loaded; or NULL. */
 void *mpi_symbol(const char *name);
