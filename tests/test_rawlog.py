@@ -271,7 +271,7 @@ def test_a_log_cut_at_any_byte_gives_the_records_before_the_cut(tmp_path: Path) 
 
 
 def log_with_window(records: bytes, stored: int, appended: int) -> bytes:
-    """A log with a window of 4 records into which those numbered 1..``stored`` went, and ``appended`` bytes after it."""
+    """A log with a window of 4 records, into which 1..``stored`` went, and ``appended`` bytes after it."""
     window = bytearray(4 * 64)
     for number in range(stored):
         window[number % 4 * 64 : number % 4 * 64 + 64] = records[number * 64 : number * 64 + 64]
