@@ -19,6 +19,7 @@ VERBS = (
     "trace",
     "import",
     "analyze",
+    "calibrate",
     "plan",
     "replicate",
     "run",

@@ -40,7 +40,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     runner = CliRunner(env={"PDLA_HOME": str(folder / "home"), "PDLA_CATALOG": ""})
     run, plan = folder / "run.h5", folder / "plan.json"
 
-    def answer(*words: str | Path) -> dict[str, Any]:
+    def answer(*words: str | Path | int) -> dict[str, Any]:
         done = runner.invoke(cli, [*map(str, words), "--json"], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         value = json.loads(done.stdout.splitlines()[-1])
@@ -50,6 +50,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     return {
         "import": answer("import", "csv", folder / "a.csv", "-o", run),
         "analyze": answer("analyze", run),
+        "calibrate": answer("calibrate", folder, "--seconds", 1, "--size", "16M", "-o", folder / "cluster.toml"),
         "plan": answer("plan", run, "-o", plan),
         "replicate": answer("replicate", plan),
         "status": answer("status"),
@@ -95,6 +96,15 @@ def test_the_plan(answers: dict[str, dict[str, Any]]) -> None:
         "total",
     }
     assert plan["patterns"][0]["candidates"][plan["patterns"][0]["chosen"]]["layout"] is not None
+
+
+def test_a_calibration(answers: dict[str, dict[str, Any]]) -> None:
+    assert set(answers["calibrate"]) == {"cluster", "pools", "network"}
+    (pool,) = answers["calibrate"]["pools"]
+    assert set(pool) == keys(section("A calibration"))
+    for fit in (pool["read"], pool["write"]):
+        assert set(fit) == {"startup", "seconds_per_byte", "deviation", "worst", "overlap"}
+        assert set(fit["startup"][0]) == {"distance", *fit["seconds_per_byte"]} == {"distance", "value", "low", "high"}
 
 
 def test_a_trace(answers: dict[str, dict[str, Any]]) -> None:

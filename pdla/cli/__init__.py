@@ -12,6 +12,7 @@ import click
 
 from pdla import __version__
 from pdla.cli.analyze import analyze
+from pdla.cli.calibrate import calibrate
 from pdla.cli.care import gc, rm, status, verify
 from pdla.cli.demo import demo
 from pdla.cli.doctor import doctor, preload
@@ -40,7 +41,10 @@ def cli() -> None:
     """
 
 
-VERBS = (trace, pack, import_, analyze, plan, replicate, run, report, status, verify, gc, rm, doctor, preload, demo)
+VERBS = (
+    *(trace, pack, import_, analyze, calibrate, plan, replicate, run),
+    *(report, status, verify, gc, rm, doctor, preload, demo),
+)
 for command in VERBS:
     cli.add_command(command)
 

@@ -1,0 +1,162 @@
+"""A cluster.toml with what was measured, and in its comments how well that fits: the inverse of pdla.layouts.config."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import textwrap
+from collections.abc import Sequence
+
+from pdla.errors import PdlaError
+from pdla.layouts.calibrate import MARKED, Calibration, SmallAndLarge
+from pdla.layouts.config import DEFAULT_FILE, load_cluster
+from pdla.layouts.fit import Estimate
+from pdla.layouts.network import Network
+from pdla.layouts.trials import STREAMS
+from pdla.units import format_bytes, format_seconds
+
+HOME_STRIP = "64K"  # the default strip of OrangeFS and of many Lustre systems
+_WIDTH = 118
+
+
+def cluster_text(calibrations: Sequence[Calibration], network: Network | None, made: str) -> str:
+    """The file: the pools as measured, the originals in the first of them. ``made`` says when and where.
+
+    Raises:
+        PdlaError: the name of a directory is no text.
+    """
+    home = calibrations[0].pool
+    lines = [
+        *_comment(
+            f"Measured by pdla calibrate, {made}. docs/cluster.md explains the keys, docs/calibration.md the figures."
+        ),
+        "",
+        *_comment("Not measured: say where the original files are."),
+        "[home]",
+        f"pool = {_text(home.name)}",
+        f"servers = {home.servers}",
+        f"strip = {_text(HOME_STRIP)}",
+        "",
+        *_clients(network),
+    ]
+    for calibration in calibrations:
+        lines += ["", *_pool(calibration)]
+    return "\n".join(lines) + "\n"
+
+
+def findings(calibration: Calibration) -> list[str]:
+    """Sentences on a pool: how well the model fits what was measured, and what it cannot say."""
+    pool, reads, worst, count = (
+        calibration.pool,
+        calibration.reads,
+        calibration.reads.worst,
+        len(calibration.pool.where),
+    )
+    said = [
+        f"Reads take {_interval(_rate(reads.seconds_per_byte))} MB/s and writes "
+        f"{_interval(_rate(calibration.writes.seconds_per_byte))} MB/s of each server (95 % confidence).",
+        "Start-up of reads: "
+        + ", ".join(f"{_span(estimate)} at {format_bytes(distance)}" for distance, estimate in reads.startup)
+        + f"; of writes: {_span(calibration.writes.startup[0][1])}.",
+        f"The model's seconds are within {reads.deviation:.0%} of the measured ones for half of the reads, and "
+        f"{worst.ratio:.2f} times the measured ones for the worst, reads of {format_bytes(worst.size)}.",
+    ]
+    if calibration.cached:
+        said.append(f"The page cache may be measured, not the storage: {calibration.cached}.")
+    if reads.overlap:
+        said.append("Start-up and transfer overlap on this storage, which the model has one after the other.")
+    if calibration.doubtful:
+        said.append(
+            f"The kernel says that the kind is {pool.kind}, the start-up says that it is not: choose by "
+            "--pool NAME:KIND=DIR,..."
+        )
+    if max(calibration.together) > MARKED:
+        said.append(
+            f"The servers share a device or a link: all {count} at once take {_both(calibration.together)} times as "
+            "long as one alone. The parameters are those of all at once."
+        )
+    if max(calibration.streams) > MARKED:
+        said.append(
+            f"A server serves requests in parallel: {STREAMS} streams get {_both(calibration.streams)} times what one "
+            "gets. The parameters are those of one."
+        )
+    if calibration.uneven > MARKED:
+        said.append(
+            f"The servers are unequal: {calibration.slowest} takes {calibration.uneven:.2f} times as long as the "
+            "fastest. The parameters are its own."
+        )
+    said.append(
+        f"Measured in scratch files of {format_bytes(calibration.size)}: start-up further away than "
+        f"{format_bytes(pool.startup[-1][0])} is not known, and taken to be the same."
+    )
+    return said
+
+
+def _clients(network: Network | None) -> list[str]:
+    if network is None:
+        nominal = load_cluster(None)
+        return [
+            *_comment(f"Not measured, as no other node took part: these are the values of {DEFAULT_FILE.name}."),
+            "[clients]",
+            f"processes_per_node = {nominal.processes_per_node}",
+            f"connect_seconds = {nominal.connect_seconds:g}",
+            f"network_seconds_per_byte = {nominal.network_seconds_per_byte:g}",
+        ]
+    return [
+        *_comment(
+            f"Ping-pong between 2 of {network.nodes} nodes: {_span(network.connect)} of the shortest message, "
+            f"{_interval(_rate(network.seconds_per_byte))} MB/s (95 % confidence). processes_per_node is the number of "
+            "processors of the first node."
+        ),
+        "[clients]",
+        f"processes_per_node = {os.cpu_count() or 1}",
+        f"connect_seconds = {network.connect.value:.4g}",
+        f"network_seconds_per_byte = {network.seconds_per_byte.value:.4g}",
+    ]
+
+
+def _pool(calibration: Calibration) -> list[str]:
+    pool = calibration.pool
+    return [
+        *(line for sentence in findings(calibration) for line in _comment(sentence)),
+        f"[pools.{pool.name if re.fullmatch('[A-Za-z0-9_-]+', pool.name) else _text(pool.name)}]",
+        f"kind = {_text(pool.kind)}",
+        f"startup = [{', '.join(f'[{distance}, {seconds:.4g}]' for distance, seconds in pool.startup)}]",
+        f"read_seconds_per_byte = {pool.read_seconds_per_byte:.4g}",
+        f"write_seconds_per_byte = {pool.write_seconds_per_byte:.4g}",
+        "capacity = 0  # what the file systems have free when a plan is made",
+        f"grain = {pool.grain}",
+        f"backend = {_text(pool.backend)}",
+        f"where = [{', '.join(map(_text, pool.where))}]",
+    ]
+
+
+def _text(text: str) -> str:
+    """A TOML string: JSON's escapes are among TOML's, and surrogates are in neither."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PdlaError(f"{text!a} cannot be written to a cluster.toml: its name is not UTF-8") from None
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(sentence: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(sentence, _WIDTH, break_on_hyphens=False)]
+
+
+def _rate(estimate: Estimate) -> Estimate:
+    """MB/s of seconds per byte."""
+    return Estimate(1e-6 / estimate.value, 1e-6 / estimate.high, 1e-6 / estimate.low)
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.value:,.4g} ({estimate.low:,.4g} to {estimate.high:,.4g})"
+
+
+def _span(estimate: Estimate) -> str:
+    return f"{format_seconds(estimate.value)} ({format_seconds(estimate.low)} to {format_seconds(estimate.high)})"
+
+
+def _both(ratio: SmallAndLarge) -> str:
+    return f"{ratio.small:.2f} (small requests) and {ratio.large:.2f} (large ones)"

@@ -1,0 +1,92 @@
+"""The network between compute nodes, by ping-pong: e and v of the cost model (docs/calibration.md)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pdla.errors import PdlaError
+from pdla.layouts.fit import Estimate, Timing, fit
+from pdla.units import KiB, MiB
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # what launchers tell a rank
+SIZES = (8, 64 * KiB, 1 * MiB, 4 * MiB)
+ROUNDS = 5
+_REPEATS = 20  # of a message there and back, in a round
+_WARM_UP = 5
+
+
+@dataclass(frozen=True)
+class Network:
+    """Between two nodes: ``connect`` seconds of the shortest message one way, and seconds per byte."""
+
+    nodes: int
+    connect: Estimate
+    seconds_per_byte: Estimate
+
+
+@contextmanager
+def network() -> Iterator[tuple[bool, Network | None]]:
+    """Under mpiexec, measure between the first rank and one on another node; (is this the first rank?, the network).
+
+    There is no network to measure without MPI, or with all ranks on one node. The other ranks leave the block when
+    the first one does, and wait without using the processor.
+
+    Raises:
+        PdlaError: under mpiexec, without mpi4py.
+    """
+    if not any(name in os.environ for name in LAUNCHED):
+        yield True, None
+        return
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        raise PdlaError("measuring the network needs mpi4py for this MPI: pip install mpi4py") from None
+    world = MPI.COMM_WORLD
+    first = world.rank == 0
+    try:
+        yield first, _between_nodes(world)
+    finally:
+        done = world.Ibarrier()
+        while not done.Test():
+            time.sleep(0.05)
+
+
+def _between_nodes(world: MPI.Comm) -> Network | None:
+    from mpi4py import MPI
+
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    leaders = [leader for leader in world.allgather(world.rank if node.rank == 0 else -1) if leader >= 0]
+    node.Free()
+    if len(leaders) == 1:
+        return None
+    timings = []
+    if world.rank in leaders[:2]:
+        other = leaders[1] if world.rank == leaders[0] else leaders[0]
+        timings = [Timing(size, 0, _one_way(world, other, size)) for _ in range(ROUNDS) for size in SIZES]
+    line = fit(world.bcast(timings, leaders[0]))
+    return Network(len(leaders), line.startup[0][1], line.seconds_per_byte)
+
+
+def _one_way(world: MPI.Comm, other: int, size: int) -> float:
+    """Seconds of a message of ``size`` bytes from one rank to another: half of there and back, the median."""
+    buffer, took = bytearray(size), []
+    for _ in range(_WARM_UP + _REPEATS):
+        begin = time.perf_counter()
+        if world.rank < other:
+            world.Send(buffer, other)
+            world.Recv(buffer, other)
+        else:
+            world.Recv(buffer, other)
+            world.Send(buffer, other)
+        took.append((time.perf_counter() - begin) / 2)
+    return float(np.median(took[_WARM_UP:]))

@@ -1,0 +1,169 @@
+"""Timed reads and writes of a scratch file on the storage to measure, past the page cache where that can be."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import mmap
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdla.errors import PdlaError
+from pdla.model import Op
+from pdla.units import KiB, MiB
+
+BLOCK = 4 * KiB  # O_DIRECT wants offsets and sizes in logical blocks of the device, which are 512 B or 4 KiB
+CHUNK = 4 * MiB
+LARGEST = 8 * MiB
+IN_MEMORY = ("tmpfs", "ramfs")  # recent kernels accept O_DIRECT there, with nothing but the page cache behind it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Requests of ``size`` bytes, each beginning ``distance`` bytes after the end of the one before.
+
+    ``read_ahead``: through the page cache, which holds nothing of them yet but what the system reads ahead.
+    """
+
+    op: Op
+    size: int
+    distance: int
+    read_ahead: bool = False
+
+
+class Probe:
+    """A file without a name in ``directory``: whatever ends the process, nothing is left of it.
+
+    ``cached`` says why the page cache may be measured too, and is empty where it is not.
+
+    Raises:
+        PdlaError: no file can be made there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.size = 0
+        with self._failures():
+            self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115  # __exit__ closes it
+        self._direct = self._file.fileno()
+        self._through_cache = os.open(f"/proc/self/fd/{self._direct}", os.O_RDONLY | os.O_CLOEXEC)
+        self._payload = _aligned(LARGEST)
+        self._payload[:] = os.urandom(LARGEST)
+        self.cached = ""
+        self.cached = self._bypass_cache()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._through_cache)
+        self._file.close()
+
+    def fill(self, least: int, size: int, seconds: float, stop: threading.Event) -> float:
+        """Write the file: ``least`` bytes, then up to ``size`` within ``seconds``; returns the bytes per second."""
+        begin = time.perf_counter()
+        while self.size + CHUNK <= size and not stop.is_set():
+            if self.size >= least and time.perf_counter() - begin > seconds:
+                break
+            self._write(self._payload[:CHUNK], self.size)
+            self.size += CHUNK
+        return self.size / (time.perf_counter() - begin)
+
+    def burst(self, trial: Trial, seconds: float, rng: random.Random, stop: threading.Event) -> float:
+        """Seconds per request, from at least three requests and as many as ``seconds`` allow."""
+        buffer = self._payload[: trial.size] if trial.op == "write" else _aligned(trial.size)
+        source = self._through_cache if trial.read_ahead else self._direct
+        ends, last = [time.perf_counter()], self.size
+        for offset in offsets(trial, self.size, rng):
+            if stop.is_set() or (len(ends) > 3 and ends[-1] - ends[0] > seconds):
+                break
+            if offset < last:
+                os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
+            last = offset
+            if trial.op == "write":
+                self._write(buffer, offset)
+            else:
+                with self._failures():
+                    os.preadv(source, [buffer], offset)
+            ends.append(time.perf_counter())
+        return stall_to_stall(ends)
+
+    def _write(self, buffer: memoryview, offset: int) -> None:
+        with self._failures():
+            written = 0
+            while written < len(buffer):
+                written += os.pwrite(self._direct, buffer[written:], offset + written)
+            if self.cached:
+                os.fdatasync(self._direct)
+
+    def _bypass_cache(self) -> str:
+        """Set O_DIRECT; where that is of no use, why."""
+        flags = fcntl.fcntl(self._direct, fcntl.F_GETFL)
+        kind = file_system(os.fstat(self._direct).st_dev)
+        if kind in IN_MEMORY:
+            return f"{kind} is memory"
+        try:
+            fcntl.fcntl(self._direct, fcntl.F_SETFL, flags | os.O_DIRECT)
+            self._write(self._payload[:BLOCK], 0)
+        except (OSError, PdlaError):
+            fcntl.fcntl(self._direct, fcntl.F_SETFL, flags)
+            os.posix_fadvise(self._direct, 0, 0, os.POSIX_FADV_RANDOM)
+            return f"{kind} refuses O_DIRECT"
+        return ""
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise PdlaError(
+                f"cannot measure the storage of {self.directory}: {error.strerror}; "
+                "name a directory on it in which you can write, and that has room"
+            ) from None
+
+
+def stall_to_stall(ends: Sequence[float]) -> float:
+    """Seconds per request, from the time at which the first begins and those at which each ends.
+
+    From the end of the slowest request in the first third to the end of the slowest in the last. A limit on rates
+    (Linux's blkio throttle, cloud volumes) lets requests through in slices of time and saves some up while there are
+    none: between two stalls are whole slices, and what was saved is spent. Where requests are alike it changes nothing.
+
+    >>> stall_to_stall([0, 0, 0, 0, 9, 9, 9, 12, 12, 12, 15, 15, 15])  # 3 at once every 3 s, after some for nothing
+    1.0
+    """
+    took = [after - before for before, after in itertools.pairwise(ends)]
+    third = max(1, len(took) // 3)
+    first = max(range(third), key=took.__getitem__)
+    last = max(range(len(took) - third, len(took)), key=took.__getitem__)
+    return (ends[last + 1] - ends[first + 1]) / (last - first)
+
+
+def file_system(device: int) -> str:
+    """The type of the mounted file system with this st_dev, as the kernel calls it."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        mount, _, kind = line.partition(" - ")
+        if mount.split()[2] == number:
+            return kind.split()[0]
+    return "the file system"
+
+
+def _aligned(size: int) -> memoryview:
+    return memoryview(mmap.mmap(-1, size))
+
+
+def offsets(trial: Trial, room: int, rng: random.Random) -> Iterator[int]:
+    """Forward from somewhere in the file, then again from near its beginning, never from the same block."""
+    step = trial.size + trial.distance
+    first = room - trial.size
+    while True:
+        yield from range(BLOCK * rng.randint(0, first // BLOCK), room - trial.size + 1, step)
+        first = min(step, room - trial.size)

@@ -1,0 +1,138 @@
+"""Which requests to time on the servers of a pool, and timing them: bounded, in random order, several at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pdla.layouts.probe import BLOCK, LARGEST, Probe, Trial
+from pdla.units import KiB, MiB
+
+LEAST_SIZE = 16 * MiB  # of a scratch file
+ROUNDS = 3  # of all bursts, each in an order of its own
+STREAMS = 4  # at once on one server, to see what it serves in parallel
+SUCCESSOR = 64 * KiB  # size of the requests at distance 0
+_FILL_SHARE = 0.25  # of the time, to write the scratch files
+_LARGE_SHARE = 2.5  # of a burst of large requests, in bursts of small ones: it must have some, too
+_SHARES = 26  # of all bursts of a round, about
+_REQUESTS = 16  # in a burst of large requests, at least: they are as small as that takes
+
+Group = Literal["all", "alone", "streams"]  # all servers at once, the first alone, STREAMS at once on the first
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Requests of ``trial``, issued by ``group``, took ``seconds`` each on this server."""
+
+    trial: Trial
+    group: Group
+    server: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """All timings of a pool. ``small`` and ``large`` are the reads that every group was timed with; ``size`` is that of
+    the scratch files, and ``cached`` says why the page cache may be measured (empty: it is not)."""
+
+    rows: tuple[Measurement, ...]
+    small: Trial
+    large: Trial
+    size: int
+    cached: str
+
+
+def measure(
+    directories: Sequence[Path], size: int, seconds: float, tell: Callable[[float], None], seed: int
+) -> Measurements:
+    """Time requests of many sizes and distances for about ``seconds``, in scratch files of up to ``size`` bytes.
+
+    ``tell`` hears how many seconds have passed since it last heard. ``seed`` decides the order and the offsets.
+
+    Raises:
+        PdlaError: a directory cannot be written, or is full.
+    """
+    clock, rng = _Clock(tell), random.Random(seed)
+    with ExitStack() as stack:
+        probes = [stack.enter_context(Probe(directory)) for directory in directories]
+        workers, stop = stack.enter_context(_crew(max(len(probes), STREAMS)))
+        filling = [workers.submit(probe.fill, LEAST_SIZE, size, _FILL_SHARE * seconds, stop) for probe in probes]
+        rate = min(future.result() for future in filling)
+        clock.tick()
+
+        filled, left = min(probe.size for probe in probes), max(seconds - clock.passed, 0.0)
+        trials = _trials(filled, rate * left * _LARGE_SHARE / ROUNDS / _SHARES / _REQUESTS)
+        small, large = trials[0], trials[1]
+        bursts: list[tuple[Trial, Group]] = [(trial, "all") for trial in trials]
+        bursts += [(trial, "streams") for trial in (small, large)]
+        bursts += [(trial, "alone") for trial in (small, large) if len(probes) > 1]
+
+        shares = {trial: _LARGE_SHARE if trial.size >= large.size // 2 else 1.0 for trial in trials}
+        share = left / ROUNDS / sum(shares[trial] for trial, _ in bursts)
+        rows = []
+        for _ in range(ROUNDS):
+            rng.shuffle(bursts)
+            for trial, group in bursts:
+                servers = {"all": list(range(len(probes))), "alone": [0], "streams": [0] * STREAMS}[group]
+                length = share * shares[trial]
+                jobs = [
+                    workers.submit(probes[server].burst, trial, length, random.Random(rng.random()), stop)
+                    for server in servers
+                ]
+                rows += [
+                    Measurement(trial, group, server, job.result()) for server, job in zip(servers, jobs, strict=True)
+                ]
+                clock.tick()
+        return Measurements(tuple(rows), small, large, filled, next((p.cached for p in probes if p.cached), ""))
+
+
+def _trials(room: int, largest: float) -> list[Trial]:
+    """Small reads at every distance that so large a file allows, reads and writes of more sizes at one of them.
+
+    The first two are the small and the large reads at that distance.
+    """
+    distances = [BLOCK << shift for shift in range(0, 40, 4) if BLOCK << shift <= room // 8]
+    far = max(distance for distance in distances if distance <= room // 16)
+    top = MiB
+    while top * 2 <= min(largest, LARGEST, room // 8):
+        top *= 2
+    return [
+        Trial("read", BLOCK, far),
+        Trial("read", top, far),
+        *(Trial("read", size, far) for size in (64 * KiB, 256 * KiB, top // 2)),
+        *(Trial("read", BLOCK, distance) for distance in distances if distance != far),
+        *(Trial("read", SUCCESSOR, 0, read_ahead) for read_ahead in (False, True)),
+        *(Trial("write", size, far) for size in (BLOCK, top // 2, top)),
+    ]
+
+
+@contextmanager
+def _crew(workers: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """Threads, and the event that ends their work: after the request at hand, also when the block fails."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(workers) as crew:
+        try:
+            yield crew, stop
+        finally:
+            stop.set()
+
+
+class _Clock:
+    """Tells somebody how the time passes."""
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self._tell = tell
+        self._begin = time.perf_counter()
+        self.passed = 0.0
+
+    def tick(self) -> None:
+        """Some of it has."""
+        before, self.passed = self.passed, time.perf_counter() - self._begin
+        self._tell(self.passed - before)

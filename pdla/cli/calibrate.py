@@ -1,0 +1,177 @@
+"""pdla calibrate: measure the cost model's parameters on the storage that is there."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from pdla.cli.options import json_option, print_json
+from pdla.units import counted, format_bytes, format_seconds, parse_bytes
+
+if TYPE_CHECKING:
+    from pdla.layouts.calibrate import Calibration, Storage
+    from pdla.layouts.fit import Fit
+    from pdla.layouts.network import Network
+
+LEAST_SECONDS = 1.0
+
+
+def _size(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--pool", "pools", metavar="NAME[:KIND]=DIR,...", multiple=True, help="A pool of these servers.")
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), default="cluster.toml", show_default=True, help="File to write."
+)
+@click.option("--force", is_flag=True, help="Replace the file.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=LEAST_SECONDS), default=30.0, show_default=True, help="Time for each pool."
+)
+@click.option("--size", callback=_size, help="Space in each directory; by default 1G, at most a tenth of what is free.")
+@json_option
+def calibrate(
+    directories: tuple[Path, ...],
+    pools: tuple[str, ...],
+    output: Path,
+    force: bool,
+    seconds: float,
+    size: int | None,
+    as_json: bool,
+) -> None:
+    """Measure the cost model's parameters on the storage that is there.
+
+    Every DIR is a server of one pool: a directory on a disk, a mount or a storage server of its own. Several pools:
+    --pool hdd=/mnt/a,/mnt/b --pool fast:ssd=/mnt/c. KIND is hdd, ssd or node; by default the name, if it is one of
+    these, or else what the kernel says.
+
+    Under mpiexec with ranks on several nodes it measures the network, too.
+    """
+    from pdla.errors import PdlaError
+    from pdla.files import replacing
+    from pdla.layouts.calibrate import calibrate as measure
+    from pdla.layouts.calibrate import scratch_sizes
+    from pdla.layouts.clusterfile import cluster_text
+    from pdla.layouts.network import network
+
+    storages = _storages(directories, pools)
+    with network() as (first, between_nodes):
+        if not first:
+            return
+        if output.exists() and not force:
+            raise PdlaError(f"{output} is there already; give --force to replace it, or another name with -o")
+        if not output.absolute().parent.is_dir():
+            raise PdlaError(f"cannot write {output}: there is no directory {output.parent}")
+        sizes = scratch_sizes(storages, size)
+        total = seconds * len(storages)
+        space = sum(one * len(storage.directories) for one, storage in zip(sizes, storages, strict=True))
+        click.echo(
+            f"pdla: measuring for about {format_seconds(total)}, with {format_bytes(space)} of scratch files", err=True
+        )
+        with _progress(total) as tell:
+            done = [measure(storage, one, seconds, tell) for storage, one in zip(storages, sizes, strict=True)]
+        text = cluster_text(done, between_nodes, f"{time.strftime('%Y-%m-%d %H:%M:%S %z')} on {socket.gethostname()}")
+        with replacing(output) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json(
+            {
+                "cluster": str(output),
+                "pools": [_pool_json(calibration) for calibration in done],
+                "network": between_nodes and _network_json(between_nodes),
+            }
+        )
+    else:
+        click.echo("\n\n".join(_told(calibration) for calibration in done))
+        click.echo(f"\nWritten to {output}; where the original files are, [home], is for you to put in.")
+
+
+def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Storage]:
+    from pdla.layouts.calibrate import Storage
+    from pdla.layouts.config import KINDS, RESERVED
+
+    if bool(directories) == bool(pools):
+        raise click.UsageError("name the directories of one pool, or pools by --pool NAME=DIR,...: one or the other")
+    if directories:
+        return [Storage(directories)]
+    storages: list[Storage] = []
+    for text in pools:
+        head, _, names = text.partition("=")
+        name, _, kind = head.partition(":")
+        kind = kind or (name if name in KINDS else "")
+        if not name or not all(names.split(",")) or name in RESERVED or (kind and kind not in KINDS):
+            raise click.UsageError(
+                f"--pool takes NAME=DIR,... or NAME:KIND=DIR,... where NAME is not {' or '.join(RESERVED)} and KIND is "
+                f"one of {', '.join(KINDS)} (got {text!r})"
+            )
+        if name in {storage.name for storage in storages}:
+            raise click.UsageError(f"two pools are named {name!r}")
+        storages.append(Storage(tuple(map(Path, names.split(","))), name, cast(Any, kind or None)))
+    return storages
+
+
+@contextlib.contextmanager
+def _progress(seconds: float) -> Iterator[Callable[[float], None]]:
+    """Where to say that so many seconds more have passed."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=round(1000 * seconds), label="measuring", file=sys.stderr) as bar:
+        yield lambda passed: bar.update(round(1000 * passed))
+
+
+def _told(calibration: Calibration) -> str:
+    from pdla.layouts.clusterfile import findings
+    from pdla.report.text import paragraph
+
+    pool = calibration.pool
+    head = f"{pool.name}: {counted(pool.servers, 'server')} of kind {pool.kind}"
+    return "\n".join([head, *(paragraph(sentence, "  ") for sentence in findings(calibration))])
+
+
+def _pool_json(calibration: Calibration) -> dict[str, Any]:
+    pool = calibration.pool
+    return {
+        "name": pool.name,
+        "kind": pool.kind,
+        "where": list(pool.where),
+        "grain": pool.grain,
+        "read": _fit_json(calibration.reads),
+        "write": _fit_json(calibration.writes),
+        "scratch_bytes": calibration.size,
+        "cached": calibration.cached or None,
+        "together": calibration.together._asdict(),
+        "streams": calibration.streams._asdict(),
+        "slowest": calibration.slowest,
+        "uneven": calibration.uneven,
+    }
+
+
+def _fit_json(fit: Fit) -> dict[str, Any]:
+    return {
+        "startup": [{"distance": distance, **estimate._asdict()} for distance, estimate in fit.startup],
+        "seconds_per_byte": fit.seconds_per_byte._asdict(),
+        "deviation": fit.deviation,
+        "worst": fit.worst._asdict(),
+        "overlap": fit.overlap,
+    }
+
+
+def _network_json(network: Network) -> dict[str, Any]:
+    return {
+        "nodes": network.nodes,
+        "connect_seconds": network.connect._asdict(),
+        "seconds_per_byte": network.seconds_per_byte._asdict(),
+    }
