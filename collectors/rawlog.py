@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pdla.collectors.clocks import align
 from pdla.collectors.frames import OPS, categorical, files_frame, operation, records_frame, seconds
 from pdla.collectors.views import View, first_offsets
 from pdla.errors import FormatError, PdlaError
@@ -31,6 +32,7 @@ COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1,
 _BLOCK = 1 << 16  # records read at a time
 _LARGEST = 2**62  # of a position or a length, so that their sum fits
 
+CLOCK = np.dtype([("id", "<u8"), ("parent", "<u8"), ("offset_ns", "<i8"), ("error_ns", "<i8")])
 HEADER = np.dtype(
     [
         ("magic", "S8"),
@@ -46,6 +48,7 @@ HEADER = np.dtype(
         ("finalized", "<u8"),
         ("host", "S64"),
         ("mpi", "S128"),
+        ("clock", CLOCK),
         ("window_records", "<u4"),
         ("unrecorded", "<u4", 192),
     ]
@@ -114,7 +117,7 @@ class _Process:
 class RawLogs:
     """The trace of the program that ran with ``PDLA_TRACE=directory``, whose records are read when they are asked for.
 
-    Times are aligned over hosts by the wall clock read at MPI_Init. Where several MPI programs ran (or the launcher
+    Times are aligned over nodes (see align()). Where several MPI programs ran (or the launcher
     started each process as a program of its own), their ranks are numbered on in the order of their start: 0..n-1 are
     those of the first, n.. of the second; ``notes`` says so. A log that was cut short is read up to the cut.
 
@@ -152,7 +155,8 @@ class RawLogs:
                 kinds.setdefault(name, len(kinds))
         self.kinds = list(kinds)
         self.rows = sum(process.records for process in processes)
-        _note_what_is_unknown(processes, notes)
+        self._shifts, clocks = align([process.header for process in self._processes])
+        _note_what_is_unknown(processes, clocks, notes)
         self.about = Trace(
             records=_no_records(self.kinds),
             files=files,
@@ -171,13 +175,12 @@ class RawLogs:
 
         They are those of RECORD_COLUMNS, but times are whole nanoseconds, ``op`` and ``kind`` codes.
         """
-        epoch = min(int(process.header["realtime_ns"]) for process in self._processes)
         kinds = {name: code for code, name in enumerate(self.kinds)}
         ops = np.array([OPS.index(operation(name)) for name in self.kinds], dtype=np.int8)
         empty = np.array([view.size == 0 for view in self.about.views])
-        for process, files, views in zip(self._processes, self._files, self._views, strict=True):
+        numbers = zip(self._processes, self._files, self._views, self._shifts, strict=True)
+        for process, files, views, shift in numbers:
             codes = np.array([kinds[name] for name in process.side.calls], dtype=np.int16)
-            shift = int(process.header["realtime_ns"]) - epoch - int(process.header["monotonic_ns"])
             first = 0
             for records in process.blocks():
                 columns = _columns(records, codes, files, views, shift)
@@ -213,14 +216,13 @@ def _no_records(kinds: Sequence[str]) -> pd.DataFrame:
     return records_frame({**none, "op": categorical(codes, OPS), "kind": categorical(codes, kinds)})
 
 
-def _note_what_is_unknown(processes: Sequence[_Process], notes: list[str]) -> None:
+def _note_what_is_unknown(processes: Sequence[_Process], clocks: int, notes: list[str]) -> None:
     if unplaced := sum(process.unplaced for process in processes):
         notes.append(f"{format_count(unplaced)} calls touched bytes that are not known: their offset is -1")
     if pending := sum(process.pending for process in processes):
         notes.append(f"{format_count(pending)} nonblocking or split operations were under way when their process ended")
-    hosts = {process.header["host"] for process in processes}
-    if len(hosts) > 1:
-        notes.append(f"times of {len(hosts)} hosts are aligned by their wall clocks")
+    if clocks > 1:
+        notes.append(f"times of {clocks} hosts are aligned by their wall clocks")
 
 
 def _unrecorded(processes: Sequence[_Process]) -> dict[str, int]:

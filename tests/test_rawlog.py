@@ -71,7 +71,7 @@ def pack_header(
     unrecorded = [0] * 192
     unrecorded[SEEK] = 3
     return struct.pack(
-        "<8sIIiiiiqqQQ64s128s193I",
+        "<8sIIiiiiqqQQ64s128s32x193I",
         *(b"PDLALOG2", 4096, 64, rank, ranks, 1000 + rank, 1, started, BOOT, dropped, finalized, host, b"MPICH  5.0"),
         *(window, *unrecorded),
     ).ljust(4096, b"\0")

@@ -36,8 +36,11 @@ __attribute__((destructor)) static void end_process(void)
 
 static int initialized(bool watched, int rc)
 {
-    if (rc == 0 && watched)
+    if (rc == 0 && watched) {
+        if (is_set("PDLA_TRACE"))
+            clocks_align();
         recorder_start();
+    }
     return leave(rc);
 }
 

@@ -139,6 +139,12 @@ static void find_calls(struct mpi *mpi)
     FIND(Iallreduce);
     FIND(Ibcast);
     FIND(Wait);
+    FIND(Test);
+    FIND(Cancel);
+    FIND(Request_free);
+    FIND(Isend);
+    FIND(Irecv);
+    FIND(Bcast);
     FIND(Type_size_x);
     FIND(Type_get_extent_x);
     FIND(Type_get_true_extent_x);

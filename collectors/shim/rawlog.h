@@ -18,6 +18,13 @@
 #define RAWLOG_SIDE_MAGIC "PDLASID1"
 enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64 };
 
+struct rawlog_clock {       /* which CLOCK_MONOTONIC the process reads */
+    uint64_t id;            /* the same in all processes that read it; 0 = not known */
+    uint64_t parent;        /* the clock that it was compared with at MPI_Init; 0 = none, or another process did */
+    int64_t offset_ns;      /* to be added to its times to have the parent's, */
+    int64_t error_ns;       /* which they then differ from by at most this */
+};
+
 struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life of the process */
     char magic[8];
     uint32_t header_size;   /* RAWLOG_HEADER_SIZE */
@@ -32,6 +39,7 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     uint64_t finalized;     /* 1 once MPI_Finalize was reached: a log without it was cut short */
     char host[64];
     char mpi[128];          /* first line of MPI_Get_library_version */
+    struct rawlog_clock clock;
     uint32_t window_records;
     /* Calls that passed through unrecorded; index = call number, whose name is in the RAWLOG_CALLS entry. */
     uint32_t unrecorded[192];

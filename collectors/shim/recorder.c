@@ -161,6 +161,7 @@ static void fill_header(const char *host)
         .family = (int32_t)mpi->family,
         .realtime_ns = nanoseconds(realtime),
         .monotonic_ns = clock_ns(),
+        .clock = clocks_own(),
     };
     snprintf(header->host, sizeof header->host, "%s", host);
     snprintf(header->mpi, sizeof header->mpi, "%.*s", (int)sizeof header->mpi - 1, version);

@@ -48,6 +48,12 @@ struct mpi {
     int (*Iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, mpi_handle *);
     int (*Ibcast)(void *, int, mpi_handle, int, mpi_handle, mpi_handle *);
     int (*Wait)(mpi_handle *, void *);
+    int (*Test)(mpi_handle *, int *, void *);
+    int (*Cancel)(mpi_handle *);
+    int (*Request_free)(mpi_handle *);
+    int (*Isend)(const void *, int, mpi_handle, int, int, mpi_handle, mpi_handle *);
+    int (*Irecv)(void *, int, mpi_handle, int, int, mpi_handle, mpi_handle *);
+    int (*Bcast)(void *, int, mpi_handle, int, mpi_handle);
     int (*Type_size_x)(mpi_handle, mpi_count *);
     int (*Type_get_extent_x)(mpi_handle, mpi_count *, mpi_count *);
     int (*Type_get_true_extent_x)(mpi_handle, mpi_count *, mpi_count *);
@@ -169,6 +175,11 @@ void stub_report(void);
 /* ---- the recorder (recorder.c) ----------------------------------------------------------------------------------- */
 
 int64_t clock_ns(void); /* CLOCK_MONOTONIC */
+
+/* At the end of MPI_Init, on all ranks: compares the clocks of their nodes (clocks.c). */
+void clocks_align(void);
+/* What is known of this process's clock. */
+struct rawlog_clock clocks_own(void);
 
 /* The calls of calls.def by number, ended by NULL: "MPI_File_open", ... */
 extern const char *const call_names[];
