@@ -11,8 +11,8 @@ import numpy as np
 
 from pdla.analyzers.globals import GlobalPattern, find_global
 from pdla.analyzers.local import OPS, LocalPatterns, find_local
-from pdla.analyzers.templates import BoolArray
-from pdla.model import Int64Array, Op, Signature, Trace
+from pdla.analyzers.shapes import BoolArray
+from pdla.model import Growth, Int64Array, Op, Signature, Trace
 
 MEMBERS = 64
 """Members of a global signature that its JSON lists: the others follow from its loops."""
@@ -183,6 +183,7 @@ def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
         "start": signature.start,
         "length": signature.length,
         "loops": [list(loop) for loop in signature.loops],
+        "growth": [list(grows) for grows in signature.growth],
         "rank_loops": signature.rank_loops,
         "requests": signature.requests,
         "bytes": signature.bytes,
@@ -194,7 +195,7 @@ def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
 
 
 def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: Mapping[int, str]) -> tuple[Signature, ...]:
-    loops = {shape: local.shapes.loops(shape) for shape in np.unique(local.column("shape")[rows]).tolist()}
+    nests = {shape: local.shapes.nest(0, shape) for shape in np.unique(local.column("shape")[rows]).tolist()}
     names = ("file", "op", "collective", "start", "shape", "rank", "calls", "t_start", "t_end")
     return tuple(
         Signature(
@@ -202,12 +203,13 @@ def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: Mapping[int
             op=OPS[op],
             collective=bool(collective),
             start=start,
-            length=int(local.shapes.length[shape]),
-            loops=loops[shape],
+            length=nests[shape].length,
+            loops=nests[shape].loops,
             ranks=(rank,),
             calls=calls,
             t_start=t_start,
             t_end=t_end,
+            growth=nests[shape].growth,
         )
         for file, op, collective, start, shape, rank, calls, t_start, t_end in zip(
             *(local.table[name].to_numpy()[rows].tolist() for name in names), strict=True
@@ -217,12 +219,17 @@ def _local_signatures(local: LocalPatterns, rows: Int64Array, paths: Mapping[int
 
 def _global_signature(pattern: GlobalPattern, local: LocalPatterns, paths: Mapping[int, str]) -> Signature:
     members = _local_signatures(local, pattern.members, paths)
+    over = pattern.ranks
+    growth: tuple[Growth, ...] = ()
+    if over.growth or members[0].growth:
+        growth = tuple(grows for nest in (over, members[0].nest) for _, grows in nest.levels)
     return replace(
         members[0],
-        start=pattern.start,
-        loops=(*pattern.rank_loops, *members[0].loops),
+        start=over.start,
+        loops=(*over.loops, *members[0].loops),
+        growth=growth,
         ranks=tuple(member.ranks[0] for member in members),
-        rank_loops=len(pattern.rank_loops),
+        rank_loops=len(over.loops),
         calls=sum(member.calls for member in members),
         t_start=min(member.t_start for member in members),
         t_end=max(member.t_end for member in members),

@@ -11,7 +11,7 @@ import pandas as pd
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, dependences
 from pdla.analyzers.local import OPS
-from pdla.model import Int64Array, Signature, Trace
+from pdla.model import STILL, Int64Array, Signature, Trace
 from pdla.units import KiB, format_seconds
 
 SMALL, LARGE = 16 * KiB, 128 * KiB
@@ -22,7 +22,8 @@ TOLERANCE = 0.1
 
 _BOUNDARIES = ("MPI_File_open", "MPI_File_set_view", "MPI_File_close")
 
-Spatial = Literal["single", "contiguous", "strided", "backwards", "nested"]
+Spatial = Literal["single", "contiguous", "strided", "backwards", "nested", "variable", "triangular"]
+Size = Literal["small", "medium", "large"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Aspects:
     """What a signature is, in words and a few numbers.
 
     Attributes:
-        spatial: where one rank's accesses are, repetitions apart.
-        size: of the requests.
+        spatial: where one rank's accesses are, repetitions apart; ``variable``: steps or sizes change linearly,
+            ``triangular``: inner counts do.
+        size: of the requests, on average.
         temporal: the time from a rank's call to its next; ``once``: fewer than three calls of any rank.
         period: seconds from call to call, where that is fixed; else 0.
         repetition: whether a rank accesses the same bytes more than once.
@@ -42,7 +44,7 @@ class Aspects:
     """
 
     spatial: Spatial
-    size: Literal["small", "medium", "large"]
+    size: Size
     temporal: Literal["fixed", "random", "once"]
     period: float
     repetition: Literal["repeated", "once"]
@@ -78,7 +80,7 @@ def describe(trace: Trace, analysis: Analysis) -> tuple[Aspects, ...]:
     return tuple(
         Aspects(
             spatial=_spatial(signature),
-            size="small" if signature.length < SMALL else "medium" if signature.length < LARGE else "large",
+            size=_size(signature.bytes // signature.requests),
             temporal="once" if period is None else "fixed" if period else "random",
             period=period or 0.0,
             repetition="repeated" if signature.repeats > 1 else "once",
@@ -92,13 +94,22 @@ def describe(trace: Trace, analysis: Analysis) -> tuple[Aspects, ...]:
     )
 
 
+def _size(length: int) -> Size:
+    return "small" if length < SMALL else "medium" if length < LARGE else "large"
+
+
 def _spatial(signature: Signature) -> Spatial:
-    loops = [loop for loop in signature.loops[signature.rank_loops :] if loop.stride]
-    if len(loops) > 1:
+    growth = signature.growth[signature.rank_loops :]
+    if any(grows.count for grows in growth):
+        return "triangular"
+    if any(grows != STILL for grows in growth):
+        return "variable"
+    strides = [loop.stride for loop in signature.loops[signature.rank_loops :] if loop.stride]
+    if len(strides) > 1:
         return "nested"
-    if not loops:
+    if not strides:
         return "single"
-    stride = loops[0].stride
+    (stride,) = strides
     return "backwards" if stride < 0 else "contiguous" if stride == signature.length else "strided"
 
 

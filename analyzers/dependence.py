@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.accessmap import range_minimum
+from pdla.accessmap import cover_minimum
 from pdla.model import Int64Array
 
 RAW, WAR, WAW = 1, 2, 4
 DEPENDENCES = {RAW: "read-after-write", WAR: "write-after-read", WAW: "write-after-write"}
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def dependences(accesses: pd.DataFrame) -> npt.NDArray[np.uint8]:
@@ -60,8 +58,8 @@ def _of_file(
     flags = np.zeros(len(start), np.int64)
     for by_write in (False, True):
         by = write == by_write
-        before = range_minimum(_least(first[by], last[by], time[by], len(bounds)), first, last) < time
-        after = range_minimum(_least(first[by], last[by], -time[by], len(bounds)), first, last) < -time
+        before = _range_minimum(cover_minimum(first[by], last[by], time[by], len(bounds)), first, last) < time
+        after = _range_minimum(cover_minimum(first[by], last[by], -time[by], len(bounds)), first, last) < -time
         if by_write:
             flags += np.where(write, WAW * (before | after), RAW * before + WAR * after)
         else:
@@ -69,18 +67,13 @@ def _of_file(
     return flags.astype(np.uint8)
 
 
-def _least(first: Int64Array, last: Int64Array, value: Int64Array, segments: int) -> Int64Array:
-    """The least value of the ranges of segments [first, last) that cover each segment.
-
-    Two windows of a power of two make up a range; window by window, largest first, each hands its value to its halves.
-    """
-    level = np.frexp(last - first)[1] - 1
-    least = np.full(segments, _NEVER)
-    for size in range(int(level.max(initial=0)), -1, -1):
-        at = level == size
-        np.minimum.at(least, first[at], value[at])
-        np.minimum.at(least, last[at] - (1 << size), value[at])
-        if size:
-            half = 1 << (size - 1)
-            least[half:] = np.minimum(least[half:], least[:-half])
-    return least
+def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
+    """The minimum of ``values[first:last]`` for every pair (not empty), by minima over windows of 1, 2, 4, ..."""
+    result = np.empty(len(first), dtype=np.int64)
+    levels = np.frexp(last - first)[1] - 1
+    minima = values
+    for level in range(int(levels.max()) + 1):
+        at = levels == level
+        result[at] = np.minimum(minima[first[at]], minima[last[at] - (1 << level)])
+        minima = np.minimum(minima[: -(1 << level)], minima[1 << level :])
+    return result

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdla.analyzers.local import LocalPatterns
-from pdla.analyzers.templates import BoolArray, Nests, match
-from pdla.model import Int64Array, Loop
+from pdla.analyzers.shapes import BoolArray
+from pdla.analyzers.templates import Nests, match
+from pdla.model import Int64Array, Nest
 
 
 @dataclass(frozen=True)
 class GlobalPattern:
-    """``members`` are rows of the local patterns in row-major order of ``rank_loops``."""
+    """``members`` are rows of the local patterns in row-major order of the loops of ``ranks``, which reaches their
+    starts."""
 
-    start: int
-    rank_loops: tuple[Loop, ...]
+    ranks: Nest
     members: Int64Array
 
 
@@ -73,8 +74,7 @@ def _patterns(
     chosen[pairs] = (np.bincount(group)[of_group[pairs]] == 2) & _recurring(nests, pairs, rows, local)
     return [
         GlobalPattern(
-            int(nests.start[number]),
-            nests.shapes.loops(int(nests.shape[number])),
+            nests.shapes.nest(int(nests.start[number]), int(nests.shape[number])),
             rows[nests.first[number] : nests.first[number] + size[number]],
         )
         for number in np.flatnonzero(chosen)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.analyzers.streams import weave
-from pdla.analyzers.templates import BoolArray, Shapes, match_shapes
+from pdla.analyzers.templates import match_shapes
 from pdla.model import Int64Array, Op
 
 OPS: tuple[Op, Op] = ("read", "write")
@@ -127,7 +128,7 @@ def find_local(accesses: pd.DataFrame) -> LocalPatterns:
     patterns, _ = _patterns(sorted_accesses, nest, woven.start, woven.shape, shapes)
     of, size = patterns.column("sequence"), shapes.size[patterns.column("shape")]
     of_requests = size / np.bincount(sequence)[of]
-    of_bytes = size * shapes.length[patterns.column("shape")] / np.bincount(sequence, weights=length)[of]
+    of_bytes = shapes.bytes[patterns.column("shape")] / np.bincount(sequence, weights=length)[of]
     patterns.table["part"] = np.maximum(of_requests, of_bytes)
     patterns.table["siblings"] = np.bincount(of)[of]
     return patterns

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from pdla.analyzers.analysis import Analysis
 from pdla.errors import PdlaError
-from pdla.model import Loop, Op, Signature
+from pdla.model import Growth, Loop, Op, Signature
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def fit(values: Mapping[int, int]) -> Rule | None:
 
 @dataclass(frozen=True)
 class Parametric:
-    """A signature whose start, length and loops (stride, count) depend on the number of ranks.
+    """A signature whose start, length, loops (stride, count) and their growth depend on the number of ranks.
 
     ``ranks`` are those that make it, None where all do.
     """
@@ -74,6 +74,7 @@ class Parametric:
     loops: tuple[tuple[Rule, Rule], ...]
     rank_loops: int
     ranks: tuple[int, ...] | None
+    growth: tuple[tuple[Rule, Rule, Rule], ...] = ()
 
     def at(self, ranks: int) -> Signature:
         """The signature for so many ranks.
@@ -84,19 +85,28 @@ class Parametric:
         loops = tuple(Loop(stride.at(ranks), count.at(ranks)) for stride, count in self.loops)
         members = tuple(range(ranks)) if self.ranks is None else self.ranks
         start, length = self.start.at(ranks), self.length.at(ranks)
-        found = Signature(self.file, self.op, self.collective, start, length, loops, members, self.rank_loops)
+        growth = tuple(Growth(*(rule.at(ranks) for rule in rules)) for rules in self.growth)
+        found = Signature(
+            self.file, self.op, self.collective, start, length, loops, members, self.rank_loops, growth=growth
+        )
         grid = [loop.count for loop in loops[: self.rank_loops]]
-        if found.requests == 0 or math.prod(grid) != len(members):
+        if min((loop.count for loop in loops), default=1) < 1 or math.prod(grid) != len(members):
             raise PdlaError(f"the pattern does not divide among {ranks} ranks: its grid would be {grid}")
         return found
 
     def __str__(self) -> str:
-        """The I/O signature notation with P for the number of ranks (Signature.__str__)."""
-        parts = [
-            f"[{stride}, {self.length}, {count}]" + "r" * (depth < self.rank_loops)
-            for depth, (stride, count) in enumerate(self.loops)
-        ]
+        """The I/O signature notation with P for the number of ranks (Signature.__str__), growth in brackets."""
+        parts, more = [], Rule()
+        for depth, (stride, count) in enumerate(self.loops):
+            step, longer, following = self.growth[depth] if self.growth else (Rule(), Rule(), Rule())
+            entries = (_growing(stride, step), _growing(self.length, longer), _growing(count, more))
+            parts.append(f"[{', '.join(entries)}]" + "r" * (depth < self.rank_loops))
+            more = following
         return f"{{{self.op.upper()}, {self.start}, {len(parts)}, ({', '.join(reversed(parts))})}}"
+
+
+def _growing(rule: Rule, growth: Rule) -> str:
+    return f"{rule} (+ {growth})" if growth != Rule() else str(rule)
 
 
 @dataclass(frozen=True)
@@ -153,12 +163,13 @@ def scale(analyses: Mapping[int, Analysis]) -> Scaling:
     return Scaling(sizes, tuple(found), tuple(wrong))
 
 
-_Key = tuple[str, Op, bool, int, int, bool]
+_Key = tuple[str, Op, bool, int, int, bool, bool]
 
 
 def _grouped(signatures: Iterable[Signature], ranks: int) -> dict[_Key, list[Signature]]:
     def key(one: Signature) -> _Key:
-        return one.file, one.op, one.collective, len(one.loops), one.rank_loops, len(one.ranks) == ranks
+        everyone = len(one.ranks) == ranks
+        return one.file, one.op, one.collective, len(one.loops), one.rank_loops, everyone, bool(one.growth)
 
     ordered = sorted(signatures, key=lambda one: (key(one), one.start, one.ranks))
     return {name: list(members) for name, members in groupby(ordered, key)}
@@ -188,13 +199,20 @@ def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
             )
             for depth in range(len(one.loops))
         )
+        growth = tuple(
+            (
+                rule(f"growth of stride {depth}", [signature.growth[depth].stride for signature in signatures]),
+                rule(f"growth of length {depth}", [signature.growth[depth].length for signature in signatures]),
+                rule(f"growth of count {depth + 1}", [signature.growth[depth].count for signature in signatures]),
+            )
+            for depth in range(len(one.growth))
+        )
         start = rule("start", [signature.start for signature in signatures])
         length = rule("length", [signature.length for signature in signatures])
     except _NoRuleError as error:
         return str(error)
-    return Parametric(
-        one.file, one.op, one.collective, start, length, loops, one.rank_loops, None if everyone else one.ranks
-    )
+    ranks = None if everyone else one.ranks
+    return Parametric(one.file, one.op, one.collective, start, length, loops, one.rank_loops, ranks, growth)
 
 
 class _NoRuleError(Exception):

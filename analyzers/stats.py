@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.analyzers.templates import BoolArray
+from pdla.analyzers.shapes import BoolArray
 from pdla.model import Int64Array, Op, Trace
 
 

@@ -1,16 +1,19 @@
 """Interleaved streams: what comes back at every second to eighth place of a sequence, each on a step of its own.
 
 Records read in turn with their index, the arrays of a time step, a list of patterns repeated at a stride: none of them
-is one nest, but each of their streams is (docs/adr/0004-combinations-of-nests.md).
+is one nest, but each of their streams is (docs/adr/0004-nests-growth-and-combinations.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from pdla.analyzers.templates import Nests, Shapes, match_shapes
+from pdla.analyzers.growing import FEWEST
+from pdla.analyzers.shapes import BoolArray, Shapes
+from pdla.analyzers.templates import Nests, match_shapes
 from pdla.model import Int64Array
 
 LONGEST = 8
@@ -42,7 +45,7 @@ def weave(near: Nests, sequence: Int64Array) -> Woven:
     places = np.arange(len(near), dtype=np.int64)
     woven = Woven(places, near.start, near.shape, sequence, np.zeros_like(places))
     while True:
-        head, turn = _cycles(woven)
+        head, turn = _cycles(woven, near.shapes)
         if not turn.any():
             break
         lanes = woven.lane * (LONGEST + 1) + turn
@@ -54,27 +57,25 @@ def weave(near: Nests, sequence: Int64Array) -> Woven:
     return _combined(woven, order, (woven.sequence, woven.lane, woven.shape), near.shapes)
 
 
-def _cycles(woven: Woven) -> tuple[Int64Array, Int64Array]:
+def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
     """Of each nest the first one of its stream, and its place in the cycle from 1 on; 0 where it is in no cycle.
 
     In a cycle of k streams every nest is as far from that k places before as that is from the one another k before. It
-    counts when every stream has three nests or more. Short cycles come first.
+    counts when every stream has three nests or more. Short cycles come first, and after them those of which a stream
+    grows: there that distance, the length or the count changes as much every time, in four nests or more.
     """
     total = len(woven.start)
     head, turn = np.arange(total, dtype=np.int64), np.zeros(total, np.int64)
-    alike = np.stack((woven.shape, woven.sequence, woven.lane))
-    for lag in range(2, LONGEST + 1):
-        if total < 3 * lag:
-            break
-        step = woven.start[lag:] - woven.start[:-lag]
-        same = np.all(alike[:, lag:] == alike[:, :-lag], axis=0) & (turn[lag:] == 0) & (turn[:-lag] == 0)
-        again = np.concatenate(([False], same[lag:] & same[:-lag] & (step[lag:] == step[:-lag]), [False]))
-        low = np.flatnonzero(again[1:] & ~again[:-1])
-        high = np.flatnonzero(again[:-1] & ~again[1:]) + 2 * lag
+    for turns, lag in product((3, FEWEST), range(2, LONGEST + 1)):
+        if total < turns * lag:
+            continue
+        again = _again(woven, shapes, turn == 0, lag, turns)
+        edges = np.diff(again.astype(np.int8), prepend=0, append=0)
+        low, high = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0) + (turns - 1) * lag
         if not len(low):
             continue
         low[1:] = np.maximum(low[1:], high[:-1])  # what two cycles share goes to the first
-        long = high - low >= 3 * lag
+        long = high - low >= turns * lag
         low, high = low[long], high[long]
         size = high - low
         within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
@@ -82,6 +83,39 @@ def _cycles(woven: Woven) -> tuple[Int64Array, Int64Array]:
         turn[place] = within % lag + 1
         head[place] -= within - within % lag
     return head, turn
+
+
+def _again(woven: Woven, shapes: Shapes, free: BoolArray, lag: int, turns: int) -> BoolArray:
+    """Of which nests those at the next ``turns - 1`` multiples of ``lag`` are free and change linearly from one to the
+    other; with 3 turns they do not change but for their place, at equal steps."""
+    bend = _lagged(woven.start, lag, turns - 1)
+    again: BoolArray = bend == 0
+    if np.count_nonzero(again) < lag:
+        return np.zeros(len(again), np.bool_)
+    kind = (woven.shape,) if turns == 3 else (shapes.family[woven.shape],)
+    for key in (woven.sequence, woven.lane, *kind):
+        again &= _all_along(key[lag:] == key[:-lag], lag, turns - 1)
+    if turns > 3:
+        for of_shape in (shapes.length, shapes.count):
+            again &= _all_along(_lagged(of_shape[woven.shape], lag, 2) == 0, lag, turns - 2)
+    again &= _all_along(free, lag, turns)
+    return again
+
+
+def _lagged(values: Int64Array, lag: int, times: int) -> Int64Array:
+    """The differences from one value to that ``lag`` places on, of these the differences, ..."""
+    for _ in range(times):
+        values = values[lag:] - values[:-lag]
+    return values
+
+
+def _all_along(flags: BoolArray, lag: int, times: int) -> BoolArray:
+    """Where this flag and those at the next ``times - 1`` multiples of ``lag`` are all true."""
+    kept = len(flags) - (times - 1) * lag
+    all_along = flags[:kept].copy()
+    for turn in range(1, times):
+        all_along &= flags[turn * lag : turn * lag + kept]
+    return all_along
 
 
 def _combined(woven: Woven, order: Int64Array, keys: tuple[Int64Array, ...], shapes: Shapes) -> Woven:

@@ -1,4 +1,4 @@
-"""Template matching on sequences of accesses: contiguous, fixed-strided and nested (kd) strided, found level by level.
+"""Template matching on sequences of accesses: strided at any depth, and what grows linearly, found level by level.
 
 A *shape* is an access pattern without its place: a request length and the loops around it. A level looks at neighbours
 of the same shape, makes a loop of every run of equal steps, and hands the loops as items to the next level. It ends
@@ -10,85 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pdla.model import Int64Array, Loop
-
-BoolArray = npt.NDArray[np.bool_]
-
-
-class Nest(NamedTuple):
-    """Accesses of ``length`` bytes at ``start + sum(i_k * stride_k)``, outermost loop first; no loops: one access."""
-
-    start: int
-    length: int
-    loops: tuple[Loop, ...]
-
-
-class Shapes:
-    """The shapes met so far, each once, by number.
-
-    ``stride`` and ``count`` are those of the outermost loop, ``child`` is the shape that it repeats (-1: none, a single
-    access), ``length`` is the request length and ``size`` the accesses in all.
-    """
-
-    def __init__(self, lengths: Int64Array) -> None:
-        self._lengths = np.unique(lengths)
-        singles = len(self._lengths)
-        self.length: Int64Array = self._lengths
-        self.stride: Int64Array = np.zeros(singles, np.int64)
-        self.count: Int64Array = np.ones(singles, np.int64)
-        self.child: Int64Array = np.full(singles, -1, np.int64)
-        self.size: Int64Array = np.ones(singles, np.int64)
-        self._numbers: dict[tuple[int, int, int], int] = {}
-
-    def single(self, lengths: Int64Array) -> Int64Array:
-        """The shapes of single accesses with these lengths (which the table was made with)."""
-        return np.searchsorted(self._lengths, lengths).astype(np.int64)
-
-    def loop(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
-        """The shapes that repeat ``child`` ``count`` times, ``stride`` bytes apart.
-
-        Two loops that are one (the outer stride is the inner stride times the inner count) become one, so that equal
-        patterns have equal numbers.
-        """
-        one = (self.child[child] >= 0) & (stride == self.stride[child] * self.count[child])
-        stride = np.where(one, self.stride[child], stride)
-        count = np.where(one, self.count[child] * count, count)
-        child = np.where(one, self.child[child], child)
-
-        order = np.lexsort((stride, count, child))
-        keys = np.stack((stride[order], count[order], child[order]))
-        fresh = np.ones(len(order), np.bool_)
-        fresh[1:] = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
-        known: list[int] = []
-        added: list[tuple[int, int, int]] = []
-        for key in map(tuple, keys[:, fresh].T.tolist()):
-            number = self._numbers.setdefault(key, len(self.child) + len(added))
-            known.append(number)
-            if number == len(self.child) + len(added):
-                added.append(key)
-        if added:
-            new = np.array(added, np.int64).T
-            self.stride = np.concatenate((self.stride, new[0]))
-            self.count = np.concatenate((self.count, new[1]))
-            self.length = np.concatenate((self.length, self.length[new[2]]))
-            self.size = np.concatenate((self.size, self.size[new[2]] * new[1]))
-            self.child = np.concatenate((self.child, new[2]))
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.array(known, np.int64)[np.cumsum(fresh) - 1]
-        return numbers
-
-    def loops(self, shape: int) -> tuple[Loop, ...]:
-        """The loops of a shape, outermost first."""
-        found = []
-        while self.child[shape] >= 0:
-            found.append(Loop(int(self.stride[shape]), int(self.count[shape])))
-            shape = int(self.child[shape])
-        return tuple(found)
+from pdla.analyzers.growing import Items, find_growing
+from pdla.analyzers.shapes import BoolArray, Shapes
+from pdla.model import Int64Array, Nest
 
 
 @dataclass(frozen=True)
@@ -108,7 +35,7 @@ class Nests:
 
     def __iter__(self) -> Iterator[Nest]:
         for start, shape in zip(self.start.tolist(), self.shape.tolist(), strict=True):
-            yield Nest(start, int(self.shapes.length[shape]), self.shapes.loops(shape))
+            yield self.shapes.nest(start, shape)
 
 
 def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = None) -> Nests:
@@ -123,7 +50,7 @@ def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = 
         groups: the same shape; several sequences in one call, one after the other: no nest reaches over their ends.
 
     >>> list(match(np.array([0, 50, 20, 70, 40, 90, 7]), np.full(7, 8)))[0]
-    Nest(start=0, length=8, loops=(Loop(stride=20, count=3), Loop(stride=50, count=2)))
+    Nest(start=0, length=8, loops=(Loop(stride=20, count=3), Loop(stride=50, count=2)), growth=())
     """
     shapes = Shapes(lengths)
     return match_shapes(offsets, shapes.single(lengths), np.zeros_like(offsets) if groups is None else groups, shapes)
@@ -139,24 +66,27 @@ def match_shapes(
     start, first = starts, np.arange(len(starts), dtype=np.int64)
     while True:
         low, count = _loops(start, shape, groups, shapes, lone_pairs)
-        if not len(low):
+        free = ~_covered(len(start), low, count)
+        grown = find_growing(Items(start, shape, groups, free), shapes)
+        if not len(low) and not len(grown.low):
             break
-        inside = np.zeros(len(start) + 1, np.int64)
-        inside[low + 1] += 1
-        inside[low + count] -= 1
-        kept = np.cumsum(inside)[:-1] == 0
+        kept = free & ~_covered(len(start), grown.low, grown.items)
+        kept[low] = kept[grown.low] = True
         shape = shape.copy()
-        shape[low] = shapes.loop(start[low + 1] - start[low], count, shape[low])
+        if len(low):
+            shape[low] = shapes.loop(start[low + 1] - start[low], count, shape[low])
+        shape[grown.low] = grown.shape
         start, shape, groups, first = start[kept], shape[kept], groups[kept], first[kept]
     return _joined(start, shape, groups, first, shapes)
 
 
-def expand(nest: Nest) -> Int64Array:
-    """The offsets of a nest's accesses in order."""
-    offsets = np.array([nest.start], np.int64)
-    for loop in nest.loops:
-        offsets = (offsets[:, None] + np.arange(loop.count, dtype=np.int64) * loop.stride).ravel()
-    return offsets
+def _covered(total: int, low: Int64Array, count: Int64Array) -> BoolArray:
+    """Which of ``total`` items are in these runs of items."""
+    edges = np.zeros(total + 1, np.int64)
+    edges[low] += 1
+    edges[low + count] -= 1
+    covered: BoolArray = np.cumsum(edges[:-1]) > 0
+    return covered
 
 
 def _loops(
@@ -197,7 +127,7 @@ def _loops(
     return _halved(low, count, step[low], shape[low], groups[low])
 
 
-def _pairs(step: Int64Array, joined: BoolArray, allowed: npt.NDArray[np.bool_] | bool) -> BoolArray:
+def _pairs(step: Int64Array, joined: BoolArray, allowed: BoolArray | bool) -> BoolArray:
     """Which single steps become loops of two.
 
     Those that come back at every second place (50 in 0 50 20 70 40 90), the more often the better, and those that touch
@@ -236,15 +166,14 @@ def _halved(
     """
     if len(low) < 2:
         return low, count
-    before, after = count[:-1], count[1:]
-    chained = (low[1:] == low[:-1] + before) & (step[1:] == step[:-1]) & (shape[1:] == shape[:-1])
-    chained &= (groups[1:] == groups[:-1]) & ((before == after) | (before == 2 * after) | (2 * before == after))
+    chained = (low[1:] == low[:-1] + count[:-1]) & (step[1:] == step[:-1]) & (shape[1:] == shape[:-1])
     begins = np.ones(len(low), np.bool_)
-    begins[1:] = ~chained
+    begins[1:] = ~chained | (groups[1:] != groups[:-1])
     heads, chain = np.flatnonzero(begins), np.cumsum(begins) - 1
-    least = np.minimum.reduceat(count, heads)
-    regular = np.maximum.reduceat(count, heads) == 2 * least  # so every count is the least or twice that
-    halve = regular[chain] & (count == 2 * least[chain])
+    least, most = np.minimum.reduceat(count, heads), np.maximum.reduceat(count, heads)
+    halves = (count == least[chain]) | (count == 2 * least[chain])
+    regular: BoolArray = np.logical_and.reduceat(halves, heads) & (most == 2 * least)
+    halve = regular[chain] & (count == most[chain])
     pieces = np.repeat(np.arange(len(low)), 1 + halve)
     low, count, second = low[pieces], np.where(halve, count // 2, count)[pieces], np.zeros(len(pieces), np.bool_)
     second[1:] = pieces[1:] == pieces[:-1]
@@ -257,6 +186,9 @@ def _joined(start: Int64Array, shape: Int64Array, groups: Int64Array, first: Int
     begins = np.ones(len(start), np.bool_)
     begins[1:] = (child[:-1] < 0) | (child[1:] != child[:-1]) | (stride[1:] != stride[:-1])
     begins[1:] |= (groups[1:] != groups[:-1]) | (np.diff(start) != stride[:-1] * count[:-1])
+    grows = (shapes.growth != 0).any(axis=0)
+    if grows.any():
+        begins[1:] |= grows[shape[1:]] | grows[shape[:-1]]
     if not begins.all():
         heads = np.flatnonzero(begins)
         many = np.flatnonzero(_lengths(begins) > 1)

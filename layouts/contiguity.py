@@ -35,8 +35,12 @@ class Pattern:
 
     @classmethod
     def of(cls, signature: Signature) -> Pattern:
-        """The pattern of ``signature``; where its calls do not all have as many pieces, the most that one can have."""
-        ranks, inner = signature.loops[: signature.rank_loops], signature.loops[signature.rank_loops :]
+        """The pattern of ``signature``; where its calls do not all have as many pieces, the most that one can have.
+
+        Where steps, lengths or counts grow, it is that of their means.
+        """
+        nest = signature.nest.evened()
+        ranks, inner = nest.loops[: signature.rank_loops], nest.loops[signature.rank_loops :]
         requests = count(inner)
         calls = min(max(1, round(signature.calls / len(signature.ranks))), requests) if signature.calls else requests
         pieces_per_call = -(-requests // calls)
@@ -49,7 +53,7 @@ class Pattern:
             pieces_per_call = -(-pieces_per_call // taken)
             if taken < loop_count:
                 outer.append(Loop(stride * taken, -(-loop_count // taken)))
-        return cls(signature.op, signature.start, ranks, tuple(outer), tuple(pieces), signature.length)
+        return cls(signature.op, nest.start, ranks, tuple(outer), tuple(pieces), nest.length)
 
     @property
     def processes(self) -> int:

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pdla.errors import FormatError, PdlaError
-from pdla.model import Int64Array, Signature
+from pdla.model import STILL, Int64Array, Signature
 
 MAX_EXTENTS = 10_000_000
+
+NEVER = np.iinfo(np.int64).max
 
 
 class MapLoop(NamedTuple):
@@ -102,11 +104,14 @@ class AccessMap:
     def from_signature(cls, signature: Signature) -> AccessMap:
         """The map of the replica whose bytes are in the order in which ``signature`` accesses them, rank after rank.
 
-        Bytes that are accessed more than once (stride 0, overlaps) are held once, where they are accessed first.
+        Bytes that are accessed more than once (stride 0, overlaps) are held once, where they are accessed first. What
+        overlaps itself or grows is an extent table.
 
         Raises:
-            PdlaError: the accesses do not nest and are more than ``MAX_EXTENTS``.
+            PdlaError: such accesses are more than ``MAX_EXTENTS``.
         """
+        if any(grows != STILL for grows in signature.growth):
+            return cls(extents=_first_access_extents(signature))
         loops: list[MapLoop] = []
         start, dense, replica_start = signature.start, signature.length, 0
         for stride, count in reversed(signature.loops):
@@ -125,9 +130,8 @@ class AccessMap:
 
     @staticmethod
     def section(signature: Signature) -> int:
-        """Bytes of one rank's part of the replica (an upper bound where a rank's own accesses overlap)."""
-        inner = (loop.count for loop in signature.loops[signature.rank_loops :] if loop.stride != 0)
-        return signature.length * math.prod(inner)
+        """Bytes of one rank's part of the replica: the mean (an upper bound where a rank's own accesses overlap)."""
+        return -(-signature.bytes // (signature.repeats * len(signature.ranks)))
 
     @cached_property
     def size(self) -> int:
@@ -259,26 +263,19 @@ def _merge(loops: list[MapLoop], length: int) -> tuple[tuple[MapLoop, ...], int]
 
 def _first_access_extents(signature: Signature) -> Int64Array:
     """The extent table of the distinct bytes of ``signature`` in the order of their first access."""
-    loops = tuple(loop for loop in signature.loops if loop.stride != 0)
-    requests = math.prod(loop.count for loop in loops)
-    if requests > MAX_EXTENTS:
+    once = signature.nest.once()
+    if (requests := once.requests) > MAX_EXTENTS:
+        why = "grows" if once.growth else "overlaps itself"
         raise PdlaError(
-            f"{signature.file}: the pattern {signature} overlaps itself and has {requests} accesses; "
+            f"{signature.file}: the pattern {signature} {why} and has {requests} accesses; "
             f"replicas of irregular patterns hold at most {MAX_EXTENTS}: leave it in the original"
         )
-    offsets = np.array([signature.start], dtype=np.int64)
-    for loop in loops:
-        offsets = (offsets[:, None] + np.arange(loop.count, dtype=np.int64) * loop.stride).ravel()
-    # All accesses have one length, so those that cover a segment between two bounds are neighbours in the order of
-    # offset, and the earliest of them is a range minimum.
-    starts, access = np.unique(offsets, return_index=True)
-    bounds = np.unique(np.concatenate([starts, starts + signature.length]))
-    segments, lengths = bounds[:-1], np.diff(bounds)
-    first = np.searchsorted(starts, segments - signature.length, side="right")
-    last = np.searchsorted(starts, segments, side="right")
-    covered = first < last
-    segments, lengths, first, last = segments[covered], lengths[covered], first[covered], last[covered]
-    owner = range_minimum(access, first, last)
+    offsets, sizes = once.expand()
+    bounds = np.unique(np.concatenate([offsets, offsets + sizes]))
+    first, last = np.searchsorted(bounds, offsets), np.searchsorted(bounds, offsets + sizes)
+    owner = cover_minimum(first, last, np.arange(requests), len(bounds))[:-1]
+    covered = owner != NEVER
+    segments, lengths, owner = bounds[:-1][covered], np.diff(bounds)[covered], owner[covered]
 
     order = np.lexsort((segments, owner))
     replica = np.empty_like(lengths)
@@ -288,13 +285,18 @@ def _first_access_extents(signature: Signature) -> Int64Array:
     return np.stack([segments[heads], np.add.reduceat(lengths, heads), replica[heads]], axis=1)
 
 
-def range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
-    """The minimum of ``values[first:last]`` for every pair (not empty), by minima over windows of 1, 2, 4, ..."""
-    result = np.empty(len(first), dtype=np.int64)
-    levels = np.frexp(last - first)[1] - 1
-    minima = values
-    for level in range(int(levels.max()) + 1):
-        at = levels == level
-        result[at] = np.minimum(minima[first[at]], minima[last[at] - (1 << level)])
-        minima = np.minimum(minima[: -(1 << level)], minima[1 << level :])
-    return result
+def cover_minimum(first: Int64Array, last: Int64Array, value: Int64Array, segments: int) -> Int64Array:
+    """The least value of the ranges of segments [first, last) that cover each segment; ``NEVER`` where none does.
+
+    Two windows of a power of two make up a range; window by window, largest first, each hands its value to its halves.
+    """
+    level = np.frexp(last - first)[1] - 1
+    least = np.full(segments, NEVER)
+    for size in range(int(level.max(initial=0)), -1, -1):
+        at = level == size
+        np.minimum.at(least, first[at], value[at])
+        np.minimum.at(least, last[at] - (1 << size), value[at])
+        if size:
+            half = 1 << (size - 1)
+            least[half:] = np.minimum(least[half:], least[:-half])
+    return least

@@ -5,13 +5,19 @@ Bytes are int, seconds float, ranges half-open.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
+
+from pdla.nests import STILL as STILL
+from pdla.nests import Growth as Growth
+from pdla.nests import Int64Array as Int64Array
+from pdla.nests import Loop as Loop
+from pdla.nests import Nest as Nest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,14 +25,6 @@ if TYPE_CHECKING:
     from pdla.collectors.views import View
 
 Op = Literal["read", "write"]
-Int64Array = npt.NDArray[np.int64]
-
-
-class Loop(NamedTuple):
-    """``count`` repetitions ``stride`` bytes apart; a stride of 0 is a repetition of the same bytes."""
-
-    stride: int
-    count: int  # type: ignore[assignment]  # the tuple's own method of this name is of no use here
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,13 @@ class Identity:
 
 @dataclass(frozen=True)
 class Signature:
-    """An I/O signature: accesses of ``length`` bytes each as nested loops, ``offset = start + sum(i_k * stride_k)``.
+    """An I/O signature: accesses as nested loops, ``offset = start + sum(i_k * stride_k)``, of ``length`` bytes each.
 
-    ``loops`` runs outermost first in the order of access. In a global signature the first ``rank_loops`` of them run
-    over the ranks: rank ``ranks[j]`` has the position j in row-major order over those loops. A local signature has
-    ``rank_loops = 0`` and one rank. ``calls`` is the number of MPI calls that made the accesses, over all ranks.
+    ``loops`` runs outermost first in the order of access. ``growth``, where it is not empty, says for each loop what
+    its iterations add to steps, lengths and inner counts (Growth); start and length are then those of the first access.
+    In a global signature the first ``rank_loops`` loops run over the ranks: rank ``ranks[j]`` has the position j in
+    row-major order over those loops. A local signature has ``rank_loops = 0`` and one rank. ``calls`` is the number of
+    MPI calls that made the accesses, over all ranks.
     """
 
     file: str
@@ -60,6 +60,7 @@ class Signature:
     calls: int = 0
     t_start: float = 0.0
     t_end: float = 0.0
+    growth: tuple[Growth, ...] = ()
     members: tuple[Signature, ...] = field(default=(), repr=False)
 
     @property
@@ -68,58 +69,62 @@ class Signature:
         return "global" if self.rank_loops else "local"
 
     @property
+    def nest(self) -> Nest:
+        """Its loops alone."""
+        return Nest(self.start, self.length, self.loops, self.growth)
+
+    @property
     def requests(self) -> int:
         """Contiguous accesses that the signature stands for, over all its ranks."""
-        count = 1
-        for loop in self.loops:
-            count *= loop.count
-        return count
+        return self.nest.requests
 
     @property
     def bytes(self) -> int:
         """Bytes accessed, over all its ranks; those accessed repeatedly count every time."""
-        return self.requests * self.length
+        return self.nest.bytes
 
     @property
     def repeats(self) -> int:
-        """How often a rank accesses the same bytes: the product of its loops with stride 0."""
-        count = 1
-        for loop in self.loops[self.rank_loops :]:
-            count *= loop.count if loop.stride == 0 else 1
-        return count
+        """How often a rank accesses the same bytes: the product of its loops that do nothing else (stride 0)."""
+        inner = zip(self.loops[self.rank_loops :], self.nest.repeated[self.rank_loops :], strict=True)
+        return math.prod(loop.count for loop, again in inner if again)
 
     @property
     def extent(self) -> tuple[int, int]:
         """The half-open range of the file from the first to the last byte touched."""
-        low = self.start + sum(min(0, loop.stride * (loop.count - 1)) for loop in self.loops)
-        high = self.start + sum(max(0, loop.stride * (loop.count - 1)) for loop in self.loops)
-        return low, high + self.length
+        return self.nest.extent
 
-    def expand(self) -> tuple[Int64Array, Int64Array]:
-        """Exactly the accesses it stands for, in the order of the loops: (offsets, ranks), of shape (requests,)."""
-        offsets = np.array([self.start], dtype=np.int64)
-        for loop in self.loops:
-            steps = np.arange(loop.count, dtype=np.int64) * loop.stride
-            offsets = (offsets[:, None] + steps[None, :]).ravel()
-        ranks = np.repeat(np.array(self.ranks, dtype=np.int64), len(offsets) // len(self.ranks))
-        return offsets, ranks
+    def expand(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Exactly the accesses, in the order of the loops: (offsets, ranks, lengths), each of shape (requests,)."""
+        offsets, lengths, ranks = self.nest.expand_with(np.array(self.ranks, np.int64), self.rank_loops)
+        return offsets, ranks, lengths
 
     def __str__(self) -> str:
         """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
         Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r`` (stride 0:
-        all access the same bytes).
+        all access the same bytes). What grows from one iteration to the next is followed by its growth: strides and
+        sizes by that of their own loop, counts by that of the loop around.
 
         >>> str(Signature("a", "read", True, 0, 4096, (Loop(1 << 20, 4), Loop(8192, 128)), (0, 1, 2, 3), rank_loops=1))
         '{READ, 0, 2, ([8192, 4096, 128], [1048576, 4096, 4]r), 1}'
+        >>> rows, row = Loop(800, 100), Loop(8, 1)
+        >>> str(Signature("a", "read", False, 0, 8, (rows, row), (0,), growth=(Growth(0, 0, 1), STILL)))
+        '{READ, 0, 2, ([8, 8, 1+1], [800, 8, 100]), 1}'
         """
-        parts = [
-            f"[{loop.stride}, {self.length}, {loop.count}]" + ("r" if depth < self.rank_loops else "")
-            for depth, loop in enumerate(self.loops)
-            if loop.stride != 0 or depth < self.rank_loops
-        ]
+        parts, more = [], 0
+        for depth, ((stride, count), grows) in enumerate(self.nest.levels):
+            if depth < self.rank_loops or not self.nest.repeated[depth]:
+                length = _growing(self.length, grows.length)
+                part = f"[{_growing(stride, grows.stride)}, {length}, {_growing(count, more)}]"
+                parts.append(part + ("r" if depth < self.rank_loops else ""))
+            more = grows.count
         body = ", ".join(reversed(parts)) or f"[0, {self.length}, 1]"
         return f"{{{self.op.upper()}, {self.start}, {max(len(parts), 1)}, ({body}), {self.repeats}}}"
+
+
+def _growing(number: int, growth: int) -> str:
+    return f"{number}{growth:+}" if growth else f"{number}"
 
 
 RECORD_COLUMNS: Mapping[str, str] = {

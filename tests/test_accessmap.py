@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from pdla.accessmap import MAX_EXTENTS, AccessMap, MapLoop, Tile
 from pdla.errors import FormatError, PdlaError
-from pdla.model import Loop, Signature
+from pdla.model import STILL, Growth, Loop, Signature
 
 
 def signature(start: int, length: int, *loops: tuple[int, int], rank_loops: int = 0) -> Signature:
@@ -28,16 +29,29 @@ def signatures(draw: st.DrawFn) -> Signature:
     return signature(draw(st.integers(0, 20)) - low, draw(st.integers(1, 12)), *loops)
 
 
+@st.composite
+def growing(draw: st.DrawFn) -> Signature:
+    """Rows of a growing number of pieces of a growing length, up and down, with overlaps."""
+    step, bend, longer, more = draw(st.tuples(st.integers(-30, 30), st.integers(-5, 5), *[st.integers(-1, 2)] * 2))
+    rows, row = Loop(step, 5), Loop(draw(st.integers(-9, 9)), 5)
+    made = signature(1000, draw(st.integers(5, 12)), rows, row)
+    return replace(made, growth=(Growth(bend, longer, more), STILL))
+
+
 def bytes_in_first_access_order(signature: Signature) -> list[int]:
-    offsets, _ = signature.expand()
-    return list(dict.fromkeys(int(offset) + j for offset in offsets for j in range(signature.length)))
+    offsets, _, lengths = signature.expand()
+    return list(
+        dict.fromkeys(
+            offset + j for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True) for j in range(length)
+        )
+    )
 
 
 def replica_bytes(tiles: list[Tile]) -> dict[int, int]:
     return {tile.offset + j: tile.replica_offset + j for tile in tiles for j in range(tile.length)}
 
 
-@given(signatures())
+@given(signatures() | growing())
 def test_the_replica_holds_the_distinct_bytes_in_the_order_of_their_first_access(signature: Signature):
     order = bytes_in_first_access_order(signature)
     access_map = AccessMap.from_signature(signature)
@@ -46,7 +60,7 @@ def test_the_replica_holds_the_distinct_bytes_in_the_order_of_their_first_access
     assert replica_bytes(list(access_map.locate(*signature.extent))) == {byte: i for i, byte in enumerate(order)}
 
 
-@given(signatures(), st.integers(-10, 900), st.integers(0, 300))
+@given(signatures() | growing(), st.integers(-10, 1200), st.integers(0, 300))
 def test_locate_gives_exactly_the_held_bytes_of_a_range_in_file_order(signature: Signature, start: int, length: int):
     held = {byte: i for i, byte in enumerate(bytes_in_first_access_order(signature))}
     access_map = AccessMap.from_signature(signature)
@@ -56,7 +70,7 @@ def test_locate_gives_exactly_the_held_bytes_of_a_range_in_file_order(signature:
     assert [Tile(*row) for row in np.stack(access_map.tiles(start, start + length), axis=1).tolist()] == tiles
 
 
-@given(signatures())
+@given(signatures() | growing())
 def test_json_gives_the_same_map_back(signature: Signature):
     access_map = AccessMap.from_signature(signature)
     assert AccessMap.from_json(access_map.to_json()) == access_map
@@ -129,3 +143,16 @@ def test_a_billion_requests_are_a_few_integers():
 def test_what_is_not_a_bijection_is_refused(bad: dict[str, object]):
     with pytest.raises(FormatError, match="not an access map"):
         AccessMap(**bad)
+
+
+def test_a_triangle_is_an_extent_table_of_its_rows():
+    triangle = replace(signature(0, 8, (800, 100)), growth=(Growth(0, 8, 0),))
+    access_map = AccessMap.from_signature(triangle)
+    assert (access_map.pieces, access_map.size) == (100, 8 * 5050)
+    assert list(access_map.locate(1604, 2410)) == [Tile(1604, 20, 28), Tile(2400, 10, 48)]
+
+
+def test_a_triangle_of_too_many_rows_is_refused():
+    rows = replace(signature(0, 8, (10**10, MAX_EXTENTS + 1)), growth=(Growth(0, 8, 0),))
+    with pytest.raises(PdlaError, match="grows and has 10000001 accesses; replicas of irregular patterns hold at most"):
+        AccessMap.from_signature(rows)

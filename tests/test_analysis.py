@@ -129,6 +129,7 @@ def test_json_is_what_the_documentation_says(trace: Trace) -> None:
         "start": 0,
         "length": 64,
         "loops": [[256, 4], [64, 4]],
+        "growth": [],
         "rank_loops": 1,
         "requests": 16,
         "bytes": 1024,

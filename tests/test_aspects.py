@@ -57,6 +57,12 @@ def test_spatial_words() -> None:
         assert [one.spatial for one in described(make_trace([Call(0, "read", at, 8) for at in places]))] == [word]
 
 
+def test_spatial_words_of_what_grows() -> None:
+    rows = make_trace([Call(0, "read", row * 800, 8 * row + 8) for row in range(9)])
+    triangle = make_trace([Call(0, "read", row * 800 + at * 10, 8) for row in range(9) for at in range(row + 1)])
+    assert [one.spatial for trace in (rows, triangle) for one in described(trace)] == ["variable", "triangular"]
+
+
 def test_phases_of_a_file_are_counted_by_its_opens_and_views() -> None:
     trace = workloads.coll_perf((1, 1, 2), (4, 4, 4))
     assert [
@@ -76,8 +82,8 @@ def test_the_owner_of_each_access_is_the_signature_that_holds_it() -> None:
     analysis, accesses = analyze(trace), trace.accesses()
     for number, signature in enumerate(analysis.signatures):
         mine = accesses[analysis.owner == number]
-        offsets, ranks = signature.expand()
-        assert sorted(zip(offsets, ranks, strict=True)) == sorted(zip(mine["offset"], mine["rank"], strict=True))
+        columns = [mine[name] for name in ("offset", "rank", "length")]
+        assert sorted(zip(*signature.expand(), strict=True)) == sorted(zip(*columns, strict=True))
 
 
 def test_irregular_accesses_have_no_owner_and_no_aspects() -> None:

@@ -86,8 +86,9 @@ def layout(signature: Signature, groups: int = 1, strips: tuple[int, ...] | None
 
 
 def bytes_in_access_order(content: bytes, signature: Signature) -> bytes:
-    offsets, _ = signature.expand()
-    order = dict.fromkeys(int(offset) + j for offset in offsets for j in range(signature.length))
+    offsets, _, lengths = signature.expand()
+    pieces = zip(offsets.tolist(), lengths.tolist(), strict=True)
+    order = dict.fromkeys(offset + j for offset, length in pieces for j in range(length))
     return bytes(content[at] for at in order)
 
 

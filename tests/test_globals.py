@@ -165,8 +165,8 @@ def test_signatures_and_the_irregular_rest_are_exactly_the_accesses_of_the_trace
         expected[trace.path(row.file), row.op, row.collective, row.rank].append((row.offset, row.length))
     actual: dict[tuple[str, str, bool, int], list[tuple[int, int]]] = defaultdict(list)
     for signature in analysis.signatures:
-        for offset, rank in np.stack(signature.expand(), axis=1).tolist():
-            actual[signature.file, signature.op, signature.collective, rank].append((offset, signature.length))
+        for offset, rank, length in np.stack(signature.expand(), axis=1).tolist():
+            actual[signature.file, signature.op, signature.collective, rank].append((offset, length))
     for part in analysis.irregular:
         actual[part.file, part.op, part.collective, part.rank] += zip(part.offsets, part.lengths, strict=True)
     assert {key: sorted(pairs) for key, pairs in actual.items()} == {key: sorted(p) for key, p in expected.items()}
@@ -177,8 +177,6 @@ def test_signatures_and_the_irregular_rest_are_exactly_the_accesses_of_the_trace
 def test_a_global_signature_is_its_members_rank_for_rank(calls: list[Call]) -> None:
     for signature in analyze(make_trace(calls)).signatures:
         if signature.scope == "global":
-            offsets = np.concatenate([member.expand()[0] for member in signature.members])
-            ranks = np.concatenate([member.expand()[1] for member in signature.members])
-            assert signature.expand()[0].tolist() == offsets.tolist()
-            assert signature.expand()[1].tolist() == ranks.tolist()
+            of_members = np.concatenate([member.expand() for member in signature.members], axis=1)
+            assert np.array(signature.expand()).tolist() == of_members.tolist()
             assert signature.calls == sum(member.calls for member in signature.members)

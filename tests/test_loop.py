@@ -44,7 +44,7 @@ for line in world.gather((world.rank, *sums)) or ():
 
 
 class Job:
-    """One of the example programs on a data file, natively and through the loop."""
+    """One of the example programs, or what reads a triangle, on a data file, natively and through the loop."""
 
     def __init__(self, name: str, mpi: Mpi, tmp_path: Path) -> None:
         self.mpi = mpi
@@ -57,6 +57,8 @@ class Job:
             program = tmp_path / "tiles"
             mpi.compile(EXAMPLES / "tiles.c", program)
             self.words = [str(program), str(self.data), str(self.result), str(SIDE)]
+        elif name == "triangle":
+            self.words = [mpi.python, str(REPOSITORY / "tests/programs/triangle.py"), str(self.data), str(SIDE)]
         else:
             self.words = [mpi.python, str(EXAMPLES / "slabs.py"), str(self.data), "4", "384", "384"]
 
@@ -82,7 +84,7 @@ class Job:
         return "".join(lines[:-1]), json.loads(lines[-1])
 
 
-@pytest.fixture(scope="module", params=["tiles", "slabs"])
+@pytest.fixture(scope="module", params=["tiles", "slabs", "triangle"])
 def job(request: pytest.FixtureRequest, mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A replicated program. The tests that share it leave it as it was."""
     job = Job(request.param, mpi, tmp_path_factory.mktemp(request.param))

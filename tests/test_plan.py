@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.errors import ConfigError, FormatError
 from pdla.layouts.config import load_cluster
-from pdla.model import Cluster, Layout, Loop, Plan, Pool, Signature
+from pdla.model import STILL, Cluster, Growth, Layout, Loop, Plan, Pool, Signature
 from pdla.policies import policy_names
 from pdla.policies.plan import make_plan
 from pdla.policies.planfile import plan_from_json, plan_to_json, read_plan, write_plan
@@ -176,6 +176,7 @@ SIGNATURES = st.builds(
     calls=st.integers(0, 100),
     t_start=st.floats(0, 1e6),
     t_end=st.floats(0, 1e6),
+    growth=st.sampled_from([(), (STILL, Growth(4096, 64, 2), STILL), (Growth(1 << 20, 0, 0), STILL, STILL)]),
 )
 
 
@@ -264,6 +265,11 @@ def test_a_choice_that_is_no_candidate_is_refused():
         ("ranks", [0, 1], "do not count its 2 ranks"),
         ("start", 10**400, "wanted a whole number of at most 4611686018427387904, got 1000"),
         ("start", 2**62, "reaches byte"),
+        ("growth", [[0, 0, 1]], "2 loops and the growth of 1"),
+        ("growth", [[0, 0, 0], [0, -66, 0]], "grows beyond 64 bits or 10000000 iterations, or down to nothing"),
+        ("growth", [[0, 0, -32], [0, 0, 0]], "grows beyond 64 bits or 10000000 iterations, or down to nothing"),
+        ("growth", [[0, 0, 0], [2**60, 0, 0]], "grows beyond 64 bits or 10000000 iterations, or down to nothing"),
+        ("growth", [[0, 0], [0, 0, 0]], "growth is \\[stride, length, count\\], got \\[0, 0\\]"),
         ("length", 0, "accesses nothing, or bytes before the file's first"),
         ("file", "a\0b", "wanted a path"),
         ("t_start", 10**400, "wanted a number, got 1000"),

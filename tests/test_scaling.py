@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.scaling import Scaling, fit, scale
@@ -22,9 +23,21 @@ PROGRAMS: dict[str, Callable[[int], Trace]] = {
     "strong scaling, blocks": lambda ranks: workloads.ior(ranks, TOTAL // ranks, 4096),
     "tiles in a row": lambda ranks: workloads.mpi_tile_io(ranks, 1, 8, 16, 4, header_bytes=100),
     "overlapping tiles in a column": lambda ranks: workloads.mpi_tile_io(1, ranks, 8, 16, 4, overlap_y=2),
+    "rows of a growing size in turn": lambda ranks: rows_in_turn(ranks),
     "flash-io": workloads.flash_io,
     "three regions, the later ones start where the ranks say": workloads.lanl_app2_like,
 }
+
+
+def rows_in_turn(ranks: int) -> Trace:
+    """The ranks read rows 4 KiB apart in turn, all of 8 bytes, then all of 16, 24, ..., 5 for each rank there is."""
+    return make_trace(
+        [
+            Call(rank, "read", (row * ranks + rank) * 4096, 8 * row + 8)
+            for rank in range(ranks)
+            for row in range(5 * ranks)
+        ]
+    )
 
 
 def compare(program: Callable[[int], Trace], *sizes: int) -> Scaling:
@@ -39,9 +52,9 @@ def test_four_and_eight_ranks_predict_sixteen(program: Callable[[int], Trace]) -
 
 def predicted(scaling: Scaling, ranks: int) -> list[tuple[int, int, int, str]]:
     return sorted(
-        (rank, offset, one.length, one.op)
+        (rank, offset, length, one.op)
         for one in scaling.at(ranks)
-        for offset, rank in np.stack(one.expand(), axis=1).tolist()
+        for offset, rank, length in np.stack(one.expand(), axis=1).tolist()
     )
 
 
@@ -69,6 +82,11 @@ def test_the_notation_has_p_for_the_ranks() -> None:
         "{WRITE, 0, 2, ([4096 P, 4096, 20], [4096, 4096, P]r)}",
     ]
     assert scaling.disagreements == ()
+
+
+def test_the_notation_has_growth_in_brackets() -> None:
+    (one,) = compare(rows_in_turn, 4, 8).signatures
+    assert str(one) == "{READ, 0, 2, ([4096 P, 8 (+ 8), 5 P], [4096, 8, P]r)}"
 
 
 def test_a_third_number_of_ranks_can_contradict() -> None:

@@ -12,26 +12,32 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.local import find_local
-from pdla.analyzers.templates import Nest, expand
+from pdla.model import STILL, Growth, Loop, Nest
 
 
 def found(accesses: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[tuple[int, int]]]]:
     """(start, length, loops) of the nests of one rank's (offset, length), in the order of their first access."""
+    return [(nest.start, nest.length, [tuple(loop) for loop in nest.loops]) for nest in nests(accesses)]
+
+
+def nests(accesses: Sequence[tuple[int, int]]) -> list[Nest]:
+    """The nests themselves."""
     local = find_local(make_trace([Call(0, "read", offset, length) for offset, length in accesses]).accesses())
     check_order(local)
-    return [(nest.start, nest.length, [tuple(loop) for loop in nest.loops]) for nest in nests_of(local)]
+    return list(nests_of(local))
 
 
 def nests_of(local) -> Iterator[Nest]:
     for start, shape in zip(local.column("start").tolist(), local.column("shape").tolist(), strict=True):
-        yield Nest(start, int(local.shapes.length[shape]), local.shapes.loops(shape))
+        yield local.shapes.nest(start, shape)
 
 
 def check_order(local) -> None:
     offset, length = local.accesses["offset"].to_numpy(), local.accesses["length"].to_numpy()
     for number, nest in enumerate(nests_of(local)):
-        assert offset[local.nest == number].tolist() == expand(nest).tolist()
-        assert set(length[local.nest == number].tolist()) == {nest.length}
+        offsets, lengths = nest.expand()
+        assert offset[local.nest == number].tolist() == offsets.tolist()
+        assert length[local.nest == number].tolist() == lengths.tolist()
 
 
 def cycle(deltas: Sequence[int], times: int, start: int = 0) -> list[tuple[int, int]]:
@@ -75,6 +81,30 @@ def test_a_cycle_in_a_loop() -> None:
         (0, 8, [(10**7, 5), (50, 7)]),
         (10**5, 8, [(10**7, 5), (70, 7)]),
         (10**6, 8, [(10**7, 5), (30, 7)]),
+    ]
+
+
+def test_streams_that_grow() -> None:
+    """A row of a triangle, an index entry after it, and a counter that is written elsewhere."""
+    accesses = [
+        access for row in range(12) for access in ((row * 800, 8 * row + 8), (10**6 + row * 12, 12), (10**7, 4))
+    ]
+    assert nests(accesses) == [
+        Nest(0, 8, (Loop(800, 12),), (Growth(0, 8, 0),)),
+        Nest(10**6, 12, (Loop(12, 12),)),
+        Nest(10**7, 4, (Loop(0, 12),)),
+    ]
+
+
+def test_a_triangle_whose_rows_have_headers() -> None:
+    accesses = [
+        access
+        for row in range(12)
+        for access in [(10**6 + 64 * row, 64), *((row * 800 + at * 10, 8) for at in range(row + 3))]
+    ]
+    assert nests(accesses) == [
+        Nest(10**6, 64, (Loop(64, 12),)),
+        Nest(0, 8, (Loop(800, 12), Loop(10, 3)), (Growth(0, 0, 1), STILL)),
     ]
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pdla.analyzers.templates import Nest, expand, match
-from pdla.model import Loop
+from pdla.analyzers.templates import match
+from pdla.model import STILL, Growth, Loop, Nest
 
 LENGTH = 8
 
@@ -24,7 +24,7 @@ def found(offsets: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
 
 
 def expanded(nests: Sequence[Nest]) -> list[tuple[int, int]]:
-    return [(offset, nest.length) for nest in nests for offset in expand(nest).tolist()]
+    return [access for nest in nests for access in zip(*(part.tolist() for part in nest.expand()), strict=True)]
 
 
 CASES = {
@@ -80,6 +80,43 @@ def test_no_nest_reaches_from_one_group_to_the_next() -> None:
     assert nests.first.tolist() == [0, 3]
 
 
+GROWING = {
+    "rows of a growing size": Nest(0, 8, (Loop(800, 20),), (Growth(0, 8, 0),)),
+    "rows of a shrinking size, each one closer": Nest(0, 800, (Loop(900, 20),), (Growth(-9, -8, 0),)),
+    "a lower triangle, packed by rows": Nest(0, 8, (Loop(8, 20),), (Growth(8, 8, 0),)),
+    "steps that grow from negative ones": Nest(5000, 8, (Loop(-100, 20),), (Growth(13, 0, 0),)),
+    "a lower triangle by elements": Nest(0, 8, (Loop(800, 20), Loop(10, 1)), (Growth(0, 0, 1), STILL)),
+    "a lower triangle of five rows": Nest(0, 8, (Loop(800, 5), Loop(10, 1)), (Growth(0, 0, 1), STILL)),
+    "an upper triangle by elements": Nest(0, 8, (Loop(810, 20), Loop(10, 20)), (Growth(0, 0, -1), STILL)),
+    "rows of 2, 4, 6, ...": Nest(0, 8, (Loop(800, 20), Loop(10, 2)), (Growth(0, 0, 2), STILL)),
+    "rows of 1, 3, 5, ..., packed with gaps": Nest(0, 8, (Loop(10, 20), Loop(9, 1)), (Growth(20, 0, 2), STILL)),
+    "rows of blocks": Nest(0, 8, (Loop(8000, 20), Loop(100, 1), Loop(10, 3)), (Growth(0, 0, 1), STILL, STILL)),
+    "a triangle in every plane": Nest(
+        0, 8, (Loop(10**5, 3), Loop(800, 9), Loop(10, 1)), (STILL, Growth(0, 0, 1), STILL)
+    ),
+    "an upper one in every plane": Nest(
+        0, 8, (Loop(9**5, 3), Loop(810, 9), Loop(10, 9)), (STILL, Growth(0, 0, -1), STILL)
+    ),
+    "triangles farther and farther apart": Nest(
+        0, 8, (Loop(10**5, 4), Loop(800, 9), Loop(10, 1)), (Growth(70, 2, 0), Growth(0, 0, 1), STILL)
+    ),
+    "all at once": Nest(0, 8, (Loop(10**6, 9), Loop(800, 4), Loop(10, 5)), (Growth(40, 3, 1), STILL, STILL)),
+}
+
+
+@pytest.mark.parametrize("nest", GROWING.values(), ids=GROWING.keys())
+def test_what_grows_is_one_nest(nest: Nest) -> None:
+    assert list(match(*nest.expand())) == [nest]
+
+
+def test_a_growth_takes_four_iterations() -> None:
+    """Three of anything have a constant second difference."""
+    assert found([0, 100, 210]) == [(0, []), (100, []), (210, [])]
+    assert list(match(np.array([0, 100, 210, 330]), np.full(4, 8))) == [
+        Nest(0, 8, (Loop(100, 4),), (Growth(10, 0, 0),))
+    ]
+
+
 accesses = st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 2**40)), max_size=60)
 few_values = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 2)), max_size=60)
 
@@ -106,15 +143,15 @@ def nests(draw: st.DrawFn, least: int = 1, most: int = 40) -> Nest:
 @settings(deadline=None)
 @given(nests())
 def test_a_nest_comes_back_as_the_one_nest_that_made_it(nest: Nest) -> None:
-    offsets = expand(nest)
-    assert list(match(offsets, np.full_like(offsets, LENGTH))) == [nest]
+    offsets, lengths = nest.expand()
+    assert list(match(offsets, lengths)) == [nest]
 
 
 @settings(deadline=None)
 @given(nests(-20, 20))
 def test_a_nest_with_strides_that_are_negative_or_zero_too(nest: Nest) -> None:
-    offsets = expand(nest)
-    assert list(match(offsets, np.full_like(offsets, LENGTH))) == [nest]
+    offsets, lengths = nest.expand()
+    assert list(match(offsets, lengths)) == [nest]
 
 
 @settings(deadline=None)
@@ -122,8 +159,7 @@ def test_a_nest_with_strides_that_are_negative_or_zero_too(nest: Nest) -> None:
 def test_two_nests_that_share_no_step_come_back_as_two(one: Nest, other: Nest) -> None:
     assume(not {loop.stride for loop in one.loops} & {loop.stride for loop in other.loops})
     other = other._replace(start=10**9, length=LENGTH + 1)
-    offsets = np.concatenate((expand(one), expand(other)))
-    lengths = np.repeat((LENGTH, LENGTH + 1), (len(expand(one)), len(expand(other))))
+    offsets, lengths = np.concatenate((one.expand(), other.expand()), axis=1)
     assert list(match(offsets, lengths)) == [one, other]
 
 
@@ -134,5 +170,5 @@ def test_a_million_random_accesses_are_a_million_nests() -> None:
 
 def test_a_million_accesses_row_by_row_are_one_nest() -> None:
     nest = Nest(0, LENGTH, (Loop(10**6, 1000), Loop(24, 500), Loop(10, 2)))
-    offsets = expand(nest)
-    assert list(match(offsets, np.full_like(offsets, LENGTH))) == [nest]
+    offsets, lengths = nest.expand()
+    assert list(match(offsets, lengths)) == [nest]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from pdla.accessmap import AccessMap
-from pdla.model import Identity, Layout, Loop, Signature
+from pdla.model import Growth, Identity, Layout, Loop, Signature
 
 State = Literal["building", "valid", "stale", "retired"]
 STATES: tuple[State, ...] = get_args(State)
@@ -80,7 +80,8 @@ def signature_to_json(signature: Signature) -> dict[str, Any]:
 def signature_from_json(value: Mapping[str, Any]) -> Signature:
     """The inverse of ``signature_to_json``."""
     loops = tuple(Loop(*loop) for loop in value["loops"])
-    return Signature(**{**value, "loops": loops, "ranks": tuple(value["ranks"])})
+    growth = tuple(Growth(*grows) for grows in value.get("growth", ()))
+    return Signature(**{**value, "loops": loops, "growth": growth, "ranks": tuple(value["ranks"])})
 
 
 def layout_from_json(value: Mapping[str, Any]) -> Layout:

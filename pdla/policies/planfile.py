@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pdla.accessmap import MAX_EXTENTS
 from pdla.errors import FormatError
 from pdla.files import replacing
-from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
+from pdla.model import STILL, Candidate, Cluster, Cost, Growth, Layout, Loop, PatternPlan, Plan, Pool, Signature
 
 FORMAT = "pdla-plan"
 VERSION = 1
@@ -147,17 +148,39 @@ def _signature_from_json(value: Mapping[str, Any]) -> Signature:
         calls=_whole(value["calls"]),
         t_start=_number(value["t_start"]),
         t_end=_number(value["t_end"]),
+        growth=tuple(_growth(grows) for grows in value.get("growth", ())),
     )
     if math.prod(loop.count for loop in signature.loops[: signature.rank_loops]) != len(signature.ranks):
         raise ValueError(f"the loops over the ranks of {signature} do not count its {len(signature.ranks)} ranks")
-    reach = [loop.stride * (loop.count - 1) for loop in signature.loops]
-    first = signature.start + sum(min(0, step) for step in reach)
-    last = signature.start + sum(max(0, step) for step in reach) + signature.length
-    if signature.length < 1 or min((loop.count for loop in signature.loops), default=1) < 1 or first < 0:
+    if signature.growth:
+        _check_growth(signature)
+    if signature.length < 1 or min((loop.count for loop in signature.loops), default=1) < 1 or signature.extent[0] < 0:
         raise ValueError(f"{signature} accesses nothing, or bytes before the file's first")
-    if last > _LARGEST:
-        raise ValueError(f"{signature} reaches byte {last}, of at most {_LARGEST}")
+    if signature.extent[1] > _LARGEST:
+        raise ValueError(f"{signature} reaches byte {signature.extent[1]}, of at most {_LARGEST}")
     return signature
+
+
+def _growth(value: Any) -> Growth:
+    if len(value) != len(Growth._fields):
+        raise ValueError(f"growth is [stride, length, count], got {value!r:.40}")
+    return Growth(*_wholes(value))
+
+
+def _check_growth(signature: Signature) -> None:
+    """That what grows can be computed with: in 64 bits, and not down to nothing."""
+    if len(signature.growth) != len(signature.loops):
+        raise ValueError(f"a pattern has {len(signature.loops)} loops and the growth of {len(signature.growth)}")
+    if any(grows.count for grows in signature.growth[: max(0, signature.rank_loops - 1)]):
+        raise ValueError("a pattern has other numbers of ranks in each row of its ranks")
+    most, least, reach, length, shortest = 0, 0, abs(signature.start), signature.length, signature.length
+    for (stride, count), grows in signature.nest.levels:
+        least, most = count + min(0, least), count + max(0, most)
+        reach += abs(stride) * most + abs(grows.stride) * most**2
+        length, shortest = length + max(0, grows.length) * most, shortest + min(0, grows.length) * (most - 1)
+        if min(least, shortest) < 1 or max(most, reach, length) > _LARGEST or (grows != STILL and most > MAX_EXTENTS):
+            raise ValueError(f"{signature} grows beyond 64 bits or {MAX_EXTENTS} iterations, or down to nothing")
+        least, most = grows.count * (most - 1), grows.count * (most - 1)
 
 
 def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:

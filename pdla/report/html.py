@@ -209,9 +209,10 @@ def story(trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataF
             f"{format_share(coverage.bytes, 1)} of the bytes."
         )
         largest = max(analysis.signatures, key=lambda signature: signature.bytes)
+        average = " on average" if any(grows.length for grows in largest.growth) else ""
         sentences.append(
             f"{it} moves {format_bytes(largest.bytes)} ({format_share(analysis.share(largest).bytes, 1)} of all) of "
-            f"{Path(largest.file).name} in requests of {format_bytes(largest.length)}."
+            f"{Path(largest.file).name} in requests of {format_bytes(largest.bytes // largest.requests)}{average}."
         )
     else:
         sentences.append("No regular pattern was found.")

@@ -1,0 +1,165 @@
+"""Template matching of what changes linearly: loops whose steps, request lengths or inner counts grow.
+
+They are what Byna et al. (SC'08) call patterns of variable size or offset, and triangular nests besides: rows of which
+each is as much longer, or has as many requests more, than the one before. Lower and upper triangles, full or packed, of
+rows or blocks, are cases of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from pdla.analyzers.shapes import BoolArray, Shapes
+from pdla.model import Int64Array
+
+FEWEST = 4
+"""Iterations that show a growth: of three of anything the second difference is constant."""
+
+
+class Items(NamedTuple):
+    """One level of a sequence: the byte ``start``, ``shape`` and ``group`` of each item, and which are ``free``."""
+
+    start: Int64Array
+    shape: Int64Array
+    group: Int64Array
+    free: BoolArray
+
+
+class Growing(NamedTuple):
+    """Loops that grow: their first item, the number of their items, and the shape that these make up."""
+
+    low: Int64Array
+    items: Int64Array
+    shape: Int64Array
+
+
+@dataclass
+class _Runs:
+    """Runs of rows whose steps, lengths and counts change linearly.
+
+    ``low`` is the first item and ``high`` the one after the last; ``like`` is the shape of a row, which all ``rows``
+    have but for length and count. ``step`` is from the first row to the second, ``bend`` its growth; ``length`` and
+    ``count`` are those of the first row, ``longer`` and ``more`` their growth. ``whole``: the first row is one item.
+    """
+
+    low: Int64Array
+    high: Int64Array
+    like: Int64Array
+    rows: Int64Array
+    step: Int64Array
+    bend: Int64Array
+    length: Int64Array
+    longer: Int64Array
+    count: Int64Array
+    more: Int64Array
+    whole: BoolArray
+
+    def only(self, which: BoolArray) -> _Runs:
+        """These of them."""
+        return _Runs(*(getattr(self, field.name)[which] for field in fields(self)))
+
+
+def find_growing(items: Items, shapes: Shapes) -> Growing:
+    """The loops of one level that grow, in order and without overlap, of neighbours that are free.
+
+    They have four iterations or more. Where counts grow, rows of one or two items, which are no loops by themselves,
+    are found beside three longer ones.
+    """
+    runs = _linear(items, shapes)
+    _take_short_rows(runs, items, shapes)
+    runs = runs.only(runs.rows >= FEWEST)
+    if not len(runs.low):
+        return Growing(runs.low, runs.low, runs.low)
+    child = items.shape[runs.low]
+    if not runs.whole.all():
+        short = ~runs.whole
+        child[short] = shapes.row(shapes.stride[runs.like[short]], runs.count[short], child[short])
+    size, nbytes = (np.append(0, np.cumsum(of_shape[items.shape])) for of_shape in (shapes.size, shapes.bytes))
+    shape = shapes.grown(
+        runs.step,
+        runs.rows,
+        child,
+        np.stack((runs.bend, runs.longer, runs.more)),
+        size[runs.high] - size[runs.low],
+        nbytes[runs.high] - nbytes[runs.low],
+    )
+    return Growing(runs.low, runs.high - runs.low, shape)
+
+
+def _linear(items: Items, shapes: Shapes) -> _Runs:
+    """The runs of four items or more that change linearly; also of three where the counts grow."""
+    start, shape, group, free = items
+    bend = np.diff(start, 2)
+    possible = np.zeros(len(bend), np.bool_)
+    if len(bend) > 1:
+        possible[1:] = bend[1:] == bend[:-1]
+        possible[:-1] |= possible[1:]
+    loop = shape >= shapes.singles
+    possible |= loop[:-2] & loop[1:-1] & loop[2:]
+    possible &= free[:-2] & free[1:-1] & free[2:]
+    at = np.flatnonzero(possible)
+    family = shapes.family[shape]
+    at = at[(group[at] == group[at + 2]) & (family[at] == family[at + 1]) & (family[at] == family[at + 2])]
+    (longer, longer_too), (more, more_too) = (
+        (of_shape[shape[at + 1]] - of_shape[shape[at]], of_shape[shape[at + 2]] - of_shape[shape[at + 1]])
+        for of_shape in (shapes.length, shapes.count)
+    )
+    linear = (longer == longer_too) & (more == more_too) & ((bend[at] != 0) | (longer != 0) | (more != 0))
+    at, longer, more = at[linear], longer[linear], more[linear]
+
+    begins = np.ones(len(at), np.bool_)
+    begins[1:] = (np.diff(at) != 1) | (np.diff(bend[at]) != 0)
+    heads = np.flatnonzero(begins)
+    low, high = at[heads], at[heads] + np.diff(np.append(heads, len(at))) + 2
+    for _ in range(2):
+        fewest = np.where(more[heads] != 0, FEWEST - 1, FEWEST)
+        heads, low, high = (values[high - low >= fewest] for values in (heads, low, high))
+        low[1:] = np.maximum(low[1:], high[:-1])  # what two runs share goes to the first
+    like = shape[low]
+    return _Runs(
+        low=low,
+        high=high,
+        like=like,
+        rows=high - low,
+        step=start[low + 1] - start[low],
+        bend=bend[at[heads]],
+        length=shapes.length[like],
+        longer=longer[heads],
+        count=shapes.count[like],
+        more=more[heads],
+        whole=np.ones(len(low), np.bool_),
+    )
+
+
+def _take_short_rows(runs: _Runs, items: Items, shapes: Shapes) -> None:
+    """Adds rows of one or two items: before the others where the counts grow, after them where they shrink."""
+    start, total = items.start, len(items.start)
+    after_last, before_first = np.append(runs.low[1:], total), np.append(0, runs.high[:-1])[: len(runs.low)]
+    front = runs.more > 0
+    while True:
+        rows = np.where(front, -1, runs.rows)  # the number of the row to add
+        count, length = runs.count + rows * runs.more, runs.length + rows * runs.longer
+        place = start[runs.low] + rows * runs.step + runs.bend * (rows * (rows - 1) // 2)
+        low = np.where(front, runs.low - count, runs.high)
+        fits = (runs.more != 0) & (count >= 1) & (count <= 2)
+        fits &= np.where(front, low >= before_first, low + count <= after_last)
+        for number in (0, 1):
+            there = fits & (number < count)
+            at = np.where(there, low + number, 0)
+            good = items.free[at] & (items.group[at] == items.group[runs.low])
+            good &= shapes.bare[items.shape[at]] == shapes.bare[shapes.child[runs.like]]
+            good &= (shapes.length[items.shape[at]] == length) & (
+                start[at] == place + number * shapes.stride[runs.like]
+            )
+            fits &= good | ~there
+        if not fits.any():
+            return
+        early = fits & front
+        runs.rows = runs.rows + fits
+        runs.step = runs.step - early * runs.bend
+        runs.low, runs.high = np.where(early, low, runs.low), np.where(fits & ~front, low + count, runs.high)
+        runs.count, runs.length = np.where(early, count, runs.count), np.where(early, length, runs.length)
+        runs.whole = runs.whole & ~early

@@ -1,0 +1,117 @@
+"""The shapes of access patterns: what a pattern is, wherever it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.model import STILL, Growth, Int64Array, Loop, Nest
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Shapes:
+    """The shapes met so far, each once, by number.
+
+    ``stride``, ``count`` and ``growth`` (a column of three) are those of the outermost loop, ``child`` is the shape
+    that its first iteration has (-1: none, a single access), ``length`` is the length of the first request, ``size``
+    the accesses in all and ``bytes`` their bytes. Shapes of one ``family`` differ in nothing but the count of their
+    outermost loop and the lengths of their requests; where ``bare`` is equal too, only in the lengths.
+    """
+
+    def __init__(self, lengths: Int64Array) -> None:
+        self._lengths = np.unique(lengths)
+        self.singles = len(self._lengths)
+        self.length: Int64Array = self._lengths
+        self.stride: Int64Array = np.zeros(self.singles, np.int64)
+        self.count: Int64Array = np.ones(self.singles, np.int64)
+        self.growth: Int64Array = np.zeros((3, self.singles), np.int64)
+        self.child: Int64Array = np.full(self.singles, -1, np.int64)
+        self.size: Int64Array = np.ones(self.singles, np.int64)
+        self.bytes: Int64Array = self._lengths
+        self.family: Int64Array = np.zeros(self.singles, np.int64)
+        self.bare: Int64Array = np.zeros(self.singles, np.int64)
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._families: dict[tuple[int, ...], int] = {}
+        self._bares: dict[tuple[int, int], int] = {}
+
+    def single(self, lengths: Int64Array) -> Int64Array:
+        """The shapes of single accesses with these lengths (which the table was made with)."""
+        return np.searchsorted(self._lengths, lengths).astype(np.int64)
+
+    def loop(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
+        """The shapes that repeat ``child`` ``count`` times, ``stride`` bytes apart.
+
+        Two loops that are one (the outer stride is the inner stride times the inner count) become one, so that equal
+        patterns have equal numbers.
+        """
+        one = (self.child[child] >= 0) & (stride == self.stride[child] * self.count[child])
+        one &= ~self.growth[:, child].any(axis=0)
+        stride = np.where(one, self.stride[child], stride)
+        count = np.where(one, self.count[child] * count, count)
+        child = np.where(one, self.child[child], child)
+        return self.row(stride, count, child)
+
+    def row(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
+        """The shapes of first rows of what grows: loops that may have a count of 1, and are one with nothing."""
+        return self._known(np.stack((stride, count, child)), self.size[child] * count, self.bytes[child] * count)
+
+    def grown(
+        self,
+        stride: Int64Array,
+        count: Int64Array,
+        child: Int64Array,
+        growth: Int64Array,
+        size: Int64Array,
+        nbytes: Int64Array,
+    ) -> Int64Array:
+        """The shapes whose first iteration is ``child``, and that grow by ``growth``, of shape (3, shapes)."""
+        return self._known(np.vstack((stride, count, child, growth)), size, nbytes)
+
+    def _known(self, keys: Int64Array, size: Int64Array, nbytes: Int64Array) -> Int64Array:
+        """The numbers of the shapes with these keys, a column each, new ones added."""
+        begins = np.ones(keys.shape[1], np.bool_)
+        begins[1:] = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
+        heads = np.flatnonzero(begins)
+        order = heads[np.lexsort(keys[:, heads])]
+        fresh = np.ones(len(order), np.bool_)
+        fresh[1:] = np.any(keys[:, order[1:]] != keys[:, order[:-1]], axis=0)
+        known: list[int] = []
+        added: list[int] = []
+        for place, key in zip(order[fresh].tolist(), map(tuple, keys[:, order[fresh]].T.tolist()), strict=True):
+            number = self._numbers.setdefault(key, len(self.child) + len(added))
+            known.append(number)
+            if number == len(self.child) + len(added):
+                added.append(place)
+        if added:
+            self._add(keys[:, added], size[added], nbytes[added])
+        numbers = np.empty(keys.shape[1], np.int64)
+        numbers[order] = np.array(known, np.int64)[np.cumsum(fresh) - 1]
+        of_all: Int64Array = numbers[heads][np.cumsum(begins) - 1]
+        return of_all
+
+    def _add(self, keys: Int64Array, size: Int64Array, nbytes: Int64Array) -> None:
+        stride, count, child = keys[:3]
+        growth = keys[3:] if len(keys) > 3 else np.zeros((3, len(child)), np.int64)
+        families = zip(*np.vstack((stride, growth, self.bare[child])).tolist(), strict=True)
+        family = [self._families.setdefault(key, len(self._families) + 1) for key in families]
+        bares = zip(family, count.tolist(), strict=True)
+        bare = [self._bares.setdefault(key, len(self._bares) + 1) for key in bares]
+        self.stride = np.concatenate((self.stride, stride))
+        self.count = np.concatenate((self.count, count))
+        self.growth = np.concatenate((self.growth, growth), axis=1)
+        self.length = np.concatenate((self.length, self.length[child]))
+        self.size = np.concatenate((self.size, size))
+        self.bytes = np.concatenate((self.bytes, nbytes))
+        self.family = np.concatenate((self.family, np.array(family, np.int64)))
+        self.bare = np.concatenate((self.bare, np.array(bare, np.int64)))
+        self.child = np.concatenate((self.child, child))
+
+    def nest(self, start: int, shape: int) -> Nest:
+        """The nest of this shape at ``start``."""
+        length, loops, growth = int(self.length[shape]), [], []
+        while self.child[shape] >= 0:
+            loops.append(Loop(int(self.stride[shape]), int(self.count[shape])))
+            growth.append(Growth(*self.growth[:, shape].tolist()))
+            shape = int(self.child[shape])
+        return Nest(start, length, tuple(loops), tuple(growth) if any(grows != STILL for grows in growth) else ())
