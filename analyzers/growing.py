@@ -61,14 +61,32 @@ class _Runs:
         """These of them."""
         return _Runs(*(getattr(self, field.name)[which] for field in fields(self)))
 
+    def merged(self, others: _Runs) -> _Runs:
+        """These and others, in order."""
+        if not len(others.low):
+            return self
+        order = np.argsort(np.append(self.low, others.low))
+        both = (np.append(getattr(self, field.name), getattr(others, field.name)) for field in fields(self))
+        return _Runs(*(values[order] for values in both))
+
+
+def covered(total: int, low: Int64Array, count: Int64Array) -> BoolArray:
+    """Which of ``total`` items are in these runs of items."""
+    edges = np.zeros(total + 1, np.int64)
+    edges[low] += 1
+    edges[low + count] -= 1
+    inside: BoolArray = np.cumsum(edges[:-1]) > 0
+    return inside
+
 
 def find_growing(items: Items, shapes: Shapes) -> Growing:
     """The loops of one level that grow, in order and without overlap, of neighbours that are free.
 
     They have four iterations or more. Where counts grow, rows of one or two items, which are no loops by themselves,
-    are found beside three longer ones.
+    are found beside the longer ones, of which there are two or more.
     """
     runs = _linear(items, shapes)
+    runs = runs.merged(_two_rows(items, shapes, runs))
     _take_short_rows(runs, items, shapes)
     runs = runs.only(runs.rows >= FEWEST)
     if not len(runs.low):
@@ -131,6 +149,41 @@ def _linear(items: Items, shapes: Shapes) -> _Runs:
         count=shapes.count[like],
         more=more[heads],
         whole=np.ones(len(low), np.bool_),
+    )
+
+
+def _two_rows(items: Items, shapes: Shapes, runs: _Runs) -> _Runs:
+    """Rows of three and four items, or of four and three, in none of the runs: the middle of a triangle of four rows.
+
+    How much the step grows is seen from where the row of two would begin, whether it is there or not.
+    """
+    start, shape, group, free = items
+    total = len(start)
+    loop = (shape >= shapes.singles) & free & ~covered(total, runs.low, runs.high - runs.low)
+    at = np.flatnonzero(loop[1:] & loop[:-1])
+    count, other = shapes.count[shape[at]], shapes.count[shape[at + 1]]
+    more = other - count
+    third = np.where(more > 0, at - 2, at + 2)
+    fits = (count + other == 7) & (np.abs(more) == 1) & (third >= 0) & (third < total) & (group[at] == group[at + 1])
+    fits &= shapes.family[shape[at]] == shapes.family[shape[at + 1]]
+    at, more, third = at[fits], more[fits], third[fits]
+    apart = np.ones(len(at), np.bool_)
+    apart[1:] = np.diff(at) > 1
+    at, more, third = at[apart], more[apart], third[apart]
+    like = shape[at]
+    step = start[at + 1] - start[at]
+    return _Runs(
+        low=at,
+        high=at + 2,
+        like=like,
+        rows=np.full(len(at), 2),
+        step=step,
+        bend=np.where(more > 0, step - (start[at] - start[third]), start[third] - start[at + 1] - step),
+        length=shapes.length[like],
+        longer=shapes.length[shape[at + 1]] - shapes.length[like],
+        count=shapes.count[like],
+        more=more,
+        whole=np.ones(len(at), np.bool_),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.analyzers.growing import Items, find_growing
+from pdla.analyzers.growing import Items, covered, find_growing
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Nest
 
@@ -41,8 +41,14 @@ class Nests:
 def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = None) -> Nests:
     """The loop nests that a sequence of accesses consists of, with nothing lost: their expansions are the sequence.
 
-    A nest of any depth comes back as the one nest that made it, in its shortest form. Accesses that repeat no step stay
-    nests of one; two of them are a loop only when they stand by themselves, because any two neighbours would be.
+    A nest of any depth whose loops have three iterations or more, one that grows four, comes back as the loops that
+    made it in their canonical form, alone or among others: no loop only goes on where the one inside it ends, and
+    nothing grows that does not have to. With loops of two iterations that holds where the nest is alone and they
+    are not all that it has; among others two of anything may be a loop of another one. So may rows of which a step to
+    the next happens to be the step inside.
+
+    Accesses that repeat no step stay nests of one; two of them are a loop only when they stand by themselves, because
+    any two neighbours would be.
 
     Args:
         offsets: bytes, >= 0, shape (accesses,), in the order of access.
@@ -65,12 +71,17 @@ def match_shapes(
     """
     start, first = starts, np.arange(len(starts), dtype=np.int64)
     while True:
-        low, count = _loops(start, shape, groups, shapes, lone_pairs)
-        free = ~_covered(len(start), low, count)
+        low, count, lone = _loops(start, shape, groups, shapes, lone_pairs)
+        sure = ~lone
+        free = ~covered(len(start), low[sure], count[sure])
         grown = find_growing(Items(start, shape, groups, free), shapes)
-        if not len(low) and not len(grown.low):
+        if sure.any() or len(grown.low):
+            low, count = low[sure], count[sure]
+        elif len(low):  # nothing else is left: two that stand by themselves are a loop
+            free = ~covered(len(start), low, count)
+        else:
             break
-        kept = free & ~_covered(len(start), grown.low, grown.items)
+        kept = free & ~covered(len(start), grown.low, grown.items)
         kept[low] = kept[grown.low] = True
         shape = shape.copy()
         if len(low):
@@ -80,19 +91,10 @@ def match_shapes(
     return _joined(start, shape, groups, first, shapes)
 
 
-def _covered(total: int, low: Int64Array, count: Int64Array) -> BoolArray:
-    """Which of ``total`` items are in these runs of items."""
-    edges = np.zeros(total + 1, np.int64)
-    edges[low] += 1
-    edges[low + count] -= 1
-    covered: BoolArray = np.cumsum(edges[:-1]) > 0
-    return covered
-
-
 def _loops(
     start: Int64Array, shape: Int64Array, groups: Int64Array, shapes: Shapes, lone_pairs: bool
-) -> tuple[Int64Array, Int64Array]:
-    """The loops of one level: (first item, number of items), in order and without overlap."""
+) -> tuple[Int64Array, Int64Array, BoolArray]:
+    """The loops of one level: (first item, number of items, whether it is a lone pair), in order, without overlap."""
     step = np.diff(start)
     links = np.flatnonzero((shape[1:] == shape[:-1]) & (groups[1:] == groups[:-1]))
     begins = np.ones(len(links), np.bool_)
@@ -116,26 +118,24 @@ def _loops(
     count[:-1] -= right_wins
     chosen = ~alone & (count >= 2)
 
+    lone = np.zeros_like(alone)
     pairs = np.flatnonzero(alone & ~long_left & ~long_right)
     if len(pairs):
-        allowed = lone_pairs | (shapes.size[shape[low[pairs]]] > 1)
         joined = (np.diff(pairs) == 1) & touch[pairs[:-1]]
-        taken = pairs[_pairs(step[low[pairs]], joined, allowed)]
-        chosen[taken] = True
+        single = np.append(True, ~joined) & np.append(~joined, True)
+        lone[pairs[single & (lone_pairs | (shapes.size[shape[low[pairs]]] > 1))]] = True
+        taken = lone.copy()
+        taken[pairs[_pairs(step[low[pairs]], joined)]] = True
+        chosen |= taken
         long_low[taken], count[taken] = low[taken], 2
-    low, count = long_low[chosen], count[chosen]
-    return _halved(low, count, step[low], shape[low], groups[low])
+    low, count, lone = long_low[chosen], count[chosen], lone[chosen]
+    return _halved(low, count, lone, step[low], shape[low], groups[low])
 
 
-def _pairs(step: Int64Array, joined: BoolArray, allowed: BoolArray | bool) -> BoolArray:
-    """Which single steps become loops of two.
-
-    Those that come back at every second place (50 in 0 50 20 70 40 90), the more often the better, and those that touch
-    no other (if allowed).
-    """
+def _pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
+    """Which single steps become loops of two: those that come back at every second place (50 in 0 50 20 70 40 90), the
+    more often the better. ``joined``: a step and the next one both want the item between them."""
     total = len(step)
-    ends_left, ends_right = np.ones(total, np.bool_), np.ones(total, np.bool_)
-    ends_left[1:], ends_right[:-1] = ~joined, ~joined
     again = np.zeros(total, np.bool_)  # the same as two places before
     again[2:] = joined[:-1] & joined[1:] & (step[2:] == step[:-2])
     worth = np.empty(total, np.int64)
@@ -145,7 +145,7 @@ def _pairs(step: Int64Array, joined: BoolArray, allowed: BoolArray | bool) -> Bo
         worth[parity::2] = runs[np.cumsum(begins) - 1]
     left, right = np.zeros(total, np.int64), np.zeros(total, np.int64)
     left[1:], right[:-1] = worth[:-1] * joined, worth[1:] * joined
-    best = np.where(ends_left & ends_right, allowed, (worth >= 2) & (worth >= left) & (worth >= right))
+    best = (worth >= 2) & (worth >= left) & (worth >= right)
 
     # Neighbours can only both be the best when they are equal: then every second one, from the left.
     begins = best.copy()
@@ -157,15 +157,16 @@ def _pairs(step: Int64Array, joined: BoolArray, allowed: BoolArray | bool) -> Bo
 
 
 def _halved(
-    low: Int64Array, count: Int64Array, step: Int64Array, shape: Int64Array, groups: Int64Array
-) -> tuple[Int64Array, Int64Array]:
+    low: Int64Array, count: Int64Array, lone: BoolArray, step: Int64Array, shape: Int64Array, groups: Int64Array
+) -> tuple[Int64Array, Int64Array, BoolArray]:
     """The loops, with those cut in half that are two rows of a nest which happen to adjoin.
 
     In 0 5 100 105 110 115 210 215 the rows 100 105 and 110 115 do. Such a loop stands among loops of the same step and
-    half the count. Never do more than two rows adjoin: then their loop and the next would be one.
+    half the count, and lone pairs among these are sure. Never do more than two rows adjoin: then their loop and the
+    next would be one.
     """
     if len(low) < 2:
-        return low, count
+        return low, count, lone
     chained = (low[1:] == low[:-1] + count[:-1]) & (step[1:] == step[:-1]) & (shape[1:] == shape[:-1])
     begins = np.ones(len(low), np.bool_)
     begins[1:] = ~chained | (groups[1:] != groups[:-1])
@@ -177,7 +178,7 @@ def _halved(
     pieces = np.repeat(np.arange(len(low)), 1 + halve)
     low, count, second = low[pieces], np.where(halve, count // 2, count)[pieces], np.zeros(len(pieces), np.bool_)
     second[1:] = pieces[1:] == pieces[:-1]
-    return np.where(second, low + count, low), count
+    return np.where(second, low + count, low), count, (lone & ~regular[chain])[pieces]
 
 
 def _joined(start: Int64Array, shape: Int64Array, groups: Int64Array, first: Int64Array, shapes: Shapes) -> Nests:

@@ -86,7 +86,8 @@ GROWING = {
     "a lower triangle, packed by rows": Nest(0, 8, (Loop(8, 20),), (Growth(8, 8, 0),)),
     "steps that grow from negative ones": Nest(5000, 8, (Loop(-100, 20),), (Growth(13, 0, 0),)),
     "a lower triangle by elements": Nest(0, 8, (Loop(800, 20), Loop(10, 1)), (Growth(0, 0, 1), STILL)),
-    "a lower triangle of five rows": Nest(0, 8, (Loop(800, 5), Loop(10, 1)), (Growth(0, 0, 1), STILL)),
+    "a lower triangle of four rows": Nest(0, 8, (Loop(800, 4), Loop(10, 1)), (Growth(0, 0, 1), STILL)),
+    "an upper triangle of four rows": Nest(0, 8, (Loop(810, 4), Loop(10, 4)), (Growth(5, 0, -1), STILL)),
     "an upper triangle by elements": Nest(0, 8, (Loop(810, 20), Loop(10, 20)), (Growth(0, 0, -1), STILL)),
     "rows of 2, 4, 6, ...": Nest(0, 8, (Loop(800, 20), Loop(10, 2)), (Growth(0, 0, 2), STILL)),
     "rows of 1, 3, 5, ..., packed with gaps": Nest(0, 8, (Loop(10, 20), Loop(9, 1)), (Growth(20, 0, 2), STILL)),
@@ -152,6 +153,56 @@ def test_a_nest_comes_back_as_the_one_nest_that_made_it(nest: Nest) -> None:
 def test_a_nest_with_strides_that_are_negative_or_zero_too(nest: Nest) -> None:
     offsets, lengths = nest.expand()
     assert list(match(offsets, lengths)) == [nest]
+
+
+def random_nest(rng: np.random.Generator, far: int, grows: bool) -> Nest:
+    """A nest in canonical form up to five loops deep with strides up to ``far``, negative ones and overlaps too."""
+    while True:
+        depth = int(rng.integers(1, 6))
+        most = 6 if depth > 3 else 8
+        loops = [Loop(int(rng.integers(-far, far)), int(rng.integers(3, most))) for _ in range(depth)]
+        growth = [STILL] * depth
+        if grows:
+            level = int(rng.integers(0, depth))
+            growth[level] = Growth(
+                *(int(value) for value in (rng.integers(-far, far) // 10, rng.integers(-3, 9), rng.integers(-2, 3)))
+            )
+            if level + 1 == depth:
+                growth[level] = growth[level]._replace(count=0)
+            else:
+                down = min(0, growth[level].count) * (max(4, loops[level].count) - 1)
+                loops[level + 1] = loops[level + 1]._replace(count=max(1, loops[level + 1].count + down) - down)
+            loops[level] = loops[level]._replace(count=max(4, loops[level].count))
+        nest = Nest(10**9, 100, tuple(loops), tuple(growth) if any(one != STILL for one in growth) else ())
+        merged = (
+            outer.stride == inner.stride * inner.count and growing == (inner.stride * growing.count, 0, growing.count)
+            for (outer, growing), (inner, _) in pairwise(nest.levels)
+        )
+        if not any(merged):
+            return nest
+
+
+@pytest.mark.parametrize(("far", "grows"), [(10, False), (1000, False), (10**6, False), (10**6, True)])
+def test_random_nests_come_back_as_the_loops_that_made_them(far: int, grows: bool) -> None:
+    rng = np.random.default_rng(far + grows)
+    for _ in range(150):
+        nest = random_nest(rng, far, grows)
+        assert list(match(*nest.expand())) == [nest]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_random_nests_are_found_among_noise_and_one_another(grows: bool) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(80):
+        nests = [random_nest(rng, 10**6, grows)._replace(start=int(rng.integers(10**9, 10**10))) for _ in range(3)]
+        parts = [nest.expand() for nest in nests]
+        for place in range(4):
+            noise = int(rng.integers(0, 4))
+            parts.insert(2 * place, (rng.integers(0, 10**8, noise), np.full(noise, 100)))
+        offsets, lengths = np.concatenate(parts, axis=1)
+        found = list(match(offsets, lengths))
+        assert expanded(found) == list(zip(offsets.tolist(), lengths.tolist(), strict=True))
+        assert set(nests) <= set(found)
 
 
 @settings(deadline=None)
