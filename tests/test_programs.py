@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -169,3 +170,95 @@ def test_all_other_calls_with_large_counts_are_recorded(any_recorder: Recorder) 
 @FORTRAN
 def test_all_other_calls_of_a_fortran_program_are_recorded(debian_recorder: Recorder, binding: str) -> None:
     check_others(debian_recorder, 1, fortran(debian_recorder, binding), "others")
+
+
+# ---- communicators, files and threads -------------------------------------------------------------------------------
+
+
+def written_by_rank(trace: Trace, path: Path) -> bytes:
+    """For each byte of the file the rank, plus 1, that wrote it according to the trace; 0 if none or several did."""
+    accesses = trace.accesses()
+    written = accesses[(accesses["op"] == "write") & (accesses["file"].map(trace.path) == str(path))]
+    ranks, times = np.zeros((2, path.stat().st_size), dtype=np.uint8)
+    for rank, offset, length in zip(written["rank"], written["offset"], written["length"], strict=True):
+        ranks[offset : offset + length] = rank + 1
+        times[offset : offset + length] += 1
+    ranks[times != 1] = 0
+    return ranks.tobytes()
+
+
+def test_files_of_any_communicator_are_recorded_by_their_ranks_in_the_world(any_recorder: Recorder) -> None:
+    """Two halves at a time, reversed ranks, three files at once, a file that is open twice, a file for each rank."""
+    files = any_recorder.directory / "files"
+    files.mkdir()
+    trace = any_recorder.trace(4, any_recorder.compile("shapes"), files)
+    sizes = {Path(path).name: Path(path).stat().st_size for path in trace.files["path"]}
+    shared = {"half0": 128, "half1": 128, "reversed0": 200, "once0": 200, "once1": 220, "once2": 240, "twice0": 800}
+    assert sizes == {**shared, **{f"own{rank}": 30 + rank for rank in range(4)}}
+    for name in sizes:
+        assert written_by_rank(trace, files / name) == (files / name).read_bytes(), name
+    assert trace.records.groupby("rank").size().to_dict() == dict.fromkeys(range(4), 4 + 3 + 21 + 13 + 3)
+
+
+def test_calls_of_threads_are_recorded_where_they_happened(any_recorder: Recorder) -> None:
+    files = any_recorder.directory / "files"
+    files.mkdir()
+    trace = any_recorder.trace(2, any_recorder.compile("threads"), files)
+    assert {path.name: path.stat().st_size for path in files.iterdir() if path.suffix == ""} == {
+        "all": 1280,
+        **{str(writer): 160 for writer in range(8)},
+    }
+    for path in files.iterdir():
+        ranks = np.frombuffer(path.read_bytes(), dtype=np.uint8) - 1 >> 2
+        assert written_by_rank(trace, path) == (ranks + 1).astype(np.uint8).tobytes(), path.name
+    assert (len(trace.records), trace.dropped, set(trace.records["moved_known"])) == (2 * (2 + 4 * 42), 0, {True})
+
+
+# ---- nothing, too much, very much -----------------------------------------------------------------------------------
+
+
+def test_zero_length_calls_and_reads_past_the_end_have_the_bytes_that_moved(any_recorder: Recorder) -> None:
+    trace = any_recorder.trace(1, any_recorder.compile("edges"), any_recorder.directory / "data")
+    data = trace.records[trace.records["op"] != "other"]
+    rows = data[["kind", "position", "requested", "length"]].itertuples(index=False, name=None)
+    assert [(kind.removeprefix("MPI_File_"), *numbers) for kind, *numbers in rows] == [
+        ("write_at", 0, 100, 100),
+        ("write_at", 10, 0, 0),
+        ("write_all", 0, 0, 0),
+        ("iwrite_at", 5, 0, 0),
+        ("read", 0, 0, 0),
+        ("read_at", 60, 100, 40),
+        ("read_at", 100, 10, 0),
+        ("read_at_all", 70, 100, 30),
+        ("read_at", 96, 12, 4),
+        ("read_shared", 85, 50, 15),
+        *([] if "openmpi" in any_recorder.mpi.name else [("read_all_begin", 80, 50, 20), ("iread_at", 95, 10, 5)]),
+    ]
+    assert set(data["moved_known"]) == {True}
+    accesses = trace.accesses()
+    extents = list(accesses[["offset", "length"]].itertuples(index=False, name=None))
+    assert extents[:5] == [(0, 100), (60, 40), (70, 30), (96, 4), (85, 15)]
+
+
+def test_calls_of_three_gibibytes_have_their_length(any_recorder: Recorder) -> None:
+    # In memory, where a hole costs nothing to read.
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        trace = any_recorder.trace(1, any_recorder.compile("edges"), Path(name) / "data", "huge")
+    reads = trace.records[trace.records["op"] == "read"]
+    calls = ["read_at", "read_at_c"] if any_recorder.mpi.name == "mpich" else ["read_at"]
+    assert kinds_of(reads) == calls
+    assert list(reads["requested"]) == list(reads["length"]) == [3 << 30] * len(calls)
+    accesses = trace.accesses()[["offset", "length"]].itertuples(index=False, name=None)
+    assert list(accesses) == [(5, 3 << 30)] * len(calls)
+
+
+def test_a_view_of_a_million_blocks_is_a_loop(any_recorder: Recorder) -> None:
+    path = any_recorder.directory / "data"
+    trace = any_recorder.trace(1, any_recorder.compile("edges"), path, "blocks")
+    extents = list(trace.accesses()[["offset", "length"]].itertuples(index=False, name=None))
+    # Bytes 3,999,990 to 3,999,998 of the view, whose blocks of 4 begin at 100, 108, ..., 8000092.
+    assert extents == [(8000078, 2), (8000084, 4), (8000092, 2)]
+    content = path.read_bytes()
+    assert [content[offset : offset + length] for offset, length in extents] == [b"12", b"3456", b"78"]
+    (side,) = any_recorder.logs.glob("*.side")
+    assert side.stat().st_size < 8192
