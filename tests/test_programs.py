@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
-from mpi import Mpi
+from mpi import Mpi, debian_mpis, unavailable
 from recording import PROGRAMS, Recorder, kinds_of, replay
 
 from pdla.model import Trace
@@ -262,3 +265,49 @@ def test_a_view_of_a_million_blocks_is_a_loop(any_recorder: Recorder) -> None:
     assert [content[offset : offset + length] for offset, length in extents] == [b"12", b"3456", b"78"]
     (side,) = any_recorder.logs.glob("*.side")
     assert side.stat().st_size < 8192
+
+
+# ---- parallel HDF5 --------------------------------------------------------------------------------------------------
+
+
+def check_rows(trace: Trace, path: Path) -> None:
+    """The ints of the dataset "rows" are the ranks, plus 1, that wrote them."""
+    with h5py.File(path) as file:
+        rows = file["rows"]
+        expected = np.tile(np.array([1, 2], dtype=np.intc), (8, 6))
+        expected[4:6], expected[6:8] = 1, 2
+        assert np.array_equal(rows[()], expected)
+        start = rows.id.get_offset()
+    assert written_by_rank(trace, path)[start : start + 8 * 12 * 4] == np.repeat(expected, 4).astype(np.uint8).tobytes()
+    records = trace.records
+    data = records[(records["op"] == "write") & (records["length"] == 96) & (records["offset"] >= start)]
+    assert sorted(zip(data["rank"], data["kind"], strict=True)) == [
+        (rank, f"MPI_File_write_at{form}") for rank in (0, 1) for form in ("", "_all")
+    ]
+
+
+def test_parallel_hdf5_is_recorded_by_the_bytes_of_its_file(debian_recorder: Recorder) -> None:
+    """Hyperslabs, collective and independent, contiguous and in chunks."""
+    path = debian_recorder.directory / "data.h5"
+    trace = debian_recorder.trace(2, debian_recorder.compile("hdf5.c", compiler="h5pcc"), path)
+    check_rows(trace, path)
+    ranks = written_by_rank(trace, path)
+    with h5py.File(path) as file:
+        chunks = file["chunks"]
+        assert np.array_equal(chunks[()], np.repeat([[1, 2]], 8, axis=0).repeat(4, axis=1))
+        for number in range(4):
+            chunk = chunks.id.get_chunk_info(number)
+            rank = 1 + chunk.chunk_offset[1] // 4
+            assert ranks[chunk.byte_offset : chunk.byte_offset + 64] == bytes([rank]) * 64
+
+
+@pytest.mark.parametrize("debian_mpi", [debian_mpis()[1]], indirect=True)
+def test_h5py_over_mpi_is_recorded_by_the_bytes_of_its_file(debian_recorder: Recorder) -> None:
+    """Debian's is built with Open MPI, and used only where a launcher or this variable says so."""
+    python = debian_recorder.mpi.python
+    environment = {**os.environ, **debian_recorder.mpi.env, "H5PY_ALWAYS_USE_MPI": "1"}
+    ask = [python, "-c", "import h5py, mpi4py; assert h5py.get_config().mpi"]
+    if subprocess.run(ask, env=environment, capture_output=True, check=False).returncode != 0:
+        unavailable(f"{python} has no h5py with MPI (python3-h5py-mpi)")
+    path = debian_recorder.directory / "data.h5"
+    check_rows(debian_recorder.trace(2, python, PROGRAMS / "hdf5.py", path), path)
