@@ -17,6 +17,9 @@ from pdla.model import Growth, Int64Array, Op, Signature, Trace
 MEMBERS = 64
 """Members of a global signature that its JSON lists: the others follow from its loops."""
 
+PHASES = 1000
+"""Phases that the JSON lists."""
+
 
 class Share(NamedTuple):
     """Parts of a whole, from 0 to 1."""
@@ -145,7 +148,9 @@ def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
     return ~patterns.fragments & (half | (patterns.shapes.size[patterns.column("shape")] > 2))
 
 
-def to_json(analysis: Analysis, aspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def to_json(
+    analysis: Analysis, aspects: Sequence[Mapping[str, Any]], phases: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """The answer of ``pdla analyze --json`` (docs/json.md); ``aspects`` are those of each signature."""
     return {
         "signatures": [
@@ -169,6 +174,8 @@ def to_json(analysis: Analysis, aspects: Sequence[Mapping[str, Any]]) -> dict[st
             }
             for part in analysis.irregular
         ],
+        "phases": list(phases[:PHASES]),
+        "phases_left_out": max(0, len(phases) - PHASES),
         "coverage": analysis.coverage._asdict(),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, dependences
-from pdla.analyzers.local import OPS
+from pdla.analyzers.phases import Phases
 from pdla.model import STILL, Int64Array, Signature, Trace
 from pdla.units import KiB, format_seconds
 
@@ -19,8 +20,6 @@ SMALL, LARGE = 16 * KiB, 128 * KiB
 
 TOLERANCE = 0.1
 """Calls are periodic where the standard deviation of the time from one to the next is at most this part of the mean."""
-
-_BOUNDARIES = ("MPI_File_open", "MPI_File_set_view", "MPI_File_close")
 
 Spatial = Literal["single", "contiguous", "strided", "backwards", "nested", "variable", "triangular"]
 Size = Literal["small", "medium", "large"]
@@ -39,8 +38,7 @@ class Aspects:
         repetition: whether a rank accesses the same bytes more than once.
         operation: what is done to the bytes, other patterns included.
         dependences: that it is part of with itself or others, as the earlier or the later one (DEPENDENCES).
-        phases: the first and the last one in which it occurs. A rank's phases in a file are counted from 0 and begin
-            with the first access after an open, a set_view or a close.
+        phases: of its file (pdla.analyzers.phases), the first and the last one in which it occurs.
     """
 
     spatial: Spatial
@@ -56,6 +54,11 @@ class Aspects:
         """Plain values."""
         return {**asdict(self), "dependences": list(self.dependences), "phases": list(self.phases)}
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Aspects:
+        """The inverse of ``to_json``."""
+        return cls(**{**value, "dependences": tuple(value["dependences"]), "phases": tuple(value["phases"])})
+
     def __str__(self) -> str:
         """For people: ``strided, small, every 2 ms, read-only``."""
         words: list[str] = [self.spatial, self.size]
@@ -64,8 +67,8 @@ class Aspects:
         return ", ".join([*words, self.operation, *self.dependences])
 
 
-def describe(trace: Trace, analysis: Analysis) -> tuple[Aspects, ...]:
-    """The aspects of each of the analysis's signatures; the analysis is that of this trace."""
+def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects, ...]:
+    """The aspects of each of the analysis's signatures; analysis and phases are those of this trace."""
     accesses = trace.accesses()
     owned = np.flatnonzero(analysis.owner >= 0)
     rows = owned[np.argsort(analysis.owner[owned], kind="stable")]
@@ -74,7 +77,8 @@ def describe(trace: Trace, analysis: Analysis) -> tuple[Aspects, ...]:
     owner = analysis.owner[rows]
     heads = np.flatnonzero(np.diff(owner, prepend=-1))
     part_of = np.bitwise_or.reduceat(dependences(accesses)[rows], heads).tolist()
-    phase = _phases(trace, accesses)[rows]
+    call_begins = np.append(True, (np.diff(accesses["rank"]) != 0) | (np.diff(accesses["call"]) != 0))
+    phase = phases.of_call[np.cumsum(call_begins) - 1][rows]
     first, last = np.minimum.reduceat(phase, heads).tolist(), np.maximum.reduceat(phase, heads).tolist()
     periods = _periods(accesses.iloc[rows], owner)
     return tuple(
@@ -86,9 +90,9 @@ def describe(trace: Trace, analysis: Analysis) -> tuple[Aspects, ...]:
             repetition="repeated" if signature.repeats > 1 else "once",
             operation="read-write" if flags & (RAW | WAR) else "read-only" if signature.op == "read" else "write-only",
             dependences=tuple(name for flag, name in DEPENDENCES.items() if flags & flag),
-            phases=phases,
+            phases=within,
         )
-        for signature, period, flags, phases in zip(
+        for signature, period, flags, within in zip(
             analysis.signatures, periods, part_of, zip(first, last, strict=True), strict=True
         )
     )
@@ -137,25 +141,3 @@ def _periods(accesses: pd.DataFrame, owner: Int64Array) -> list[float | None]:
         (round(value, 9) if is_fixed else 0.0) if is_often else None
         for value, is_fixed, is_often in zip(mean.tolist(), fixed.tolist(), often.tolist(), strict=True)
     ]
-
-
-def _phases(trace: Trace, accesses: pd.DataFrame) -> Int64Array:
-    """The phase of each access, counted for each rank and file from 0."""
-    records = trace.records
-    kinds = records["kind"].cat.categories
-    boundary = np.isin(records["kind"].cat.codes.to_numpy(), np.flatnonzero(kinds.isin(_BOUNDARIES)))
-    data = (records["op"].isin(OPS) & (records["length"] > 0) & (records["offset"] >= 0)).to_numpy(np.bool_)
-    rows = np.flatnonzero(boundary | data)
-    file, rank = (records[name].to_numpy(np.int64)[rows] for name in ("file", "rank"))
-    order = np.lexsort((rank, file))
-    rows, file, rank = rows[order], file[order], rank[order]
-    heads = np.append(True, (np.diff(file) != 0) | (np.diff(rank) != 0))
-    begins = data[rows] & np.append(True, heads[1:] | boundary[rows[:-1]])
-    phase = np.cumsum(begins)
-    # A group's first access begins a phase: counted from there, the group's first phase is 0.
-    before = np.where(heads, phase - begins, 0)
-    of_record = np.zeros(len(records), np.int64)
-    of_record[rows] = phase - 1 - np.maximum.accumulate(before)
-    call_begins = np.append(True, (np.diff(accesses["rank"]) != 0) | (np.diff(accesses["call"]) != 0))
-    phases: Int64Array = of_record[data][np.cumsum(call_begins) - 1]
-    return phases

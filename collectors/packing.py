@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,21 @@ from pdla.collectors.frames import OPS
 from pdla.collectors.rawlog import RawLogs
 from pdla.collectors.tracefile import write_blocks
 from pdla.model import Trace
+
+_TELLING = re.compile(
+    r"(OMP|ROMIO|MPICH|OMPI_MCA|PRTE_MCA|I_MPI|UCX|FI)_\w+"
+    r"|SLURM_(JOB_ID|JOB_NAME|JOB_PARTITION|CLUSTER_NAME|NNODES|NTASKS|CPUS_PER_TASK)"
+    r"|PBS_(JOBID|JOBNAME|QUEUE|NUM_PPN)|LSB_(JOBID|JOBNAME|QUEUE)"
+)
+
+
+def telling(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that change what an MPI-IO program does, or say where it ran; none that could hold a secret.
+
+    >>> telling({"OMP_NUM_THREADS": "4", "ROMIO_HINTS": "/h", "SLURM_JWT": "x", "HOME": "/root"})
+    {'OMP_NUM_THREADS': '4', 'ROMIO_HINTS': '/h'}
+    """
+    return {name: value for name, value in sorted(environment.items()) if _TELLING.fullmatch(name)}
 
 
 @dataclass
@@ -32,14 +48,21 @@ class Packed:
             yield block
 
 
-def pack(directory: str | os.PathLike[str], output: str | os.PathLike[str], command: str = "") -> Packed:
+def pack(
+    directory: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    command: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Packed:
     """Pack the logs in ``directory``, which stay, into the trace file ``output``.
+
+    ``environment`` are the variables that the program ran with, of which those that matter are kept.
 
     Raises:
         PdlaError: no log is there, or the trace cannot be written.
         FormatError: as RawLogs.
     """
-    logs = RawLogs(directory, command)
+    logs = RawLogs(directory, command, telling(environment or {}))
     packed = Packed(logs.about)
     write_blocks(logs.about, packed.counted(logs.blocks()), logs.rows, {"op": OPS, "kind": logs.kinds}, output)
     return packed

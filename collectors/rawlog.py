@@ -131,7 +131,9 @@ class RawLogs:
         FormatError: a file is no log of a version that is known, or holds garbage.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], command: str = "") -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], command: str = "", environment: Mapping[str, str] | None = None
+    ) -> None:
         paths = sorted(Path(directory).glob("*.log"))
         if not paths:
             raise PdlaError(f"there is no log of the recorder in {directory}")
@@ -143,6 +145,7 @@ class RawLogs:
             )
         ranks = _number_ranks(processes, notes)
         self._processes = sorted(processes, key=lambda process: process.rank)
+        self._epoch = min(int(process.header["realtime_ns"]) for process in processes)
         files, self._files = _merge_files(self._processes)
         views: dict[View, int] = {View.plain(): 0}
         kinds: dict[str, int] = {}
@@ -168,6 +171,9 @@ class RawLogs:
             truncated=tuple(p.rank for p in self._processes if not p.header["finalized"] or p.left_out),
             unrecorded=_unrecorded(processes),
             notes=tuple(notes),
+            started=self._epoch / 1e9,
+            hosts=tuple(sorted({_text(process.header["host"]) for process in processes})),
+            environment=environment or {},
         )
 
     def blocks(self) -> Iterator[dict[str, npt.NDArray[Any]]]:

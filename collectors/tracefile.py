@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
@@ -93,6 +94,38 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         raise FormatError(f"the trace {source} is cut short or damaged: {' '.join(str(error).split())}") from None
 
 
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """What names a trace by what it holds: equal for its copies, and for what is packed or imported twice.
+
+    Raises:
+        FormatError: it is cut short or damaged.
+    """
+    digest = hashlib.sha256()
+    try:
+        with h5py.File(path, "r", locking="best-effort") as file:
+            digest.update(_encode(f"{file.attrs['command']}\0{file.attrs['ranks']}"))
+            for dataset in (dataset for name in ("records", "files", "views") for dataset in file[name].values()):
+                digest.update(_encode(f"{dataset.name}\0{dataset.size}"))
+                if dataset.dtype == object:
+                    digest.update(b"\0".join(dataset[()]))
+                elif dataset.chunks is None:
+                    digest.update(dataset[()].tobytes())
+                else:
+                    _update(digest, dataset)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise FormatError(f"the trace {path} is cut short or damaged: {' '.join(str(error).split())}") from None
+    return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, dataset: h5py.Dataset) -> None:
+    """Take in the chunks as they are stored, compressed: a fraction of the bytes, and nothing to undo."""
+    places: list[tuple[int, ...]] = []
+    dataset.id.chunk_iter(lambda chunk: places.append(chunk.chunk_offset))
+    for place in sorted(places):
+        digest.update(b"%d" % place[0])
+        digest.update(dataset.id.read_direct_chunk(place)[1])
+
+
 def _check_kind(file: h5py.File, path: Path) -> None:
     if file.attrs.get("format") != FORMAT:
         raise FormatError(f"{path} is an HDF5 file, but no trace of pdla: 'pdla trace' makes one")
@@ -121,12 +154,15 @@ def _write_attributes(file: h5py.File, trace: Trace) -> None:
         "source": trace.source,
         "unrecorded": json.dumps(dict(trace.unrecorded)),
         "notes": json.dumps(trace.notes),
+        "hosts": json.dumps(trace.hosts),
+        "environment": json.dumps(dict(trace.environment)),
     }
     for name, text in texts.items():
         file.attrs.create(name, _encode(text), dtype=_TEXT)
     file.attrs["version"] = VERSION
     file.attrs["ranks"] = trace.ranks
     file.attrs["dropped"] = trace.dropped
+    file.attrs["started"] = trace.started
     file.attrs["truncated"] = np.array(trace.truncated, dtype=np.int32)
 
 
@@ -266,6 +302,10 @@ def _read(file: h5py.File) -> Trace:
         truncated=tuple(attributes["truncated"].tolist()),
         unrecorded=json.loads(attributes["unrecorded"]),
         notes=tuple(json.loads(attributes["notes"])),
+        # Traces made before these were kept have none of them.
+        started=float(attributes.get("started", 0.0)),
+        hosts=tuple(json.loads(attributes.get("hosts", "[]"))),
+        environment=json.loads(attributes.get("environment", "{}")),
     )
 
 

@@ -180,6 +180,9 @@ class Trace:
     truncated: tuple[int, ...] = ()  # ranks whose log ends before MPI_Finalize
     unrecorded: Mapping[str, int] = field(default_factory=dict)  # calls that passed through, by name
     notes: tuple[str, ...] = ()  # what the source cannot tell
+    started: float = 0.0  # seconds since 1970 of the first rank's MPI_Init; 0: not known
+    hosts: tuple[str, ...] = ()  # where its ranks ran, by name
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that tell MPI-IO programs what to do
 
     def accesses(self) -> pd.DataFrame:
         """A row per contiguous extent in the file (ACCESS_COLUMNS), views expanded, in the order of rank and call."""

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from mpi import Mpi, available_mpis, build_library, debian_mpis
+from postgresql import postgresql_server
 from recording import Recorder
+
+from pdla.cli import STOPPING, main
 
 # The machine may be busy: a slow example is no failure.
 settings.register_profile("pdla", deadline=None)
 settings.load_profile("pdla")
+
+__all__ = ["postgresql_server"]  # a fixture
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")
@@ -48,6 +56,25 @@ class Pdla:
         answer = json.loads(self.run(*words, code=code).stdout.splitlines()[-1])
         assert isinstance(answer, dict)
         return answer
+
+
+class InProcess(Pdla):
+    """The command line without a process of its own for every verb."""
+
+    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+        out, err = io.StringIO(), io.StringIO()
+        handlers = {number: signal.getsignal(number) for number in STOPPING}
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.directory)
+            patch.setattr(sys, "argv", ["pdla", *map(str, words)])
+            patch.setenv("PDLA_HOME", str(self.home))
+            patch.delenv("PDLA_CATALOG", raising=False)
+            with pytest.raises(SystemExit) as stopped:
+                main()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        assert (stopped.value.code or 0) == code, out.getvalue() + err.getvalue()
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze, to_json
 from pdla.analyzers.aspects import describe
+from pdla.analyzers.phases import find_phases
 from pdla.analyzers.stats import summarize
 from pdla.collectors import workloads
 from pdla.collectors.views import View
@@ -115,9 +116,9 @@ def test_an_empty_trace_has_no_signatures() -> None:
 
 def test_json_is_what_the_documentation_says(trace: Trace) -> None:
     analysis = analyze(trace)
-    aspects = [one.to_json() for one in describe(trace, analysis)]
+    aspects = [one.to_json() for one in describe(trace, analysis, find_phases(trace))]
     answer = json.loads(json.dumps(to_json(analysis, aspects)))
-    assert set(answer) == {"signatures", "irregular", "coverage"}
+    assert set(answer) == {"signatures", "irregular", "phases", "phases_left_out", "coverage"}
     members = answer["signatures"][1].pop("members")
     assert answer["signatures"][1].pop("members_left_out") == 0
     assert answer["signatures"][1] == {
@@ -177,6 +178,8 @@ def test_json_of_an_irregular_part() -> None:
                 "share": {"requests": 1.0, "bytes": 1.0},
             }
         ],
+        "phases": [],
+        "phases_left_out": 0,
         "coverage": {"requests": 0.0, "bytes": 0.0},
     }
 

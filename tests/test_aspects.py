@@ -9,12 +9,13 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.aspects import Aspects, describe
+from pdla.analyzers.phases import find_phases
 from pdla.collectors import workloads
 from pdla.model import Trace
 
 
 def described(trace: Trace) -> list[Aspects]:
-    return list(describe(trace, analyze(trace)))
+    return list(describe(trace, analyze(trace), find_phases(trace)))
 
 
 def test_what_is_written_and_read_again_depends_on_the_writes() -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from conftest import PDLA, REPOSITORY, Pdla
-
-from pdla.cli import STOPPING, main
+from conftest import PDLA, REPOSITORY, InProcess, Pdla
 
 VERBS = (
     "trace",
     "import",
     "analyze",
+    "patterns",
     "calibrate",
     "plan",
     "replicate",
@@ -38,25 +34,6 @@ DEFAULT_CLUSTER = (REPOSITORY / "layouts" / "default_cluster.toml").read_text()
 CSV = "rank,file,op,offset,length,t_start,t_end\n" + "".join(
     f"{rank},data.bin,read,{rank * 4096 + row * 16384},4096,{row}.0,{row}.5\n" for rank in range(4) for row in range(32)
 )
-
-
-class InProcess(Pdla):
-    """The command line without a process of its own for every verb."""
-
-    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        out, err = io.StringIO(), io.StringIO()
-        handlers = {number: signal.getsignal(number) for number in STOPPING}
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.chdir(self.directory)
-            patch.setattr(sys, "argv", ["pdla", *map(str, words)])
-            patch.setenv("PDLA_HOME", str(self.home))
-            patch.delenv("PDLA_CATALOG", raising=False)
-            with pytest.raises(SystemExit) as stopped:
-                main()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        assert (stopped.value.code or 0) == code, out.getvalue() + err.getvalue()
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

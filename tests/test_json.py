@@ -50,6 +50,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     return {
         "import": answer("import", "csv", folder / "a.csv", "-o", run),
         "analyze": answer("analyze", run),
+        "patterns": answer("patterns", "list"),
+        "pattern": answer("patterns", "show", "1"),
+        "diff": answer("patterns", "diff", "1", run),
         "calibrate": answer("calibrate", folder, "--seconds", 1, "--size", "16M", "-o", folder / "cluster.toml"),
         "plan": answer("plan", run, "-o", plan),
         "replicate": answer("replicate", plan),
@@ -67,7 +70,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
     told = answers["analyze"]
-    assert set(told) == {"signatures", "irregular", "coverage"}
+    assert set(told) == {"signatures", "irregular", "phases", "phases_left_out", "coverage"}
+    assert set(told["phases"][0]) == keys(section("Phases"))
     assert set(told["coverage"]) == {"requests", "bytes"}
     (one,) = (signature for signature in told["signatures"] if signature["scope"] == "global")
     assert set(one) == keys(section("Signatures"))
@@ -78,6 +82,18 @@ def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
     named = re.search(r"with the keys (.*?)\. It holds", section("Signatures"), re.DOTALL)
     assert named is not None
     assert set(told["irregular"][0]) == set(re.findall(r"`(\w+)`", named[1]))
+
+
+def test_the_patterns(answers: dict[str, dict[str, Any]]) -> None:
+    text = section("Patterns")
+    shown = answers["pattern"]
+    assert set(shown) == keys(text)
+    assert set(answers["patterns"]["patterns"][0]) == keys(text.split("| `loops`")[0])
+    of_seen = text.split("An object of `seen`: ")[1].split("\n\n")[0].replace("`{variable: value}`", "")
+    assert set(shown["seen"][0]) == set(re.findall(r"`(\w+)`", of_seen))
+    assert set(shown["members"][0]) == {"rank", "start", "notation"}
+    assert set(answers["diff"]) == {"both", "changed", "only_before", "only_after"}
+    assert len(answers["diff"]["both"]) == len(answers["patterns"]["patterns"])
 
 
 def test_the_plan(answers: dict[str, dict[str, Any]]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from pdla.accessmap import AccessMap
-from pdla.model import Growth, Identity, Layout, Loop, Signature
+from pdla.model import STILL, Growth, Identity, Layout, Loop, Signature
 
+QueueState = Literal["queued", "built", "left"]
 State = Literal["building", "valid", "stale", "retired"]
 STATES: tuple[State, ...] = get_args(State)
 
@@ -70,11 +73,89 @@ class Result:
     report: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Run:
+    """A traced run of an application: a command with a number of ranks. Numbers are 0 until the catalog gives them.
+
+    Attributes:
+        trace: the fingerprint of the trace file, which was at ``path``.
+        started: when the program called MPI_Init; None: not known.
+        environment: of its variables those that tell MPI-IO what to do.
+        files: the paths that it accessed.
+        requests, bytes: contiguous accesses and bytes of the whole run.
+    """
+
+    command: str
+    ranks: int
+    trace: str
+    path: str
+    source: str
+    started: datetime | None
+    mpi: str
+    hosts: tuple[str, ...]
+    environment: Mapping[str, str]
+    files: tuple[str, ...]
+    requests: int
+    bytes: int
+    id: int = 0
+    application: int = 0
+
+
+@dataclass(frozen=True)
+class RunPhase:
+    """A phase of a run's use of a file: what begins it, when its data calls are, and how much they move."""
+
+    file: str
+    phase: int
+    begins: str
+    t_start: float
+    t_end: float
+    ranks: int
+    calls: int
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A signature as it was in a run, with its aspects as plain values."""
+
+    signature: Signature
+    aspects: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A signature as the catalog keeps it, once for the ``runs`` runs that have it; its calls and times are 0.
+
+    ``state`` is its place in the replication queue: ``queued`` until a plan was carried out, which ``built`` a replica
+    of it or ``left`` it alone; and that ``since`` when.
+    """
+
+    id: int
+    signature: Signature
+    runs: int
+    state: QueueState
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run that the catalog has taken in, and how many of its patterns it had not seen before."""
+
+    run: int
+    application: int
+    patterns: int
+    new: int
+
+
+_FIELDS = tuple(field for field in fields(Signature) if field.name != "members")
+_OF_A_RUN = {"calls": 0, "t_start": 0.0, "t_end": 0.0}
+
+
 def signature_to_json(signature: Signature) -> dict[str, Any]:
     """Plain values of a signature, without its members."""
-    value = asdict(signature)
-    del value["members"]
-    return value
+    return {field.name: getattr(signature, field.name) for field in _FIELDS}
 
 
 def signature_from_json(value: Mapping[str, Any]) -> Signature:
@@ -82,6 +163,37 @@ def signature_from_json(value: Mapping[str, Any]) -> Signature:
     loops = tuple(Loop(*loop) for loop in value["loops"])
     growth = tuple(Growth(*grows) for grows in value.get("growth", ()))
     return Signature(**{**value, "loops": loops, "growth": growth, "ranks": tuple(value["ranks"])})
+
+
+def pattern_to_json(signature: Signature) -> dict[str, Any]:
+    """As ``signature_to_json``, with what is the same in every run: calls and times are 0."""
+    return {**signature_to_json(signature), **_OF_A_RUN}
+
+
+def pattern_digest(signature: Signature) -> str:
+    """Names a pattern; fields that a later version adds do not change it while they have their default."""
+    told = {
+        field.name: part
+        for field in _FIELDS
+        if field.name not in _OF_A_RUN and (part := getattr(signature, field.name)) != field.default
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def members_of(signature: Signature) -> Iterator[Signature]:
+    """The local signatures that a global one consists of, which follow from its loops."""
+    over = signature.rank_loops
+    starts, _ = signature.nest._replace(loops=signature.loops[:over], growth=signature.growth[:over]).expand()
+    inner = signature.growth[over:]
+    same = replace(
+        signature,
+        loops=signature.loops[over:],
+        growth=inner if any(grows != STILL for grows in inner) else (),
+        rank_loops=0,
+        members=(),
+    )
+    for start, rank in zip(starts.tolist(), signature.ranks, strict=True):
+        yield replace(same, start=start, ranks=(rank,))
 
 
 def layout_from_json(value: Mapping[str, Any]) -> Layout:

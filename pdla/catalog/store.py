@@ -5,26 +5,34 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from sqlalchemy import Engine, create_engine, event, inspect, select
+from sqlalchemy import Engine, create_engine, event, func, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from pdla import config
 from pdla.accessmap import AccessMap
+from pdla.catalog import runs
+from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import (
     Checksum,
     Component,
+    Occurrence,
     Original,
+    Pattern,
+    QueueState,
+    Recorded,
     Replica,
     Result,
+    Run,
+    RunPhase,
     State,
     layout_from_json,
     signature_from_json,
@@ -32,7 +40,6 @@ from pdla.catalog.records import (
 )
 from pdla.catalog.tables import (
     SCHEMA_VERSION,
-    Base,
     ComponentRow,
     ExtentRow,
     MetaRow,
@@ -44,6 +51,9 @@ from pdla.errors import ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Signature
 
 BUSY_MILLISECONDS = 20_000
+LOCK = 0x70646C61
+"""PostgreSQL's advisory lock of what must not run twice at a time; the next one is that of ``exclusive``."""
+OLDER_VERSIONS = tuple(map(str, range(1, SCHEMA_VERSION)))
 
 
 def open_catalog(url: str | None = None) -> Catalog:
@@ -51,15 +61,19 @@ def open_catalog(url: str | None = None) -> Catalog:
 
     Raises:
         ConfigError: not a URL of a database that can be reached from here.
-        FormatError: a catalog of another version, or a damaged one.
+        FormatError: a catalog of a newer version, or a damaged one.
     """
     text = url or config.catalog_url()
     try:
         parsed = make_url(text)
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             _make_private(Path(parsed.database))
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
         engine = create_engine(parsed)
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the catalog {text} needs {error.name}: pip install 'pdla[postgresql]'") from error
+    except (ArgumentError, NoSuchModuleError) as error:
         raise ConfigError(f"cannot use the catalog {text}: {_one_line(error)} (write sqlite:////path)") from error
     except OSError as error:
         raise ConfigError(f"cannot make the catalog {text}: {error}") from error
@@ -97,7 +111,7 @@ def _set_up_sqlite(engine: Engine) -> None:
 
 def _one_line(error: BaseException) -> str:
     cause = getattr(error, "orig", None) or error
-    return " ".join(str(cause).split())
+    return " ".join(str(cause).partition("\n")[0].split())  # PostgreSQL goes on with details and hints
 
 
 class Report(Protocol):
@@ -108,7 +122,10 @@ class Report(Protocol):
 
 
 class Catalog:
-    """Originals, replicas and results. Every method is a transaction, and raises PdlaError when the database fails."""
+    """Originals, replicas, results, runs and patterns.
+
+    Every method is a transaction, and raises PdlaError when the database fails.
+    """
 
     def __init__(self, engine: Engine, url: URL) -> None:
         self._engine = engine
@@ -119,30 +136,36 @@ class Catalog:
         return self._url.render_as_string()
 
     @contextmanager
-    def _session(self) -> Iterator[Session]:
+    def _session(self, *, alone: bool = False) -> Iterator[Session]:
+        """A transaction; ``alone``: no other such one runs at the same time."""
         try:
             with Session(self._engine, expire_on_commit=False) as session, session.begin():
+                if alone and self._engine.dialect.name == "postgresql":
+                    session.execute(select(func.pg_advisory_xact_lock(LOCK)))
                 yield session
         except SQLAlchemyError as error:
             raise PdlaError(f"the catalog {self} failed: {_one_line(error)}") from error
 
     def prepare(self) -> None:
-        """Make the tables of a new catalog; refuse one of another version.
+        """Make the tables of a new catalog, bring those of an older version up to date; refuse a newer one.
 
         Raises:
             FormatError: the version is unknown, or this is not a catalog.
         """
         try:
-            with self._session() as session:
+            with self._session(alone=True) as session:
                 tables = inspect(session.connection()).get_table_names()
                 if not tables:
-                    Base.metadata.create_all(session.connection())
+                    upgrade(session.connection(), None)
                     session.add(MetaRow(key="schema", value=str(SCHEMA_VERSION)))
                     session.add(MetaRow(key="token", value=secrets.token_hex(4)))
                     session.add(MetaRow(key="generation", value="0"))
                     return
                 row = session.get(MetaRow, "schema") if "meta" in tables else None
                 found = row.value if row else None
+                if found in OLDER_VERSIONS:
+                    upgrade(session.connection(), found)
+                    return
         except PdlaError as error:
             # The operational ones, such as a full disk or a lock, are no fault of the file.
             if isinstance(error.__cause__, DatabaseError) and not isinstance(error.__cause__, OperationalError):
@@ -151,7 +174,7 @@ class Catalog:
         if found is None:
             raise FormatError(f"{self} is a database, but not a pdla catalog")
         if found != str(SCHEMA_VERSION):
-            raise FormatError(f"the catalog {self} has version {found}; this pdla reads version {SCHEMA_VERSION}")
+            raise FormatError(f"the catalog {self} has version {found}; this pdla reads up to {SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Give the connections back."""
@@ -171,28 +194,42 @@ class Catalog:
             finally:
                 self._held -= 1
             return
-        path = self._lock_path()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise PdlaError(
-                    f"another pdla command is changing the replicas ({path} is locked): wait for it"
-                ) from error
+        with self._locked() as lock:
+            if lock is not None:
+                raise PdlaError(f"another pdla command is changing the replicas ({lock} is locked): wait for it")
             self._held = 1
             try:
                 yield
             finally:
                 self._held = 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[str | None]:
+        """Hold this catalog's lock while in use; yields None, or what it is when another process has it."""
+        if self._engine.dialect.name == "postgresql":
+            # A lock of the connection: it reaches over nodes, and ends with this process.
+            try:
+                connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                free = connection.scalar(select(func.pg_try_advisory_lock(LOCK + 1)))
+            except SQLAlchemyError as error:
+                raise PdlaError(f"the catalog {self} failed: {_one_line(error)}") from error
+            try:
+                yield None if free else str(self)
+            finally:
+                connection.invalidate()
+                connection.close()
+            return
+        path = Path((self._url.database or str(config.home() / "catalog")) + ".lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                busy = None
+            except BlockingIOError:
+                busy = str(path)
+            yield busy
         finally:
             os.close(descriptor)
-
-    def _lock_path(self) -> Path:
-        if self._url.get_backend_name() == "sqlite" and self._url.database:
-            return Path(self._url.database + ".lock")
-        config.home().mkdir(parents=True, exist_ok=True, mode=0o700)
-        return config.home() / "catalog.lock"
 
     @property
     def token(self) -> str:
@@ -202,7 +239,7 @@ class Catalog:
 
     def next_generation(self, at_least: int) -> int:
         """A number for the next published map, larger than every one before and not below ``at_least``."""
-        with self._session() as session:
+        with self._session(alone=True) as session:
             row = session.get_one(MetaRow, "generation")
             row.value = str(max(int(row.value) + 1, at_least))
             return int(row.value)
@@ -310,9 +347,52 @@ class Catalog:
     def results(self) -> list[Result]:
         """The reports of redirected runs, in the order in which they came in."""
         with self._session() as session:
-            return [
-                Result(_utc(row.time), row.report) for row in session.scalars(select(ResultRow).order_by(ResultRow.id))
-            ]
+            rows = session.scalars(select(ResultRow).order_by(ResultRow.id))
+            return [Result(runs.utc(row.time), row.report) for row in rows]
+
+    def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[RunPhase] = ()) -> Recorded:
+        """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.
+
+        A run that is there already, which the fingerprint of its trace tells, is replaced.
+        """
+        with self._session(alone=True) as session:
+            return runs.record(session, run, found, phases)
+
+    def patterns(
+        self, *, file: str = "*", application: str = "*", ranks: int | None = None, state: QueueState | None = None
+    ) -> list[Pattern]:
+        """The patterns by number: of a file and of an application's command (globs), of runs of so many ranks, in this
+        state of the queue."""
+        with self._session() as session:
+            return runs.patterns(session, file, application, ranks, state)
+
+    def pattern(self, pattern_id: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
+        """A pattern, the runs that have it, and how it was in each.
+
+        Raises:
+            PdlaError: there is no such pattern.
+        """
+        with self._session() as session:
+            return runs.pattern(session, pattern_id)
+
+    def run(self, run_id: int) -> tuple[Run, list[Occurrence]]:
+        """A run, and its patterns as they were in it.
+
+        Raises:
+            PdlaError: there is no such run.
+        """
+        with self._session() as session:
+            return runs.run(session, run_id)
+
+    def phases(self, run_id: int) -> list[RunPhase]:
+        """The phases of a run, file by file."""
+        with self._session() as session:
+            return runs.phases(session, run_id)
+
+    def settle(self, signatures: Iterable[Signature], state: QueueState) -> None:
+        """Say what became of those of these patterns that are in the queue."""
+        with self._session() as session:
+            runs.settle(session, signatures, state)
 
 
 def _existing(session: Session, replica_id: int) -> ReplicaRow:
@@ -320,10 +400,6 @@ def _existing(session: Session, replica_id: int) -> ReplicaRow:
     if row is None:
         raise PdlaError(f"there is no replica {replica_id} (pdla status lists them)")
     return row
-
-
-def _utc(time: datetime) -> datetime:
-    return time if time.tzinfo else time.replace(tzinfo=UTC)  # SQLite stores no time zone
 
 
 def _original(row: OriginalRow) -> Original:
@@ -350,6 +426,6 @@ def _replica(row: ReplicaRow) -> Replica:
         layout=layout_from_json(row.layout),
         state=cast(State, row.state),
         why=row.why,
-        created=_utc(row.created),
+        created=runs.utc(row.created),
         components=tuple(Component(Path(c.path), c.size, c.inode, c.mtime_ns, c.crc32c) for c in row.components),
     )

@@ -1,4 +1,4 @@
-"""The tables of the catalog, schema version 1. They hold for any database that SQLAlchemy speaks to."""
+"""The tables of the catalog, as the last migration leaves them. They suit any database that SQLAlchemy speaks to."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     String,
+    Text,
     UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -21,7 +22,8 @@ from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import STATES
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The number of the last migration."""
 
 
 class Unsigned64(TypeDecorator[int]):
@@ -39,10 +41,30 @@ class Unsigned64(TypeDecorator[int]):
         return value + (1 << 64) if value is not None and value < 0 else value
 
 
-class Base(DeclarativeBase):
-    """The metadata of schema version 1."""
+def printable(text: str) -> str:
+    """``text`` as databases hold it: bytes of a path that are no characters, and NUL, as escapes.
 
-    type_annotation_map = {dict[str, Any]: JSON, datetime: DateTime(timezone=True)}  # noqa: RUF012
+    >>> printable("/data/m\\udce4rz")
+    '/data/m\\\\xe4rz'
+    """
+    return text.replace("\0", r"\x00").encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+class Printable(TypeDecorator[str]):
+    """Paths and commands, to find and to show; what must be exact is in JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """As ``printable``."""
+        return None if value is None else printable(value)
+
+
+class Base(DeclarativeBase):
+    """The metadata of all tables."""
+
+    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, datetime: DateTime(timezone=True)}  # noqa: RUF012
 
 
 class MetaRow(Base):
@@ -127,3 +149,89 @@ class ResultRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     time: Mapped[datetime]
     report: Mapped[dict[str, Any]]
+
+
+class ApplicationRow(Base):
+    """A command with a number of ranks. Its files are those of its runs."""
+
+    __tablename__ = "applications"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    command: Mapped[str] = mapped_column(Printable)
+    ranks: Mapped[int]
+    runs: Mapped[list[RunRow]] = relationship(back_populates="application", order_by="RunRow.id")
+
+
+class RunRow(Base):
+    """A traced run of an application, in the environment that it had."""
+
+    __tablename__ = "runs"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    application_id: Mapped[int] = mapped_column(ForeignKey("applications.id"), index=True)
+    trace: Mapped[str] = mapped_column(String(64), unique=True)
+    path: Mapped[str] = mapped_column(Printable)
+    source: Mapped[str] = mapped_column(String(16))
+    started: Mapped[datetime | None]
+    analyzed: Mapped[datetime]
+    mpi: Mapped[str]
+    hosts: Mapped[list[str]]
+    environment: Mapped[dict[str, Any]]
+    files: Mapped[list[str]]
+    requests: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    application: Mapped[ApplicationRow] = relationship(back_populates="runs", lazy="joined")
+
+
+class PatternRow(Base):
+    """An I/O signature, once for all runs that have it."""
+
+    __tablename__ = "patterns"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    file: Mapped[str] = mapped_column(Printable)
+    op: Mapped[str] = mapped_column(String(8))
+    scope: Mapped[str] = mapped_column(String(8))
+    ranks: Mapped[int]
+    requests: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    signature: Mapped[dict[str, Any]]
+    queue: Mapped[QueueRow] = relationship(lazy="joined", innerjoin=True)
+
+
+class OccurrenceRow(Base):
+    """A pattern in a run: its place among the run's patterns, what it was like there, and in which phases."""
+
+    __tablename__ = "occurrences"
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id"), index=True)
+    calls: Mapped[int] = mapped_column(BigInteger)
+    t_start: Mapped[float]
+    t_end: Mapped[float]
+    aspects: Mapped[dict[str, Any]]
+
+
+class PhaseRow(Base):
+    """A phase of a run's use of a file."""
+
+    __tablename__ = "phases"
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    file: Mapped[str] = mapped_column(Printable)
+    phase: Mapped[int]
+    begins: Mapped[str] = mapped_column(String(8))
+    t_start: Mapped[float]
+    t_end: Mapped[float]
+    ranks: Mapped[int]
+    calls: Mapped[int] = mapped_column(BigInteger)
+    bytes_read: Mapped[int] = mapped_column(BigInteger)
+    bytes_written: Mapped[int] = mapped_column(BigInteger)
+
+
+class QueueRow(Base):
+    """What became of a pattern since it was first seen. It waits for a replica while it is ``queued``."""
+
+    __tablename__ = "queue"
+    pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id", ondelete="CASCADE"), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    since: Mapped[datetime]

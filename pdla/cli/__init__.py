@@ -17,6 +17,7 @@ from pdla.cli.care import gc, rm, status, verify
 from pdla.cli.demo import demo
 from pdla.cli.doctor import doctor, preload
 from pdla.cli.imports import import_
+from pdla.cli.patterns import patterns
 from pdla.cli.plan import plan
 from pdla.cli.replicate import replicate
 from pdla.cli.report import report
@@ -42,7 +43,7 @@ def cli() -> None:
 
 
 VERBS = (
-    *(trace, pack, import_, analyze, calibrate, plan, replicate, run),
+    *(trace, pack, import_, analyze, patterns, calibrate, plan, replicate, run),
     *(report, status, verify, gc, rm, doctor, preload, demo),
 )
 for command in VERBS:

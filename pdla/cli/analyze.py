@@ -14,16 +14,23 @@ from pdla.cli.options import json_option, print_json, trace_argument
 @trace_argument
 @json_option
 def analyze(trace_path: Path, as_json: bool) -> None:
-    """Find the I/O signatures of a trace."""
+    """Find the I/O signatures of a trace.
+
+    They go into the catalog, too (see pdla patterns): those that it has not seen before enter the replication queue.
+    """
     from pdla.analyzers.analysis import analyze as find_signatures
     from pdla.analyzers.analysis import to_json
     from pdla.analyzers.aspects import describe
+    from pdla.analyzers.phases import find_phases
+    from pdla.cli.recorded import record
     from pdla.report.text import signature_table
 
     trace = pdla.load(trace_path)
     analysis = find_signatures(trace)
-    aspects = describe(trace, analysis)
+    phases = find_phases(trace)
+    aspects = describe(trace, analysis, phases)
     if as_json:
-        print_json(to_json(analysis, [one.to_json() for one in aspects]))
+        print_json(to_json(analysis, [one.to_json() for one in aspects], [phase.to_json() for phase in phases.phases]))
     else:
-        click.echo(signature_table(analysis, aspects))
+        click.echo(signature_table(analysis, aspects, phases.phases))
+    record(trace_path, trace, analysis, aspects, phases)

@@ -26,7 +26,10 @@ def replicate(plan_path: Path, as_json: bool) -> None:
     from pdla.policies.planfile import read_plan
     from pdla.replicator.builder import replicate as build_all
 
-    built = build_all(read_plan(plan_path), open_catalog())
+    plan, catalog = read_plan(plan_path), open_catalog()
+    built = build_all(plan, catalog)
+    catalog.settle((one.signature for one in plan.patterns if one.choice.layout is not None), "built")
+    catalog.settle((one.signature for one in plan.patterns if one.choice.layout is None), "left")
     if as_json:
         print_json(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
@@ -48,7 +49,7 @@ def record(
                 f"{command[0]} made no MPI-IO call that could be recorded: it has none, its MPI is linked statically "
                 "(ldd PROGRAM shows no libmpi), or the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it"
             )
-        packed = pack_logs(logs, output, shlex.join(command))
+        packed = pack_logs(logs, output, shlex.join(command), os.environ)
         keep = False
     except PdlaError as error:
         if not keep:

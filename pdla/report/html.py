@@ -301,7 +301,7 @@ def _signatures(analysis: Analysis, path: str) -> Table:
     signatures = [signature for signature in analysis.signatures if signature.file == path]
     for signature in signatures[:MOST_SIGNATURES]:
         add(signature.scope, signature.scope, signature, ranks_text(signature.ranks), str(signature))
-        shown, more = shown_members(signature)
+        shown, more = shown_members(signature.members)
         for member in shown:
             add("member", "local", member, ranks_text(member.ranks), str(member))
         if more:

@@ -13,12 +13,14 @@ from pdla.units import format_bytes, format_count, format_seconds, format_share
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
     from pdla.analyzers.aspects import Aspects
+    from pdla.analyzers.phases import Phase
     from pdla.model import Candidate, Plan
     from pdla.report.comparison import Comparison
 
 GAP = "  "
 NARROWEST = 8  # characters that wrapping leaves to a column
 MOST_MEMBERS = 8  # local signatures listed under a global one
+MOST_PHASES = 4  # of a file
 MOST = 20  # files, signatures of a file, patterns: who wants more wants --json
 
 
@@ -133,20 +135,24 @@ def call_name(signature: Signature | Irregular) -> str:
     return f"{signature.op}_all" if signature.collective else signature.op
 
 
-def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = ()) -> str:
-    """The signatures of every file, global ones with the local ones in them, then the others; with their aspects."""
+def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = (), phases: Sequence[Phase] = ()) -> str:
+    """The signatures of every file, global ones with the local ones in them, then the others; with their aspects, and
+    with the phases of files that have several."""
     by_file: dict[str, list[tuple[Signature | Irregular, str]]] = {}
     parts: list[Signature | Irregular] = [*analysis.signatures, *analysis.irregular]
-    words = [*map(str, aspects), *[""] * (len(parts) - len(aspects))]
+    several = phases_by_file(phases)
+    words = [aspects_text(one) if part.file in several else str(one) for one, part in zip(aspects, parts, strict=False)]
+    words += [""] * (len(parts) - len(aspects))
     for part, of_part in zip(parts, words, strict=True):
         by_file.setdefault(part.file, []).append((part, of_part))
     blocks = []
     for path, found in list(by_file.items())[:MOST]:
         rows = [row for part, of_part in found[:MOST] for row in _signature_rows(analysis, part, of_part)]
         columns = ["scope", "call", "ranks", "requests", "bytes", "signature"]
-        blocks.append("\n".join([path, table(columns, rows, "lllrrl"), *_more(len(found), "signatures")]))
+        head = [path, *([paragraph(phases_text(several[path]))] if path in several else [])]
+        blocks.append("\n".join([*head, table(columns, rows, "lllrrl"), *more(len(found), "signatures")]))
     shares = analysis.coverage
-    blocks += _more(len(by_file), "files")
+    blocks += more(len(by_file), "files")
     blocks.append(
         paragraph(
             f"{format_count(analysis.requests)} requests, {format_bytes(analysis.bytes)}; signatures stand for "
@@ -156,14 +162,40 @@ def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = ()) -> str:
     return "\n\n".join(blocks)
 
 
-def _more(number: int, what: str) -> list[str]:
+def phases_by_file(phases: Iterable[Phase]) -> dict[str, list[Phase]]:
+    """The phases of the files that have more than one."""
+    found: dict[str, list[Phase]] = {}
+    for phase in phases:
+        found.setdefault(phase.file, []).append(phase)
+    return {path: several for path, several in found.items() if len(several) > 1}
+
+
+def phases_text(phases: Sequence[Phase]) -> str:
+    """What happens in the phases of a file, the first of them: what begins each, what it moves, and how long it is."""
+    told = []
+    for phase in phases[:MOST_PHASES]:
+        moved = (("reads", phase.bytes_read), ("writes", phase.bytes_written))
+        does = " and ".join(f"{verb} {format_bytes(count)}" for verb, count in moved if count)
+        told.append(f"{phase.phase} ({phase.begins}) {does} in {format_seconds(phase.t_end - phase.t_start)}")
+    more = f"; and {len(phases) - MOST_PHASES} more" if len(phases) > MOST_PHASES else ""
+    return f"{len(phases)} phases: {'; '.join(told)}{more}"
+
+
+def aspects_text(aspects: Aspects) -> str:
+    """What a signature is, and in which phases of its file."""
+    first, last = aspects.phases
+    return f"{aspects}, " + (f"phase {first}" if first == last else f"phases {first}-{last}")
+
+
+def more(number: int, what: str) -> list[str]:
+    """A line that says how many of so many things are not shown, if any are not."""
     return [f"... and {format_count(number - MOST)} more {what} (--json lists all)"] if number > MOST else []
 
 
-def shown_members(signature: Signature) -> tuple[tuple[Signature, ...], int]:
-    """The local signatures to list under a global one, and how many more there are."""
-    shown = signature.members if len(signature.members) <= MOST_MEMBERS else signature.members[: MOST_MEMBERS // 2]
-    return shown, len(signature.members) - len(shown)
+def shown_members(members: Sequence[Signature]) -> tuple[Sequence[Signature], int]:
+    """Which of the local signatures in a global one to list, and how many more there are."""
+    shown = members if len(members) <= MOST_MEMBERS else members[: MOST_MEMBERS // 2]
+    return shown, len(members) - len(shown)
 
 
 def _signature_rows(analysis: Analysis, part: Signature | Irregular, words: str) -> list[list[str]]:
@@ -172,12 +204,12 @@ def _signature_rows(analysis: Analysis, part: Signature | Irregular, words: str)
 
     if not isinstance(part, Signature):
         return [["irregular", call_name(part), str(part.rank), *_shares(analysis, part), "no pattern"]]
-    shown, more = shown_members(part)
+    shown, left_out = shown_members(part.members)
     rows = [row(part, part.scope), *(row(member, "- local") for member in shown)]
     if words:
         rows.insert(1, ["", "", "", "", "", words])
-    if more:
-        rows.append([f"- {format_count(more)} more", "", "", "", "", ""])
+    if left_out:
+        rows.append([f"- {format_count(left_out)} more", "", "", "", "", ""])
     return rows
 
 
@@ -201,10 +233,10 @@ def plan_table(plan: Plan) -> str:
             rows.append([mark, candidate_name(candidate), *(format_seconds(part) for part in parts)])
         headers = ["", "candidate", "total", "connect", "network", "start-up", "transfer"]
         blocks.append(f"{head}\n{table(headers, rows, 'llrrrrr')}\n{paragraph(pattern.reason)}")
-    blocks += _more(len(plan.patterns), "patterns")
+    blocks += more(len(plan.patterns), "patterns")
     if plan.refused:
         refused = [paragraph(f"{what}: {why}", "  ") for what, why in plan.refused[:MOST]]
-        blocks.append("\n".join(["Refused:", *refused, *_more(len(plan.refused), "refused")]))
+        blocks.append("\n".join(["Refused:", *refused, *more(len(plan.refused), "refused")]))
     blocks.append(paragraph(prediction(plan)))
     return "\n\n".join(blocks)
 

@@ -1,0 +1,22 @@
+"""Brings the tables of a catalog to the version that this pdla works with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def upgrade(connection: Connection, version: str | None) -> None:
+    """Run the migrations that a catalog of this version (None: an empty database) lacks, in the open transaction."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    if version is not None and "alembic_version" not in inspect(connection).get_table_names():
+        command.stamp(config, version)  # version 1 was made without Alembic
+    command.upgrade(config, "head")

@@ -1,0 +1,226 @@
+"""Applications, their traced runs and the patterns in them: rows out of signatures, and signatures out of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from pdla.catalog.records import (
+    Occurrence,
+    Pattern,
+    QueueState,
+    Recorded,
+    Run,
+    RunPhase,
+    pattern_digest,
+    pattern_to_json,
+    signature_from_json,
+)
+from pdla.catalog.tables import ApplicationRow, OccurrenceRow, PatternRow, PhaseRow, QueueRow, RunRow, printable
+from pdla.errors import PdlaError
+from pdla.model import Signature
+
+_AT_ONCE = 5000  # values in one statement: databases have a limit
+
+
+def utc(time: datetime) -> datetime:
+    """SQLite stores no time zone: it is UTC."""
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[RunPhase]) -> Recorded:
+    """Take in a run with its patterns; one that was there, which its trace's fingerprint tells, is replaced."""
+    row = session.scalars(select(RunRow).filter_by(trace=run.trace)).one_or_none()
+    known = row is not None
+    row = row or RunRow(trace=run.trace)
+    row.application, row.analyzed = _application(session, run), datetime.now(UTC)
+    row.path, row.source, row.started, row.mpi = run.path, run.source, run.started, run.mpi
+    row.hosts, row.environment, row.files = list(run.hosts), dict(run.environment), list(run.files)
+    row.requests, row.bytes = run.requests, run.bytes
+    session.add(row)
+    session.flush()
+    for table in (OccurrenceRow, PhaseRow):
+        session.execute(delete(table).where(table.run_id == row.id))
+
+    digests = [pattern_digest(one.signature) for one in found]
+    new = _add_patterns(session, dict(zip(digests, (one.signature for one in found), strict=True)))
+    numbers = _numbers(session, digests)
+    occurrences = [
+        {
+            "run_id": row.id,
+            "number": number,
+            "pattern_id": numbers[digest],
+            "calls": one.signature.calls,
+            "t_start": one.signature.t_start,
+            "t_end": one.signature.t_end,
+            "aspects": dict(one.aspects),
+        }
+        for number, (digest, one) in enumerate(zip(digests, found, strict=True))
+    ]
+    lines = [{"run_id": row.id, "number": number, **asdict(phase)} for number, phase in enumerate(phases)]
+    for table, values in ((OccurrenceRow, occurrences), (PhaseRow, lines)):
+        if values:
+            session.execute(insert(table), values)
+    if known:
+        session.execute(delete(PatternRow).where(PatternRow.id.not_in(select(OccurrenceRow.pattern_id))))
+    return Recorded(row.id, row.application_id, len(numbers), new)
+
+
+def _application(session: Session, run: Run) -> ApplicationRow:
+    digest = hashlib.sha256(f"{run.ranks}\0{run.command}".encode("utf-8", "surrogateescape")).hexdigest()
+    found = session.scalars(select(ApplicationRow).filter_by(digest=digest)).one_or_none()
+    return found or ApplicationRow(digest=digest, command=run.command, ranks=run.ranks)
+
+
+def _add_patterns(session: Session, signatures: Mapping[str, Signature]) -> int:
+    """Put those that are not there yet, by digest, into the table and into the queue; returns how many."""
+    known = _numbers(session, signatures)
+    new = {digest: one for digest, one in signatures.items() if digest not in known}
+    if not new:
+        return 0
+    rows = [
+        {
+            "digest": digest,
+            "file": one.file,
+            "op": one.op,
+            "scope": one.scope,
+            "ranks": len(one.ranks),
+            "requests": one.requests,
+            "bytes": one.bytes,
+            "signature": pattern_to_json(one),
+        }
+        for digest, one in new.items()
+    ]
+    session.execute(insert(PatternRow), rows)
+    now = datetime.now(UTC)
+    queued = [{"pattern_id": number, "state": "queued", "since": now} for number in _numbers(session, new).values()]
+    session.execute(insert(QueueRow), queued)
+    return len(new)
+
+
+def _numbers(session: Session, digests: Iterable[str]) -> dict[str, int]:
+    """The numbers of the patterns that there are, by digest."""
+    found: dict[str, int] = {}
+    for some in _portions(list(dict.fromkeys(digests))):
+        rows = session.execute(select(PatternRow.digest, PatternRow.id).where(PatternRow.digest.in_(some)))
+        found.update(cast("Iterable[tuple[str, int]]", rows.all()))
+    return found
+
+
+def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
+
+
+def settle(session: Session, signatures: Iterable[Signature], state: QueueState) -> None:
+    """What became of those of these patterns that are known."""
+    for some in _portions([pattern_digest(one) for one in signatures]):
+        chosen = select(PatternRow.id).where(PatternRow.digest.in_(some))
+        changed = {"state": state, "since": datetime.now(UTC)}
+        session.execute(update(QueueRow).where(QueueRow.pattern_id.in_(chosen)).values(changed))
+
+
+def patterns(session: Session, file: str, application: str, ranks: int | None, state: str | None) -> list[Pattern]:
+    """Those of a file and of an application's command (globs), of runs of so many ranks, in this state; by number."""
+    of_application = [
+        one.id
+        for one in session.scalars(select(ApplicationRow))
+        if ranks in (None, one.ranks) and fnmatchcase(one.command, application)
+    ]
+    counted = (
+        select(OccurrenceRow.pattern_id, func.count(OccurrenceRow.run_id.distinct()).label("runs"))
+        .join(RunRow, RunRow.id == OccurrenceRow.run_id)
+        .where(RunRow.application_id.in_(of_application))
+        .group_by(OccurrenceRow.pattern_id)
+        .subquery()
+    )
+    query = select(PatternRow, counted.c.runs).join(counted, counted.c.pattern_id == PatternRow.id)
+    if state is not None:
+        query = query.join(QueueRow).where(QueueRow.state == state)
+    glob = printable(file)
+    rows = session.execute(query.order_by(PatternRow.id))
+    return [_pattern(row, runs) for row, runs in rows if fnmatchcase(row.file, glob)]
+
+
+def pattern(session: Session, number: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
+    """One of them, the runs that have it, and how it was in each.
+
+    Raises:
+        PdlaError: there is no such pattern.
+    """
+    row = session.get(PatternRow, number)
+    if row is None:
+        raise PdlaError(f"there is no pattern {number} (pdla patterns list lists them)")
+    query = select(OccurrenceRow, RunRow).join(RunRow, RunRow.id == OccurrenceRow.run_id)
+    query = query.where(OccurrenceRow.pattern_id == number).order_by(RunRow.id, OccurrenceRow.number)
+    seen = [(_run(of), _occurrence(row, one)) for one, of in session.execute(query)]
+    return _pattern(row, len({of.id for of, _ in seen})), seen
+
+
+def run(session: Session, number: int) -> tuple[Run, list[Occurrence]]:
+    """A run, and its patterns as they were in it.
+
+    Raises:
+        PdlaError: there is no such run.
+    """
+    row = session.get(RunRow, number)
+    if row is None:
+        raise PdlaError(f"there is no run {number} (pdla patterns show ID lists those that have a pattern)")
+    query = select(PatternRow, OccurrenceRow).join(OccurrenceRow, OccurrenceRow.pattern_id == PatternRow.id)
+    query = query.where(OccurrenceRow.run_id == number).order_by(OccurrenceRow.number)
+    return _run(row), [_occurrence(found, one) for found, one in session.execute(query)]
+
+
+def phases(session: Session, number: int) -> list[RunPhase]:
+    """The phases of a run, file by file."""
+    rows = session.scalars(select(PhaseRow).filter_by(run_id=number).order_by(PhaseRow.number))
+    return [
+        RunPhase(
+            row.file,
+            row.phase,
+            row.begins,
+            row.t_start,
+            row.t_end,
+            row.ranks,
+            row.calls,
+            row.bytes_read,
+            row.bytes_written,
+        )
+        for row in rows
+    ]
+
+
+def _pattern(row: PatternRow, runs: int) -> Pattern:
+    state = cast(QueueState, row.queue.state)
+    return Pattern(row.id, signature_from_json(row.signature), runs, state, utc(row.queue.since))
+
+
+def _occurrence(row: PatternRow, one: OccurrenceRow) -> Occurrence:
+    signature = signature_from_json(row.signature)
+    as_seen: dict[str, Any] = {"calls": one.calls, "t_start": one.t_start, "t_end": one.t_end}
+    return Occurrence(replace(signature, **as_seen), one.aspects)
+
+
+def _run(row: RunRow) -> Run:
+    return Run(
+        command=row.application.command,
+        ranks=row.application.ranks,
+        trace=row.trace,
+        path=row.path,
+        source=row.source,
+        started=row.started and utc(row.started),
+        mpi=row.mpi,
+        hosts=tuple(row.hosts),
+        environment=row.environment,
+        files=tuple(row.files),
+        requests=row.requests,
+        bytes=row.bytes,
+        id=row.id,
+        application=row.application_id,
+    )

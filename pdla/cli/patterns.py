@@ -1,0 +1,209 @@
+"""pdla patterns: what the catalog knows of the access patterns of applications, over all their traced runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import pdla
+from pdla.cli.options import json_option, print_json
+from pdla.errors import PdlaError
+from pdla.units import counted
+
+if TYPE_CHECKING:
+    from pdla.analyzers.analysis import Analysis
+    from pdla.catalog import Occurrence, Pattern, Run
+    from pdla.model import Signature
+
+
+@click.group()
+def patterns() -> None:
+    """Look at the patterns of all traced runs.
+
+    pdla analyze keeps them in the catalog.
+    """
+
+
+@patterns.command("list")
+@click.option("--file", default="*", metavar="GLOB", help="Only those of files with such a path.")
+@click.option("--application", default="*", metavar="GLOB", help="Only those of applications with such a command.")
+@click.option("--ranks", type=int, help="Only those of runs with so many ranks.")
+@click.option("--queued", is_flag=True, help="Only those in the replication queue.")
+@json_option
+def list_(file: str, application: str, ranks: int | None, queued: bool, as_json: bool) -> None:
+    """List the patterns."""
+    from pdla.catalog import open_catalog
+    from pdla.report.patterns import pattern_table
+
+    found = open_catalog().patterns(file=file, application=application, ranks=ranks, state="queued" if queued else None)
+    if as_json:
+        print_json({"patterns": [_pattern_json(one) for one in found]})
+    else:
+        click.echo(pattern_table(found))
+
+
+@patterns.command()
+@click.argument("number", metavar="ID", type=int)
+@json_option
+def show(number: int, as_json: bool) -> None:
+    """Show all that is known of a pattern.
+
+    ID is its number, see pdla patterns list. Its loops, its members, and what it was like in each run.
+    """
+    from pdla.analyzers.analysis import MEMBERS
+    from pdla.catalog import open_catalog
+    from pdla.catalog.records import members_of
+    from pdla.report.patterns import pattern_text
+
+    found, seen = open_catalog().pattern(number)
+    one = found.signature
+    members = list(members_of(one)) if one.scope == "global" else []
+    if as_json:
+        print_json(
+            {
+                **_pattern_json(found),
+                "loops": [list(loop) for loop in one.loops],
+                "growth": [list(grows) for grows in one.growth],
+                "rank_loops": one.rank_loops,
+                "start": one.start,
+                "length": one.length,
+                "members": [
+                    {"rank": member.ranks[0], "start": member.start, "notation": str(member)}
+                    for member in members[:MEMBERS]
+                ],
+                "members_left_out": max(0, len(members) - MEMBERS),
+                "seen": [_seen_json(*one) for one in seen],
+            }
+        )
+    else:
+        click.echo(pattern_text(found, seen, members))
+
+
+@patterns.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@json_option
+def diff(before: str, after: str, as_json: bool) -> None:
+    """Compare the patterns of two runs.
+
+    A and B are traces (RUN.h5) or numbers of runs in the catalog (see pdla patterns show).
+    """
+    from pdla.analyzers.difference import compare
+    from pdla.report.patterns import difference_text
+
+    found = compare(_signatures(before), _signatures(after))
+    if as_json:
+        print_json(
+            {
+                "both": [str(one) for one in found.both],
+                "changed": [
+                    {"file": new.file, "before": str(old), "after": str(new), "what": list(what)}
+                    for old, new, what in found.changed
+                ],
+                "only_before": [{"file": one.file, "notation": str(one)} for one in found.before],
+                "only_after": [{"file": one.file, "notation": str(one)} for one in found.after],
+            }
+        )
+    else:
+        click.echo(difference_text(found, before, after))
+
+
+@patterns.command()
+@click.argument("traces", metavar="RUN.h5...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--ranks", type=int, required=True, help="Number of ranks to predict the patterns for.")
+@json_option
+def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
+    """Predict the patterns at another number of ranks.
+
+    From traces of one program at two or more numbers of ranks. Fails, and says why, where the traces do not agree on
+    how the patterns depend on the number of ranks.
+    """
+    from pdla.analyzers.analysis import analyze
+    from pdla.analyzers.scaling import scale as compare
+    from pdla.report.patterns import scaling_text
+
+    analyses: dict[int, Analysis] = {}
+    for path in traces:
+        trace = pdla.load(path)
+        if trace.ranks in analyses:
+            raise PdlaError(f"{path} has {counted(trace.ranks, 'rank')}, as one before: one trace of each number")
+        analyses[trace.ranks] = analyze(trace)
+    found = compare(analyses)
+    predicted: tuple[Signature, ...] = () if found.disagreements else found.at(ranks)
+    if as_json:
+        print_json(
+            {
+                "ranks": list(found.ranks),
+                "signatures": [{"file": one.file, "notation": str(one)} for one in found.signatures],
+                "disagreements": list(found.disagreements),
+                "predicted": [
+                    {
+                        "file": one.file,
+                        "op": one.op,
+                        "collective": one.collective,
+                        "ranks": len(one.ranks),
+                        "start": one.start,
+                        "length": one.length,
+                        "loops": [list(loop) for loop in one.loops],
+                        "growth": [list(grows) for grows in one.growth],
+                        "rank_loops": one.rank_loops,
+                        "extent": list(one.extent),
+                        "notation": str(one),
+                    }
+                    for one in predicted
+                ],
+            }
+        )
+    else:
+        click.echo(scaling_text(found, predicted, ranks))
+    if found.disagreements:
+        raise PdlaError(f"the traces do not agree, so nothing is predicted: {found.disagreements[0]}")
+
+
+def _signatures(word: str) -> tuple[Signature, ...]:
+    """The patterns of a trace, or of a run in the catalog."""
+    if word.isdigit() and not Path(word).exists():
+        from pdla.catalog import open_catalog
+
+        return tuple(occurrence.signature for occurrence in open_catalog().run(int(word))[1])
+    from pdla.analyzers.analysis import analyze
+
+    return analyze(pdla.load(word)).signatures
+
+
+def _pattern_json(one: Pattern) -> dict[str, Any]:
+    signature = one.signature
+    return {
+        "id": one.id,
+        "scope": signature.scope,
+        "file": signature.file,
+        "op": signature.op,
+        "collective": signature.collective,
+        "ranks": list(signature.ranks),
+        "requests": signature.requests,
+        "bytes": signature.bytes,
+        "notation": str(signature),
+        "runs": one.runs,
+        "state": one.state,
+        "since": one.since.isoformat(timespec="seconds"),
+    }
+
+
+def _seen_json(run: Run, occurrence: Occurrence) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "application": run.application,
+        "command": run.command,
+        "ranks": run.ranks,
+        "started": run.started and run.started.isoformat(timespec="seconds"),
+        "trace": run.path,
+        "mpi": run.mpi,
+        "hosts": list(run.hosts),
+        "environment": dict(run.environment),
+        "calls": occurrence.signature.calls,
+        "t_start": occurrence.signature.t_start,
+        "t_end": occurrence.signature.t_end,
+        "aspects": dict(occurrence.aspects),
+    }

@@ -1,0 +1,53 @@
+"""What pdla analyze keeps in the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pdla.errors import PdlaError
+from pdla.units import counted
+
+if TYPE_CHECKING:
+    from pdla.analyzers.analysis import Analysis
+    from pdla.analyzers.aspects import Aspects
+    from pdla.analyzers.phases import Phases
+    from pdla.model import Trace
+
+
+def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspects], phases: Phases) -> None:
+    """Keep a run with its patterns and phases, and say so on standard error; also why it is not kept."""
+    from pdla.analyzers.analysis import PHASES
+    from pdla.catalog import Occurrence, Run, RunPhase, open_catalog
+    from pdla.collectors.tracefile import fingerprint
+
+    run = Run(
+        command=trace.command,
+        ranks=trace.ranks,
+        trace=fingerprint(path),
+        path=str(path.absolute()),
+        source=trace.source,
+        started=datetime.fromtimestamp(trace.started, UTC) if trace.started else None,
+        mpi=trace.mpi,
+        hosts=trace.hosts,
+        environment=trace.environment,
+        files=tuple(map(str, trace.files["path"])),
+        requests=analysis.requests,
+        bytes=analysis.bytes,
+    )
+    found = [
+        Occurrence(signature, of_signature.to_json())
+        for signature, of_signature in zip(analysis.signatures, aspects, strict=True)
+    ]
+    try:
+        kept = open_catalog().record_run(run, found, [RunPhase(**one.to_json()) for one in phases.phases[:PHASES]])
+    except PdlaError as error:
+        # The answer is there already: whoever asked for it is to get it.
+        click.echo(f"pdla: the patterns are not kept: {error}", err=True)
+        return
+    new = f"{counted(kept.new, 'new pattern')} in the replication queue" if kept.new else "no new pattern"
+    click.echo(f"pdla: run {kept.run} of application {kept.application}: {new}", err=True)
