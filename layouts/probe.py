@@ -132,17 +132,20 @@ class Probe:
 def stall_to_stall(ends: Sequence[float]) -> float:
     """Seconds per request, from the time at which the first begins and those at which each ends.
 
-    From the end of the slowest request in the first third to the end of the slowest in the last. A limit on rates
-    (Linux's blkio throttle, cloud volumes) lets requests through in slices of time and saves some up while there are
-    none: between two stalls are whole slices, and what was saved is spent. Where requests are alike it changes nothing.
+    From the end of the first request that took at least half as long as the longest to the end of the last such, if
+    that is a third of the time or more. A limit on rates (Linux's blkio throttle, cloud volumes) lets requests through
+    in slices of time and saves some up while there are none: between two stalls are whole slices, and what was saved
+    is spent. Where requests are alike it changes nothing. The first one may have waited for those before.
 
-    >>> stall_to_stall([0, 0, 0, 0, 9, 9, 9, 12, 12, 12, 15, 15, 15])  # 3 at once every 3 s, after some for nothing
+    >>> stall_to_stall([0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9])  # 3 at once every 3 s, after some for nothing
     1.0
     """
     took = [after - before for before, after in itertools.pairwise(ends)]
-    third = max(1, len(took) // 3)
-    first = max(range(third), key=took.__getitem__)
-    last = max(range(len(took) - third, len(took)), key=took.__getitem__)
+    stall = max(took[1:]) / 2
+    stalls = [number for number, seconds in enumerate(took) if seconds >= stall]
+    first, last = stalls[0], stalls[-1]
+    if ends[last + 1] - ends[first + 1] <= (ends[-1] - ends[0]) / 3:
+        first, last = 0, len(took) - 1
     return (ends[last + 1] - ends[first + 1]) / (last - first)
 
 
