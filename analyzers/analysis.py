@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from pdla.analyzers.globals import GlobalPattern, find_global
-from pdla.analyzers.local import OPS, LocalPatterns, find_local
+from pdla.analyzers.items import Ancestry
+from pdla.analyzers.local import OPS, LocalPatterns, find_local, together
 from pdla.analyzers.shapes import BoolArray
-from pdla.model import Growth, Int64Array, Op, Signature, Trace
+from pdla.model import Growth, Int64Array, Op, Signature, Source
 
 MEMBERS = 64
 """Members of a global signature that its JSON lists: the others follow from its loops."""
 
 PHASES = 1000
 """Phases that the JSON lists."""
+
+
+def _no_accesses() -> Int64Array:
+    return np.empty(0, np.int64)
 
 
 class Share(NamedTuple):
@@ -30,24 +36,18 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Irregular:
-    """Accesses of one rank to a file that no template matches, in their order: byte ``offsets`` and ``lengths``."""
+    """Accesses of one rank to a file that no template matches.
+
+    ``requests`` are contiguous accesses; all are in the half-open range ``extent`` of the file.
+    """
 
     rank: int
     file: str
     op: Op
     collective: bool
-    offsets: Int64Array
-    lengths: Int64Array
-
-    @property
-    def requests(self) -> int:
-        """Contiguous accesses."""
-        return len(self.offsets)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes in all of them."""
-        return int(self.lengths.sum())
+    requests: int
+    bytes: int
+    extent: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,19 @@ class Analysis:
 
     Every access of the trace is in exactly one of ``signatures`` and ``irregular``. ``requests`` (contiguous accesses)
     and ``bytes`` are those of the whole trace. ``owner`` is the number of the signature that each of the trace's
-    accesses is in, -1 where it is irregular.
+    accesses is in, -1 where it is irregular; it is found when it is asked for.
     """
 
     signatures: tuple[Signature, ...]
     irregular: tuple[Irregular, ...]
     requests: int
     bytes: int
-    owner: Int64Array = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    find_owner: Callable[[], Int64Array] = field(default=_no_accesses, repr=False, compare=False)
+
+    @cached_property
+    def owner(self) -> Int64Array:
+        """See the class."""
+        return self.find_owner()
 
     @cached_property
     def coverage(self) -> Share:
@@ -81,12 +86,15 @@ class Analysis:
         return Share(requests / self.requests, size / self.bytes) if self.requests else Share(1.0, 1.0)
 
 
-def analyze(trace: Trace) -> Analysis:
+def analyze(source: Source) -> Analysis:
     """The local and global I/O signatures of a trace; expanded, they give back exactly its accesses."""
-    accesses = trace.accesses()
-    paths = {int(file): str(path) for file, path in zip(trace.files["file"], trace.files["path"], strict=True)}
-    local = find_local(accesses)
-    together, rest = find_global(local)
+    paths = {int(file): str(path) for file, path in zip(source.files["file"], source.files["path"], strict=True)}
+    return combine(find_local(source.blocks()), paths, source)
+
+
+def combine(local: LocalPatterns, paths: Mapping[int, str], source: Source) -> Analysis:
+    """The signatures that the local patterns of a source make up."""
+    everywhere, rest = find_global(local)
     # Two nests of one rank look like a loop, but how far apart they are may differ from rank to rank: then each half
     # has its own counterpart on the other ranks. Where neither half has one, the loop stays.
     halves, whole = local.halved(rest[~local.fragments[rest]])
@@ -95,24 +103,25 @@ def analyze(trace: Trace) -> Analysis:
     for pattern in halves_together:
         apart[whole[pattern.members]] = True
 
-    found = [_Found(_global_signature(one, local, paths), local, one.members) for one in together]
+    found = [_Found(_global_signature(one, local, paths), local, one.members) for one in everywhere]
     found += [_Found(_global_signature(one, halves, paths), halves, one.members) for one in halves_together]
     alone: list[_Found] = []
-    irregular = np.zeros(len(accesses), np.bool_)
+    dropped = [local.strays]
     for patterns, rows in ((local, rest[~apart[rest]]), (halves, halves_rest[apart[whole[halves_rest]]])):
         regular = _deserve_signature(patterns)[rows]
         signatures = _local_signatures(patterns, rows[regular], paths)
         alone += [_Found(one, patterns, row) for one, row in zip(signatures, rows[regular, None], strict=True)]
-        dropped = np.zeros(len(patterns.table), np.bool_)
-        dropped[rows[~regular]] = True
-        irregular[patterns.accesses.index[dropped[patterns.nest]]] = True
+        dropped.append(patterns.left(rows[~regular]))
     found = [*sorted(found, key=_place), *sorted(alone, key=_place)]
+    signatures = tuple(one.signature for one in found)
+    irregular = _irregular(pd.concat(dropped), paths)
+    parts: list[Signature | Irregular] = [*signatures, *irregular]
     return Analysis(
-        tuple(one.signature for one in found),
-        _irregular(local, np.flatnonzero(irregular), paths),
-        len(accesses),
-        int(accesses["length"].sum()),
-        _owner(found, (local, halves), len(accesses)),
+        signatures,
+        irregular,
+        sum(part.requests for part in parts),
+        sum(part.bytes for part in parts),
+        partial(_owner, found, local, halves, whole, source),
     )
 
 
@@ -129,17 +138,31 @@ def _place(found: _Found) -> tuple[int, str, Op, int, int, float]:
     return -one.bytes, one.file, one.op, one.start, one.ranks[0], one.t_start
 
 
-def _owner(found: Sequence[_Found], sources: Iterable[LocalPatterns], accesses: int) -> Int64Array:
-    """The number of the signature that each access is in, or -1."""
-    owner = np.full(accesses, -1, np.int64)
-    for patterns in sources:
-        of_nest = np.full(len(patterns.table), -1, np.int64)
-        for number, one in enumerate(found):
-            if one.patterns is patterns:
-                of_nest[one.rows] = number
-        of_access = of_nest[patterns.nest]
-        owner[patterns.accesses["access"].to_numpy(np.int64)[of_access >= 0]] = of_access[of_access >= 0]
-    return owner
+def _owner(
+    found: Sequence[_Found], local: LocalPatterns, halves: LocalPatterns, whole: Int64Array, source: Source
+) -> Int64Array:
+    """The number of the signature that each access is in, or -1: the local patterns are found again, with owners."""
+    ancestry = Ancestry()
+    again = find_local(source.blocks(), ancestry)
+    places = ancestry.owners()
+    if again.table.empty:
+        return np.full(len(places), -1, np.int64)
+    row_of = np.full(ancestry.known, -1, np.int64)
+    row_of[again.column("place")] = np.arange(len(again.table))
+    row = row_of[places]
+    signature, of_half = (np.full(len(patterns.table), -1, np.int64) for patterns in (local, halves))
+    for number, one in enumerate(found):
+        (of_half if one.patterns is halves else signature)[one.rows] = number
+    # Of a couple the accesses of the first half come first; of other nests both halves are the nest.
+    first, second = signature.copy(), signature.copy()
+    first[whole[::-1]] = np.maximum(first[whole[::-1]], of_half[::-1])
+    second[whole] = np.maximum(second[whole], of_half)
+    order = np.argsort(row, kind="stable")
+    before = np.empty_like(order)
+    before[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
+    size = local.shapes.size[local.column("shape")]
+    owner: Int64Array = np.where(before < (size // 2)[row], first[row], second[row])
+    return np.where(row < 0, -1, owner)
 
 
 def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
@@ -244,16 +267,17 @@ def _global_signature(pattern: GlobalPattern, local: LocalPatterns, paths: Mappi
     )
 
 
-def _irregular(local: LocalPatterns, accesses: Int64Array, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
-    columns = {name: local.accesses[name].to_numpy(np.int64)[accesses] for name in ("sequence", "offset", "length")}
-    heads = np.flatnonzero(np.diff(columns["sequence"], prepend=-1))
-    stops = np.append(heads, len(accesses))[1:]
-    first = local.accesses.iloc[accesses[heads]]
+def _irregular(left: pd.DataFrame, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
+    """What is left of each sequence (the columns of LocalPatterns.strays)."""
     return tuple(
         Irregular(
-            rank, paths[file], OPS[op], bool(collective), columns["offset"][head:stop], columns["length"][head:stop]
+            int(rank),
+            paths[int(stream) // 4],
+            OPS[int(stream) // 2 % 2],
+            bool(stream % 2),
+            int(requests),
+            int(size),
+            (int(low), int(high)),
         )
-        for rank, file, op, collective, head, stop in zip(
-            *(first[name].tolist() for name in ("rank", "file", "op", "collective")), heads, stops, strict=True
-        )
+        for rank, stream, _, requests, size, low, high in together(left).itertuples(index=False)
     )

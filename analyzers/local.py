@@ -1,46 +1,53 @@
-"""Local patterns: the loop nests of what each rank does to each file.
+"""Local patterns: the loop nests of what each rank does to each file, found a block of the trace at a time.
 
-Reads and writes, collective and independent accesses are matched apart.
+Reads and writes, collective and independent accesses are matched apart. A rank whose calls fit in a block is matched as
+a whole. Of one with more, each block is matched with the end of the one before, from the last turn of its last nest on;
+in the end the nests found are matched like accesses. Nothing is ever lost. A nest cut by the ends of blocks comes back
+as one when each of its loops has three turns or more, and nearly always when one has but two.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from pdla.analyzers.items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
+from pdla.analyzers.matching import near, pieces, settled, woven
 from pdla.analyzers.shapes import BoolArray, Shapes
-from pdla.analyzers.streams import weave
-from pdla.analyzers.templates import match_shapes
-from pdla.model import Int64Array, Op
+from pdla.model import Block, Int64Array, Op
 
 OPS: tuple[Op, Op] = ("read", "write")
 
 FRAGMENTS = 256
 """Where a rank's accesses to a file are more nests than this, those of less than one in so many mean nothing."""
 
+HELD = 1 << 20
+"""Nests of one rank that are kept for matching in the end; where it has more, the fragments among them are let go."""
+
+_SUMS = {"nests": "sum", "requests": "sum", "bytes": "sum", "low": "min", "high": "max"}
+
 
 @dataclass(frozen=True, eq=False)
 class LocalPatterns:
-    """Loop nests, and the accesses that they are made of.
-
-    A *sequence* is what one rank does to one *stream*: a file, an operation, collective or not.
+    """Loop nests, and what is left when they are taken away.
 
     Attributes:
-        table: a row per nest, by sequence and first access: sequence, stream, rank, file, op (index into OPS),
-            collective, start (bytes), shape (number in ``shapes``), calls (of MPI), t_start and t_end (seconds), part
-            (the larger of its shares of the sequence's requests and bytes), siblings (nests in the sequence).
+        table: a row per nest, by rank, stream and first access: rank, stream (as in Items), sequence (a number for rank
+            and stream), file, op (index into OPS), collective, start (bytes), shape (number in ``shapes``), calls (of
+            MPI), first (its first call), t_start and t_end (seconds), low and high (bytes), part (the larger of its
+            shares of the sequence's requests and bytes), siblings (nests in the sequence).
+        halves: of each nest that is two of something both, in the same columns; ``whole`` is the row in ``table``.
+        strays: a row for each sequence with fragments: rank, stream, nests, requests, bytes, low, high.
         shapes: the loops.
-        accesses: a row per access, by sequence and call: the first six columns of ``table``, call, offset, length,
-            access (the row among the trace's accesses), t_start, t_end. The index is the place in this order.
-        nest: the row in ``table`` of each access.
     """
 
     table: pd.DataFrame
+    halves: pd.DataFrame
+    strays: pd.DataFrame
     shapes: Shapes
-    accesses: pd.DataFrame
-    nest: Int64Array
 
     def column(self, name: str) -> Int64Array:
         """A column of whole numbers of the table."""
@@ -61,102 +68,223 @@ class LocalPatterns:
     @property
     def fragments(self) -> BoolArray:
         """Which nests are pieces of something irregular: small ones among very many."""
-        siblings, part = self.column("siblings"), self.table["part"].to_numpy(np.float64)
-        fragments: BoolArray = (siblings > FRAGMENTS) & (part < 1 / FRAGMENTS)
-        return fragments
+        return _are_fragments(self.column("siblings"), self.table["part"].to_numpy(np.float64))
 
     def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
         """Only these rows, couples cut in two; and for each new row the old one that it comes from."""
-        kept, couple = np.zeros(len(self.table), np.bool_), self.couples
+        kept = np.zeros(len(self.table), np.bool_)
         kept[rows] = True
-        size = self.shapes.size[self.column("shape")]
-        order, heads = _grouped(self.nest, len(self.table))
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        late = couple[self.nest] & (place - heads[self.nest] >= size[self.nest] // 2)
+        others = np.flatnonzero(kept & ~self.couples)
+        halves = self.halves[kept[self.halves["whole"].to_numpy(np.int64)]]
+        whole = np.concatenate((others, halves["whole"].to_numpy(np.int64)))
+        table = pd.concat((self.table.iloc[others], halves.drop(columns="whole")), ignore_index=True)
+        order = np.lexsort((whole, table["first"], table["sequence"]))
+        table = table.iloc[order].reset_index(drop=True)
+        return LocalPatterns(table, self.halves.iloc[:0], self.strays.iloc[:0], self.shapes), whole[order]
 
-        becomes = np.where(kept, 1 + couple, 0)
-        pieces = np.repeat(np.arange(len(kept)), becomes)
-        number = np.cumsum(becomes) - becomes
-        second = np.zeros(len(pieces), np.bool_)
-        second[1:] = pieces[1:] == pieces[:-1]
-        shape = self.column("shape")[pieces]
-        start = self.column("start")[pieces] + self.shapes.stride[shape] * second
-        shape = np.where(couple[pieces], self.shapes.child[shape], shape)
-        used = kept[self.nest]
-        nest = (number[self.nest] + late)[used]
-        patterns, order = _patterns(self.accesses[used], nest, start, shape, self.shapes)
-        whole = pieces[order]
-        patterns.table["part"] = self.table["part"].to_numpy(np.float64)[whole] / np.where(couple[whole], 2, 1)
-        patterns.table["siblings"] = self.column("siblings")[whole]
-        return patterns, whole
+    def left(self, rows: Int64Array) -> pd.DataFrame:
+        """These rows, as strays."""
+        table = self.table.iloc[rows]
+        size = self.shapes.size[table["shape"]]
+        return table.assign(nests=1, requests=size, bytes=self.shapes.bytes[table["shape"]])[list(self.strays)]
 
 
-def find_local(accesses: pd.DataFrame) -> LocalPatterns:
-    """The local patterns in a trace's accesses (ACCESS_COLUMNS, in the order of rank and call).
+def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: int = HELD) -> LocalPatterns:
+    """The local patterns in the calls of some ranks; an ``ancestry`` learns what has become of each access.
 
     First neighbours are combined; then what has other accesses in between: interleaved streams, and what has the same
     shape, as where each record is read after its header.
     """
-    rank, file = accesses["rank"].to_numpy(np.int64), accesses["file"].to_numpy(np.int64)
-    op, collective = (accesses["op"] == "write").to_numpy(np.int64), accesses["collective"].to_numpy(np.int64)
-    stream = (file * 2 + op) * 2 + collective
-    rows = np.lexsort((stream, rank))
-    begins = np.ones(len(rows), np.bool_)
-    begins[1:] = (np.diff(stream[rows]) != 0) | (np.diff(rank[rows]) != 0)
-    sequence = np.cumsum(begins) - 1
-    offset, length = accesses["offset"].to_numpy(np.int64)[rows], accesses["length"].to_numpy(np.int64)[rows]
-    sorted_accesses = pd.DataFrame(
-        {
-            "sequence": sequence,
-            "stream": stream[rows],
-            "rank": rank[rows],
-            "file": file[rows],
-            "op": op[rows],
-            "collective": collective[rows],
-            "offset": offset,
-            "length": length,
-            "access": rows,
-            **{name: accesses[name].to_numpy()[rows] for name in ("call", "t_start", "t_end")},
-        },
-        copy=False,
-    )
-    shapes = Shapes(length)
-    near = match_shapes(offset, shapes.single(length), sequence, shapes)
-    woven = weave(near, sequence[near.first])
-    nest = np.repeat(woven.nest, np.diff(np.append(near.first, len(sequence))))
-    patterns, _ = _patterns(sorted_accesses, nest, woven.start, woven.shape, shapes)
-    of, size = patterns.column("sequence"), shapes.size[patterns.column("shape")]
-    of_requests = size / np.bincount(sequence)[of]
-    of_bytes = shapes.bytes[patterns.column("shape")] / np.bincount(sequence, weights=length)[of]
-    patterns.table["part"] = np.maximum(of_requests, of_bytes)
-    patterns.table["siblings"] = np.bincount(of)[of]
-    return patterns
+    done = [_nothing()]
+    rank = _Rank(ancestry, held)
+    for block in blocks:
+        items = items_of(block, ancestry)
+        if block.whole:
+            done.append(_patterns(*woven(items), items, _strays(), ancestry))
+        else:
+            rank.add(items, block.last)
+            if block.last:
+                done.append(rank.patterns())
+                rank = _Rank(ancestry, held)
+    return merged(done)
 
 
-def _grouped(nest: Int64Array, nests: int) -> tuple[Int64Array, Int64Array]:
-    """The accesses nest by nest, in their order, and where in there each nest begins."""
-    order = np.argsort(nest, kind="stable")
-    return order, np.searchsorted(nest[order], np.arange(nests))
+def _nothing() -> LocalPatterns:
+    """The patterns of no ranks."""
+    none, no_time = np.empty(0, np.int64), np.empty(0, np.float64)
+    tally = Tally(none, none, none, no_time, no_time, none, none)
+    items = Items(none, none, none, none, none, none, Shapes(none), tally, np.empty(0, np.bool_), none)
+    return _patterns(items, none, items, _strays(), None)
+
+
+class _Rank:
+    """What is known so far of a rank with more calls than a block has."""
+
+    def __init__(self, ancestry: Ancestry | None, held: int) -> None:
+        self._ancestry = ancestry
+        self._held = held
+        self._tail: list[Items] = []
+        self._fresh: list[Items] = []  # nests of neighbours
+        self._woven: list[Items] = []  # nests that overlap in time, each in its lane
+        self._strays = _strays()
+
+    def add(self, items: Items, last: bool) -> None:
+        """The items of its next block."""
+        items = joined([*self._tail, items])
+        nests, of, rest = settled(items, last)
+        self._tail = [rest]
+        self._fresh.append(_born(nests, items.take(np.arange(len(of))), of, self._ancestry))
+        if sum(map(len, self._fresh)) > self._held:
+            self._sift()
+
+    def patterns(self) -> LocalPatterns:
+        """When all have been added."""
+        if not self._woven:
+            items = joined(self._fresh)
+            return _patterns(*woven(items), items, self._strays, self._ancestry)
+        if self._fresh:
+            self._sift()
+        items = joined(self._woven)
+        return _patterns(*near(items), items, self._strays, self._ancestry)
+
+    def _sift(self) -> None:
+        """Weaves the nests since the last time, and lets go of the fragments."""
+        items = joined(self._fresh)
+        rows, of = woven(items)
+        nests, _, piece = pieces(items, of, rows)
+        self._woven.append(_born(nests, items, piece, self._ancestry))
+        self._fresh = []
+        items = joined(self._woven)
+        fragments = _are_fragments(*_shares(items, self._strays))
+        self._strays = _strays(self._strays, items.take(fragments))
+        self._woven = [items.take(~fragments)]
+
+
+def _born(nests: Items, items: Items, of: Int64Array, ancestry: Ancestry | None) -> Items:
+    """The nests, known to the ancestry as what the items have become part of."""
+    if ancestry is None:
+        return nests
+    places = ancestry.born(len(nests))
+    ancestry.link(items.place, places[of])
+    return replace(nests, place=places)
 
 
 def _patterns(
-    accesses: pd.DataFrame, nest: Int64Array, start: Int64Array, shape: Int64Array, shapes: Shapes
-) -> tuple[LocalPatterns, Int64Array]:
-    """The patterns with what their accesses tell about them, and in which order they are now."""
-    order, heads = _grouped(nest, len(start))
-    first = order[heads]
-    by_first = np.argsort(first)
-    table = accesses[["sequence", "stream", "rank", "file", "op", "collective"]].iloc[first[by_first]]
-    table = table.reset_index(drop=True)
-    call = accesses["call"].to_numpy(np.int64)[order]
-    fresh = np.ones(len(call), np.int64)
-    fresh[1:] = np.diff(call) != 0
-    fresh[heads] = 1
-    table["calls"] = np.add.reduceat(fresh, heads)[by_first]
-    table["t_start"] = np.minimum.reduceat(accesses["t_start"].to_numpy(np.float64)[order], heads)[by_first]
-    table["t_end"] = np.maximum.reduceat(accesses["t_end"].to_numpy(np.float64)[order], heads)[by_first]
-    table["start"], table["shape"] = start[by_first], shape[by_first]
-    place = np.empty_like(by_first)
-    place[by_first] = np.arange(len(by_first))
-    return LocalPatterns(table, shapes, accesses, place[nest]), by_first
+    rows: Items, of: Int64Array, items: Items, strays: pd.DataFrame, ancestry: Ancestry | None
+) -> LocalPatterns:
+    """Finished nests as patterns, without the fragments; ``strays`` are those of the same sequences let go before."""
+    if rows.lane.any():
+        order = np.lexsort((rows.tally.first, rows.sequence))
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        rows, of = rows.take(order), place[of]
+    rows = _born(rows, items, of, ancestry)
+    siblings, part = _shares(rows, strays)
+    fragments = _are_fragments(siblings, part)
+    couple = ~fragments & (rows.shapes.count[rows.shape] == 2)
+    chosen = couple[of]
+    halves, whole, _ = pieces(items.take(chosen), of[chosen], rows)
+    order = np.argsort(whole, kind="stable")
+    couples = np.flatnonzero(couple)
+    # A couple that is a single item was made by one call: that call made either half.
+    ends = np.searchsorted(whole[order], couples), np.searchsorted(whole[order], couples, side="right") - 1
+    halves = halves.take(order[np.stack(ends, axis=1).ravel()])
+    shape = rows.shape[couples]
+    starts = np.stack((rows.start[couples], rows.start[couples] + rows.shapes.stride[shape]), axis=1).ravel()
+    halves = replace(halves, start=starts, shape=np.repeat(rows.shapes.child[shape], 2))
+    twice = np.repeat(couples, 2)
+    place = np.cumsum(~fragments) - 1
+    kept = rows.take(~fragments)
+    return LocalPatterns(
+        _table(kept, part[~fragments], siblings[~fragments]),
+        _table(halves, part[twice] / 2, siblings[twice]).assign(whole=place[twice]),
+        _strays(strays, rows.take(fragments)),
+        rows.shapes,
+    )
+
+
+def _table(rows: Items, part: FloatArray, siblings: Int64Array) -> pd.DataFrame:
+    """The columns of LocalPatterns.table."""
+    stream = rows.stream[rows.sequence]
+    place = {"place": rows.place} if len(rows.place) else {}
+    return pd.DataFrame(
+        {
+            "rank": rows.rank[rows.sequence],
+            "stream": stream,
+            "sequence": rows.sequence,
+            "file": stream // 4,
+            "op": stream // 2 % 2,
+            "collective": stream % 2,
+            "start": rows.start,
+            "shape": rows.shape,
+            **{name: getattr(rows.tally, name) for name in ("calls", "first", "t_start", "t_end", "low", "high")},
+            "part": part,
+            "siblings": siblings,
+            **place,
+        }
+    )
+
+
+def merged(parts: Sequence[LocalPatterns]) -> LocalPatterns:
+    """The patterns of all ranks from those of some each, in the order of the ranks."""
+    shapes, numbers = united(
+        [(part.shapes, np.concatenate((part.column("shape"), part.halves["shape"]))) for part in parts]
+    )
+    tables, halves, rows, sequences = [], [], 0, 0
+    for part, number in zip(parts, numbers, strict=True):
+        ends = len(part.table)
+        tables.append(part.table.assign(shape=number[:ends], sequence=part.table["sequence"] + sequences))
+        halves.append(
+            part.halves.assign(
+                shape=number[ends:], sequence=part.halves["sequence"] + sequences, whole=part.halves["whole"] + rows
+            )
+        )
+        rows, sequences = rows + ends, sequences + int(part.table["sequence"].max() + 1 if ends else 0)
+    return LocalPatterns(
+        pd.concat(tables, ignore_index=True),
+        pd.concat(halves, ignore_index=True),
+        pd.concat([part.strays for part in parts], ignore_index=True),
+        shapes,
+    )
+
+
+def _shares(rows: Items, strays: pd.DataFrame) -> tuple[Int64Array, FloatArray]:
+    """(siblings, part) of these nests, as in LocalPatterns."""
+    size, nbytes = rows.size, rows.shapes.bytes[rows.shape]
+    keys = pd.MultiIndex.from_arrays((rows.rank, rows.stream))
+    before = strays.set_index(["rank", "stream"]).reindex(keys, fill_value=0)
+    nests, requests, total = (before[name].to_numpy(np.int64, copy=True) for name in ("nests", "requests", "bytes"))
+    heads = np.flatnonzero(np.diff(rows.sequence, prepend=-1))
+    present = rows.sequence[heads]
+    for column, values in ((nests, np.ones_like(size)), (requests, size), (total, nbytes)):
+        column[present] += np.add.reduceat(values, heads)
+    of = rows.sequence
+    return nests[of], np.maximum(size / requests[of], nbytes / total[of])
+
+
+def _are_fragments(siblings: Int64Array, part: FloatArray) -> BoolArray:
+    fragments: BoolArray = (siblings > FRAGMENTS) & (part < 1 / FRAGMENTS)
+    return fragments
+
+
+def _strays(known: pd.DataFrame | None = None, rows: Items | None = None) -> pd.DataFrame:
+    """The fragments of sequences: those known, and these nests."""
+    if known is None or rows is None:
+        return pd.DataFrame({name: np.empty(0, np.int64) for name in ("rank", "stream", *_SUMS)})
+    if not len(rows):
+        return known
+    fresh = {
+        "rank": rows.rank[rows.sequence],
+        "stream": rows.stream[rows.sequence],
+        "nests": np.ones(len(rows), np.int64),
+        "requests": rows.size,
+        "bytes": rows.shapes.bytes[rows.shape],
+        "low": rows.tally.low,
+        "high": rows.tally.high,
+    }
+    return together(pd.concat((known, pd.DataFrame(fresh))))
+
+
+def together(strays: pd.DataFrame) -> pd.DataFrame:
+    """A row for each sequence (the columns of LocalPatterns.strays)."""
+    return strays.groupby(["rank", "stream"], as_index=False).agg(_SUMS)

@@ -14,19 +14,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pdla.errors import FormatError
-from pdla.model import ACCESS_COLUMNS, Int64Array, Trace
+from pdla.model import ACCESS_COLUMNS, Int64Array, Loop, Nest, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK, LOOP, LIST, RUNS = range(4)  # typemap words, as in collectors/shim/rawlog.h
 DEPTH = 32
+NEST = 64
+"""So many extents of a call are handed on as nests where they can; fewer one by one, as matching takes them anyway."""
+
 _LARGEST = 2**63 - 1
 
 
@@ -358,7 +361,7 @@ def expand_records(trace: Trace) -> pd.DataFrame:
     if not data.all():
         records = records[data]
     call, offset, length = _extents(
-        trace.views, *(records[name].to_numpy() for name in ("view", "position", "offset", "length"))
+        Tilings.of(trace.views), *(records[name].to_numpy() for name in ("view", "position", "offset", "length"))
     )
     columns = {name: records[name].to_numpy() for name in ("rank", "call", "file", "collective", "t_start", "t_end")}
     columns["op"] = records["op"].cat.set_categories(list(OPS[:2])).cat.codes.to_numpy()
@@ -369,15 +372,76 @@ def expand_records(trace: Trace) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Shapes:
-    """Which views differ only in where they begin."""
+class _Nest:
+    """Tiles whose runs are loops: ``units`` (runs in each, innermost first, then in a tile) lie ``strides`` apart."""
+
+    length: int
+    units: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tiles: _Loop) -> _Nest | None:
+        """The loops of these tiles; None where runs differ, or adjoin though they are of different turns."""
+        loops = [(0, tiles.stride)]
+        node = tiles.child
+        while isinstance(node, _Loop):
+            loops.append((node.count, node.stride))
+            node = node.child
+        if not isinstance(node, _Runs) or not node.runs or np.any(node.lengths != node.lengths[0]):
+            return None
+        length, steps = int(node.lengths[0]), np.diff(node.offsets)
+        if node.runs > 1:
+            if np.any(steps != steps[0]):
+                return None
+            loops.append((node.runs, int(steps[0])))
+        units, reach = [1], length
+        for count, stride in reversed(loops):
+            if stride == reach:
+                return None
+            units.append(units[-1] * count)
+            reach += (count - 1) * stride
+        return cls(length, tuple(units[:-1]), tuple(stride for _, stride in reversed(loops)))
+
+    def form(self, level: int, count: int) -> Nest:
+        """``count`` units of this level."""
+        counts = [outer // inner for outer, inner in zip(self.units[1:], self.units, strict=False)][:level]
+        loops = [Loop(stride, turns) for stride, turns in zip(self.strides, [*counts, count], strict=False)]
+        return Nest(0, self.length, tuple(reversed(loops if count > 1 else loops[:-1])))
+
+    def parts(self, first: Int64Array, stop: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+        """(level, first run, units) of the largest units that the runs [first, stop) consist of, in their order.
+
+        Up to the end of each unit that the first run is in, then whole tiles, then down to the last run.
+        """
+        for level, unit in enumerate(self.units):
+            end = stop
+            if level + 1 < len(self.units):
+                end = np.minimum(stop, -(-first // self.units[level + 1]) * self.units[level + 1])
+            count = (end - first) // unit
+            yield level, first, count
+            first = first + count * unit
+        for level in reversed(range(len(self.units) - 1)):
+            count = (stop - first) // self.units[level]
+            yield level, first, count
+            first = first + count * self.units[level]
+
+
+@dataclass(frozen=True)
+class Tilings:
+    """Which of many views differ only in where they begin: they are looked at together."""
 
     tiles: tuple[_Loop, ...]
     shape: Int64Array  # of each view: index into tiles, or -1 where every part of the view is one extent
     start: Int64Array  # of each view: what to add to an offset in tiles, or to a position where the shape is -1
 
+    @cached_property
+    def nests(self) -> tuple[_Nest | None, ...]:
+        """The loops of each of the tiles, where they have."""
+        return tuple(map(_Nest.of, self.tiles))
+
     @classmethod
-    def of(cls, views: Sequence[View]) -> _Shapes:
+    def of(cls, views: Sequence[View]) -> Tilings:
+        """Those of these views."""
         tiles: dict[tuple[Any, ...], tuple[int, _Loop]] = {}
         shape = [
             -1
@@ -388,22 +452,23 @@ class _Shapes:
         start = np.array([view._start for view in views], dtype=np.int64)
         return cls(tuple(tile for _, tile in tiles.values()), np.array(shape, dtype=np.int64), start)
 
-    def group(self, view: npt.NDArray[np.integer]) -> Iterator[tuple[_Loop | None, Int64Array]]:
-        """(tiles, calls) for each shape among the calls' views; tiles is None where every part is one extent."""
+    def group(self, view: npt.NDArray[np.integer]) -> Iterator[tuple[int, Int64Array]]:
+        """(shape, calls) for each shape among the calls' views."""
         shape = self.shape[view]
         order = np.argsort(shape, kind="stable")
         ends = np.searchsorted(shape[order], np.arange(-1, len(self.tiles)), side="right")
         for number, calls in enumerate(np.split(order, ends[:-1]), start=-1):
             if len(calls):
-                yield (self.tiles[number] if number >= 0 else None), calls
+                yield number, calls
 
 
 def first_offsets(views: Sequence[View], view: npt.NDArray[np.integer], position: Int64Array) -> Int64Array:
     """``views[view[i]].first_offset(position[i])`` for all i."""
-    shapes = _Shapes.of(views)
+    shapes = Tilings.of(views)
     offset: Int64Array = position + shapes.start[view]
-    for tiles, calls in shapes.group(view) if shapes.tiles else ():
-        if tiles is not None:
+    for number, calls in shapes.group(view) if shapes.tiles else ():
+        if number >= 0:
+            tiles = shapes.tiles[number]
             offset[calls] = shapes.start[view[calls]]
             if tiles.child.size:
                 found, within = tiles.find(position[calls])
@@ -412,19 +477,105 @@ def first_offsets(views: Sequence[View], view: npt.NDArray[np.integer], position
 
 
 def _extents(
-    views: Sequence[View], view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array
+    shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array
 ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
     """(call, offset, length) of the extents of these calls in their order; call is None when each has just one."""
-    shapes = _Shapes.of(views)
     if not shapes.tiles or not len(view):
         return None, offset, length
     parts = []
-    for tiles, calls in shapes.group(view):
-        if tiles is None:
+    for number, calls in shapes.group(view):
+        if number < 0:
             parts.append((calls, offset[calls], length[calls]))
         else:
-            request, offsets, lengths = _expand(tiles, position[calls], length[calls])
+            request, offsets, lengths = _expand(shapes.tiles[number], position[calls], length[calls])
             parts.append((calls[request], offsets + shapes.start[view[calls]][request], lengths))
     call, offset, length = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
     return call[order], offset[order], length[order]
+
+
+class Touched(NamedTuple):
+    """What calls touch, in their order: extents, and nests of extents.
+
+    ``call`` is None when each call has one extent. A nest has its ``form``, an index into ``forms``, an extent has -1.
+    """
+
+    call: Int64Array | None
+    offset: Int64Array
+    length: Int64Array
+    form: Int64Array
+    forms: tuple[Nest, ...]
+
+
+def runs_of(shapes: Tilings, view: Int64Array, position: Int64Array, length: Int64Array) -> Int64Array:
+    """How many extents and nests `touched` makes of each of these calls, about."""
+    runs = np.ones(len(view), np.int64)
+    for number, calls in shapes.group(view) if shapes.tiles else ():
+        if number >= 0:
+            tiles, nest = shapes.tiles[number], shapes.nests[number]
+            first, last = (tiles.find(place[calls])[0] for place in (position, position + length - 1))
+            runs[calls] = last - first + 1
+            if nest is not None:
+                runs[calls[runs[calls] >= NEST]] = 2 * len(nest.units) + 1
+    return runs
+
+
+def touched(shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array) -> Touched:
+    """What these calls touch; many extents of one call that are loops are given as nests, a few for each dimension."""
+    nested = np.zeros(len(view), np.bool_)
+    parts: list[tuple[Int64Array, Int64Array, Int64Array, Int64Array]] = []
+    forms: dict[Nest, int] = {}
+    for number, calls in shapes.group(view) if shapes.tiles else ():
+        nest = shapes.nests[number] if number >= 0 else None
+        if nest is not None:
+            tiles = shapes.tiles[number]
+            first, skipped = tiles.find(position[calls])
+            last, reached = tiles.find(position[calls] + length[calls] - 1)
+            many = last - first + 1 >= NEST
+            calls, first, last, skipped, left = (
+                column[many] for column in (calls, first, last, skipped, nest.length - 1 - reached)
+            )
+            nested[calls] = True
+            start = shapes.start[view[calls]]
+            for column in _nests(nest, tiles, first, last, skipped, left, forms):
+                of, places, lengths, form = column
+                parts.append((calls[of], places + start[of], lengths, form))
+    flat = np.flatnonzero(~nested)
+    call, places, lengths = _extents(shapes, view[flat], position[flat], offset[flat], length[flat])
+    if not parts:
+        return Touched(call, places, lengths, np.full(len(places), -1, np.int64), ())
+    parts.append((flat if call is None else flat[call], places, lengths, np.full(len(places), -1, np.int64)))
+    columns = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    call, places, lengths, form = (column[order] for column in columns)
+    return Touched(call, places, lengths, form, tuple(forms))
+
+
+def _nests(
+    nest: _Nest,
+    tiles: _Loop,
+    first: Int64Array,
+    last: Int64Array,
+    skipped: Int64Array,
+    left: Int64Array,
+    forms: dict[Nest, int],
+) -> Iterator[tuple[Int64Array, Int64Array, Int64Array, Int64Array]]:
+    """(request, offset, length, form) of the parts of requests of several runs, of each request in order.
+
+    ``skipped`` bytes of the first run, and ``left`` bytes of the last one, are not asked for.
+    """
+
+    def single(chosen: Int64Array, runs: Int64Array, skip: Int64Array | int, cut: Int64Array) -> Any:
+        offset, length = tiles.take(runs[chosen])
+        return chosen, offset + skip, length - cut[chosen], np.full(len(chosen), -1, np.int64)
+
+    head, tail = np.flatnonzero(skipped), np.flatnonzero(left)
+    yield single(head, first, skipped[head], skipped)
+    for level, run, count in nest.parts(first + (skipped > 0), last + (left == 0)):
+        for turns in np.unique(count[count > 0]).tolist():
+            chosen = np.flatnonzero(count == turns)
+            form = nest.form(level, turns)
+            number = forms.setdefault(form, len(forms)) if form.loops else -1
+            offset = tiles.take(run[chosen])[0]
+            yield chosen, offset, np.full(len(chosen), nest.length), np.full(len(chosen), number)
+    yield single(tail, last, 0, left)

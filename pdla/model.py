@@ -6,12 +6,13 @@ Bytes are int, seconds float, ranges half-open.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from pdla.nests import STILL as STILL
 from pdla.nests import Growth as Growth
@@ -159,6 +160,48 @@ ACCESS_COLUMNS: Mapping[str, str] = {
     "t_end": "float64",
 }
 
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Data calls in the order of rank and call, and what they touch: extents, and nests of extents.
+
+    Attributes:
+        rank, call, file, written, collective, t_start, t_end: of each call, as in RECORD_COLUMNS.
+        of: of each extent or nest, in order, the call (an index into the above); None: one extent a call.
+        offset: of its first byte.
+        length: bytes of the extent, or of each in the nest.
+        form: of a nest: index into ``forms``, nests that start at 0; -1: an extent.
+        whole: all calls of its ranks are here; else it is part of the calls of one rank,
+        last: and the last part.
+    """
+
+    rank: Int64Array
+    call: Int64Array
+    file: Int64Array
+    written: npt.NDArray[np.bool_]
+    collective: npt.NDArray[np.bool_]
+    t_start: npt.NDArray[np.float64]
+    t_end: npt.NDArray[np.float64]
+    of: Int64Array | None
+    offset: Int64Array
+    length: Int64Array
+    form: Int64Array
+    forms: tuple[Nest, ...]
+    whole: bool = True
+    last: bool = True
+
+
+class Source(Protocol):
+    """What can be analyzed: a Trace, or a trace file of any size that is read a block at a time."""
+
+    @property
+    def files(self) -> pd.DataFrame:
+        """A row per file (FILE_COLUMNS)."""
+
+    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
+        """The data calls of one part of the ranks; the parts are about equal, in the order of the ranks."""
+
+
 FILE_COLUMNS = ("file", "path", "device", "inode", "size", "mtime_ns", "ctime_ns", "ranks", "opens")
 
 
@@ -189,6 +232,12 @@ class Trace:
         from pdla.collectors.views import expand_records
 
         return expand_records(self)
+
+    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
+        """What the data calls touch, some at a time: all of it, or one of ``parts`` of the ranks."""
+        from pdla.collectors.blocks import of_trace
+
+        return of_trace(self, part, parts)
 
     def path(self, file: int) -> str:
         """The path of the file with this id."""

@@ -93,7 +93,7 @@ def test_a_rank_that_disagrees_stays_local() -> None:
 def test_random_accesses_of_two_ranks_are_irregular() -> None:
     analysis = analyze(reads({0: [5, 700, 90, 411, 333], 1: [81, 10, 777, 300, 12]}))
     assert analysis.signatures == ()
-    assert [part.offsets.tolist() for part in analysis.irregular] == [[5, 700, 90, 411, 333], [81, 10, 777, 300, 12]]
+    assert [(part.requests, part.extent) for part in analysis.irregular] == [(5, (5, 764)), (5, (10, 841))]
 
 
 def test_random_places_where_two_ranks_keep_their_distance_are_global() -> None:
@@ -167,8 +167,16 @@ def test_signatures_and_the_irregular_rest_are_exactly_the_accesses_of_the_trace
     for signature in analysis.signatures:
         for offset, rank, length in np.stack(signature.expand(), axis=1).tolist():
             actual[signature.file, signature.op, signature.collective, rank].append((offset, length))
+    left: dict[tuple[str, str, bool, int], list[tuple[int, int]]] = defaultdict(list)
+    for row in trace.accesses()[analysis.owner < 0].itertuples():
+        left[trace.path(row.file), row.op, row.collective, row.rank].append((row.offset, row.length))
     for part in analysis.irregular:
-        actual[part.file, part.op, part.collective, part.rank] += zip(part.offsets, part.lengths, strict=True)
+        pairs = left[part.file, part.op, part.collective, part.rank]
+        assert (part.requests, part.bytes) == (len(pairs), sum(length for _, length in pairs))
+        assert part.extent == (min(pairs)[0], max(offset + length for offset, length in pairs))
+    assert len(left) == len(analysis.irregular)
+    for key, pairs in left.items():
+        actual[key] += pairs
     assert {key: sorted(pairs) for key, pairs in actual.items()} == {key: sorted(p) for key, p in expected.items()}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,7 +100,7 @@ def test_a_read_of_bytes_that_the_run_writes_is_refused():
 
 
 def test_an_irregular_write_counts_as_well_as_a_regular_one():
-    scattered = Irregular(0, "/d/a", "write", False, np.array([500, 100]), np.array([8, 8]))
+    scattered = Irregular(0, "/d/a", "write", False, 2, 16, (100, 508))
     read = Signature("/d/a", "read", False, 104, 16, (), (0,))
     made = make_plan(analysis(read, irregular=(scattered,)), CLUSTER)
     assert made.patterns == ()
@@ -109,7 +108,7 @@ def test_an_irregular_write_counts_as_well_as_a_regular_one():
 
 
 def test_irregular_reads_are_refused():
-    scattered = Irregular(3, "/d/a", "read", False, np.array([500, 100]), np.array([8, 8]))
+    scattered = Irregular(3, "/d/a", "read", False, 2, 16, (100, 508))
     made = make_plan(analysis(irregular=(scattered,)), CLUSTER)
     assert made.refused == (("/d/a 2 reads of rank 3", "irregular: no template describes them"),)
 

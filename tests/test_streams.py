@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
+from pdla.analyzers.items import Ancestry
 from pdla.analyzers.local import find_local
-from pdla.model import STILL, Growth, Loop, Nest
+from pdla.model import STILL, Growth, Loop, Nest, Trace
 
 
 def found(accesses: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[tuple[int, int]]]]:
@@ -22,9 +23,7 @@ def found(accesses: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[tupl
 
 def nests(accesses: Sequence[tuple[int, int]]) -> list[Nest]:
     """The nests themselves."""
-    local = find_local(make_trace([Call(0, "read", offset, length) for offset, length in accesses]).accesses())
-    check_order(local)
-    return list(nests_of(local))
+    return list(nests_of(in_order(make_trace([Call(0, "read", offset, length) for offset, length in accesses]))))
 
 
 def nests_of(local) -> Iterator[Nest]:
@@ -32,12 +31,15 @@ def nests_of(local) -> Iterator[Nest]:
         yield local.shapes.nest(start, shape)
 
 
-def check_order(local) -> None:
-    offset, length = local.accesses["offset"].to_numpy(), local.accesses["length"].to_numpy()
-    for number, nest in enumerate(nests_of(local)):
-        offsets, lengths = nest.expand()
-        assert offset[local.nest == number].tolist() == offsets.tolist()
-        assert length[local.nest == number].tolist() == lengths.tolist()
+def in_order(trace: Trace):
+    """The local patterns, every one of which has its accesses in their order."""
+    ancestry = Ancestry()
+    local = find_local(trace.blocks(), ancestry)
+    accesses, owners = trace.accesses(), ancestry.owners()
+    for place, nest in zip(local.column("place"), nests_of(local), strict=True):
+        mine = accesses[owners == place]
+        assert mine[["offset", "length"]].to_numpy().tolist() == np.stack(nest.expand(), axis=1).tolist()
+    return local
 
 
 def cycle(deltas: Sequence[int], times: int, start: int = 0) -> list[tuple[int, int]]:
@@ -152,4 +154,4 @@ def test_no_access_is_lost_or_out_of_order_in_its_nest(
         for offset, length in part
     ]
     if calls:
-        check_order(find_local(make_trace(calls).accesses()))
+        in_order(make_trace(calls))

@@ -80,8 +80,7 @@ def _written(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:
             ranges.setdefault(signature.file, []).append(signature.extent)
     for part in analysis.irregular:
         if part.op == "write":
-            extent = int(part.offsets.min()), int((part.offsets + part.lengths).max())
-            ranges.setdefault(part.file, []).append(extent)
+            ranges.setdefault(part.file, []).append(part.extent)
     return ranges
 
 

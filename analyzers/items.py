@@ -1,0 +1,316 @@
+"""What local patterns are made of: accesses and nests of some sequences, and what is known of the calls behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.analyzers.shapes import BoolArray, Shapes
+from pdla.model import Block, Int64Array, Nest
+
+FloatArray = npt.NDArray[np.float64]
+_NONE = np.empty(0, np.int64)
+_COLUMNS = ("stride", "count", "size", "bytes", "growth")
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What is known of each item: its MPI calls, how many and from which to which, when, and the bytes [low, high)."""
+
+    calls: Int64Array
+    first: Int64Array
+    last: Int64Array
+    t_start: FloatArray
+    t_end: FloatArray
+    low: Int64Array
+    high: Int64Array
+
+    def take(self, rows: npt.NDArray[np.int64 | np.bool_]) -> Tally:
+        """Some of the items."""
+        return Tally(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    def total(self, heads: Int64Array) -> Tally:
+        """All together, of each group of neighbours; the groups begin at ``heads``. A call that goes on counts once."""
+        tails = np.append(heads, len(self.calls))[1:] - 1
+        again = np.zeros(len(self.calls), np.int64)
+        again[1:] = self.first[1:] == self.last[:-1]
+        again[heads] = 0
+        return Tally(
+            np.add.reduceat(self.calls - again, heads),
+            self.first[heads],
+            self.last[tails],
+            np.minimum.reduceat(self.t_start, heads),
+            np.maximum.reduceat(self.t_end, heads),
+            np.minimum.reduceat(self.low, heads),
+            np.maximum.reduceat(self.high, heads),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Tally]) -> Tally:
+        """One after the other."""
+        return cls(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls)))
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Accesses and nests, sequence by sequence, each in its order.
+
+    A *sequence* is what one rank does to one *stream*: a file, an operation, collective or not.
+
+    Attributes:
+        rank, stream: of each sequence, in this order; ``stream`` is ``(file * 2 + written) * 2 + collective``.
+        sequence: of each item, index into these.
+        lane: items of a sequence in different lanes overlap in time and must not be combined.
+        start, shape: byte, and number in ``shapes``.
+        tally: their calls.
+        bound: which are the second half of a couple, the item before being the first.
+        place: their numbers in an Ancestry; empty where nobody asks for one.
+    """
+
+    rank: Int64Array
+    stream: Int64Array
+    sequence: Int64Array
+    lane: Int64Array
+    start: Int64Array
+    shape: Int64Array
+    shapes: Shapes
+    tally: Tally
+    bound: BoolArray
+    place: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def group(self) -> Int64Array:
+        """A number for each run of equal sequence and lane."""
+        return numbered(self.sequence, self.lane) if self.lane.any() else self.sequence
+
+    @property
+    def size(self) -> Int64Array:
+        """Accesses in each."""
+        return self.shapes.size[self.shape]
+
+    def take(self, rows: npt.NDArray[np.int64 | np.bool_]) -> Items:
+        """Some of them."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[rows] for name in ("sequence", "lane", "start", "shape", "bound")},
+            tally=self.tally.take(rows),
+            place=self.place[rows] if len(self.place) else self.place,
+        )
+
+
+class Ancestry:
+    """Which items have become part of which, so that in the end the owner of each access can be told."""
+
+    def __init__(self) -> None:
+        self.known = 0
+        self._links: list[tuple[Int64Array, Int64Array]] = []
+        self._read: list[tuple[Int64Array, Int64Array]] = []
+
+    def born(self, count: int) -> Int64Array:
+        """Numbers for new items."""
+        self.known += count
+        return np.arange(self.known - count, self.known, dtype=np.int64)
+
+    def read(self, size: Int64Array) -> Int64Array:
+        """Numbers for items that stand for the next accesses of the trace, ``size`` each."""
+        places = self.born(len(size))
+        self._read.append((places, size))
+        return places
+
+    def link(self, children: Int64Array, parents: Int64Array) -> None:
+        """These have become part of those."""
+        self._links.append((children, parents))
+
+    def owners(self) -> Int64Array:
+        """Of each access of the trace the item that it has ended in."""
+        parent = np.arange(self.known, dtype=np.int64)
+        for children, parents in self._links:
+            parent[children] = parents
+        above = parent[parent]
+        while not np.array_equal(above, parent):
+            parent, above = above, above[above]
+        return np.concatenate([_NONE, *(np.repeat(parent[places], size) for places, size in self._read)])
+
+
+def numbered(*keys: Int64Array) -> Int64Array:
+    """Numbers for runs of equal keys."""
+    begins = np.zeros(len(keys[0]), np.bool_)
+    for key in keys:
+        begins[1:] |= key[1:] != key[:-1]
+    return np.cumsum(begins)
+
+
+def spread(start: Int64Array, count: Int64Array) -> Int64Array:
+    """The indices [start, start + count) of each pair, one after the other."""
+    ends = np.cumsum(count)
+    return np.repeat(start - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def items_of(block: Block, ancestry: Ancestry | None = None) -> Items:
+    """The items of a block's calls."""
+    stream = (block.file.astype(np.int64) * 2 + block.written) * 2 + block.collective
+    rank = block.rank
+    begins = np.ones(len(rank), np.bool_)
+    begins[1:] = (stream[1:] != stream[:-1]) | (rank[1:] != rank[:-1])
+    heads = np.flatnonzero(begins)
+    items = len(block.offset)
+    first = heads if block.of is None else np.searchsorted(block.of, heads)
+    count = np.diff(np.append(first, items))
+    ranks, streams = rank[heads].astype(np.int64), stream[heads]
+    order = np.lexsort((streams, ranks))
+    ranks, streams, count = ranks[order], streams[order], count[order]
+    rows: Int64Array | slice = slice(None)
+    if np.any(order[1:] < order[:-1]):
+        rows = spread(first[order], count)
+    of_run = numbered(ranks, streams)
+    sequences = np.flatnonzero(np.diff(of_run, prepend=-1))
+    sequence = np.repeat(of_run, count)
+
+    call = rows if block.of is None else block.of[rows]
+    start, length, form = (column[rows] for column in (block.offset, block.length, block.form))
+    shapes, shape = _shapes(length, form, block.forms)
+    low, high = start, start + length
+    if block.forms:
+        nests = np.flatnonzero(form >= 0)
+        extents = np.array([nest.extent for nest in block.forms], np.int64)
+        low = start.copy()
+        low[nests] = start[nests] + extents[form[nests], 0]
+        high[nests] = start[nests] + extents[form[nests], 1]
+    place = _NONE
+    if ancestry is not None:
+        of_form = np.array([*(nest.requests for nest in block.forms), 1], np.int64)
+        place = ancestry.read(of_form[block.form])[rows]
+    return Items(
+        ranks[sequences],
+        streams[sequences],
+        sequence,
+        np.zeros(items, np.int64),
+        start,
+        shape,
+        shapes,
+        Tally(
+            np.ones(items, np.int64),
+            block.call[call],
+            block.call[call],
+            block.t_start[call],
+            block.t_end[call],
+            low,
+            high,
+        ),
+        np.zeros(items, np.bool_),
+        place,
+    )
+
+
+def _shapes(length: Int64Array, form: Int64Array, forms: Sequence[Nest]) -> tuple[Shapes, Int64Array]:
+    """The shapes of accesses of these lengths, and of nests where ``form`` says so."""
+    if len(length) and length.min() == length.max():
+        shapes = Shapes(length[:1])
+        shape = np.zeros(len(length), np.int64)
+    else:
+        shapes = Shapes(length)
+        shape = shapes.single(length)
+    if forms:
+        of_form = []
+        for one in forms:
+            number = shapes.single(np.array([one.length]))
+            for stride, count in reversed(one.loops):
+                number = shapes.loop(np.array([stride]), np.array([count]), number)
+            of_form.append(number)
+        shape = np.where(form >= 0, np.concatenate(of_form)[form], shape)
+    return shapes, shape
+
+
+def joined(parts: Sequence[Items]) -> Items:
+    """The items of several parts together: those of a sequence in the order of the parts."""
+    parts = [part for part in parts if len(part)] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    shapes, numbers = united([(part.shapes, part.shape) for part in parts])
+    rank, stream, lane, start, bound, place = (
+        np.concatenate(columns)
+        for columns in zip(
+            *(
+                (
+                    part.rank[part.sequence],
+                    part.stream[part.sequence],
+                    part.lane,
+                    part.start,
+                    part.bound,
+                    part.place,
+                )
+                for part in parts
+            ),
+            strict=True,
+        )
+    )
+    order = np.lexsort((lane, stream, rank))
+    rank, stream, lane = rank[order], stream[order], lane[order]
+    sequence = numbered(rank, stream)
+    heads = np.flatnonzero(np.diff(sequence, prepend=-1))
+    return Items(
+        rank[heads],
+        stream[heads],
+        sequence,
+        lane,
+        start[order],
+        np.concatenate(numbers)[order],
+        shapes,
+        Tally.joined([part.tally for part in parts]).take(order),
+        bound[order],
+        place[order] if len(place) else place,
+    )
+
+
+def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int64Array]]:
+    """One table for shapes of several, and their numbers in it; it depends on the shapes, not on how they came about.
+
+    Only what is used is taken over.
+    """
+    depths = [_depth(shapes, numbers) for shapes, numbers in parts]
+    singles = [shapes.length[depth == 0] for (shapes, _), depth in zip(parts, depths, strict=True)]
+    table = Shapes(np.concatenate([_NONE, *singles]))
+    new = [np.full(len(depth), -1, np.int64) for depth in depths]
+    for (shapes, _), depth, number in zip(parts, depths, new, strict=True):
+        number[depth == 0] = table.single(shapes.length[depth == 0])
+    for level in range(1, max((int(depth.max(initial=0)) for depth in depths), default=0) + 1):
+        for grows in (False, True):
+            chosen = [
+                np.flatnonzero((depth == level) & (shapes.growth.any(axis=0) == grows))
+                for (shapes, _), depth in zip(parts, depths, strict=True)
+            ]
+            of_level = [
+                (number[shapes.child[at]], *(getattr(shapes, name).T[at] for name in _COLUMNS))
+                for (shapes, _), at, number in zip(parts, chosen, new, strict=True)
+            ]
+            child, stride, count, size, nbytes, growth = map(np.concatenate, zip(*of_level, strict=True))
+            if not len(child):
+                continue
+            if grows:
+                numbers = table.grown(stride, count, child, growth.T, size, nbytes)
+            else:
+                numbers = table.row(stride, count, child)
+            ends = np.cumsum([len(at) for at in chosen])
+            for number, at, part in zip(new, chosen, np.split(numbers, ends[:-1]), strict=True):
+                number[at] = part
+    return table, [number[numbers] for (_, numbers), number in zip(parts, new, strict=True)]
+
+
+def _depth(shapes: Shapes, numbers: Int64Array) -> Int64Array:
+    """The loops of each shape that these consist of; -1 of those not needed."""
+    depth = np.full(len(shapes.child), -1, np.int64)
+    layers = [np.unique(numbers)]
+    while len(layers[-1]):
+        inner = shapes.child[layers[-1]]
+        layers.append(np.unique(inner[inner >= 0]))
+    # A shape comes after its child; one that is needed at several depths has the same number of loops in each.
+    for layer in reversed(layers):
+        inner = shapes.child[layer]
+        depth[layer] = np.where(inner >= 0, depth[inner] + 1, 0)
+    return depth

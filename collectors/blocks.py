@@ -1,0 +1,127 @@
+"""The calls of a trace some at a time, for an analysis in bounded memory.
+
+Where a block ends depends on the calls of its ranks only, not on those of others: so an analysis gives the same however
+the ranks are dealt to processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.collectors.frames import OPS
+from pdla.collectors.views import Tilings, View, runs_of, touched
+from pdla.model import Block, Int64Array, Trace
+
+ROWS = 1 << 18
+"""Calls in a block, and extents of calls with many, about."""
+
+COLUMNS = ("rank", "call", "file", "op", "collective", "offset", "length", "t_start", "t_end", "view", "position")
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+
+class Records(Protocol):
+    """Where the calls are."""
+
+    @property
+    def views(self) -> Sequence[View]:
+        """The views that they are made through."""
+
+    def heads(self) -> Int64Array:
+        """The first row of each rank, and the number of rows."""
+
+    def rows(self, start: int, stop: int) -> Columns:
+        """Some rows of COLUMNS; ``op`` as index into OPS, times in seconds."""
+
+
+def of_trace(trace: Trace, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
+    """The blocks of a trace in memory."""
+    return blocks(_InMemory(trace), part, parts, rows)
+
+
+def blocks(records: Records, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
+    """What the data calls of one part of the ranks touch, about ``rows`` calls and extents at a time.
+
+    Calls that moved nothing, and those whose place in the file is not known (offset -1), are left out.
+    """
+    heads = records.heads()
+    shapes = Tilings.of(records.views)
+    for start, stop, whole, last in _spans(_part(heads, part, parts), rows):
+        columns = records.rows(start, stop)
+        chosen = (columns["op"] < 2) & (columns["length"] > 0) & (columns["offset"] >= 0)
+        if not chosen.all():
+            columns = {name: values[chosen] for name, values in columns.items()}
+        yield from _split(columns, shapes, rows, whole, last)
+
+
+def _part(heads: Int64Array, part: int, parts: int) -> Int64Array:
+    """The heads of the ranks whose middle is in this part of the rows, and where they end."""
+    middle = (heads[1:] + heads[:-1]) // 2
+    of_rank = middle * parts // max(int(heads[-1]), 1)
+    low, high = np.searchsorted(of_rank, [part, part + 1])
+    return heads[low : high + 1]
+
+
+def _spans(heads: Int64Array, rows: int) -> Iterator[tuple[int, int, bool, bool]]:
+    """(start, stop, whole, last): as many whole ranks as fit, or a part of a rank that does not."""
+    place, ends = 0, heads[1:]
+    while place < len(ends):
+        start = int(heads[place])
+        fit = int(np.searchsorted(ends, start + rows, side="right"))
+        if fit > place:
+            yield start, int(ends[fit - 1]), True, True
+            place = fit
+        else:
+            stop = int(ends[place])
+            for low in range(start, stop, rows):
+                yield low, min(low + rows, stop), False, low + rows >= stop
+            place += 1
+
+
+def _split(columns: Columns, shapes: Tilings, rows: int, whole: bool, last: bool) -> Iterator[Block]:
+    """The calls in one block, or in more where they touch many extents."""
+    if not shapes.tiles:
+        yield _block(columns, shapes, whole, last)
+        return
+    weight = runs_of(shapes, *(columns[name] for name in ("view", "position", "length")))
+    before = np.append(0, np.cumsum(weight))
+    rank = columns["rank"]
+    heads = np.append(np.flatnonzero(np.diff(rank, prepend=-1)), len(rank)) if whole else np.array([0, len(rank)])
+    for start, stop, of_whole, of_last in _spans(before[heads], rows):
+        low, high = np.searchsorted(before, [start, stop])
+        part = {name: values[low:high] for name, values in columns.items()}
+        yield _block(part, shapes, whole and of_whole, last and of_last)
+
+
+def _block(columns: Columns, shapes: Tilings, whole: bool, last: bool) -> Block:
+    found = touched(shapes, *(columns[name] for name in ("view", "position", "offset", "length")))
+    return Block(
+        **{name: columns[name] for name in ("rank", "call", "file", "collective", "t_start", "t_end")},
+        written=columns["op"] == OPS.index("write"),
+        of=found.call,
+        offset=found.offset,
+        length=found.length,
+        form=found.form,
+        forms=found.forms,
+        whole=whole,
+        last=last,
+    )
+
+
+class _InMemory:
+    def __init__(self, trace: Trace) -> None:
+        self.views = trace.views
+        records = trace.records
+        self._columns = {name: records[name].to_numpy() for name in COLUMNS if name != "op"}
+        self._op = records["op"].cat.set_categories(list(OPS)).cat.codes.to_numpy()
+
+    def heads(self) -> Int64Array:
+        rank = self._columns["rank"]
+        return np.append(np.flatnonzero(np.diff(rank, prepend=-1)), len(rank)).astype(np.int64)
+
+    def rows(self, start: int, stop: int) -> Columns:
+        return {"op": self._op[start:stop], **{name: values[start:stop] for name, values in self._columns.items()}}

@@ -1,0 +1,139 @@
+"""The analysis of a trace some calls at a time: nothing is lost, and nests cut by the ends of blocks are one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import Call, make_trace
+
+from pdla.analyzers.items import Ancestry
+from pdla.analyzers.local import LocalPatterns, find_local
+from pdla.collectors import views, workloads
+from pdla.collectors.blocks import of_trace
+from pdla.model import Loop, Nest, Trace
+
+WORKLOADS = {
+    "ior": workloads.ior(3, 96, 16, 5),
+    "ior, a file for each": workloads.ior(3, 96, 16, 5, file_per_proc=True),
+    "pio simple strided": workloads.pio_simple_strided(3, 8, 40),
+    "pio nested strided": workloads.pio_nested_strided(3, 8, 6, 7, 1000),
+    "pio segmented": workloads.pio_segmented(3, 8, 50),
+    "pio tiled": workloads.pio_tiled((2, 2), 8, 6, 5),
+    "tiles": workloads.mpi_tile_io(2, 2, 8, 90, 4, 2, 2),
+    "hpio": workloads.hpio(2, 100, 8, 3, repetitions=4),
+    "btio full": workloads.btio((1, 2, 2), (6, 20, 20), 3),
+    "btio simple": workloads.btio((1, 2, 2), (6, 8, 8), 3, "simple"),
+    "coll_perf": workloads.coll_perf((2, 1, 2), (16, 16, 16)),
+    "flash": workloads.flash_io(2, 2, 2, 2, 3),
+    "lanl": workloads.lanl_app2_like(2, 32),
+}
+
+
+def in_blocks(trace: Trace, rows: int, held: int = 1 << 20) -> LocalPatterns:
+    return find_local(of_trace(trace, rows=rows), held=held)
+
+
+def nests_of(local: LocalPatterns) -> list[Nest]:
+    """Of each pattern."""
+    pairs = zip(local.table["start"].tolist(), local.table["shape"].tolist(), strict=True)
+    return [local.shapes.nest(start, shape) for start, shape in pairs]
+
+
+def told(local: LocalPatterns) -> list[tuple[object, ...]]:
+    """All that there is to know of the patterns."""
+    names = ["rank", "stream", "calls", "t_start", "t_end", "low", "high"]
+    rows = zip(local.table[names].itertuples(index=False, name=None), nests_of(local), strict=True)
+    halves = local.halves[["whole", "start", "calls", "t_start", "t_end"]]
+    return [*rows, *halves.itertuples(index=False, name=None)]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("rows", [7, 50])
+def test_known_workloads_have_the_same_patterns_in_small_blocks(name: str, rows: int) -> None:
+    assert told(in_blocks(WORKLOADS[name], rows)) == told(find_local(WORKLOADS[name].blocks()))
+
+
+@pytest.mark.parametrize("name", ["tiles", "hpio", "btio full", "coll_perf"])
+def test_calls_taken_as_nests_have_the_same_patterns_as_their_extents(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extents = in_blocks(WORKLOADS[name], 10**6)
+    monkeypatch.setattr(views, "NEST", 2)
+    assert told(in_blocks(WORKLOADS[name], 10**6)) == told(extents)
+    assert told(in_blocks(WORKLOADS[name], 7)) == told(extents)
+
+
+loops = st.lists(st.builds(Loop, st.integers(1, 4000), st.integers(3, 7)), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(loops.filter(lambda some: np.prod([loop.count for loop in some]) < 500), st.sampled_from([7, 16, 40]))
+def test_a_nest_cut_by_the_ends_of_blocks_is_one(some: list[Loop], rows: int) -> None:
+    trace = make_trace([Call(0, "read", offset, 8) for offset in Nest(0, 8, tuple(some)).expand()[0].tolist()])
+    assert told(in_blocks(trace, rows)) == told(find_local(trace.blocks()))
+
+
+noise = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 2)), max_size=20)
+runs = st.builds(
+    lambda start, stride, count: [(start + stride * turn, 1) for turn in range(count)],
+    st.integers(0, 60),
+    st.integers(0, 9),
+    st.integers(2, 30),
+)
+streams = st.builds(
+    lambda starts, count: [(start + 7 * turn, 1) for turn in range(count) for start in starts],
+    st.lists(st.integers(0, 60), min_size=2, max_size=4),
+    st.integers(2, 12),
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(noise | runs | streams, min_size=1, max_size=6), st.sampled_from([1, 3, 7, 20]), st.booleans())
+def test_no_access_is_lost_or_out_of_order_in_its_nest(
+    parts: list[list[tuple[int, int]]], rows: int, few_are_held: bool
+) -> None:
+    trace = make_trace([Call(rank, "read", *access) for rank in range(2) for part in parts for access in part])
+    accesses, ancestry = trace.accesses(), Ancestry()
+    local = find_local(of_trace(trace, rows=rows), ancestry, held=5 if few_are_held else 1 << 20)
+    owners = ancestry.owners()
+    for row, nest in zip(local.table.itertuples(), nests_of(local), strict=True):
+        mine = accesses[owners == row.place]
+        assert mine[["offset", "length"]].to_numpy().tolist() == np.stack(nest.expand(), axis=1).tolist()
+        assert row.calls == mine["call"].nunique()
+        assert (row.t_start, row.t_end) == (mine["t_start"].min(), mine["t_end"].max())
+        assert (row.low, row.high) == (mine["offset"].min(), (mine["offset"] + mine["length"]).max())
+    assert local.shapes.size[local.column("shape")].sum() + local.strays["requests"].sum() == len(accesses)
+
+
+def test_random_offsets_are_let_go_as_they_come() -> None:
+    offsets = np.random.default_rng(0).integers(0, 2**40, 5000).tolist()
+    trace = make_trace([Call(0, "read", offset, 8) for offset in offsets])
+    local = find_local(of_trace(trace, rows=100), held=500)
+    assert local.table.empty
+    assert local.strays.to_numpy().tolist() == [[0, 0, 5000, 5000, 40000, min(offsets), max(offsets) + 8]]
+
+
+def test_interleaved_streams_longer_than_what_is_held_are_still_nests() -> None:
+    offsets = [start + 100 * turn for turn in range(1000) for start in (0, 10**6, 5 * 10**6)]
+    trace = make_trace([Call(0, "read", offset, 8) for offset in offsets])
+    local = find_local(of_trace(trace, rows=200), held=1000)
+    assert local.strays.empty
+    assert len(local.table) < 12
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5, 20])
+def test_the_parts_of_the_ranks_are_all_of_them_in_order(parts: int) -> None:
+    trace = WORKLOADS["btio full"]
+    found = [call for part in range(parts) for block in trace.blocks(part, parts) for call in block.call.tolist()]
+    assert found == [call for block in trace.blocks() for call in block.call.tolist()]
+
+
+def test_where_blocks_end_does_not_depend_on_the_other_ranks() -> None:
+    trace = WORKLOADS["ior"]
+    alone = replace(trace, records=trace.records[trace.records["rank"] == 1].reset_index(drop=True))
+    whole = [block for block in of_trace(trace, rows=10) if block.rank[0] == 1]
+    assert [len(block.rank) for block in of_trace(alone, rows=10)] == [len(block.rank) for block in whole]
