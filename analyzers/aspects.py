@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 
 from pdla.analyzers.analysis import Analysis
-from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, dependences
+from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, pattern_dependences
 from pdla.analyzers.phases import Phases
 from pdla.model import STILL, Int64Array, Signature, Trace
 from pdla.units import KiB, format_seconds
@@ -76,11 +76,12 @@ def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects,
         return ()
     owner = analysis.owner[rows]
     heads = np.flatnonzero(np.diff(owner, prepend=-1))
-    part_of = np.bitwise_or.reduceat(dependences(accesses)[rows], heads).tolist()
+    part_of = pattern_dependences(analysis, accesses)
     call_begins = np.append(True, (np.diff(accesses["rank"]) != 0) | (np.diff(accesses["call"]) != 0))
     phase = phases.of_call[np.cumsum(call_begins) - 1][rows]
     first, last = np.minimum.reduceat(phase, heads).tolist(), np.maximum.reduceat(phase, heads).tolist()
-    periods = _periods(accesses.iloc[rows], owner)
+    rank, call, start = (accesses[name].to_numpy()[rows] for name in ("rank", "call", "t_start"))
+    periods = _periods(rank, call, start, owner)
     return tuple(
         Aspects(
             spatial=_spatial(signature),
@@ -117,15 +118,16 @@ def _spatial(signature: Signature) -> Spatial:
     return "backwards" if stride < 0 else "contiguous" if stride == signature.length else "strided"
 
 
-def _periods(accesses: pd.DataFrame, owner: Int64Array) -> list[float | None]:
+def _periods(
+    rank: Int64Array, call: Int64Array, start: npt.NDArray[np.float64], owner: Int64Array
+) -> list[float | None]:
     """For each owner the seconds from a rank's call to its next; 0 where they vary, None where no rank has two of them.
 
     The accesses are sorted by owner, rank and call.
     """
-    rank, call = accesses["rank"].to_numpy(), accesses["call"].to_numpy()
     fresh = np.flatnonzero(np.append(True, (np.diff(owner) != 0) | (np.diff(rank) != 0) | (np.diff(call) != 0)))
     owner, rank = owner[fresh], rank[fresh]
-    wait = np.diff(accesses["t_start"].to_numpy(np.float64)[fresh])
+    wait = np.diff(start[fresh])
     inside = (np.diff(owner) == 0) & (np.diff(rank) == 0)
     twice = np.zeros_like(inside)
     twice[1:] = inside[1:] & inside[:-1]

@@ -78,7 +78,8 @@ def find_phases(trace: Trace) -> Phases:
         return Phases((), np.empty(0, np.int64))
     file, rank = calls["file"].to_numpy(np.int64), calls["rank"].to_numpy(np.int64)
     start, end = (calls[name].to_numpy(np.float64) for name in ("t_start", "t_end"))
-    pause = _pauses(file, rank, start, end)
+    forward = _forward(rank, start)
+    pause = _pauses(file, rank, forward, np.maximum(forward, end))
     segment, opened = _segments(records, data)
 
     order = np.lexsort((segment, pause, file))
@@ -118,6 +119,17 @@ def _distinct(value: Int64Array, group: Int64Array) -> Int64Array:
     return np.bincount(group[fresh])
 
 
+def _forward(rank: Int64Array, start: FloatArray) -> FloatArray:
+    """The starts, with clocks that were set back standing still until they are where they were."""
+    back = (np.diff(start) < 0) & (np.diff(rank) == 0)
+    if back.any():
+        start = start.copy()
+        for wrong in np.unique(rank[1:][back]).tolist():
+            low, high = np.searchsorted(rank, [wrong, wrong + 1])
+            np.maximum.accumulate(start[low:high], out=start[low:high])
+    return start
+
+
 def _pauses(file: Int64Array, rank: Int64Array, start: FloatArray, end: FloatArray) -> Int64Array:
     """How many long pauses of its file lie before each call."""
     before = np.zeros(len(file), np.int64)
@@ -127,8 +139,7 @@ def _pauses(file: Int64Array, rank: Int64Array, start: FloatArray, end: FloatArr
         rows = order[low:high]
         least = _least_long(rank[rows], start[rows], end[rows])
         if least is not None:
-            # A clock that was set back makes calls end before they start: no pause is seen that is not there.
-            busy_until = np.maximum.accumulate(np.maximum(start[rows], end[rows]))
+            busy_until = np.maximum.accumulate(end[rows])
             before[rows[1:]] = np.cumsum(start[rows[1:]] - busy_until[:-1] >= least)
     return before
 

@@ -7,8 +7,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import Call, make_trace
 
-from pdla.analyzers.dependence import RAW, WAR, WAW, dependences
+from pdla.analyzers.analysis import analyze
+from pdla.analyzers.dependence import RAW, WAR, WAW, dependences, pattern_dependences
+from pdla.collectors import workloads
+from pdla.model import Trace
 
 READ, WRITE = "read", "write"
 KINDS = {(READ, READ): 0, (READ, WRITE): WAR, (WRITE, READ): RAW, (WRITE, WRITE): WAW}
@@ -70,3 +74,65 @@ def test_every_access_that_overlaps_many_is_found() -> None:
     )
     table["t_start"] = np.arange(10**5) * 1e-6
     assert (dependences(table) > 0).mean() > 0.99
+
+
+def of_patterns(trace: Trace) -> list[int]:
+    """The flags of the signatures, which must be those of their accesses."""
+    analysis, accesses = analyze(trace), trace.accesses()
+    flags = pattern_dependences(analysis, accesses)
+    of_access = dependences(accesses)
+    assert flags == [
+        int(np.bitwise_or.reduce(of_access[analysis.owner == number])) for number in range(len(analysis.signatures))
+    ]
+    return flags
+
+
+@pytest.mark.parametrize(
+    ("trace", "flags"),
+    [
+        (workloads.ior(4, 65536, 4096, 4), [RAW, RAW]),
+        (workloads.ior(4, 65536, 4096, 4, reorder_tasks=True), [RAW, RAW]),
+        (workloads.coll_perf((2, 2, 2), (8, 8, 8)), [RAW, RAW]),
+        (workloads.hpio(4, 8, 256, 128, repetitions=3), [WAW]),
+        (workloads.mpi_tile_io(2, 2, 8, 8, 4, 2, 2), [0]),
+        (workloads.btio((2, 2, 2), (8, 8, 8), 3), [0]),
+        (workloads.lanl_app2_like(4), [0, 0, 0, 0]),
+        (workloads.ior(2, 1 << 21, 2048, operations=["write", "read"], random_offset=True), []),
+    ],
+)
+def test_patterns_are_compared_as_their_accesses_would_be(trace: Trace, flags: list[int]) -> None:
+    assert of_patterns(trace) == flags
+
+
+def test_interleaved_regions_share_no_byte() -> None:
+    calls = [Call(0, "write", at, 10) for at in range(0, 1000, 100)]
+    calls += [Call(0, "read", at + 10, 90) for at in range(0, 1000, 100)]
+    assert of_patterns(make_trace(calls)) == [0, 0]
+
+
+nest = st.tuples(
+    st.sampled_from([READ, WRITE]),
+    st.integers(0, 40),
+    st.integers(1, 12),
+    st.integers(-12, 24),
+    st.integers(1, 5),
+    st.integers(0, 60),
+    st.integers(1, 3),
+)
+
+
+@given(st.lists(nest, min_size=1, max_size=5), st.integers(1, 3))
+def test_random_nests_are_compared_as_their_accesses_would_be(
+    nests: list[tuple[str, int, int, int, int, int, int]], ranks: int
+) -> None:
+    of_patterns(
+        make_trace(
+            [
+                Call(rank, op, 100 + rank * 7 + start + stride * i + outer * j, length)
+                for rank in range(ranks)
+                for op, start, length, stride, count, outer, times in nests
+                for j in range(times)
+                for i in range(count)
+            ]
+        )
+    )
