@@ -99,7 +99,7 @@ def _regular(number: int, signature: Signature) -> _Part:
 
 
 def _irregular(part: Irregular) -> _Part:
-    low, high = int(part.offsets.min()), int((part.offsets + part.lengths).max())
+    low, high = part.extent
     return _Part(-1, part.op == "write", low, high, -math.inf, math.inf, 0, None, 0, None)
 
 
