@@ -1,6 +1,8 @@
-"""What recording costs: in line, in a whole program, in bytes, and until the trace is open. See docs/benchmarks.md.
+"""What recording costs: in line, at the end, in a whole program, in memory, in bytes, and until the trace is open.
 
 python benchmarks/recorder.py [--rounds 5] [--records 2000000] [--directory /dev/shm]
+
+See docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -8,26 +10,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pdla.cli.launch import find_mpis, preloaded
-from pdla.collectors.packing import pack
-from pdla.collectors.rawlog import HEADER, HEADER_SIZE, RECORD
+from pdla.collectors.rawlog import RawLogs
 from pdla.collectors.tracefile import read_trace
 
 HERE = Path(__file__).parent
-RANKS = 2
+RANKS = 4
+CALLS = 1_000_000  # of the runs that time one
+PACK = "import sys; from pdla.collectors.packing import pack; pack(*sys.argv[1:])"
+
+Pairs = list[tuple[list[float], list[float]]]
 
 
 def compiled(name: str, directory: Path) -> Path:
@@ -37,31 +39,25 @@ def compiled(name: str, directory: Path) -> Path:
     return directory / name
 
 
-def pairs(command: list[str | Path], directory: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """What the program prints, natively and recorded, in turns."""
-    native, traced = [], []
+def pairs(command: Sequence[str | Path], directory: Path, rounds: int) -> Pairs:
+    """The numbers that the program prints and when it had ended, natively and recorded, in turns."""
+    found: Pairs = []
     for _ in range(rounds):
-        for figures, variables in ((native, None), (traced, {"PDLA_TRACE": str(directory / "logs")})):
+        figures = []
+        for variables in (None, {"PDLA_TRACE": str(directory / "logs")}):
             shutil.rmtree(directory / "logs", ignore_errors=True)
+            (directory / "data").unlink(missing_ok=True)
             environment = preloaded(variables) if variables else dict(os.environ)
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            figures.append(float(done.stdout))
-    return native, traced
+            figures.append([*map(float, done.stdout.split()), time.monotonic()])
+        found.append((figures[0], figures[1]))
+    return found
 
 
-def row(name: str, values: list[float], unit: str, goal: float, baseline: list[float] | None = None) -> dict[str, Any]:
-    """A line of the table: the median of ``values``, beside that of ``baseline``."""
-    value = statistics.median(values)
-    base = statistics.median(baseline) if baseline else None
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "baseline": base,
-        "ratio": value / base if base else None,
-        "goal": goal,
-        "spread": (max(values) - min(values)) / value,
-    }
+def row(name: str, values: Sequence[float], unit: str, goal: float) -> dict[str, Any]:
+    """A line of the table: the median of ``values``, and how far apart the middle half of them is."""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return {"name": name, "value": median, "unit": unit, "goal": goal, "spread": high - low}
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -71,40 +67,55 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def repeat(logs: Path, records: int, random: bool) -> None:
-    """Makes the log in ``logs`` ``records`` long, by its own calls again and again, or at random offsets."""
-    (log,) = logs.glob("*.log")
-    header = np.fromfile(log, dtype=HEADER, count=1)
-    window = int(header["window_records"][0])
-    header["window_records"] = 0
-    made = np.fromfile(log, dtype=RECORD, offset=HEADER_SIZE + window * RECORD.itemsize)
-    made = made[(made["seq"] > 0) & (made["length"] > 0)]
-    made = np.tile(made, records // len(made) + 1)[:records]
-    made["seq"] = np.arange(1, records + 1)
-    durations = made["t_end"] - made["t_start"]
-    pauses = np.maximum(np.diff(made["t_start"], append=made["t_end"][-1]) - durations, 0)
-    made["t_start"] = made["t_start"][0] + np.cumsum(durations + pauses) - durations
-    made["t_end"] = made["t_start"] + durations
-    if random:
-        made["position"] = np.random.default_rng(1).integers(0, 1 << 31, records) * 8
-    log.write_bytes(header.tobytes().ljust(HEADER_SIZE, b"\0") + made.tobytes())
+def in_line(program: Path, directory: Path, rounds: int) -> list[dict[str, Any]]:
+    """The rows about one call and its record."""
+    found = pairs([program, directory / "data", str(CALLS), "strided"], directory, rounds)
+    ends = [[ended - finalize for _, _, finalize, ended in pair] for pair in found]
+    at_end = [(traced - native) / CALLS * 1e9 for native, traced in ends]
+    return [
+        row("a read of 512 B", [native[0] for native, _ in found], "ns of CPU", float("nan")),
+        row("recording it", [traced[0] - native[0] for native, traced in found], "ns of CPU", 150),
+        row("from MPI_Finalize to the end", at_end, "ns a record", 100),
+    ]
 
 
-def packing(directory: Path, records: int, rounds: int) -> list[dict[str, Any]]:
-    """The rows about trace files of so many records."""
+def whole(program: Path, directory: Path, rounds: int) -> list[dict[str, Any]]:
+    """The rows about a program of several ranks."""
+    mpiexec = str(find_mpis()[0].mpiexec)
+    found = pairs([mpiexec, "-n", str(RANKS), program, directory / "data"], directory, rounds)
+    return [
+        row(f"{RANKS} ranks, strided 4 KiB: time", [traced[0] / native[0] for native, traced in found], "x", 1.03),
+        row(f"{RANKS} ranks, strided 4 KiB: CPU", [traced[1] / native[1] for native, traced in found], "x", 1.03),
+    ]
+
+
+def packing(program: Path, directory: Path, records: int, rounds: int) -> list[dict[str, Any]]:
+    """The rows about one rank that makes so many records."""
     rows = []
-    output = directory / "run.h5"
-    for name, random, goal in (("strided", False, 3), ("random", True, 10)):
-        repeat(directory / "logs", records, random)
-        rates = [records / timed(lambda: pack(directory / "logs", output)) for _ in range(rounds)]
+    logs, output = directory / "logs", directory / "run.h5"
+    for offsets, goal in (("strided", 3), ("random", 10)):
+        ((native, traced),) = pairs([program, directory / "data", str(records), offsets], directory, 1)
+        lost = RawLogs(logs).about.dropped + records - RawLogs(logs).rows
+        raw = sum(file.stat().st_size for file in logs.iterdir())
+        rates, peaks = [], []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            packer = subprocess.Popen([sys.executable, "-c", PACK, logs, output])
+            _, status, usage = os.wait4(packer.pid, 0)
+            assert status == 0
+            rates.append(records / (time.perf_counter() - start))
+            peaks.append(usage.ru_maxrss / 1024)
         opened = [records / timed(lambda: read_trace(output)) for _ in range(rounds)]
         rows += [
-            row(f"packed, {name} offsets", [output.stat().st_size / records], "bytes an operation", goal),
-            row(f"packing, {name} offsets", rates, "records/s", 10e6 / 30),
-            row(f"opening, {name} offsets", opened, "records/s", 5e6),
+            row(f"{offsets}: records lost", [max(lost, 0)], f"of {records:,}", 0),
+            row(f"{offsets}: memory of the program", [(traced[1] - native[1]) / 1024], "MiB more", 64),
+            row(f"{offsets}: raw", [raw / records], "bytes a record", 64.1),
+            row(f"{offsets}: packed", [output.stat().st_size / records], "bytes a record", goal),
+            row(f"{offsets}: packing", rates, "records/s", 10e6 / 30),
+            row(f"{offsets}: memory to pack", peaks, "MiB", 1024),
+            row(f"{offsets}: opening", opened, "records/s", 5e6),
         ]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [*rows, row("memory for all of this", [peak], "MiB", 1024)]
+    return rows
 
 
 def main() -> None:
@@ -116,33 +127,19 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         directory = Path(name)
-        data = directory / "data"
-        mpiexec = str(find_mpis()[0].mpiexec)
-        strided = pairs([mpiexec, "-n", str(RANKS), compiled("strided", directory), data], directory, options.rounds)
-        inline = pairs([compiled("inline", directory), data], directory, options.rounds)
-        added = [traced - native for native, traced in zip(*inline, strict=True)]
+        one, several = compiled("inline", directory), compiled("strided", directory)
         rows = [
-            row(
-                "reads of 512 B, recorded", inline[1], "ns of CPU a call", statistics.median(inline[0]) + 150, inline[0]
-            ),
-            row("added by recording", added, "ns of CPU a call", 150),
-            row(
-                f"{RANKS} ranks, strided 4 KiB, recorded",
-                strided[1],
-                "s",
-                1.03 * statistics.median(strided[0]),
-                strided[0],
-            ),
-            *packing(directory, options.records, options.rounds),
+            *in_line(one, directory, options.rounds),
+            *whole(several, directory, options.rounds),
+            *packing(one, directory, options.records, options.rounds),
         ]
     target = HERE.parent / "build" / "bench.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(rows, indent=1) + "\n")
     for line in rows:
-        ratio = f"{line['ratio']:.3f} x" if line["ratio"] else ""
         sys.stdout.write(
-            f"{line['name']:<36} {line['value']:>14,.4g} {line['unit']:<18} goal {line['goal']:<10,.4g} "
-            f"spread {line['spread']:>4.0%} {ratio}\n"
+            f"{line['name']:<36} {line['value']:>12,.4g} {line['unit']:<16} goal {line['goal']:<10,.4g} "
+            f"spread {line['spread']:,.3g}\n"
         )
 
 
