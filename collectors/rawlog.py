@@ -141,7 +141,8 @@ class RawLogs:
         processes = [process for path in paths if (process := _read_process(path, notes)) is not None]
         if not processes:
             raise FormatError(
-                f"none of the {len(paths)} logs in {directory} has a complete header: the run was cut short"
+                f"none of the {len(paths)} logs in {directory} has a complete header: "
+                "the run was cut short, or the disk was full"
             )
         ranks = _number_ranks(processes, notes)
         self._processes = sorted(processes, key=lambda process: process.rank)

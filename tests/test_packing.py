@@ -98,6 +98,19 @@ def test_what_a_killed_pdla_trace_leaves_can_be_packed(pdla: Pdla, mpi: Mpi, tmp
     assert logs.exists()
 
 
+def test_records_lost_for_want_of_space_are_told_at_the_end_and_in_the_report(
+    pdla: Pdla, mpi: Mpi, tmp_path: Path
+) -> None:
+    program = mpi.compile(REPOSITORY / "tests/programs/endings.c", tmp_path / "endings", "-lpthread")
+    pdla.environment.update(mpi.env)
+    done = pdla.run("trace", "--", *mpi.command(1, program, "limit", tmp_path / "data"))
+    assert "pdla: 31,331 records lost: no disk space, or no memory\n" in done.stderr
+    pdla.run("report", "run.h5")
+    assert "31,331 records were dropped while the program ran: numbers are too low." in (
+        tmp_path / "report.html"
+    ).read_text(encoding="utf-8")
+
+
 def test_a_directory_without_logs_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(PdlaError, match="there is no log of the recorder in"):
         pack(tmp_path, tmp_path / "run.h5")

@@ -12,7 +12,9 @@ import pytest
 from mpi import REPOSITORY, Mpi
 from recording import PROGRAMS, Recorder, kinds_of, replay
 
+from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import _entries, read_raw
+from pdla.collectors.tracefile import read_trace
 from pdla.model import Trace
 
 SHIM = REPOSITORY / "collectors/shim"
@@ -121,10 +123,11 @@ def test_a_killed_program_leaves_a_readable_log(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("death", ["kill", "term", "segv", "abort", "exit"])
-def test_a_program_that_dies_loses_no_record(recorder: Recorder, death: str) -> None:
+def test_what_a_program_did_until_it_died_is_packed(recorder: Recorder, death: str) -> None:
     with pytest.raises(AssertionError):
         endings(recorder, f"dies-{death}")
-    trace = read_raw(recorder.logs)
+    pack(recorder.logs, recorder.directory / "run.h5")
+    trace = read_trace(recorder.directory / "run.h5")
     assert kinds(trace) == ["open"] + ["write_at"] * 20000
     assert (trace.truncated, trace.dropped, set(trace.records["length"][1:])) == ((0,), 0, {1})
 
