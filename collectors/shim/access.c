@@ -109,19 +109,16 @@ static int64_t position_of(const struct access *access, const struct file_handle
 static int perform(const struct access *access, struct io_call *call)
 {
     struct file_handle *handle = call->handle;
-    const bool handed = !(access->flags & (CALL_SHARED | CALL_SPLIT));
-    const struct io_call *known = handed && handle->view.map && call->position >= 0 ? call : NULL;
+    const bool handed = !(access->flags & (CALL_SHARED | CALL_SPLIT)), writing = access->flags & CALL_WRITE;
     int rc;
-    if (access->flags & CALL_READ) {
-        if (handed && stub_read(call, &rc))
-            return rc;
-        if (!handed)
-            stub_passed(handle, call->bytes, access->flags & CALL_SPLIT ? "split collective" : "shared file pointer");
-        return make_real(access, call->status ? call->status : access->last);
-    }
-    stub_write_begin(handle, known);
+    if (writing)
+        stub_write_begin(handle, handed && handle->view.map && call->position >= 0 ? call : NULL);
+    else if (!handed)
+        stub_passed(handle, call->bytes, access->flags & CALL_SPLIT ? "split collective" : "shared file pointer");
+    else if (stub_read(call, &rc))
+        return rc;
     rc = make_real(access, call->status ? call->status : access->last);
-    if (!(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
+    if (writing && !(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
         stub_write_end(handle);
     return rc;
 }
@@ -152,9 +149,16 @@ static void record_access(struct rawlog_record *data, const struct access *acces
         request_begun(request_of(access->last), operation, access->file);
 }
 
-static int recorded_access(const struct access *access, struct file_handle *handle)
+static int watch_access(const struct access *access)
 {
-    const bool recording = handle->recorded, nonblocking = access->flags & CALL_NONBLOCKING;
+    struct file_handle *handle = handle_find(access->file);
+    if (!handle) {
+        recorder_passed(access->call);
+        return make_real(access, access->last);
+    }
+    const bool pointer = !(access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED));
+    if (pointer)
+        pthread_mutex_lock(&handle->pointer);
     /* RATIONALE: the bytes moved are read from a status, which the program may not want; 64 bytes hold any family's. */
     max_align_t status[64 / sizeof(max_align_t)];
     struct io_call call = {.flags = access->flags,
@@ -164,35 +168,21 @@ static int recorded_access(const struct access *access, struct file_handle *hand
                            .datatype = value_of(access->datatype),
                            .bytes = bytes_of(access),
                            .position = position_of(access, handle)};
-    if (nonblocking)
+    if (access->flags & CALL_NONBLOCKING)
         call.request = access->last;
     else if (!(access->flags & CALL_SPLIT))
-        call.status = recording && access->last == pdla_mpi()->status_ignore ? status : access->last;
-    if (!recording)
-        return perform(access, &call);
-    struct rawlog_record data = {.t_start = clock_ns()};
+        call.status = handle->recorded && access->last == pdla_mpi()->status_ignore ? status : access->last;
+    struct rawlog_record data = {.t_start = handle->recorded ? clock_ns() : 0};
     int rc = perform(access, &call);
-    record_access(&data, access, &call, rc);
-    return rc;
-}
-
-static int watch_access(const struct access *access)
-{
-    struct file_handle *handle = handle_find(access->file);
-    int rc;
-    if (!handle) {
-        recorder_passed(access->call);
-        rc = make_real(access, access->last);
-    } else if (access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED)) {
-        rc = recorded_access(access, handle);
-    } else {
-        pthread_mutex_lock(&handle->pointer);
-        rc = recorded_access(access, handle);
+    if (handle->recorded)
+        record_access(&data, access, &call, rc);
+    if (pointer)
         pthread_mutex_unlock(&handle->pointer);
-    }
     return rc;
 }
 
+/* RATIONALE: what it calls has one caller each, so that the compiler makes one function of all. A processor that guards
+ * against speculation forgets in the kernel where to return to, and each function on the way there costs a few ns. */
 static int access_file(struct access *access)
 {
     if (access->count > INT_MAX && is_missing(find_call(access->call, false)))
