@@ -13,12 +13,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from mpi import Mpi, debian_mpis, unavailable
+from mpi import REPOSITORY, Mpi, debian_mpis, unavailable
 from recording import PROGRAMS, Recorder, kinds_of, replay
 
+from pdla.collectors.rawlog import read_raw
 from pdla.model import Trace
 
 MPICH = Path(sys.executable).parent
+SHIM = REPOSITORY / "collectors/shim"
 
 
 # ---- every form but those by the shared pointer ---------------------------------------------------------------------
@@ -117,6 +119,21 @@ def test_every_form_of_a_cxx_program_is_recorded_where_it_happened(any_recorder:
     path = any_recorder.directory / "data"
     program = any_recorder.compile("forms.c", "-xc++", compiler="mpicxx")
     check_forms(any_recorder.trace(2, program, path), path, "")
+
+
+@pytest.mark.parametrize("program", ["C", "mpi4py"])
+@pytest.mark.parametrize("first", ["pdla", "tool"])
+def test_another_preloaded_tool_sees_each_call_once(recorder: Recorder, first: str, program: str) -> None:
+    """In front of the library and behind it, which records all the same."""
+    tool, path = recorder.directory / "tool.so", recorder.directory / "data"
+    words = ["gcc", "-fPIC", "-shared", f"-I{SHIM}", PROGRAMS / "tool.c", "-o", tool, "-ldl"]
+    subprocess.run(words, check=True)
+    libraries = [str(recorder.library), str(tool)]
+    preload = ":".join(libraries if first == "pdla" else reversed(libraries))
+    command = [recorder.compile("forms")] if program == "C" else [recorder.mpi.python, PROGRAMS / "forms.py"]
+    output = recorder.run(2, *command, path, preload=preload)
+    assert [line for line in output.splitlines() if "tool" in line] == ["tool 21"] * 2
+    check_forms(read_raw(recorder.logs), path, "" if program == "C" else "_c")
 
 
 # ---- shared pointers, calls without data ----------------------------------------------------------------------------

@@ -210,17 +210,6 @@ def test_another_data_representation_is_recorded_with_unknown_extents(recorder: 
     assert list(trace.records["offset"]) == [0, 0, 0, -1, 0]
 
 
-@pytest.mark.parametrize("first", ["pdla", "tool"])
-def test_another_preloaded_tool_sees_each_call_once(recorder: Recorder, first: str) -> None:
-    tool = recorder.directory / "tool.so"
-    subprocess.run(["gcc", "-fPIC", "-shared", PROGRAMS / "tool.c", "-o", tool, "-ldl"], check=True)
-    libraries = [str(recorder.library), str(tool)]
-    preload = ":".join(libraries if first == "pdla" else reversed(libraries))
-    output = recorder.run(1, recorder.compile("endings"), "fork", recorder.directory / "data", preload=preload)
-    assert output.splitlines()[-1] == "2"
-    assert kinds(read_raw(recorder.logs)) == ["open", "write_at", "write_at", "close"]
-
-
 def test_programs_without_mpi_leave_nothing_behind(library: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "LD_PRELOAD": str(library), "PDLA_TRACE": str(tmp_path / "logs")}
     subprocess.run(["ls", "/"], env=environment, check=True, capture_output=True)

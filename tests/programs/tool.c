@@ -1,5 +1,5 @@
-/* Another preloaded tool, made as Darshan is: wraps MPI_File_write_at and calls on with PMPI_. Says at the end how
- * often. */
+/* Another preloaded tool, made as Darshan is: wraps the calls that read or write and calls on with PMPI_. Says at the end how
+ * many there were. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -10,13 +10,27 @@ static int calls;
 __attribute__((destructor)) static void report(void)
 {
     if (calls)
-        printf("%d\n", calls);
+        printf("tool %d\n", calls);
 }
 
-int MPI_File_write_at(void *file, int64_t offset, const void *data, int count, uintptr_t type, void *status)
-{
-    int (*real)(void *, int64_t, const void *, int, uintptr_t, void *);
-    *(void **)&real = dlsym(RTLD_DEFAULT, "PMPI_File_write_at");
-    calls++;
-    return real(file, offset, data, count, type, status);
-}
+/* A handle, a count or an offset: what a register holds. */
+typedef intptr_t word;
+
+#define WRAP(name, parameters, arguments)                       \
+    int MPI_##name parameters                                   \
+    {                                                           \
+        int(*real) parameters;                                  \
+        *(void **)&real = dlsym(RTLD_DEFAULT, "PMPI_" #name);   \
+        calls++;                                                \
+        return real arguments;                                  \
+    }
+#define PLAIN(name) WRAP(name, (word f, void *b, word n, word t, void *s), (f, b, n, t, s))
+#define AT(name) WRAP(name, (word f, int64_t o, void *b, word n, word t, void *s), (f, o, b, n, t, s))
+#define BEGIN(name) WRAP(name, (word f, void *b, word n, word t), (f, b, n, t))
+#define BEGIN_AT(name) WRAP(name, (word f, int64_t o, void *b, word n, word t), (f, o, b, n, t))
+#define SPECIAL(name)
+#define ACCESS(name, form, flags) form(name) form(name##_c)
+#define END(name, flags)
+#define RESIZE(name)
+#define OTHER(name, flags, parameters, arguments)
+#include "calls.def"
