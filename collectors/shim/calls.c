@@ -25,8 +25,8 @@ static __thread int depth __attribute__((tls_model("initial-exec")));
 static const char *name_of(enum call call)
 {
     static const char *const others[] = {
-        "MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Wait", "MPI_Waitany", "MPI_Waitall", "MPI_Waitsome",
-        "MPI_Test", "MPI_Testany", "MPI_Testall", "MPI_Testsome", "MPI_Request_get_status",
+        "MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Session_finalize", "MPI_Wait", "MPI_Waitany", "MPI_Waitall",
+        "MPI_Waitsome", "MPI_Test", "MPI_Testany", "MPI_Testall", "MPI_Testsome", "MPI_Request_get_status",
         "MPI_Request_get_status_any", "MPI_Request_get_status_all", "MPI_Request_get_status_some", "MPI_Request_free",
     };
     _Static_assert(sizeof others / sizeof *others == WRAPPED_COUNT - CALL_COUNT, "a name for each");

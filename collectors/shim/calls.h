@@ -18,7 +18,7 @@ enum call {
 #include "calls.def"
     CALL_COUNT,
     /* Not on a file: without a number in the log. */
-    CALL_Init = CALL_COUNT, CALL_Init_thread, CALL_Finalize,
+    CALL_Init = CALL_COUNT, CALL_Init_thread, CALL_Finalize, CALL_Session_finalize,
     CALL_Wait, CALL_Waitany, CALL_Waitall, CALL_Waitsome, CALL_Test, CALL_Testany, CALL_Testall, CALL_Testsome,
     CALL_Request_get_status, CALL_Request_get_status_any, CALL_Request_get_status_all, CALL_Request_get_status_some,
     CALL_Request_free,

@@ -75,3 +75,12 @@ EXPORT int MPI_Finalize(void)
     return rc;
 }
 ALIAS(Finalize)
+
+EXPORT int MPI_Session_finalize(void *session)
+{
+    int (*real)(void *) = REAL(CALL_Session_finalize, void *);
+    if (enter())
+        recorder_finalize();
+    return leave(real(session));
+}
+ALIAS(Session_finalize)

@@ -199,8 +199,7 @@ void recorder_start(void)
 {
     const struct mpi *mpi = pdla_mpi();
     const char *directory = getenv("PDLA_TRACE");
-    int initialized = 0;
-    if (!mpi || mpi->Initialized(&initialized) != 0 || !initialized)
+    if (!mpi)
         return;
     pthread_mutex_lock(&mutex);
     if (state == IDLE) {

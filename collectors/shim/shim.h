@@ -188,7 +188,7 @@ extern const char *const call_names[];
 bool recorder_on(void);
 /* After MPI_Init. */
 void recorder_start(void);
-/* MPI_Finalize was reached. */
+/* MPI_Finalize was reached, or MPI_Session_finalize. */
 void recorder_finalize(void);
 /* Calls on the file of this absolute path are to be recorded: PDLA_TRACE_INCLUDE and PDLA_TRACE_EXCLUDE, globs a line
  * each, do not leave it out. */
