@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from pdla.layouts.contiguity import Pattern, count, distinct, packed, total_startup
-from pdla.layouts.cost import busiest, round_time
+from pdla.layouts.cost import busiest, connect_time, network_time, round_time, transfer_time
 from pdla.layouts.devices import seconds_per_byte
-from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Pool, Signature
+from pdla.layouts.hybrid import Round, best_strips, whole_strips
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
+from pdla.units import format_bytes
+
+PROGRAM_ONLY = "only the program can make its calls collective"
 
 
-def candidates(signature: Signature, size: int, cluster: Cluster, pools: Iterable[Pool]) -> tuple[Candidate, ...]:
+def candidates(
+    signature: Signature, size: int, cluster: Cluster, pools: Iterable[Pool], hybrids: Iterable[tuple[Pool, Pool]] = ()
+) -> tuple[Candidate, ...]:
     """What ``signature`` costs from the original (always first) and from a replica of ``size`` bytes in every layout.
 
-    The original of a collective pattern is read by two-phase collective buffering. For an independent one of several
-    ranks that is a candidate of its own, "collective": only the program can choose it, but a reader of the plan wants
-    to know.
+    A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids`` together. The original of
+    a collective pattern is accessed by two-phase collective buffering. For an independent one of several ranks that is
+    a candidate of its own, "collective": a reader of the plan wants to know. A replica that is written costs also what
+    it takes to bring its bytes back to the original.
     """
     pattern = Pattern.of(signature)
     found = []
@@ -26,13 +34,19 @@ def candidates(signature: Signature, size: int, cluster: Cluster, pools: Iterabl
     else:
         found.append(Candidate("original", None, _independent(pattern, cluster)))
         if pattern.processes > 1:
-            found.append(Candidate("collective", None, _collective(pattern, cluster)))
+            found.append(Candidate("collective", None, _collective(pattern, cluster), PROGRAM_ONLY))
     for pool in pools:
         for groups in range(1, pool.servers + 1):
             if pool.servers % groups == 0:
                 layout = replica_layout(pattern, size, pool, groups)
                 found.append(Candidate(pool.name, layout, _replica(pattern, cluster, pool, layout)))
-    return tuple(found)
+    found += [candidate for pair in hybrids for candidate in _hybrid(pattern, size, cluster, pair)]
+    if pattern.op == "read":
+        return tuple(found)
+    return tuple(
+        replace(one, cost=one.cost + _bring_back(pattern, size, cluster, one.layout)) if one.layout else one
+        for one in found
+    )
 
 
 def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layout:
@@ -40,7 +54,7 @@ def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layo
 
     A section smaller than that is spread evenly: it would otherwise be padded to a whole cycle of strips.
     """
-    width, section = pool.servers // groups, _ceil(size, count(distinct(pattern.ranks)))
+    width, section = pool.servers // groups, _section(pattern, size)
     grains = _ceil(_ceil(pattern.call_bytes, width), pool.grain) * pool.grain
     return Layout(pool.name, pool.servers, groups, (min(grains, _ceil(section, width)),) * width, section)
 
@@ -49,7 +63,7 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     """The original, 1-DH on the home servers, the ranks side by side.
 
     A call of several pieces is one request for all from its first to its last byte: ROMIO's data sieving, which is on
-    for reads unless a hint switches it off.
+    unless a hint switches it off. To write one, it reads all of that first.
     """
     pool, length = cluster.pool(cluster.home_pool), pattern.call_span
     width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
@@ -57,64 +71,149 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
     share = k / pattern.processes
     startup = share * total_startup(pool, (*pattern.calls, *pattern.ranks), length, width)
-    return _all_rounds(pattern, cluster, pool, _per_node(pattern, cluster), k, width, length, startup)
+    cost = _all_rounds(pattern, cluster, pool, pattern.op, k, width, length, startup)
+    if pattern.op == "write" and pattern.pieces:
+        cost += _all_rounds(pattern, cluster, pool, "read", k, width, length, startup)
+    return cost
 
 
 def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
-    """The original by two-phase collective buffering: an aggregator per node reads its share of what all ranks' calls
-    cover, in the order of the file, and sends every rank its bytes, s*v each over the node's link."""
-    pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
-    per_node = _per_node(pattern, cluster)
+    """The original by two-phase collective buffering: an aggregator per node accesses its share of what all ranks'
+    calls cover, a buffer at a time and in the order of the file, and every rank's bytes, s*v each, are shuffled over
+    the node's link."""
+    pool, servers, buffer = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.collective_buffer
+    per_node = cluster.per_node(pattern.processes)
     aggregators = _ceil(pattern.processes, per_node)
-    together = tuple(
-        Loop(abs(stride), times)
-        for stride, times in sorted(distinct((*pattern.ranks, *pattern.pieces)), key=lambda loop: -abs(loop.stride))
-    )
-    covered = pattern.length * count(together)
-    request = _ceil(covered, aggregators)
-    width = min(servers, _ceil(request, cluster.home_strip))
-    k = _ceil(aggregators * width, servers)
-
-    runs, run = 1, pattern.length
-    for stride, times in reversed(together):
-        if runs == 1 and stride <= run:
-            run += stride * (times - 1)
-        else:
-            runs *= times
-    run_width = min(servers, _ceil(run, cluster.home_strip))
+    together = _in_file_order((*pattern.ranks, *pattern.pieces))
+    share = _ceil(pattern.length * count(together), aggregators)
+    run_width, run_startup = _runs(pattern, together, pattern.calls, cluster)
     # Runs that are on few servers keep the others free for other aggregators, but for no more than there are.
-    at_once = min(servers / run_width, aggregators)
-    startup = total_startup(pool, (*pattern.calls, *together), pattern.length, run_width) / at_once
+    startup = run_startup / min(servers / run_width, aggregators)
 
-    read = _all_rounds(pattern, cluster, pool, 1, k, width, request, startup)
-    shuffle = count(pattern.calls) * per_node * pattern.call_bytes * cluster.network_seconds_per_byte
-    return Cost(read.connect, read.network + shuffle, read.startup, read.transfer)
+    b, v = seconds_per_byte(pool, pattern.op), cluster.network_seconds_per_byte
+    accessed = Cost(0.0, 0.0, 0.0, 0.0)
+    for times, request in ((share // buffer, buffer), (1, share % buffer)):
+        if times and request:
+            width = min(servers, _ceil(request, cluster.home_strip))
+            one = round_time(1, _ceil(aggregators * width, servers), width, request, cluster.connect_seconds, v, 0.0, b)
+            accessed += Cost(times * one.connect, times * one.network, 0.0, times * one.transfer)
+    calls, shuffle = count(pattern.calls), per_node * pattern.call_bytes * v
+    return Cost(calls * accessed.connect, calls * (accessed.network + shuffle), startup, calls * accessed.transfer)
+
+
+def _runs(pattern: Pattern, together: tuple[Loop, ...], outer: tuple[Loop, ...], cluster: Cluster) -> tuple[int, float]:
+    """Over how many home servers a contiguous run of ``together`` goes, and the start-up seconds of all runs."""
+    run = pattern.length
+    for stride, times in reversed(together):
+        if stride > run:
+            break
+        run += stride * (times - 1)
+    width = min(cluster.home_servers, _ceil(run, cluster.home_strip))
+    return width, total_startup(cluster.pool(cluster.home_pool), (*outer, *together), pattern.length, width)
 
 
 def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
     """A replica: every call is one request, and every rank's calls follow one another in its section."""
     width, request = len(layout.strips), pattern.call_bytes
-    sections = count(distinct(pattern.ranks))
-    sections_per_group, sharing = busiest(sections, layout.groups), pattern.processes // sections
-    k = sections_per_group * sharing
-    one_rank = packed(pattern.calls, request)
-    order = (*one_rank, Loop(layout.section, sections_per_group), Loop(0, sharing))
+    order, k = _section_order(pattern, layout)
     startup = total_startup(pool, order, request, width)
     spread = min(width, _ceil(request, layout.strips[0]))
-    return _all_rounds(pattern, cluster, pool, _per_node(pattern, cluster), k, spread, request, startup)
+    return _all_rounds(pattern, cluster, pool, pattern.op, k, spread, request, startup)
+
+
+def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Pool]) -> list[Candidate]:
+    """A replica in 1-DH over disks and SSDs together, if the shortest round uses both kinds.
+
+    Where its strips are less than a grain, it is refused: a call would then reach some of the servers only.
+    """
+    section, request, rounds = _section(pattern, size), pattern.call_bytes, count(pattern.calls)
+    servers = pair[0].servers, pair[1].servers
+    name, grains = f"{pair[0].name}+{pair[1].name}", (pair[0].grain, pair[1].grain)
+
+    def layout_of(strips: tuple[int, int]) -> Layout:
+        each = (strips[0],) * servers[0] + (strips[1],) * servers[1]
+        return Layout(name, sum(servers), 1, each, section)
+
+    def round_of(strips: tuple[float, float]) -> Round:
+        """With the start-ups of servers that hold so much of every call."""
+        order, k = _section_order(pattern, layout_of((1, 1)))
+        a = tuple(
+            total_startup(pool, order, request, request / max(strip, 1)) / (rounds * k)
+            for pool, strip in zip(pair, strips, strict=True)
+        )
+        b = tuple(seconds_per_byte(pool, pattern.op) for pool in pair)
+        return Round(
+            k, cluster.per_node(pattern.processes), request, servers, cluster.connect_seconds,
+            cluster.network_seconds_per_byte, (a[0], a[1]), (b[0], b[1]),
+        )  # fmt: skip
+
+    def cost_of(strips: tuple[int, int]) -> Cost:
+        one = round_of(strips).time(strips)
+        return Cost(rounds * one.connect, rounds * one.network, rounds * one.startup, rounds * one.transfer)
+
+    even = request / sum(servers)
+    # Start-up depends on the strips that it decides about: once more, with those of the first answer.
+    ideal = best_strips(round_of((even, even)))
+    ideal = best_strips(round_of(ideal))
+    if not min(ideal):
+        return []
+    found = [(cost_of(strips), strips) for strips in whole_strips(ideal, request, servers, grains)]
+    if found and section >= sum(layout_of(found[0][1]).strips):
+        cost, strips = min(found, key=lambda one: one[0].total)
+        refused = "" if {pool.backend for pool in pair} == {"directories"} else _APART.format(*pair)
+        return [Candidate(name, layout_of(strips), cost, refused)]
+    strips = max(int(ideal[0]), 1), max(int(ideal[1]), 1)
+    why = f"strips of {format_bytes(strips[0])} and {format_bytes(strips[1])} are less than the grain of the pools"
+    return [Candidate(name, layout_of(strips), cost_of(strips), why)]
+
+
+_APART = "only pools of plain directories can be striped together (these are {0.backend} and {1.backend})"
+
+
+def _bring_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
+    """What was written to a replica goes home: one mover reads it and writes the original in the order of the file."""
+    home, pool = cluster.pool(cluster.home_pool), cluster.pool(layout.pool)
+    together = _in_file_order((*pattern.calls, *pattern.ranks, *pattern.pieces))
+    width, startup = _runs(pattern, together, (), cluster)
+    rates = [part.read_seconds_per_byte for part in pool.parts or (pool,) for _ in range(part.servers)]
+    slowest = max(strip * rate for strip, rate in zip(layout.strips, rates, strict=False))
+    groups = min(layout.groups, _ceil(size, layout.section))
+    reading = size / groups * slowest / sum(layout.strips)
+    buffers = _ceil(size, cluster.collective_buffer)
+    return Cost(
+        connect=buffers * connect_time(layout.servers + cluster.home_servers, 1, 1, cluster.connect_seconds),
+        network=2 * network_time(1, 1, 1, size, cluster.network_seconds_per_byte),
+        startup=startup,
+        transfer=reading + transfer_time(1, width, size, home.write_seconds_per_byte),
+    )
 
 
 def _all_rounds(
-    pattern: Pattern, cluster: Cluster, pool: Pool, per_node: int, k: int, width: int, request: int, startup: float
+    pattern: Pattern, cluster: Cluster, pool: Pool, op: Op, k: int, width: int, request: int, startup: float
 ) -> Cost:
     """A round for every call of a rank, all alike but for their start-up, of which ``startup`` is the sum."""
-    e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, pattern.op)
-    one, rounds = round_time(per_node, k, width, request, e, v, 0.0, b), count(pattern.calls)
+    e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, op)
+    one, rounds = round_time(cluster.per_node(pattern.processes), k, width, request, e, v, 0.0, b), count(pattern.calls)
     return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
 
 
-def _per_node(pattern: Pattern, cluster: Cluster) -> int:
-    return min(cluster.processes_per_node, pattern.processes)
+def _section(pattern: Pattern, size: int) -> int:
+    """Bytes of a replica that are one rank's, or of all the ranks that access the same."""
+    return _ceil(size, count(distinct(pattern.ranks)))
+
+
+def _section_order(pattern: Pattern, layout: Layout) -> tuple[tuple[Loop, ...], int]:
+    """What the busiest server of a replica is asked for: the nest over its sections, and its requests of a round."""
+    sections = count(distinct(pattern.ranks))
+    here, sharing = busiest(sections, layout.groups), pattern.processes // sections
+    return (*packed(pattern.calls, pattern.call_bytes), Loop(layout.section, here), Loop(0, sharing)), here * sharing
+
+
+def _in_file_order(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """The same bytes, once each, from the first to the last."""
+    return tuple(
+        Loop(abs(stride), times) for stride, times in sorted(distinct(loops), key=lambda loop: -abs(loop.stride))
+    )
 
 
 def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:

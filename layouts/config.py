@@ -20,26 +20,38 @@ BACKENDS = ("directories",)
 KINDS = ("hdd", "ssd", "node")
 RESERVED = ("original", "collective")  # spaces of a plan that are not pools
 DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
+EXAMPLES = Path(__file__).with_name("clusters")
 
 
-def load_cluster(path: Path | None) -> Cluster:
-    """The cluster that ``path`` describes, or the built-in default one (None).
+def load_cluster(path: Path | str | None) -> Cluster:
+    """The cluster that ``path`` describes, or the example of that name, or the built-in default one (None).
 
-    Relative directories in ``where`` start from the file's own directory; those of the default from
-    ``pdla.config.pools_directory()``. A capacity of 0 becomes what the pool's file systems have free now.
+    Relative directories in ``where`` start from the file's own directory; those of the default and of the examples from
+    ``pdla.config.pools_directory()``.
 
     Raises:
         ConfigError: no such file, not TOML, or a wrong value; the message names the file and the key.
     """
     if path is None:
         return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), "built-in default")
+    name, path = str(path), Path(path)
+    if name in cluster_names() and not path.is_file():
+        text = (EXAMPLES / f"{name}.toml").read_text(encoding="utf-8")
+        return _parse(text, config.pools_directory() / name, f"example {name}")
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot read this cluster description: {error.strerror}") from None
+        raise ConfigError(
+            f"{path}: cannot read this cluster description: {error.strerror} (examples: {', '.join(cluster_names())})"
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file; a cluster description is TOML (docs/cluster.md)") from None
     return _parse(text, path.absolute().parent, str(path))
+
+
+def cluster_names() -> list[str]:
+    """The examples that come with pdla: the testbeds of the papers."""
+    return sorted(file.stem for file in EXAMPLES.glob("*.toml"))
 
 
 class _Table:
@@ -95,6 +107,8 @@ def _parse(text: str, base: Path, source: str) -> Cluster:
         network_seconds_per_byte=clients.take("network_seconds_per_byte", _number),
         threshold_seconds=plan.take("threshold_seconds", _number, 0.0),
         source=source,
+        nodes=clients.take("nodes", _count, 0) or None,
+        collective_buffer=clients.take("collective_buffer", _size, "16M"),
     )
     for table in (home, clients, plan, top):
         table.close()
@@ -121,6 +135,8 @@ def _pools(value: object, base: Path, source: str) -> tuple[Pool, ...]:
 def _pool(name: str, table: _Table, base: Path) -> Pool:
     if name in RESERVED:
         raise ConfigError(f"{table.label}: {name!r} is what plans call the original file; choose another name")
+    if "+" in name:
+        raise ConfigError(f"{table.label}: a name with + is what plans call two pools together; choose another name")
     where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts))
     pool = Pool(
         name=name,
@@ -129,25 +145,13 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
         startup=table.take("startup", _curve),
         read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
         write_seconds_per_byte=table.take("write_seconds_per_byte", _number),
-        capacity=table.take("capacity", _capacity, 0) or _free_bytes(where),
+        capacity=table.take("capacity", _capacity, 0) or None,
         grain=table.take("grain", _size, "64K"),
         backend=table.take("backend", _one_of(BACKENDS), "directories"),
         where=where,
     )
     table.close()
     return pool
-
-
-def _free_bytes(directories: tuple[str, ...]) -> int:
-    """What the file systems of the directories, made or still to be made, have free; a shared one counts once."""
-    free: dict[int, int] = {}
-    for directory in directories:
-        path = Path(directory)
-        while not path.exists():
-            path = path.parent
-        status = os.statvfs(path)
-        free[path.stat().st_dev] = status.f_bavail * status.f_frsize
-    return sum(free.values())
 
 
 def _text(value: object) -> str:
@@ -180,6 +184,12 @@ def _number(value: object) -> float:
 def _positive(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("a whole number of at least 1")
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a whole number of at least 0")
     return value
 
 

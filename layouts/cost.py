@@ -1,4 +1,4 @@
-"""The PDLA cost model (Tables 1 to 4), one function per term, for one *round*: p processes with a request each.
+"""The PDLA cost model (Tables 1 to 5), one function per term, for one *round*: p processes with a request each.
 
 The papers' symbols: p processes, m of them per client node, s bytes of a request, e seconds of a connection, v seconds
 per byte of the network, a seconds of device start-up, b seconds per byte of the device, n servers in g groups of w =
@@ -6,7 +6,8 @@ n/g; k = ceil(p/g) is how many requests of a round reach the busiest server.
 
     T_2D(g) = max(m*w, k)*e + max(m, k/w)*s*v + k*a + (k/w)*s*b
 
-g = 1 is 1-DH and g = n is 1-DV, so that no other formula is needed. As printed in the paper the 2-D row fails both
+g = 1 is 1-DH and g = n is 1-DV, so that no other formula is needed; an SSD server has a and b of its own for reads
+(a_sr, b_sr) and writes (a_sw, b_sw), and the same formula. As printed in the paper the 2-D row fails both
 limits: Table 2 has m*ceil(p/n)*e for m*ceil(n/g)*e, max(m, ceil(p/g))*s*v for max(m, k/w)*s*v, and a device term (also
 in Table 4, there without its divisor) for (k/w)*s*b.
 """
@@ -84,5 +85,33 @@ def layout_time(
     Cost(connect=4.0, network=2.0, startup=2.0, transfer=2.0)
     >>> layout_time(8, 1, 4, 4, 1000, e=0.5, v=1e-3, a=0.25, b=1e-3)  # 1-DV
     Cost(connect=1.0, network=2.0, startup=0.5, transfer=2.0)
+    >>> layout_time(8, 1, 4, 2, 1000, e=0.5, v=1e-3, a=0.0625, b=1e-4)  # 2-D on SSDs
+    Cost(connect=2.0, network=2.0, startup=0.25, transfer=0.2)
     """
     return round_time(per_node, busiest(processes, groups), servers // groups, s, e, v, a, b)
+
+
+def hybrid_time(
+    processes: int, per_node: int, servers: tuple[int, int], strips: tuple[float, float], e: float, v: float,
+    a: tuple[float, float], b: tuple[float, float],
+) -> Cost:  # fmt: skip
+    """T_HS: a round of ``processes`` requests in 1-DH over HDD and SSD servers together (PDLA Table 5, corrected).
+
+    Every request puts ``strips`` = (s_h, s_s) bytes on each of the ``servers`` = (n_h, n_s), so that it has
+    s = n_h*s_h + n_s*s_s. Start-up ``a`` and seconds per byte ``b`` are of (HDD, SSD) too; the slower kind counts:
+
+        T_HS = max(p, m*(n_h+n_s))*e + max(m*s, p*s_h, p*s_s)*v + p*max(a_h + s_h*b_h, a_s + s_s*b_s)
+
+    Table 5 prints ``max(ms, ps)*s*v``, which are bytes squared.
+
+    >>> hybrid_time(8, 1, (4, 2), (100, 300), e=0.5, v=1e-3, a=(0.25, 0.0), b=(1e-3, 1e-3))
+    Cost(connect=4.0, network=2.4, startup=2.0, transfer=0.8)
+    """
+    requested = sum(count * strip for count, strip in zip(servers, strips, strict=True))
+    slower = max((0, 1), key=lambda kind: a[kind] + strips[kind] * b[kind])
+    return Cost(
+        connect=connect_time(per_node, processes, sum(servers), e),
+        network=max(per_node * requested, processes * max(strips)) * v,
+        startup=startup_time(processes, a[slower]),
+        transfer=processes * strips[slower] * b[slower],
+    )

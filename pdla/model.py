@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -281,7 +281,8 @@ class Pool:
     """Storage servers of one kind.
 
     ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance``
-    bytes from where the server's previous one ended, linear in between, constant beyond the ends.
+    bytes from where the server's previous one ended, linear in between, constant beyond the ends. ``capacity`` is for
+    all replicas together, None: what the file systems have free. ``parts``: see ``Cluster.pool``.
     """
 
     name: str
@@ -290,10 +291,11 @@ class Pool:
     startup: tuple[tuple[int, float], ...]
     read_seconds_per_byte: float
     write_seconds_per_byte: float
-    capacity: int
+    capacity: int | None
     grain: int
     backend: str
     where: tuple[str, ...]
+    parts: tuple[Pool, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -309,10 +311,24 @@ class Cluster:
     network_seconds_per_byte: float
     threshold_seconds: float
     source: str
+    nodes: int | None = None
+    collective_buffer: int = 1 << 24
 
     def pool(self, name: str) -> Pool:
-        """The pool of this name, which there is."""
-        return next(pool for pool in self.pools if pool.name == name)
+        """The pool of this name, which there is; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.
+
+        A hybrid says where its servers are, and has the two pools as its ``parts`` for all that they do not share.
+        """
+        parts = tuple(next(pool for pool in self.pools if pool.name == part) for part in name.split("+"))
+        if len(parts) == 1:
+            return parts[0]
+        where = tuple(directory for part in parts for directory in part.where)
+        return replace(parts[0], name=name, servers=len(where), where=where, parts=parts)
+
+    def per_node(self, processes: int) -> int:
+        """How many of ``processes`` share a node: a node is filled before the next one, all before one gets more."""
+        least = -(-processes // self.nodes) if self.nodes else 1
+        return max(least, min(self.processes_per_node, processes))
 
 
 @dataclass(frozen=True)
@@ -324,6 +340,14 @@ class Cost:
     startup: float
     transfer: float
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.connect + other.connect,
+            self.network + other.network,
+            self.startup + other.startup,
+            self.transfer + other.transfer,
+        )
+
     @property
     def total(self) -> float:
         """All of it."""
@@ -332,11 +356,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to serve a pattern: ``layout`` is None where the original is left alone."""
+    """One way to serve a pattern: ``layout`` is None where the original is left alone.
+
+    ``refused`` says why it cannot be chosen, and is empty where it can.
+    """
 
     space: str
     layout: Layout | None
     cost: Cost
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -356,13 +384,19 @@ class PatternPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What should be replicated, where and why. ``refused`` are (what, why)."""
+    """What should be replicated, where and why. ``refused`` are (what, why).
+
+    ``selection`` is how space was shared out where there was not enough for all; no other choice saves more than the
+    share ``gap`` of what this one saves.
+    """
 
     policy: str
     command: str
     patterns: tuple[PatternPlan, ...]
     refused: tuple[tuple[str, str], ...]
     cluster: Cluster
+    selection: str = "optimal"
+    gap: float = 0.0
 
     @cached_property
     def predicted_before(self) -> float:

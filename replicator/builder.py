@@ -15,6 +15,7 @@ from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Replica
 from pdla.errors import PdlaError
+from pdla.layouts.room import by_pool, room_in, taken_in
 from pdla.layouts.striping import component_sizes, locate
 from pdla.model import Identity, Layout, Plan, Pool, Signature
 from pdla.replicator.backends import backend_of
@@ -103,7 +104,7 @@ def build(
                 return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
         # More than the map's bytes where sections end within a strip.
         sizes = component_sizes(layout, access_map.size)
-        _check_capacity(catalog, pool, sum(sizes))
+        _check_capacity(catalog, pool, sizes)
 
         catalog.set_original(path, identity)
         replica = catalog.begin_replica(identity, signature, access_map, layout)
@@ -176,14 +177,16 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
     return same
 
 
-def _check_capacity(catalog: Catalog, pool: Pool, size: int) -> None:
-    there = [replica for replica in catalog.replicas() if replica.layout.pool == pool.name]
-    used = sum(component.size for replica in there for component in replica.components)
-    if used + size > pool.capacity:
-        raise PdlaError(
-            f"pool {pool.name} may hold {format_bytes(pool.capacity)} and has {format_bytes(used)}: no room for "
-            f"{format_bytes(size)} more (pdla rm or pdla gc makes some)"
-        )
+def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
+    replicas = catalog.replicas()
+    needed = by_pool(pool, sizes)
+    for part in pool.parts or (pool,):
+        room = room_in(part, replicas)
+        if needed[part.name] > room:
+            raise PdlaError(
+                f"pool {part.name} has {format_bytes(taken_in(part, replicas))} of replicas and room for "
+                f"{format_bytes(room)}: not for {format_bytes(needed[part.name])} more (pdla rm or pdla gc makes some)"
+            )
 
 
 def _copy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -189,6 +190,52 @@ def test_a_collective_original_also_shuffles_every_byte_over_the_network():
     # One node: its link carries the 256 KiB of a call in from the servers, and as many bytes between its processes.
     found = by_layout(signature, 2560 * KiB, cluster)
     assert found["original"].cost.network == pytest.approx(10 * 2 * 262144e-6)
+
+
+def test_a_collective_call_is_buffered_in_rounds():
+    # One aggregator on one node reads 256 KiB a call: at once, or 64 KiB at a time, a server at a time.
+    signature = read(64 * KiB, (64 * KiB, 4), (256 * KiB, 10), ranks=4, rank_loops=1, collective=True)
+    whole = Cluster((DISK,), "hdd", 4, 64 * KiB, 4, 1e-3, 0.0, 0.0, "test")
+    one, four = (
+        by_layout(signature, 2560 * KiB, replace(whole, collective_buffer=size))["original"].cost
+        for size in (256 * KiB, 64 * KiB)
+    )
+    assert (one.connect, four.connect) == (pytest.approx(10 * 4 * 1e-3), pytest.approx(10 * 4 * 1e-3))
+    assert (one.transfer, four.transfer) == (pytest.approx(10 * 65536e-6), pytest.approx(10 * 4 * 65536e-6))
+    # A buffer of 96 KiB: two rounds over two servers, and one of 64 KiB over one.
+    odd = by_layout(signature, 2560 * KiB, replace(whole, collective_buffer=96 * KiB))["original"].cost
+    assert odd.transfer == pytest.approx(10 * (2 * 48 + 64) * 1024e-6)
+
+
+def written(signature: Signature) -> Signature:
+    return replace(signature, op="write")
+
+
+def test_a_replica_that_is_written_also_costs_to_bring_it_back():
+    # One rank writes 64 KiB of every 4 MiB, 10 times. The replica is read over 4 servers, the original written piece by
+    # piece, each on one server and with a start-up between them.
+    signature = read(64 * KiB, (4 * MiB, 10))
+    reading, writing = (
+        {name: one.cost for name, one in by_layout(of, 640 * KiB).items()} for of in (signature, written(signature))
+    )
+    assert writing["original"] == reading["original"]
+    for name in ("1-DH", "2-D", "1-DV"):
+        assert writing[name].startup == reading[name].startup + 9.0
+    # With strips of 64 KiB a call is on one server; in 1-DV all of the one section is, to be read back from there.
+    assert writing["1-DH"].transfer == pytest.approx((10 * 64 + 640 / 4 + 640) * 1024e-6)
+    assert writing["1-DV"].transfer == pytest.approx((10 * 64 + 640 + 640) * 1024e-6)
+
+
+def test_what_has_no_order_to_gain_is_never_worth_writing_elsewhere():
+    signature = written(read(4 * KiB, (4 * MiB, 100)))
+    found = by_layout(signature, 400 * KiB)
+    assert min(found, key=lambda name: found[name].cost.total) == "original"
+
+
+def test_an_independent_write_through_a_view_reads_the_holes_first():
+    signature = read(4 * KiB, (64 * KiB, 64), calls=1)
+    reading, writing = (by_layout(of, 256 * KiB)["original"].cost for of in (signature, written(signature)))
+    assert writing.transfer == pytest.approx(2 * reading.transfer)
 
 
 def test_independent_ranks_are_told_what_collective_calls_would_cost():

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
+from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis, Irregular
+from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
 from pdla.layouts.config import load_cluster
-from pdla.model import STILL, Cluster, Growth, Layout, Loop, Plan, Pool, Signature
+from pdla.layouts.room import by_pool
+from pdla.layouts.striping import component_sizes
+from pdla.model import STILL, Cluster, Growth, Identity, Layout, Loop, Plan, Pool, Signature
 from pdla.policies import policy_names
 from pdla.policies.plan import make_plan
-from pdla.policies.planfile import plan_from_json, plan_to_json, read_plan, write_plan
+from pdla.policies.planfile import SCHEMA, plan_from_json, plan_to_json, read_plan, write_plan
 from pdla.units import GiB, KiB, MiB
 
 HDD = Pool(
@@ -27,6 +35,9 @@ CLUSTER = Cluster((HDD, SSD), "hdd", 4, 64 * KiB, 1, 1e-5, 1e-9, 0.0, "test")
 # Rank r of four reads 4 KiB of every 16 MiB: seeks in the original, none in a replica in 1-DV.
 STRIDED = Signature("/d/a", "read", False, 0, 4096, (Loop(1 << 30, 4), Loop(1 << 24, 64)), (0, 1, 2, 3), 1, calls=256)
 CONTIGUOUS = Signature("/d/b", "read", False, 0, MiB, (Loop(MiB, 64),), (0,), calls=64)
+
+SCHEMA_JSON = json.loads(SCHEMA.read_text())
+VALIDATOR = Draft202012Validator(SCHEMA_JSON)
 
 
 def analysis(*signatures: Signature, irregular: tuple[Irregular, ...] = ()) -> Analysis:
@@ -58,7 +69,7 @@ def test_one_rank_that_reads_in_sequence_is_left_alone():
 @pytest.mark.parametrize(
     ("policy", "spaces"),
     [
-        ("auto", ["original", "collective", "hdd", "hdd", "hdd", "ssd", "ssd"]),
+        ("auto", ["original", "collective", "hdd", "hdd", "hdd", "ssd", "ssd"]),  # a call of 4 KiB is for one kind
         ("pdla-h", ["original", "collective", "hdd", "hdd", "hdd"]),
         ("pdla-s", ["original", "collective", "ssd", "ssd"]),
         ("none", ["original", "collective"]),
@@ -77,17 +88,43 @@ def test_no_replica_is_made_for_less_than_the_threshold():
 
 
 def test_no_replica_is_made_for_less_than_5_percent():
-    # On SSDs of nearly the disks' speed, sequential reading gains 3 % in transfer and less in all.
-    almost = replace(SSD, servers=4, where=("e", "f", "g", "h"), read_seconds_per_byte=0.97 * 5e-9)
-    made = plan(CONTIGUOUS, policy="pdla-s", cluster=replace(CLUSTER, pools=(HDD, almost)))
+    # On storage of nearly the disks' speed, sequential reading gains 3 % in transfer and less in all.
+    almost = replace(SSD, kind="node", servers=4, where=("e", "f", "g", "h"), read_seconds_per_byte=0.97 * 5e-9)
+    made = plan(CONTIGUOUS, policy="auto", cluster=replace(CLUSTER, pools=(HDD, almost)))
     assert made.patterns[0].choice.space == "original"
-    assert made.patterns[0].candidates[1].cost.total < made.patterns[0].candidates[0].cost.total
+    (near,) = (one for one in made.patterns[0].candidates if one.space == "ssd" and one.layout.name == "1-DH")
+    assert near.cost.total < made.patterns[0].candidates[0].cost.total
+    assert near.refused == "saves 1.6 %, and must save 5 %"
+
+
+def test_large_sequential_reads_are_shared_by_disks_and_ssds():
+    (pattern,) = plan(CONTIGUOUS, policy="pdla-s").patterns
+    assert pattern.choice.layout == Layout("hdd+ssd", 6, 1, (2 * 65536,) * 4 + (4 * 65536,) * 2, 64 * MiB)
+    assert pattern.reason.startswith("contiguous replica in 1-DH on hdd+ssd: 113 ms instead of 154 ms")
+
+
+def test_only_pools_of_directories_share_a_replica():
+    made = plan(CONTIGUOUS, policy="pdla-s", cluster=replace(CLUSTER, pools=(HDD, replace(SSD, backend="lustre"))))
+    hybrid = made.patterns[0].candidates[-1]
+    assert hybrid.space == "hdd+ssd"
+    assert (
+        hybrid.refused == "only pools of plain directories can be striped together (these are directories and lustre)"
+    )
+    assert made.patterns[0].choice.space == "ssd"
+
+
+def test_a_hybrid_takes_room_of_both_pools():
+    tight = replace(CLUSTER, pools=(replace(HDD, capacity=20 * MiB), SSD))
+    hybrid = plan(CONTIGUOUS, policy="pdla-s", cluster=tight).patterns[0].candidates[-1]
+    assert hybrid.refused == "needs 32 MiB, and pool hdd has 20 MiB left"
 
 
 def test_writes_go_to_the_original():
     write = replace(STRIDED, op="write")
     made = plan(write)
-    assert made.patterns == ()
+    assert made.patterns[0].chosen == 0
+    assert made.patterns[0].reason == "left in the original: writes go to the original"
+    assert {one.refused for one in made.patterns[0].candidates if one.layout} == {"writes go to the original"}
     assert made.refused == ((f"/d/a {write}", "writes go to the original"),)
 
 
@@ -95,16 +132,17 @@ def test_a_read_of_bytes_that_the_run_writes_is_refused():
     write = Signature("/d/a", "write", False, 4096 * 10, 4096, (), (0,))
     read = Signature("/d/a", "read", False, 0, 4096, (Loop(8192, 100),), (0,))
     assert plan(read, write).refused[0][1] == "the same run writes to bytes 40960 to 45056 of this file"
-    assert len(plan(read, replace(write, file="/d/other")).patterns) == 1
-    assert len(plan(read, replace(write, start=1 << 30)).patterns) == 1
+    assert plan(read, write).patterns[0].chosen == 0
+    assert plan(read, replace(write, file="/d/other")).patterns[0].chosen > 0
+    assert plan(read, replace(write, start=1 << 30)).patterns[0].chosen > 0
 
 
 def test_an_irregular_write_counts_as_well_as_a_regular_one():
     scattered = Irregular(0, "/d/a", "write", False, 2, 16, (100, 508))
     read = Signature("/d/a", "read", False, 104, 16, (), (0,))
     made = make_plan(analysis(read, irregular=(scattered,)), CLUSTER)
-    assert made.patterns == ()
-    assert made.refused[0][1] == "the same run writes to bytes 100 to 508 of this file"
+    assert made.patterns[0].reason == "left in the original: the same run writes to bytes 100 to 508 of this file"
+    assert made.refused[1][1] == "the same run writes to bytes 100 to 508 of this file"
 
 
 def test_irregular_reads_are_refused():
@@ -130,7 +168,8 @@ def test_a_pool_that_is_too_small_is_a_refusal_with_numbers():
     why = "left in the original: a replica needs 1 MiB, and pool hdd has 512 KiB left"
     assert made.patterns[0].chosen == 0
     assert made.patterns[0].reason == why
-    assert made.refused == ((f"/d/a {STRIDED}", why),)
+    assert made.patterns[0].candidates[-1].refused == "needs 1 MiB, and pool hdd has 512 KiB left"
+    assert made.refused == ((f"/d/a {STRIDED}", why.removeprefix("left in the original: ")),)
 
 
 def test_space_goes_to_the_larger_benefit_first():
@@ -146,6 +185,55 @@ def test_a_pattern_that_does_not_fit_its_best_pool_takes_the_next():
     made = plan(random_ssd, policy="auto", cluster=tight)
     assert made.patterns[0].choice.space == "hdd"
     assert made.refused == ()
+
+
+def test_two_smaller_patterns_may_be_worth_more_than_the_one_that_is_greedily_served_first():
+    small = [replace(STRIDED, file=f"/d/{name}", loops=(Loop(1 << 30, 4), Loop(1 << 24, 40))) for name in "xy"]
+    room = replace(CLUSTER, pools=(replace(HDD, capacity=2 * 40 * 4 * 4096),))
+    chosen = {
+        name: [one.chosen > 0 for one in make_plan(analysis(STRIDED, *small), room, selection=name).patterns]
+        for name in ("optimal", "greedy")
+    }
+    assert chosen == {"optimal": [False, True, True], "greedy": [True, False, False]}
+
+
+def test_the_greedy_choice_says_how_much_another_might_gain():
+    small = [replace(STRIDED, file=f"/d/{name}", loops=(Loop(1 << 30, 4), Loop(1 << 24, 40))) for name in "xy"]
+    room = replace(CLUSTER, pools=(replace(HDD, capacity=2 * 40 * 4 * 4096),))
+    assert make_plan(analysis(STRIDED, *small), room, selection="optimal").gap == 0.0
+    assert make_plan(analysis(STRIDED, *small), room, selection="greedy").gap == pytest.approx(1.24, rel=0.01)
+
+
+def test_an_unknown_selection_is_told_the_known_ones():
+    with pytest.raises(ConfigError, match="unknown selection 'random': choose one of optimal, greedy"):
+        make_plan(analysis(STRIDED), CLUSTER, selection="random")
+
+
+def replica_of(signature: Signature, pool: Pool, size: int) -> Replica:
+    identity = Identity(1, 2, 3, 4, 5)
+    component = Component(Path(pool.where[0]) / "pdla-replicas" / "1.0", size)
+    layout = Layout(pool.name, 1, 1, (65536,), size)
+    original, held = Original(Path(signature.file), identity), AccessMap.from_signature(signature)
+    return Replica(1, original, signature, held, layout, "valid", "", datetime(2026, 1, 1), (component,))
+
+
+def test_what_other_replicas_take_is_subtracted_and_the_own_is_not():
+    pool = replace(HDD, capacity=MiB, where=("/p/a", "/p/b", "/p/c", "/p/d"))
+    cluster = replace(CLUSTER, pools=(pool,))
+    other = replica_of(replace(STRIDED, file="/d/other"), pool, 4096)
+    own = replica_of(STRIDED, pool, MiB)
+    assert make_plan(analysis(STRIDED), cluster, replicas=[other]).patterns[0].reason == (
+        "left in the original: a replica needs 1 MiB, and pool hdd has 1,020 KiB left"
+    )
+    assert make_plan(analysis(STRIDED), cluster, replicas=[own]).patterns[0].chosen > 0
+
+
+def test_a_pool_without_a_capacity_has_what_its_file_systems_have_free(tmp_path):
+    pool = replace(HDD, capacity=None, where=tuple(str(tmp_path / name) for name in "abcd"))
+    # Rank 0 reads 8 bytes of every MiB of more than any file system can hold.
+    huge = replace(STRIDED, loops=(Loop(1 << 62, 1), Loop(MiB, 1 << 40)), ranks=(0,), calls=0)
+    made = plan(STRIDED, huge, cluster=replace(CLUSTER, pools=(pool,)))
+    assert [one.chosen > 0 for one in made.patterns] == [True, False]
 
 
 def test_equal_patterns_are_served_in_their_order():
@@ -183,7 +271,39 @@ SIGNATURES = st.builds(
 def test_a_plan_survives_its_file(signatures, policy, capacity):
     cluster = replace(CLUSTER, pools=(replace(HDD, capacity=capacity), SSD))
     made = make_plan(analysis(*signatures), cluster, policy, "./app ünï")
-    assert plan_from_json(json.loads(json.dumps(plan_to_json(made)))) == made
+    value = json.loads(json.dumps(plan_to_json(made)))
+    assert plan_from_json(value) == made
+    VALIDATOR.validate(value)
+
+
+def test_the_schema_is_one_and_refuses_what_is_no_plan():
+    Draft202012Validator.check_schema(SCHEMA_JSON)
+    value = plan_to_json(plan(STRIDED))
+    del value["patterns"][0]["candidates"][0]["refused"]
+    (error,) = VALIDATOR.iter_errors(value)
+    assert error.message == "'refused' is a required property"
+
+
+def test_patterns_keep_their_id_whenever_the_program_was_traced():
+    first, later = plan(STRIDED, CONTIGUOUS), plan(replace(STRIDED, t_start=7.0, t_end=9.0), CONTIGUOUS)
+    ids = [[pattern["id"] for pattern in plan_to_json(made)["patterns"]] for made in (first, later)]
+    assert ids[0] == ids[1]
+    write = replace(STRIDED, op="write")
+    twice = [pattern["id"] for pattern in plan_to_json(plan(write, replace(write, t_start=5.0)))["patterns"]]
+    assert twice == [twice[0], f"{twice[0]}-2"]
+
+
+def test_a_plan_is_a_block_per_pattern_and_a_line_per_candidate(tmp_path):
+    made = plan(STRIDED, CONTIGUOUS)
+    write_plan(made, tmp_path / "plan.json")
+    lines = (tmp_path / "plan.json").read_text().splitlines()
+    assert [line[:13] for line in lines if '"id"' in line] == ['      "id": "'] * 2
+    assert sum('"space": ' in line for line in lines) == sum(len(one.candidates) for one in made.patterns)
+    keys = [line.split('"')[1] for line in lines if line.startswith('  "')]
+    assert keys == sorted(keys)
+    value = plan_to_json(plan(STRIDED, replace(CONTIGUOUS, length=2 * MiB)))
+    other = plan_to_json(plan(replace(STRIDED, start=4096), replace(CONTIGUOUS, length=2 * MiB)))
+    assert value["patterns"][1] == other["patterns"][1]
 
 
 @given(st.lists(SIGNATURES, max_size=4), st.sampled_from(policy_names()))
@@ -191,12 +311,13 @@ def test_a_plan_never_makes_things_worse_nor_overfills_a_pool(signatures, policy
     cluster = replace(CLUSTER, pools=(replace(HDD, capacity=4 * MiB), replace(SSD, capacity=MiB)))
     made = make_plan(analysis(*signatures), cluster, policy)
     assert made.predicted_after <= made.predicted_before
-    for pool in cluster.pools:
-        sections = [
-            pattern.choice.layout.section for pattern in made.patterns
-            if pattern.choice.layout and pattern.choice.space == pool.name
-        ]  # fmt: skip
-        assert sum(sections) <= pool.capacity
+    taken = Counter({"hdd": 0, "ssd": 0})
+    for pattern in made.patterns:
+        layout = pattern.choice.layout
+        if layout is not None:
+            size = AccessMap.from_signature(pattern.signature).size
+            taken.update(by_pool(cluster.pool(layout.pool), component_sizes(layout, size)))
+    assert all(taken[pool.name] <= pool.capacity for pool in cluster.pools)
 
 
 def test_a_plan_is_written_the_same_every_time(tmp_path):
@@ -216,8 +337,12 @@ def test_the_json_has_what_scripts_rely_on():
     chosen = pattern["candidates"][4]
     assert (chosen["space"], chosen["layout"], chosen["groups"], chosen["strips"]) == ("hdd", "1-DV", 4, [65536])
     assert set(chosen["seconds"]) == {"connect", "network", "startup", "transfer", "total"}
-    assert value["predicted_before"] == pattern["candidates"][0]["seconds"]["total"]
-    assert value["predicted_after"] == chosen["seconds"]["total"]
+    assert value["predicted_before"] == sum(one["candidates"][0]["seconds"]["total"] for one in value["patterns"])
+    assert value["predicted_after"] == sum(
+        one["candidates"][one["chosen"]]["seconds"]["total"] for one in value["patterns"]
+    )
+    assert (value["selection"], value["gap"]) == ("optimal", 0.0)
+    assert pattern["candidates"][1]["refused"] == "only the program can make its calls collective"
     assert value["refused"] == [{"what": f"/d/b {replace(CONTIGUOUS, op='write')}", "why": "writes go to the original"}]
 
 
@@ -226,9 +351,9 @@ def test_the_json_has_what_scripts_rely_on():
     [
         ("nonsense", "not JSON"),
         ("[]", 'not a plan: "format" should be "pdla-plan"'),
-        ('{"format": "pdla-plan", "version": 99}', "a plan of version 99, this pdla reads version 1"),
-        ('{"format": "pdla-plan", "version": 1}', "a damaged plan: 'policy' is missing"),
-        ('{"format": "pdla-plan", "version": 1, "policy": "", "command": "", "patterns": 3}', "a damaged plan"),
+        ('{"format": "pdla-plan", "version": 99}', "a plan of version 99, this pdla reads version 2"),
+        ('{"format": "pdla-plan", "version": 2}', "a damaged plan: 'policy' is missing"),
+        ('{"format": "pdla-plan", "version": 2, "policy": "", "command": "", "patterns": 3}', "a damaged plan"),
     ],
 )
 def test_a_file_that_is_no_plan_gets_one_line(tmp_path, text, message):

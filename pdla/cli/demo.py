@@ -157,7 +157,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     say(f"\n$ pdla analyze {first.name}\n{signature_table(analysis)}")
     plan = make_plan(analysis, load_cluster(None), "auto", before.command)
     write_plan(plan, directory / f"{program.name}.json")
-    say(f"\n$ pdla plan {first.name} -o {program.name}.json\n{plan_table(plan)}")
+    say(f"\n$ pdla plan {first.name} --explain -o {program.name}.json\n{plan_table(plan)}")
     say("(Predicted for the nominal disks and SSDs of the default cluster; what this machine does is measured below.)")
     say(f"\n$ pdla replicate {program.name}.json")
     catalog = open_catalog()

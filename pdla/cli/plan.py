@@ -13,28 +13,42 @@ from pdla.cli.options import json_option, print_json, trace_argument
 @click.command()
 @trace_argument
 @click.option(
-    "--cluster", "cluster_path", type=click.Path(path_type=Path), help="cluster.toml; by default a nominal one."
+    "--cluster", "cluster", metavar="FILE|NAME", help="cluster.toml, or an example's name; by default a nominal one."
 )
 @click.option("--policy", default="auto", show_default=True, help="auto, pdla-h, pdla-s or none.")
+@click.option(
+    "--selection", default="optimal", show_default=True, help="How scarce space is shared out: optimal or greedy."
+)
+@click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Plan to write, for pdla replicate.")
 @json_option
-def plan(trace_path: Path, cluster_path: Path | None, policy: str, output: Path | None, as_json: bool) -> None:
+def plan(
+    trace_path: Path,
+    cluster: str | None,
+    policy: str,
+    selection: str,
+    explain: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
     """Choose what to replicate, where, and why.
 
     Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
     """
     from pdla.analyzers.analysis import analyze
+    from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
     from pdla.policies.planfile import plan_to_json, write_plan
-    from pdla.report.text import plan_table
+    from pdla.report.text import plan_summary, plan_table
 
-    cluster = load_cluster(cluster_path)
+    storage = load_cluster(cluster)
     trace = pdla.load(trace_path)
-    made = make_plan(analyze(trace), cluster, policy, trace.command)
+    replicas = open_catalog().replicas()
+    made = make_plan(analyze(trace), storage, policy, trace.command, selection=selection, replicas=replicas)
     if output is not None:
         write_plan(made, output)
     if as_json:
         print_json(plan_to_json(made))
     else:
-        click.echo(plan_table(made))
+        click.echo(plan_table(made) if explain else plan_summary(made))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pdla.errors import ConfigError
-from pdla.policies.base import Greedy, Policy
+from pdla.policies.base import Policy, Replicate
 from pdla.policies.pdla_h import H_PDLA
 from pdla.policies.pdla_s import S_PDLA
 
 _POLICIES: dict[str, Policy] = {
-    "auto": Greedy(kinds=("hdd", "ssd", "node")),
-    "none": Greedy(kinds=()),
+    "auto": Replicate(kinds=("hdd", "ssd", "node"), hybrid=True),
+    "none": Replicate(kinds=()),
     "pdla-h": H_PDLA,
     "pdla-s": S_PDLA,
 }

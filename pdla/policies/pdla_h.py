@@ -1,5 +1,5 @@
 """H-PDLA: replicas on the disks, each in the layout that suits its pattern (PDLA 3.4)."""
 
-from pdla.policies.base import Greedy
+from pdla.policies.base import Replicate
 
-H_PDLA = Greedy(kinds=("hdd",))
+H_PDLA = Replicate(kinds=("hdd",))

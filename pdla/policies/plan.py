@@ -2,74 +2,203 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis
-from pdla.errors import PdlaError
+from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
-from pdla.model import Cluster, PatternPlan, Plan, Signature
+from pdla.layouts.room import by_pool, room_in, taken_in
+from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
+from pdla.layouts.striping import component_sizes
+from pdla.model import Candidate, Cluster, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
-from pdla.policies.base import Costed
-from pdla.units import format_count
+from pdla.policies.base import LEAST_GAIN, Place, Policy
+from pdla.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from pdla.catalog import Replica
+
+SELECTIONS: Mapping[str, Choose] = {"optimal": choose_optimal, "greedy": choose_greedy}
+"""How space is shared out where there is not enough for all; the first is the default."""
 
 
-def make_plan(analysis: Analysis, cluster: Cluster, policy: str = "auto", command: str = "") -> Plan:
-    """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``.
+def make_plan(
+    analysis: Analysis,
+    cluster: Cluster,
+    policy: str = "auto",
+    command: str = "",
+    *,
+    selection: str = "optimal",
+    replicas: Sequence[Replica] = (),
+) -> Plan:
+    """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``, which has ``replicas`` already.
 
-    Refused without being costed: writes, reads of bytes that the same run writes (a replica would be stale at once),
-    irregular accesses, and patterns that another one's replica serves. Signatures in the plan carry no members.
+    The policy wishes; what refuses it is here: a pattern that writes, or reads bytes that the same run writes (a
+    replica would be stale at once), pools that cannot hold the layout, a pool without room. Irregular accesses are not
+    costed, nor patterns that another one's replica serves. Signatures in the plan carry no members.
 
     Raises:
-        ConfigError: unknown policy.
+        ConfigError: unknown policy or selection.
     """
+    if selection not in SELECTIONS:
+        raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
-    pools = [pool for pool in cluster.pools if chosen_policy.uses(pool)]
-    patterns, refused = _plannable(analysis)
-    costed = [Costed(candidates(one.signature, one.map.size, cluster, pools), one.map.size) for one in patterns]
-    room = {pool.name: pool.capacity for pool in pools}
-    decisions = chosen_policy.decide(costed, room, cluster.threshold_seconds)
+    patterns, refused = _patterns(analysis)
+    asked = [_ask(pattern, cluster, chosen_policy) for pattern in patterns]
+    room = _room(cluster, patterns, replicas)
+    choice = SELECTIONS[selection]([one.options for one in asked], room)
+
+    left = dict(room)
+    placed = [one.wishes[j] if j is not None else None for one, j in zip(asked, choice.options, strict=True)]
+    for one, place in zip(asked, placed, strict=True):
+        _take(left, one.space(place), 1)
     plans = []
-    for pattern, costs, decision in zip(patterns, costed, decisions, strict=True):
-        plans.append(PatternPlan(pattern.signature, costs.candidates, decision.chosen, decision.reason))
-        if decision.no_room:
-            refused.append((_name(pattern.signature), decision.reason))
-    return Plan(policy, command, tuple(plans), tuple(refused), cluster)
+    for one, place in zip(asked, placed, strict=True):
+        _take(left, one.space(place), -1)
+        plans.append(_explained(one, place, left, cluster.threshold_seconds))
+        _take(left, one.space(place), 1)
+        if one.pattern.obstacle or (one.wishes and not place):
+            refused.append((_name(one.pattern.signature), plans[-1].reason.removeprefix(LEFT)))
+    return Plan(policy, command, tuple(plans), tuple(refused), cluster, selection, choice.gap)
+
+
+LEFT = "left in the original: "
 
 
 @dataclass(frozen=True)
-class _Readable:
+class _Pattern:
+    """What may be planned for, and why it cannot have a replica whatever it would save (empty: it can)."""
+
     signature: Signature
     map: AccessMap
+    obstacle: str
 
 
-def _plannable(analysis: Analysis) -> tuple[list[_Readable], list[tuple[str, str]]]:
-    """The patterns that may have a replica, and why the others may not."""
+@dataclass(frozen=True)
+class _Asked:
+    """What a pattern costs where, what the policy wishes for it, and the bytes of every pool that each wish takes."""
+
+    pattern: _Pattern
+    candidates: tuple[Candidate, ...]
+    wishes: tuple[Place, ...]
+    options: tuple[Option, ...]
+
+    def space(self, place: Place | None) -> Mapping[str, int]:
+        """What this wish takes."""
+        return self.options[self.wishes.index(place)].space if place else {}
+
+
+def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy) -> _Asked:
+    pools, hybrids = policy.spaces(cluster)
+    size = pattern.map.size
+    found = tuple(
+        replace(one, refused=pattern.obstacle) if one.layout and pattern.obstacle else one
+        for one in candidates(pattern.signature, size, cluster, pools, hybrids)
+    )
+    wishes, options = [], []
+    for place in policy.place(found, cluster.threshold_seconds):
+        one = found[place.candidate]
+        if one.layout and not one.refused:
+            wishes.append(place)
+            sizes = component_sizes(one.layout, size)
+            options.append(Option(place.gain, by_pool(cluster.pool(one.layout.pool), sizes)))
+    return _Asked(pattern, found, tuple(wishes), tuple(options))
+
+
+def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:
+    """Every pool's room; what replicas of these patterns take is theirs again, so that a plan can be repeated."""
+    planned = {(pattern.signature.file, pattern.map) for pattern in patterns}
+    own = [replica for replica in replicas if (str(replica.original.path), replica.access_map) in planned]
+    return {pool.name: room_in(pool, replicas) + taken_in(pool, own) for pool in cluster.pools}
+
+
+def _take(left: dict[str, int], space: Mapping[str, int], sign: int) -> None:
+    for name, size in space.items():
+        left[name] -= sign * size
+
+
+def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], threshold: float) -> PatternPlan:
+    """The outcome for one pattern, with the reason, and why each candidate that would be faster was not chosen."""
+    found = [_worth(asked.candidates[0], one, threshold) for one in asked.candidates]
+    for wish, option in zip(asked.wishes, asked.options, strict=True):
+        if place is None or wish.gain > place.gain:
+            full = next(name for name, size in option.space.items() if size > left[name])
+            why = f"needs {format_bytes(option.space[full])}, and pool {full} has {format_bytes(left[full])} left"
+            found[wish.candidate] = replace(found[wish.candidate], refused=why)
+    signature = asked.pattern.signature
+    if place:
+        return PatternPlan(signature, tuple(found), place.candidate, place.reason)
+    return PatternPlan(signature, tuple(found), 0, _why_left(asked, found, threshold))
+
+
+def _worth(original: Candidate, candidate: Candidate, threshold: float) -> Candidate:
+    """The candidate, refused where it saves too little."""
+    before = original.cost.total
+    saved = before - candidate.cost.total
+    if candidate.layout is None or candidate.refused or (saved > threshold and saved >= LEAST_GAIN * before):
+        return candidate
+    if saved <= 0:
+        why = "saves nothing"
+    elif saved < LEAST_GAIN * before:
+        why = f"saves {100 * saved / before:.1f} %, and must save {100 * LEAST_GAIN:.0f} %"
+    else:
+        why = f"saves {format_seconds(saved)}, and must save more than {format_seconds(threshold)}"
+    return replace(candidate, refused=why)
+
+
+def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> str:
+    if asked.pattern.obstacle:
+        return LEFT + asked.pattern.obstacle
+    if asked.wishes:
+        best = max(asked.wishes, key=lambda wish: wish.gain)
+        return f"{LEFT}a replica {found[best.candidate].refused}"
+    replicas = [one for one in found if one.layout]
+    if not replicas:
+        return f"{LEFT}the cluster has no pool that this policy uses"
+    best_replica = min(replicas, key=lambda one: one.cost.total)
+    assert best_replica.layout is not None
+    return (
+        f"left in the original, {format_seconds(found[0].cost.total)}: the best replica ({best_replica.layout.name} on "
+        f"{best_replica.space}) would take {format_seconds(best_replica.cost.total)}, and must save "
+        f"{100 * LEAST_GAIN:.0f} % and more than {format_seconds(threshold)}"
+    )
+
+
+def _patterns(analysis: Analysis) -> tuple[list[_Pattern], list[tuple[str, str]]]:
+    """The patterns to cost, and why the other accesses are not."""
     written = _written(analysis)
-    patterns: dict[tuple[str, AccessMap], _Readable] = {}
+    patterns: list[_Pattern] = []
+    seen: dict[tuple[str, AccessMap], Signature] = {}
     refused: list[tuple[str, str]] = []
     for signature in analysis.signatures:
-        name = _name(signature)
-        if signature.op == "write":
-            refused.append((name, "writes go to the original"))
-            continue
-        low, high = signature.extent
-        if overlap := next(((a, b) for a, b in written.get(signature.file, ()) if low < b and a < high), None):
-            refused.append((name, f"the same run writes to bytes {overlap[0]} to {overlap[1]} of this file"))
-            continue
         try:
             access_map = AccessMap.from_signature(signature)
         except PdlaError as error:
-            refused.append((name, f"irregular: {error}"))
+            refused.append((_name(signature), f"irregular: {error}"))
             continue
-        if twin := patterns.get((signature.file, access_map)):
-            refused.append((name, f"the same bytes in the same order as {twin.signature}: one replica serves both"))
-            continue
-        patterns[signature.file, access_map] = _Readable(replace(signature, members=()), access_map)
+        obstacle = _obstacle(signature, written)
+        if not obstacle:
+            twin = seen.setdefault((signature.file, access_map), signature)
+            if twin is not signature:
+                why = f"the same bytes in the same order as {twin}: one replica serves both"
+                refused.append((_name(signature), why))
+                continue
+        patterns.append(_Pattern(replace(signature, members=()), access_map, obstacle))
     for part in analysis.irregular:
         what = f"{part.file} {format_count(part.requests)} {part.op}s of rank {part.rank}"
         refused.append((what, "irregular: no template describes them"))
-    return list(patterns.values()), refused
+    return patterns, refused
+
+
+def _obstacle(signature: Signature, written: Mapping[str, Sequence[tuple[int, int]]]) -> str:
+    if signature.op == "write":
+        return "writes go to the original"
+    low, high = signature.extent
+    overlap = next(((a, b) for a, b in written.get(signature.file, ()) if low < b and a < high), None)
+    return f"the same run writes to bytes {overlap[0]} to {overlap[1]} of this file" if overlap else ""
 
 
 def _written(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:

@@ -1,10 +1,12 @@
-"""Plans as JSON (docs/json.md), for people, scripts and ``pdla replicate``."""
+"""Plans as JSON (docs/json.md, ``plan.schema.json``), for people, scripts and ``pdla replicate``."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,22 +17,31 @@ from pdla.files import replacing
 from pdla.model import STILL, Candidate, Cluster, Cost, Growth, Layout, Loop, PatternPlan, Plan, Pool, Signature
 
 FORMAT = "pdla-plan"
-VERSION = 1
+VERSION = 2
+SCHEMA = Path(__file__).with_name("plan.schema.json")
 _LARGEST = 2**62  # so that sums of two fit into 64 bits
+_LINE = 120
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """Plain values, in a fixed order; ``plan_from_json`` gives the equal plan back."""
+    """Plain values; ``plan_from_json`` gives the equal plan back."""
+    patterns, seen = [], Counter[str]()
+    for pattern in plan.patterns:
+        name = pattern_id(pattern.signature)
+        seen[name] += 1
+        patterns.append(_pattern_to_json(pattern, name if seen[name] == 1 else f"{name}-{seen[name]}"))
     return {
         "format": FORMAT,
         "version": VERSION,
         "policy": plan.policy,
+        "selection": plan.selection,
+        "gap": plan.gap,
         "command": plan.command,
-        "patterns": [_pattern_to_json(pattern) for pattern in plan.patterns],
+        "patterns": patterns,
         "predicted_before": plan.predicted_before,
         "predicted_after": plan.predicted_after,
         "refused": [{"what": what, "why": why} for what, why in plan.refused],
-        "cluster": _plain(dataclasses.asdict(plan.cluster)),
+        "cluster": _cluster_to_json(plan.cluster),
     }
 
 
@@ -53,11 +64,14 @@ def plan_from_json(value: Any) -> Plan:
             patterns=tuple(_pattern_from_json(pattern) for pattern in value["patterns"]),
             refused=tuple((str(item["what"]), str(item["why"])) for item in value["refused"]),
             cluster=_cluster_from_json(value["cluster"]),
+            selection=str(value["selection"]),
+            gap=_number(value["gap"]),
         )
-        servers = {pool.name: len(pool.where) for pool in plan.cluster.pools}
+        names = {pool.name for pool in plan.cluster.pools}
         for pattern in plan.patterns:
             layout = pattern.choice.layout
-            if layout and servers.get(layout.pool) != layout.servers:
+            known = layout is None or names.issuperset(layout.pool.split("+"))
+            if layout and not (known and len(plan.cluster.pool(layout.pool).where) == layout.servers):
                 raise ValueError(
                     f"{pattern.signature} goes to {layout.servers} servers of {layout.pool}, not in cluster"
                 )
@@ -69,13 +83,13 @@ def plan_from_json(value: Any) -> Plan:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write ``plan`` as indented JSON, the same bytes for equal plans.
+    """Write ``plan`` as JSON with sorted keys, the same bytes for equal plans, so that ``diff`` shows what differs.
 
     Raises:
         PdlaError: the file cannot be written.
     """
     # ASCII: paths may hold bytes that are not UTF-8, which JSON can only escape.
-    text = json.dumps(plan_to_json(plan), indent=2) + "\n"
+    text = _indented(plan_to_json(plan)) + "\n"
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="ascii")
 
@@ -96,15 +110,42 @@ def read_plan(path: Path) -> Plan:
         raise FormatError(f"{path}: {error}") from None
 
 
-def _pattern_to_json(pattern: PatternPlan) -> dict[str, Any]:
-    signature = {
-        field.name: _plain(getattr(pattern.signature, field.name))
+def pattern_id(signature: Signature) -> str:
+    """A name for a pattern that is the same in every plan: of what is accessed and by whom, not of when."""
+    value = _signature_to_json(signature)
+    del value["t_start"], value["t_end"]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _indented(value: Any, indent: str = "") -> str:
+    """JSON in blocks; what fits on a line is on one, and so is every list of numbers."""
+    line = json.dumps(value, sort_keys=True)
+    if not isinstance(value, (dict, list)) or len(indent) + len(line) <= _LINE:
+        return line
+    if isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value):
+        return line
+    inner = indent + "  "
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)}: {_indented(value[key], inner)}" for key in sorted(value)]
+    else:
+        items = [_indented(item, inner) for item in value]
+    ends = "{}" if isinstance(value, dict) else "[]"
+    return f",\n{inner}".join([f"{ends[0]}\n{inner}{items[0]}", *items[1:]]) + f"\n{indent}{ends[1]}"
+
+
+def _signature_to_json(signature: Signature) -> dict[str, Any]:
+    return {
+        field.name: _plain(getattr(signature, field.name))
         for field in dataclasses.fields(Signature)
         if field.name != "members"
     }
+
+
+def _pattern_to_json(pattern: PatternPlan, name: str) -> dict[str, Any]:
     return {
+        "id": name,
         "pattern": str(pattern.signature),
-        "signature": signature,
+        "signature": _signature_to_json(pattern.signature),
         "chosen": pattern.chosen,
         "reason": pattern.reason,
         "candidates": [_candidate_to_json(candidate) for candidate in pattern.candidates],
@@ -121,6 +162,7 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
         "strips": list(layout.strips) if layout else [],
         "section": layout.section if layout else None,
         "seconds": {**dataclasses.asdict(cost), "total": cost.total},
+        "refused": candidate.refused or None,
     }
 
 
@@ -190,7 +232,14 @@ def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
         layout = Layout(str(value["space"]), servers, groups, _wholes(value["strips"]), section)
     seconds = value["seconds"]
     cost = Cost(*(_number(seconds[field.name]) for field in dataclasses.fields(Cost)))
-    return Candidate(str(value["space"]), layout, cost)
+    return Candidate(str(value["space"]), layout, cost, str(value["refused"] or ""))
+
+
+def _cluster_to_json(cluster: Cluster) -> dict[str, Any]:
+    value: dict[str, Any] = _plain(dataclasses.asdict(cluster))
+    for pool in value["pools"]:
+        del pool["parts"]  # only of hybrids, which are made from these
+    return value
 
 
 def _cluster_from_json(value: Mapping[str, Any]) -> Cluster:
@@ -202,9 +251,12 @@ def _pool_from_json(value: Mapping[str, Any]) -> Pool:
     if not isinstance(where, list):
         raise ValueError(f"wanted a list of directories, got {where!r:.40}")
     startup = tuple((_whole(distance), _number(seconds)) for distance, seconds in value["startup"])
-    numbers = {key: _whole(value[key]) for key in ("servers", "capacity", "grain")}
+    numbers = {key: _whole(value[key]) for key in ("servers", "grain")}
+    capacity = None if value["capacity"] is None else _whole(value["capacity"])
     rates = {key: _number(value[key]) for key in ("read_seconds_per_byte", "write_seconds_per_byte")}
-    return Pool(**{**value, **numbers, **rates, "startup": startup, "where": tuple(map(_path, where))})
+    return Pool(
+        **{**value, **numbers, **rates, "capacity": capacity, "startup": startup, "where": tuple(map(_path, where))}
+    )
 
 
 def _whole(value: Any) -> int:

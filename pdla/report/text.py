@@ -218,27 +218,54 @@ def _shares(analysis: Analysis, part: Signature | Irregular) -> list[str]:
     return [format_share(share.requests, 1), format_share(share.bytes, 1)]
 
 
+def plan_summary(plan: Plan) -> str:
+    """A row for every pattern: what it costs from the original, what it is to cost, and where it goes."""
+    rows = []
+    for number, pattern in enumerate(plan.patterns[:MOST], 1):
+        one = pattern.signature
+        seconds = [format_seconds(candidate.cost.total) for candidate in (pattern.candidates[0], pattern.choice)]
+        what = [str(number), call_name(one), ranks_text(one.ranks), one.file]
+        rows.append([*what, *seconds, candidate_name(pattern.choice)])
+    blocks = []
+    if rows:
+        headers = ["", "call", "ranks", "file", "before", "after", "choice"]
+        blocks.append("\n".join([table(headers, rows, "rlllrrl"), *more(len(plan.patterns), "patterns")]))
+    return "\n\n".join([*blocks, *_outcome(plan)])
+
+
 def plan_table(plan: Plan) -> str:
-    """For every pattern what each candidate would cost, which was chosen, and why."""
+    """For every pattern what each candidate would cost, which was chosen, why, and why the others cannot be."""
     blocks = []
     for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
         what = f"Pattern {number}: {call_name(one)} by ranks {ranks_text(one.ranks)} of {one.file}"
         head = f"{paragraph(what)}\n{paragraph(str(one))}"
         rows = []
+        refused: dict[str, list[str]] = {}
         for place, candidate in enumerate(pattern.candidates):
             cost = candidate.cost
             parts = (cost.total, cost.connect, cost.network, cost.startup, cost.transfer)
             mark = "->" if place == pattern.chosen else ""
             rows.append([mark, candidate_name(candidate), *(format_seconds(part) for part in parts)])
+            if candidate.refused:
+                refused.setdefault(candidate.refused, []).append(candidate_name(candidate))
         headers = ["", "candidate", "total", "connect", "network", "start-up", "transfer"]
-        blocks.append(f"{head}\n{table(headers, rows, 'llrrrrr')}\n{paragraph(pattern.reason)}")
-    blocks += more(len(plan.patterns), "patterns")
+        whys = [paragraph(f"not {', '.join(names)}: {why}", "  ") for why, names in refused.items()]
+        blocks.append("\n".join([head, table(headers, rows, "llrrrrr"), paragraph(pattern.reason), *whys]))
+    return "\n\n".join([*blocks, *more(len(plan.patterns), "patterns"), *_outcome(plan)])
+
+
+def _outcome(plan: Plan) -> list[str]:
+    """What was refused, what the plan is expected to bring, and how good a choice it is."""
+    blocks = []
     if plan.refused:
         refused = [paragraph(f"{what}: {why}", "  ") for what, why in plan.refused[:MOST]]
         blocks.append("\n".join(["Refused:", *refused, *more(len(plan.refused), "refused")]))
     blocks.append(paragraph(prediction(plan)))
-    return "\n\n".join(blocks)
+    if plan.gap:
+        another = f"Space was short: another choice might save up to {100 * plan.gap:.1f} % more than this one"
+        blocks.append(paragraph(f"{another} ({plan.selection} selection)."))
+    return blocks
 
 
 def prediction(plan: Plan) -> str:

@@ -1,0 +1,245 @@
+"""Which replicas to make where there is not space for all: one option per pattern under the room of every pool.
+
+That is a multiple-choice knapsack with several capacities. ``choose_optimal`` solves it as a mixed-integer program with
+HiGHS, ``choose_greedy`` is PDLA's Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+GAP = 1e-3
+"""A choice proven to gain within this share of the best one is good enough: no cost model is as exact."""
+
+SECONDS = 8.0
+CORE = 64
+
+
+@dataclass(frozen=True)
+class Option:
+    """Something to gain for a pattern, in seconds (more than 0), and the bytes of every pool that it takes."""
+
+    gain: float
+    space: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The index of every pattern's option, None for none; no other choice gains more than the share ``gap`` more."""
+
+    options: tuple[int | None, ...]
+    gap: float = 0.0
+
+
+Patterns = Sequence[Sequence[Option]]
+Choose = Callable[[Patterns, Mapping[str, int]], Choice]
+
+
+def choose_greedy(patterns: Patterns, room: Mapping[str, int]) -> Choice:
+    """The largest benefit first, for each pattern the best option that still has room (PDLA Algorithm 1).
+
+    As printed the algorithm takes the space of pattern n for that of pattern i, and counts it also where nothing was
+    placed; both are put right here. It goes by benefit, not by benefit per byte. Equal benefits keep their order. How
+    far it is from the best choice is not known: its gap is that to all patterns having their best option.
+
+    >>> small, large = Option(3.0, {"ssd": 10}), Option(4.0, {"ssd": 20})
+    >>> choose_greedy([[small], [small], [large]], {"ssd": 20})
+    Choice(options=(None, None, 0), gap=1.5)
+    """
+    found = _improved(patterns, [None] * len(patterns), room)
+    return _choice(patterns, found, _ceiling(patterns))
+
+
+def choose_optimal(patterns: Patterns, room: Mapping[str, int], seconds: float = SECONDS) -> Choice:
+    """The options that gain most together, proven to within ``GAP`` unless ``seconds`` are over before.
+
+    Never less than the greedy choice. Up to ``CORE`` patterns are decided by one mixed-integer program. More are first
+    relaxed to a linear program: its prices of space tell which option every pattern prefers, and how nearly it would
+    take another one. The ``CORE`` that are nearest to that are then decided as a mixed-integer program, with the others
+    as they prefer; and twice as many until the gap is closed.
+
+    >>> small, large = Option(3.0, {"ssd": 10}), Option(4.0, {"ssd": 20})
+    >>> choose_optimal([[small], [small], [large]], {"ssd": 20})
+    Choice(options=(0, 0, None), gap=0.0)
+    """
+    deadline = time.monotonic() + seconds
+    best = list(choose_greedy(patterns, room).options)
+    bound = _ceiling(patterns)
+    if _gain(patterns, best) >= bound:
+        return Choice(tuple(best))
+    useful = [_undominated(options, room) for options in patterns]
+    if len(patterns) > CORE:
+        relaxed = _relax(patterns, useful, room)
+    else:
+        relaxed = _Relaxed(bound, [None] * len(patterns), list(range(len(patterns))))
+    bound = min(bound, relaxed.bound)
+    size = CORE
+    while bound > _gain(patterns, best) * (1 + GAP / 2) and time.monotonic() < deadline:
+        core = relaxed.nearest[:size]
+        others = list(relaxed.preferred)
+        for i in core:
+            others[i] = None
+        left = _left(patterns, others, room)
+        if min(left.values()) >= 0:
+            tolerance = GAP / (4 if len(core) < len(patterns) else 100) * _gain(patterns, best)
+            solved = _solve(patterns, useful, core, left, tolerance, deadline - time.monotonic())
+            found = _improved(patterns, _combined(others, solved.options), room)
+            best = max(best, found, key=lambda options: _gain(patterns, options))
+            if len(core) == len(patterns):
+                bound = min(bound, solved.bound)
+                break
+        size *= 2
+    return _choice(patterns, best, bound)
+
+
+class _Relaxed(NamedTuple):
+    """No choice gains more than ``bound``; what patterns prefer; the patterns, the most undecided first."""
+
+    bound: float
+    preferred: list[int | None]
+    nearest: list[int]
+
+
+class _Solved(NamedTuple):
+    bound: float
+    options: dict[int, int]
+
+
+def _relax(patterns: Patterns, useful: Sequence[Sequence[int]], room: Mapping[str, int]) -> _Relaxed:
+    """The linear relaxation, as prices of a byte of every pool (the Lagrange multipliers of the capacities)."""
+    import pulp  # type: ignore[import-untyped]
+
+    program, _ = _program(patterns, useful, range(len(patterns)), room, pulp.LpContinuous)
+    program.solve(pulp.HiGHS(msg=False, threads=1))
+    rows = {name: program.get_constraint_by_name(name) for name in room}
+    price = {name: abs(row.pi) / _unit(patterns, name) if row is not None else 0.0 for name, row in rows.items()}
+    bound = sum(price[name] * room[name] for name in room)
+    preferred: list[int | None] = []
+    regret: list[float] = []
+    for options, allowed in zip(patterns, useful, strict=True):
+        worth: list[tuple[float, int | None]] = [(0.0, None)]
+        worth += (
+            (options[j].gain - sum(price[name] * taken for name, taken in options[j].space.items()), j) for j in allowed
+        )
+        worth.sort(key=lambda one: -one[0])
+        bound += worth[0][0]
+        preferred.append(worth[0][1])
+        regret.append(worth[0][0] - worth[1][0] if len(worth) > 1 else math.inf)
+    return _Relaxed(bound, preferred, sorted(range(len(patterns)), key=lambda i: regret[i]))
+
+
+def _solve(
+    patterns: Patterns, useful: Sequence[Sequence[int]], core: Sequence[int], room: Mapping[str, int], gap: float,
+    seconds: float,
+) -> _Solved:  # fmt: skip
+    """The mixed-integer program of the patterns ``core``: a bound on what they can gain together, and their options."""
+    import pulp
+
+    program, chosen = _program(patterns, useful, core, room, pulp.LpBinary)
+    program.solve(pulp.HiGHS(msg=False, threads=1, gapRel=0.0, gapAbs=gap, timeLimit=max(seconds, 0.1)))
+    bound = -program.solverModel.getInfo().mip_dual_bound
+    return _Solved(bound, {i: j for (i, j), variable in chosen.items() if (variable.value() or 0.0) > 0.5})
+
+
+def _program(
+    patterns: Patterns, useful: Sequence[Sequence[int]], core: Iterable[int], room: Mapping[str, int], category: str
+) -> tuple[Any, dict[tuple[int, int], Any]]:
+    """At most one option per pattern, in all no more bytes of a pool than it has room, the largest gain."""
+    import pulp
+
+    program = pulp.LpProblem("selection", pulp.LpMaximize)
+    chosen: dict[tuple[int, int], Any] = {}
+    for i in core:
+        of_pattern = [program.add_variable(f"x_{i}_{j}", 0, 1, category) for j in useful[i]]
+        chosen.update(zip(((i, j) for j in useful[i]), of_pattern, strict=True))
+        if len(of_pattern) > 1:
+            program += pulp.LpAffineExpression([(variable, 1.0) for variable in of_pattern]) <= 1
+    program.setObjective(pulp.LpAffineExpression([(x, patterns[i][j].gain) for (i, j), x in chosen.items()]))
+    for name, bytes_ in room.items():
+        unit = _unit(patterns, name)
+        taken = [(x, patterns[i][j].space.get(name, 0) / unit) for (i, j), x in chosen.items()]
+        if any(share for _, share in taken):
+            program += pulp.LpAffineExpression(taken) <= bytes_ / unit, name
+    return program, chosen
+
+
+def _unit(patterns: Patterns, name: str) -> int:
+    """The largest option's bytes: the solver wants numbers near 1."""
+    return max((option.space.get(name, 0) for options in patterns for option in options), default=0) or 1
+
+
+def _undominated(options: Sequence[Option], room: Mapping[str, int]) -> list[int]:
+    """The options that fit at all, and gain more than any that takes no more of any pool."""
+    kept: list[int] = []
+    for j in sorted(range(len(options)), key=lambda j: (-options[j].gain, sum(options[j].space.values()), j)):
+        space = options[j].space
+        if _fits(space, room) and not any(_fits(options[better].space, space) for better in kept):
+            kept.append(j)
+    return kept
+
+
+def _fits(space: Mapping[str, int], room: Mapping[str, int]) -> bool:
+    return all(taken <= room.get(name, 0) for name, taken in space.items())
+
+
+def _combined(fixed: Sequence[int | None], solved: Mapping[int, int]) -> list[int | None]:
+    return [solved.get(i, option) for i, option in enumerate(fixed)]
+
+
+def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str, int]) -> list[int | None]:
+    """Every pattern, those with the largest benefit first, with a better option if there is room for one.
+
+    What does not fit is taken back before: a solver's whole numbers are so within a tolerance only.
+    """
+    free, result = dict(room), list(found)
+    for i, j in enumerate(found):
+        if j is not None:
+            if _fits(patterns[i][j].space, free):
+                _take(free, patterns[i][j].space, 1)
+            else:
+                result[i] = None
+    for i in sorted(range(len(patterns)), key=lambda i: -_best(patterns[i])):
+        options, j = patterns[i], result[i]
+        if j is not None:
+            _take(free, options[j].space, -1)
+        for better in sorted(range(len(options)), key=lambda one: -options[one].gain):
+            if better == j or _fits(options[better].space, free):
+                result[i] = better
+                _take(free, options[better].space, 1)
+                break
+    return result
+
+
+def _take(free: dict[str, int], space: Mapping[str, int], sign: int) -> None:
+    for name, taken in space.items():
+        free[name] -= sign * taken
+
+
+def _left(patterns: Patterns, found: Sequence[int | None], room: Mapping[str, int]) -> dict[str, int]:
+    left = dict(room)
+    for options, j in zip(patterns, found, strict=True):
+        if j is not None:
+            _take(left, options[j].space, 1)
+    return left
+
+
+def _best(options: Sequence[Option]) -> float:
+    return max((option.gain for option in options), default=0.0)
+
+
+def _ceiling(patterns: Patterns) -> float:
+    return sum(map(_best, patterns))
+
+
+def _gain(patterns: Patterns, found: Sequence[int | None]) -> float:
+    return sum(options[j].gain for options, j in zip(patterns, found, strict=True) if j is not None)
+
+
+def _choice(patterns: Patterns, found: Sequence[int | None], bound: float) -> Choice:
+    gain = _gain(patterns, found)
+    gap = bound / gain - 1 if gain else 0.0
+    return Choice(tuple(found), gap if gap > GAP else 0.0)
