@@ -55,7 +55,7 @@ def test_all_calls_bytes_and_extents_are_captured_under_each_mpi(any_mpi: instal
     assert found(probed) == ("C", 28, 352, True), probed
     assert (probed.calls_made, probed.bytes_made, probed.captured) == (28, 352, True)
     assert probed.large_counts == any_mpi.large_counts
-    assert version in probed.library
+    assert probed.library.startswith({"MPICH": "MPICH Version: ", "Open MPI": "Open MPI v"}[version])
     missing = "this MPI has no calls with large counts: there are none to capture"
     assert (missing in probed.why) == (not any_mpi.large_counts)
 

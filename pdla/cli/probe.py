@@ -113,7 +113,7 @@ def _record(mpi: Mpi, language: str, program: Sequence[str], directory: Path) ->
     told = [words for words in told if len(words) == 7]
     found = Probe(mpi, language)
     if told:
-        found = replace(found, library=told[0][6].strip(), large_counts=int(told[0][5]) >= 4)
+        found = replace(found, library=" ".join(told[0][6].split()), large_counts=int(told[0][5]) >= 4)
     if ended.code != 0:
         found = replace(found, why=(_how(str(mpi.mpiexec), ended),))
     trace = _trace(logs)

@@ -33,9 +33,7 @@ static void say(int rank, int ranks)
     int length;
     const char *preload = getenv("LD_PRELOAD");
     MPI_Get_library_version(version, &length);
-    for (int i = 0; version[i]; i++)
-        if (strchr("\t\n,", version[i]))
-            version[i] = version[i] == ',' ? '\0' : ' ';
+    version[strcspn(version, "\n,")] = '\0';
     printf("probe %d %d %d %d %d %s\n", rank, ranks, preload && strstr(preload, "libpdla.so"), has_shared_mpi(), MPI_VERSION,
            version);
 }
