@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pdla.analyzers.growing import Items, find_growing
 from pdla.analyzers.local import LocalPatterns
 from pdla.analyzers.shapes import BoolArray
 from pdla.analyzers.templates import Nests, match
-from pdla.model import Int64Array, Nest
+from pdla.model import Growth, Int64Array, Loop, Nest
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
 
     The k-th pattern of a shape on one rank belongs with the k-th of that shape on the others. Starts are matched as a
     sequence over the ranks, as accesses are over time, in the order of the ranks or of the starts, whichever needs
-    fewer nests.
+    fewer nests. Patterns that are left over may be alike but for lengths or counts that grow from rank to rank.
     """
     start, shape, stream, rank = (local.column(name) for name in ("start", "shape", "stream", "rank"))
     rows = np.flatnonzero(~local.fragments)
-    keys = (_occurrences(local, rows), shape[rows], stream[rows])
+    keys = (_occurrences(local, rows, shape[rows]), shape[rows], stream[rows])
     order = np.lexsort((rank[rows], *keys))
     by_rank, by_start = rows[order], rows[np.lexsort((rank[rows], start[rows], *keys))]
     group = _numbered(*(key[order] for key in keys))
@@ -38,17 +39,46 @@ def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
     groups = len(np.unique(group))
     fewer = np.bincount(group[placed.first], minlength=groups) < np.bincount(group[ranked.first], minlength=groups)
     found = _patterns(ranked, by_rank, group, ~fewer, local) + _patterns(placed, by_start, group, fewer, local)
-    part = np.zeros(len(start), np.bool_)
+    found += _growing(_left(local, found, rows), local)
+    return found, _left(local, found, np.arange(len(start)))
+
+
+def _left(local: LocalPatterns, found: list[GlobalPattern], rows: Int64Array) -> Int64Array:
+    """Those of the rows that are part of no pattern found."""
+    part = np.zeros(len(local.table), np.bool_)
     for pattern in found:
         part[pattern.members] = True
-    return found, np.flatnonzero(~part)
+    return rows[~part[rows]]
 
 
-def _occurrences(local: LocalPatterns, rows: Int64Array) -> Int64Array:
-    """0, 1, 2, ... among the patterns of one shape in one sequence."""
-    shape, sequence = local.column("shape")[rows], local.column("sequence")[rows]
-    order = np.lexsort((shape, sequence))
-    group = _numbered(shape[order], sequence[order])
+def _growing(rows: Int64Array, local: LocalPatterns) -> list[GlobalPattern]:
+    """The patterns of four or more neighbouring ranks whose lengths or outermost counts grow from rank to rank."""
+    shapes, rank = local.shapes, local.column("rank")[rows]
+    family, stream = shapes.family[local.column("shape")[rows]], local.column("stream")[rows]
+    keys = (_occurrences(local, rows, family), family, stream)
+    order = np.lexsort((rank, *keys))
+    rows, group = rows[order], _numbered(*(key[order] for key in keys))
+    start, shape = local.column("start")[rows], local.column("shape")[rows]
+    grown = find_growing(Items(start, shape, group, np.ones(len(rows), np.bool_)), shapes)
+    return [
+        GlobalPattern(
+            Nest(
+                int(start[low]),
+                int(shapes.length[number]),
+                (Loop(int(shapes.stride[number]), int(shapes.count[number])),),
+                (Growth(*shapes.growth[:, number].tolist()),),
+            ),
+            rows[low : low + ranks],
+        )
+        for low, ranks, number in zip(*(values.tolist() for values in grown), strict=True)
+    ]
+
+
+def _occurrences(local: LocalPatterns, rows: Int64Array, kind: Int64Array) -> Int64Array:
+    """0, 1, 2, ... among the patterns of one kind in one sequence."""
+    sequence = local.column("sequence")[rows]
+    order = np.lexsort((kind, sequence))
+    group = _numbered(kind[order], sequence[order])
     occurrence = np.empty(len(rows), np.int64)
     occurrence[order] = np.arange(len(rows)) - np.searchsorted(group, group)
     return occurrence

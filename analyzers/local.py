@@ -22,7 +22,10 @@ from pdla.model import Block, Int64Array, Op
 OPS: tuple[Op, Op] = ("read", "write")
 
 FRAGMENTS = 256
-"""Where a rank's accesses to a file are more nests than this, those of less than one in so many mean nothing."""
+"""Where a rank's accesses to a file are more nests than this, those of less than one in so many mean nothing..."""
+
+LONG, MOST = 32, 4096
+"""... unless they are so many accesses, and at least one in so many: a signature is shorter than a list of them."""
 
 HELD = 1 << 20
 """Nests of one rank that are kept for matching in the end; where it has more, the fragments among them are let go."""
@@ -68,7 +71,8 @@ class LocalPatterns:
     @property
     def fragments(self) -> BoolArray:
         """Which nests are pieces of something irregular: small ones among very many."""
-        return _are_fragments(self.column("siblings"), self.table["part"].to_numpy(np.float64))
+        size = self.shapes.size[self.column("shape")]
+        return _are_fragments(size, self.column("siblings"), self.table["part"].to_numpy(np.float64))
 
     def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
         """Only these rows, couples cut in two; and for each new row the old one that it comes from."""
@@ -155,7 +159,7 @@ class _Rank:
         self._woven.append(_born(nests, items, piece, self._ancestry))
         self._fresh = []
         items = joined(self._woven)
-        fragments = _are_fragments(*_shares(items, self._strays))
+        fragments = _are_fragments(items.size, *_shares(items, self._strays))
         self._strays = _strays(self._strays, items.take(fragments))
         self._woven = [items.take(~fragments)]
 
@@ -180,7 +184,7 @@ def _patterns(
         rows, of = rows.take(order), place[of]
     rows = _born(rows, items, of, ancestry)
     siblings, part = _shares(rows, strays)
-    fragments = _are_fragments(siblings, part)
+    fragments = _are_fragments(rows.size, siblings, part)
     couple = ~fragments & (rows.shapes.count[rows.shape] == 2)
     chosen = couple[of]
     halves, whole, _ = pieces(items.take(chosen), of[chosen], rows)
@@ -262,8 +266,8 @@ def _shares(rows: Items, strays: pd.DataFrame) -> tuple[Int64Array, FloatArray]:
     return nests[of], np.maximum(size / requests[of], nbytes / total[of])
 
 
-def _are_fragments(siblings: Int64Array, part: FloatArray) -> BoolArray:
-    fragments: BoolArray = (siblings > FRAGMENTS) & (part < 1 / FRAGMENTS)
+def _are_fragments(size: Int64Array, siblings: Int64Array, part: FloatArray) -> BoolArray:
+    fragments: BoolArray = (siblings > FRAGMENTS) & (part < np.where(size < LONG, 1 / FRAGMENTS, 1 / MOST))
     return fragments
 
 

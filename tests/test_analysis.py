@@ -92,6 +92,20 @@ def test_random_accesses_are_one_irregular_part_a_rank() -> None:
     assert analysis.coverage == (0.0, 0.0)
 
 
+def test_long_regular_pieces_at_random_places_keep_their_signatures() -> None:
+    """Five hundred blocks of 40 pieces of 8 bytes, with an odd access after each."""
+    rng = np.random.default_rng(2)
+    starts, odd = rng.integers(0, 2**40, 500).tolist(), rng.integers(0, 2**40, 500).tolist()
+    calls = [
+        Call(0, "read", offset, length)
+        for start, other in zip(starts, odd, strict=True)
+        for offset, length in [*((start + at * 10, 8) for at in range(40)), (other, 4)]
+    ]
+    analysis = analyze(make_trace(calls))
+    assert [(one.start, one.loops) for one in analysis.signatures] == [(at, (Loop(10, 40),)) for at in sorted(starts)]
+    assert [part.offsets.tolist() for part in analysis.irregular] == [odd]
+
+
 def test_few_regular_accesses_among_many_random_ones_are_fragments() -> None:
     random = np.random.default_rng(0).integers(0, 2**40, 1000).tolist()
     offsets = [*random[:500], 10, 20, 30, *random[500:]]

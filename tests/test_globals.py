@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
-from pdla.model import Loop, Signature, Trace
+from pdla.model import Growth, Loop, Signature, Trace
 
 
 def reads(starts: dict[int, list[int]], length: int = 64) -> Trace:
@@ -77,6 +77,63 @@ def test_ranks_in_the_order_of_their_starts_where_that_is_the_grid() -> None:
     first, second = analyze(reads(starts)).signatures
     assert (first.ranks, first.loops) == ((0, 2, 4, 6), (Loop(100, 4),))
     assert (second.ranks, second.start, second.loops) == ((1, 3, 5, 7), 10**6, (Loop(333, 4),))
+
+
+def test_ranks_whose_rows_are_longer_from_rank_to_rank() -> None:
+    """Rows of a lower triangle in turn: rank r reads the rows r, r + 6, r + 12, ... up to the diagonal."""
+    rows = [Call(rank, "read", row * 800, 8 * row + 8) for rank in range(6) for row in range(rank, 60, 6)]
+    signature = one(make_trace(rows))
+    assert (signature.start, signature.length, signature.rank_loops) == (0, 8, 1)
+    assert (signature.loops, signature.growth) == ((Loop(800, 6), Loop(4800, 10)), (Growth(0, 8, 0), Growth(0, 48, 0)))
+    offsets, ranks, lengths = signature.expand()
+    assert list(zip(ranks, offsets, lengths, strict=True)) == [(call.rank, call.position, call.length) for call in rows]
+
+
+def test_ranks_that_have_one_row_more_from_rank_to_rank() -> None:
+    """Rank 0 has a single row, which is no loop: it stays by itself."""
+    first, alone = analyze(
+        reads({rank: [rank * 10**5 + i * 100 for i in range(rank + 1)] for rank in range(7)})
+    ).signatures
+    assert (first.ranks, first.loops) == ((1, 2, 3, 4, 5, 6), (Loop(10**5, 6), Loop(100, 2)))
+    assert first.growth == (Growth(0, 0, 1), Growth(0, 0, 0))
+    assert first.requests == 27
+    assert (alone.ranks, alone.loops) == ((0,), ())
+
+
+def test_ranks_that_are_farther_and_farther_apart() -> None:
+    signature = one(reads({rank: [rank * (rank + 1) * 500 + i * 100 for i in range(5)] for rank in range(8)}))
+    assert (signature.loops, signature.growth[0]) == ((Loop(1000, 8), Loop(100, 5)), Growth(1000, 0, 0))
+
+
+def test_the_last_rank_of_a_ceiling_division_has_less_and_stays_local() -> None:
+    first, last = analyze(
+        reads({rank: [(rank * 13 + i) * 100 for i in range(13 - rank // 7)] for rank in range(8)})
+    ).signatures
+    assert (first.ranks, first.loops) == ((0, 1, 2, 3, 4, 5, 6), (Loop(1300, 7), Loop(100, 13)))
+    assert (last.ranks, last.start, last.loops) == ((7,), 9100, (Loop(100, 12),))
+
+
+def test_cubes_of_ranks_in_column_order() -> None:
+    cubes = {
+        rank: [rank % 2 * 40000 + rank // 2 % 3 * 4000 + rank // 6 * 500 + row * 1000 for row in range(4)]
+        for rank in range(24)
+    }
+    assert one(reads(cubes, 500)).loops == (Loop(500, 4), Loop(4000, 3), Loop(40000, 2), Loop(1000, 4))
+
+
+def test_the_first_half_of_the_ranks() -> None:
+    starts = {
+        rank: [rank * 1000 + i * 100 for i in range(5)] if rank < 4 else [7**rank + i * rank * 10 for i in range(3)]
+        for rank in range(8)
+    }
+    first, *rest = analyze(reads(starts)).signatures
+    assert (first.ranks, first.loops) == ((0, 1, 2, 3), (Loop(1000, 4), Loop(100, 5)))
+    assert [one.ranks for one in rest] == [(4,), (5,), (6,), (7,)]
+
+
+def test_irregular_starts_stay_local() -> None:
+    starts = {rank: [7**rank % 100003 * 1000 + i * 100 for i in range(5)] for rank in range(8)}
+    assert [one.scope for one in analyze(reads(starts)).signatures] == ["local"] * 8
 
 
 def test_a_rank_that_disagrees_stays_local() -> None:

@@ -103,6 +103,15 @@ def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
     assert {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]} == {"valid"}
 
 
+def test_the_rows_of_a_triangle_are_one_signature_and_its_pieces_another(mpi: Mpi, tmp_path: Path) -> None:
+    job = Job("triangle", mpi, tmp_path)
+    job.pdla.run("trace", "-o", "run.h5", "--", *job.command(4))
+    assert [s["notation"] for s in job.pdla.json("analyze", "run.h5", "--json")["signatures"]] == [
+        "{READ, 0, 2, ([12288, 4+16, 192], [3072, 4+4, 4]r), 1}",
+        "{READ, 0, 3, ([128, 64, 1+1], [98304, 64, 24], [3072, 64, 4]r), 1}",
+    ]
+
+
 @pytest.mark.parametrize("ranks", [2, 6])
 def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: int) -> None:
     output, report = job.redirected(ranks)
