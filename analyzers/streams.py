@@ -53,8 +53,13 @@ def weave(near: Nests, sequence: Int64Array) -> Woven:
         woven = _combined(woven, np.argsort(head, kind="stable"), (head,), near.shapes)
         order = np.arange(len(woven.start))
         woven = _combined(woven, order, (woven.sequence, woven.lane), near.shapes)
-    order = np.lexsort((woven.shape, woven.lane, woven.sequence))
-    return _combined(woven, order, (woven.sequence, woven.lane, woven.shape), near.shapes)
+    kind = woven.shape
+    if woven.lane.any():
+        lanes = np.unique(woven.lane, return_inverse=True)[1] * len(near.shapes.child)
+        kind = np.unique(lanes + kind, return_inverse=True)[1]
+    # One number for all, mostly in order already: sorted in a fraction of the time that several would take.
+    key = woven.sequence * (kind.max(initial=0) + 1) + kind
+    return _combined(woven, np.argsort(key, kind="stable"), (key,), near.shapes)
 
 
 def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
@@ -126,7 +131,7 @@ def _combined(woven: Woven, order: Int64Array, keys: tuple[Int64Array, ...], sha
     # Any two accesses of one length would be a pair here, wherever they are: lone pairs mean nothing.
     found = match_shapes(woven.start[order], woven.shape[order], np.cumsum(begins), shapes, lone_pairs=False)
     first = order[found.first]
-    by_first = np.argsort(first)
+    by_first = np.argsort(first, kind="stable")
     place = np.empty_like(by_first)
     place[by_first] = np.arange(len(by_first))
     of_old = np.empty(len(order), np.int64)

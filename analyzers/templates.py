@@ -135,9 +135,28 @@ def _loops(
 def _pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
     """Which single steps become loops of two: those that come back at every second place (50 in 0 50 20 70 40 90), the
     more often the better. ``joined``: a step and the next one both want the item between them."""
-    total = len(step)
-    again = np.zeros(total, np.bool_)  # the same as two places before
+    pairs = np.zeros(len(step), np.bool_)
+    again = np.flatnonzero(_again(step, joined))
+    if len(again):
+        # Among random steps they are few: it is enough to look at the steps around them.
+        around = np.zeros(len(step) + 4, np.bool_)
+        for distance in range(-3, 2):
+            around[again + distance + 3] = True
+        near = np.flatnonzero(around[3:-1])
+        pairs[near] = _best_pairs(step[near], joined[near[:-1]] & (np.diff(near) == 1))
+    return pairs
+
+
+def _again(step: Int64Array, joined: BoolArray) -> BoolArray:
+    """Which steps are the same as two places before."""
+    again = np.zeros(len(step), np.bool_)
     again[2:] = joined[:-1] & joined[1:] & (step[2:] == step[:-2])
+    return again
+
+
+def _best_pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
+    total = len(step)
+    again = _again(step, joined)
     worth = np.empty(total, np.int64)
     for parity in (0, 1):
         begins = ~again[parity::2]
