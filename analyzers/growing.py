@@ -85,6 +85,8 @@ def find_growing(items: Items, shapes: Shapes) -> Growing:
     They have four iterations or more. Where counts grow, rows of one or two items, which are no loops by themselves,
     are found beside the longer ones, of which there are two or more.
     """
+    if np.count_nonzero(items.free) < FEWEST:
+        return Growing(*(np.empty(0, np.int64) for _ in Growing._fields))
     runs = _linear(items, shapes)
     runs = runs.merged(_two_rows(items, shapes, runs))
     _take_short_rows(runs, items, shapes)

@@ -45,12 +45,17 @@ class Shapes:
         Two loops that are one (the outer stride is the inner stride times the inner count) become one, so that equal
         patterns have equal numbers.
         """
+        # Neighbours are mostly equal: what follows is for one of each run of them.
+        begins = np.ones(len(child), np.bool_)
+        begins[1:] = (stride[1:] != stride[:-1]) | (count[1:] != count[:-1]) | (child[1:] != child[:-1])
+        stride, count, child = stride[begins], count[begins], child[begins]
         one = (self.child[child] >= 0) & (stride == self.stride[child] * self.count[child])
         one &= ~self.growth[:, child].any(axis=0)
         stride = np.where(one, self.stride[child], stride)
         count = np.where(one, self.count[child] * count, count)
         child = np.where(one, self.child[child], child)
-        return self.row(stride, count, child)
+        numbers: Int64Array = self.row(stride, count, child)[np.cumsum(begins) - 1]
+        return numbers
 
     def row(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
         """The shapes of first rows of what grows: loops that may have a count of 1, and are one with nothing."""
@@ -70,10 +75,7 @@ class Shapes:
 
     def _known(self, keys: Int64Array, size: Int64Array, nbytes: Int64Array) -> Int64Array:
         """The numbers of the shapes with these keys, a column each, new ones added."""
-        begins = np.ones(keys.shape[1], np.bool_)
-        begins[1:] = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
-        heads = np.flatnonzero(begins)
-        order = heads[np.lexsort(keys[:, heads])]
+        order = np.lexsort(keys)
         fresh = np.ones(len(order), np.bool_)
         fresh[1:] = np.any(keys[:, order[1:]] != keys[:, order[:-1]], axis=0)
         known: list[int] = []
@@ -87,8 +89,7 @@ class Shapes:
             self._add(keys[:, added], size[added], nbytes[added])
         numbers = np.empty(keys.shape[1], np.int64)
         numbers[order] = np.array(known, np.int64)[np.cumsum(fresh) - 1]
-        of_all: Int64Array = numbers[heads][np.cumsum(begins) - 1]
-        return of_all
+        return numbers
 
     def _add(self, keys: Int64Array, size: Int64Array, nbytes: Int64Array) -> None:
         stride, count, child = keys[:3]

@@ -81,7 +81,7 @@ def match_shapes(
             free = ~covered(len(start), low, count)
         else:
             break
-        kept = free & ~covered(len(start), grown.low, grown.items)
+        kept = free & ~covered(len(start), grown.low, grown.items) if len(grown.low) else free
         kept[low] = kept[grown.low] = True
         shape = shape.copy()
         if len(low):
