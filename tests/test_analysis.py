@@ -103,7 +103,7 @@ def test_long_regular_pieces_at_random_places_keep_their_signatures() -> None:
     ]
     analysis = analyze(make_trace(calls))
     assert [(one.start, one.loops) for one in analysis.signatures] == [(at, (Loop(10, 40),)) for at in sorted(starts)]
-    assert [part.offsets.tolist() for part in analysis.irregular] == [odd]
+    assert [(part.requests, part.bytes) for part in analysis.irregular] == [(500, 2000)]
 
 
 def test_few_regular_accesses_among_many_random_ones_are_fragments() -> None:
