@@ -60,6 +60,11 @@ def test_all_calls_bytes_and_extents_are_captured_under_each_mpi(any_mpi: instal
     assert (missing in probed.why) == (not any_mpi.large_counts)
 
 
+def test_what_is_set_outside_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PDLA_TRACE_EXCLUDE", "*")
+    assert probe(Mpi(MPICH, BIN / "mpicc", "MPICH")).captured
+
+
 def test_without_a_compiler_mpi4py_is_tried(tmp_path: Path) -> None:
     mpiexec = script(tmp_path / "mpiexec", f'exec {MPICH} "$@"')
     probed = probe(Mpi(mpiexec, None, "MPICH"))
@@ -81,11 +86,26 @@ def test_with_neither_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytes
     )
 
 
-def test_a_launcher_that_fails_is_quoted(tmp_path: Path) -> None:
-    mpiexec = script(tmp_path / "mpiexec", "echo; echo '----'; echo there is no scheduler here >&2; exit 3")
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("echo; echo ----; echo there is no scheduler here >&2; exit 3", "exit code 3 (there is no scheduler here)"),
+        ("echo Traceback:; echo ImportError: no libmpi; exit 1", "exit code 1 (ImportError: no libmpi)"),
+        ("exit 1", "exit code 1"),
+    ],
+)
+def test_a_launcher_that_fails_is_quoted(tmp_path: Path, does: str, why: str) -> None:
+    mpiexec = script(tmp_path / "mpiexec", does)
     probed = probe(Mpi(mpiexec, BIN / "mpicc", "MPICH"))
     assert found(probed) == ("C", 0, 0, False)
-    assert probed.why == (f"{mpiexec} ended with exit code 3 (there is no scheduler here)",)
+    assert probed.why == (f"{mpiexec} ended with {why}",)
+
+
+def test_a_launcher_that_runs_nothing_is_found_out(tmp_path: Path) -> None:
+    mpiexec = script(tmp_path / "mpiexec", "exit 0")
+    probed = probe(Mpi(mpiexec, BIN / "mpicc", "MPICH"))
+    assert found(probed) == ("C", 0, 0, False)
+    assert probed.why == (f"{mpiexec} did not run the program",)
 
 
 def test_a_launcher_that_hangs_is_ended_with_all_that_it_started(

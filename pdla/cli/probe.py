@@ -21,6 +21,9 @@ PROGRAMS = Path(__file__).parent / "probes"
 RANKS = 2
 SECONDS = 20.0  # for each of compiling and running
 
+# What would change what is recorded or what the program does, if it were set outside.
+OURS = {"PDLA_MAP": "", "PDLA_TRACE_INCLUDE": "", "PDLA_TRACE_EXCLUDE": ""}
+
 # What each rank does, in bytes of its view: probes/probe.c and probes/probe.py.
 CALLS = (
     *(("open", 0, 0), ("set_view", 0, 0), ("write_at_all", 0, 32), ("write_at", 32, 16), ("iwrite_at", 48, 16)),
@@ -101,14 +104,16 @@ def _how(name: str, ended: Ended) -> str:
     """How a program failed, in a line."""
     if ended.code is None:
         return f"{name} did not end within {SECONDS:g} s"
-    lines = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if any(map(str.isalpha, line))]
-    return f"{name} ended with exit code {ended.code}" + (f" ({lines[0][:200]})" if lines else "")
+    lines = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if not line.startswith("probe ")]
+    lines = [line for line in lines if any(map(str.isalpha, line))]
+    told = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    return f"{name} ended with exit code {ended.code}" + (f" ({told[:200]})" if told else "")
 
 
 def _record(mpi: Mpi, language: str, program: Sequence[str], directory: Path) -> Probe:
     logs, data = directory / "logs", directory / "data"
     command = [str(mpi.mpiexec), "-n", str(RANKS), *program, str(data)]
-    ended = run_bounded(command, preloaded({**mpi.environment, "PDLA_TRACE": str(logs)}), SECONDS)
+    ended = run_bounded(command, preloaded({**mpi.environment, **OURS, "PDLA_TRACE": str(logs)}), SECONDS)
     told = [line.split(maxsplit=6) for line in ended.stdout.splitlines() if line.startswith("probe ")]
     told = [words for words in told if len(words) == 7]
     found = Probe(mpi, language)
@@ -162,6 +167,8 @@ def _extents_right(trace: Trace) -> bool:
 def _reasons(found: Probe, told: Sequence[Sequence[str]], ended: Ended) -> list[str]:
     """Why not all was captured, and what else there is to say, of a program that printed the words ``told``."""
     reasons: list[str] = []
+    if ended.code == 0 and not told and not found.calls_seen:
+        reasons.append(f"{found.mpi.mpiexec} did not run the program")
     if ended.code == 0 and any(int(words[2]) != RANKS for words in told):
         reasons.append(
             f"each process was a program of its own: {found.mpi.mpiexec} ({found.mpi.version}) is not the launcher of "
