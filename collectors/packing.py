@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pdla.collectors.frames import OPS
 from pdla.collectors.rawlog import RawLogs
-from pdla.collectors.tracefile import write_blocks
+from pdla.collectors.tracefile import Rows, write_blocks
 from pdla.model import Trace
 
 _TELLING = re.compile(
@@ -64,5 +64,7 @@ def pack(
     """
     logs = RawLogs(directory, command, telling(environment or {}))
     packed = Packed(logs.about)
-    write_blocks(logs.about, packed.counted(logs.blocks()), logs.rows, {"op": OPS, "kind": logs.kinds}, output)
+    records = Rows(packed.counted(logs.blocks()), logs.rows, {"op": OPS, "kind": logs.kinds})
+    posix = Rows(logs.posix_blocks(), logs.posix_rows, {"op": OPS, "kind": logs.posix_kinds})
+    write_blocks(logs.about, records, posix if logs.posix_kinds else None, output)
     return packed

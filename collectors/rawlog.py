@@ -6,28 +6,29 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from pdla.collectors.clocks import align
 from pdla.collectors.frames import OPS, categorical, files_frame, operation, records_frame, seconds
+from pdla.collectors.rawposix import Operations, PosixCalls
 from pdla.collectors.views import View, first_offsets
 from pdla.errors import FormatError, PdlaError
 from pdla.model import RECORD_COLUMNS, Trace
 from pdla.units import format_count
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 HEADER_SIZE = 4096
 MAGIC = b"PDLALOG2"
 SIDE_MAGIC = b"PDLASID1"
-CALLS, FILE, VIEW = 1, 2, 3
-COLLECTIVE, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 16, 32, 64, 128, 256
+POSIX_MAGIC = b"PDLAPSX1"
+CALLS, FILE, VIEW, POSIX_CALLS = 1, 2, 3, 4
+COLLECTIVE, NONBLOCKING, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 2, 16, 32, 64, 128, 256
 
 _BLOCK = 1 << 16  # records read at a time
 _LARGEST = 2**62  # of a position or a length, so that their sum fits
@@ -94,6 +95,7 @@ class _Side:
     calls: list[str] = field(default_factory=list)
     files: dict[int, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
     views: dict[int, View] = field(default_factory=dict)
+    posix_calls: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -125,6 +127,7 @@ class RawLogs:
         about: the trace but for its records.
         rows: the number of records.
         kinds: the MPI functions that column ``kind`` of blocks() numbers; ``op`` numbers OPS.
+        posix_rows, posix_kinds: as rows and kinds, of posix_blocks().
 
     Raises:
         PdlaError: no log is there.
@@ -159,6 +162,10 @@ class RawLogs:
                 kinds.setdefault(name, len(kinds))
         self.kinds = list(kinds)
         self.rows = sum(process.records for process in processes)
+        self._posix = [_read_posix(process, files) for process, files in zip(self._processes, self._files, strict=True)]
+        posix = [log for log in self._posix if log]
+        self.posix_rows = sum(log.rows for log in posix)
+        self.posix_kinds = list(dict.fromkeys(name for log in posix for name in log.names))
         self._shifts, clocks = align([process.header for process in self._processes])
         _note_what_is_unknown(processes, clocks, notes)
         self.about = Trace(
@@ -168,7 +175,7 @@ class RawLogs:
             command=command,
             ranks=ranks,
             mpi=" ".join(_text(self._processes[0].header["mpi"]).split()),
-            dropped=sum(int(process.header["dropped"]) for process in processes),
+            dropped=sum(int(process.header["dropped"]) for process in processes) + sum(log.dropped for log in posix),
             truncated=tuple(p.rank for p in self._processes if not p.header["finalized"] or p.left_out),
             unrecorded=_unrecorded(processes),
             notes=tuple(notes),
@@ -203,18 +210,48 @@ class RawLogs:
                 first += len(records)
                 yield columns
 
+    def posix_blocks(self) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """Likewise the POSIX calls, with the columns of POSIX_COLUMNS, in the order of rank and end."""
+        kinds = {name: code for code, name in enumerate(self.posix_kinds)}
+        ops = np.array([OPS.index(operation(name)) for name in self.posix_kinds], dtype=np.int8)
+        numbers = zip(self._processes, self._posix, self._files, self._shifts, strict=True)
+        for process, posix, files, shift in numbers:
+            if posix is None or not posix.rows:
+                continue
+            codes = np.array([kinds[name] for name in posix.names], dtype=np.int16)
+            for records, file, enclosing in posix.blocks(_operations(process, files)):
+                kind = codes[records["call"]]
+                yield {
+                    "rank": np.full(len(records), process.rank, dtype=np.int32),
+                    "call": enclosing - 1,
+                    "kind": kind,
+                    "file": file,
+                    "op": ops[kind],
+                    "offset": np.array(records["position"]),
+                    "length": np.where(ops[kind] == OPS.index("other"), records["length"], records["moved"]),
+                    "t_start": records["t_start"] + shift,
+                    "t_end": records["t_end"] + shift,
+                    "error": np.array(records["error"]),
+                }
+
 
 def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
     """The whole trace of ``RawLogs``, which says what it is and what it raises."""
     logs = RawLogs(directory, command)
-    blocks = list(logs.blocks())
-    if not blocks:
-        return logs.about
+    trace = logs.about
+    if blocks := list(logs.blocks()):
+        trace = replace(trace, records=records_frame(_together(blocks, logs.kinds)))
+    if blocks := list(logs.posix_blocks()):
+        trace = replace(trace, posix=pd.DataFrame(_together(blocks, logs.posix_kinds)))
+    return trace
+
+
+def _together(blocks: Sequence[Mapping[str, npt.NDArray[Any]]], kinds: Sequence[str]) -> dict[str, Any]:
     columns: dict[str, Any] = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     columns["op"] = categorical(columns["op"], OPS)
-    columns["kind"] = categorical(columns["kind"], logs.kinds)
+    columns["kind"] = categorical(columns["kind"], kinds)
     columns["t_start"], columns["t_end"] = seconds(columns["t_start"]), seconds(columns["t_end"])
-    return replace(logs.about, records=records_frame(columns))
+    return columns
 
 
 def _no_records(kinds: Sequence[str]) -> pd.DataFrame:
@@ -270,6 +307,27 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
             f"{path.with_suffix('.side').name} does not hold, and are left out"
         )
     return process
+
+
+def _read_posix(process: _Process, files: Mapping[int, int]) -> PosixCalls | None:
+    """The log of the process's POSIX calls; None where there is none."""
+    path = process.path.with_suffix(".posix")
+    if not path.exists() or path.stat().st_size < HEADER_SIZE:
+        return None
+    header = np.frombuffer(_head(path), dtype=HEADER, count=1)[0]
+    if header["magic"] != POSIX_MAGIC or header["record_size"] != RECORD.itemsize:
+        raise FormatError(f"{path} is not a log of POSIX calls of the pdla recorder ({POSIX_MAGIC.decode()})")
+    known = {number: row for number, row in files.items() if number}
+    read = partial(_records, path, int(header["window_records"]), 2**62)
+    return PosixCalls(read, process.side.posix_calls, known, int(header["dropped"]))
+
+
+def _operations(process: _Process, files: Mapping[int, int]) -> Operations:
+    split = np.array([name.endswith(("_begin", "_begin_c")) for name in process.side.calls])
+    return Operations(
+        (records, _lookup(files, records["file"]), split[records["call"]] | ((records["flags"] & NONBLOCKING) != 0))
+        for records in process.blocks()
+    )
 
 
 def _head(path: Path) -> bytes:
@@ -367,10 +425,12 @@ def _read_side(path: Path) -> _Side:
 def _add_entry(side: _Side, kind: int, content: bytes) -> None:
     if kind == CALLS:
         side.calls = [_text(name) for name in content.rstrip(b"\0").split(b"\0")]
+    elif kind == POSIX_CALLS:
+        side.posix_calls = [_text(name) for name in content.rstrip(b"\0").split(b"\0")]
     elif kind == FILE and len(content) > SIDE_FILE.itemsize:
         entry = np.frombuffer(content, SIDE_FILE, 1)[0]
         values = {name: int(entry[name]) for name in SIDE_FILE.names or ()}
-        if not values["comm_rank"] < values["comm_size"] < 2**31:
+        if not values["comm_rank"] < max(values["comm_size"], 1) < 2**31:
             raise FormatError(f"a file was opened by rank {values['comm_rank']} of {values['comm_size']}")
         side.files[values["id"]] = os.fsdecode(content[SIDE_FILE.itemsize :]), values
     elif kind == VIEW and len(content) > SIDE_VIEW.itemsize and len(content) % 8 == 0:
@@ -421,9 +481,9 @@ def _merge_files(processes: Sequence[_Process]) -> tuple[Any, list[dict[int, int
             if entry["ctime_ns"] > row["ctime_ns"]:
                 row.update({name: entry[name] for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")})
             row["ranks"] = max(row["ranks"], entry["comm_size"])
-            row["opens"] += entry["comm_rank"] == 0
+            row["opens"] += entry["comm_rank"] == 0 < entry["comm_size"]
             ids[-1][number] = numbers.setdefault(path, len(numbers))
-    return files_frame([{**row, "opens": max(row["opens"], 1)} for row in rows.values()]), ids
+    return files_frame([{**row, "opens": max(row["opens"], row["ranks"] > 0)} for row in rows.values()]), ids
 
 
 def _lookup(mapping: Mapping[int, int], ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:

@@ -9,9 +9,10 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py  # type: ignore[import-untyped]
 import numpy as np
@@ -22,7 +23,7 @@ from pdla.collectors.frames import FILE_DTYPES, categorical, nanoseconds, second
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
 from pdla.files import replacing
-from pdla.model import RECORD_COLUMNS, Trace
+from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Trace
 
 FORMAT = "pdla trace"
 VERSION = 2
@@ -44,27 +45,28 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     Raises:
         PdlaError: the file cannot be written.
     """
-    records = trace.records
-    names = {name: list(map(str, records[name].cat.categories)) for name in ("op", "kind")}
-    columns = {name: _plain(records[name]) for name in RECORD_COLUMNS}
-    write_blocks(trace, [columns], len(records), names, path)
+    posix = _rows(trace.posix) if len(trace.posix) else None
+    write_blocks(trace, _rows(trace.records), posix, path)
 
 
-def write_blocks(
-    about: Trace,
-    blocks: Iterable[Columns],
-    rows: int,
-    names: Mapping[str, Sequence[str]],
-    path: str | os.PathLike[str],
-) -> None:
-    """Write a trace whose ``rows`` records come some at a time, like write_trace(); ``about`` has the rest of it.
+class Rows(NamedTuple):
+    """So many rows, which come some at a time.
 
-    Each block has the columns of RECORD_COLUMNS, with times in whole nanoseconds, and ``op`` and ``kind`` as codes
-    into ``names``.
+    Times are whole nanoseconds, ``op`` and ``kind`` codes into ``names``.
     """
+
+    blocks: Iterable[Columns]
+    rows: int
+    names: Mapping[str, Sequence[str]]
+
+
+def write_blocks(about: Trace, records: Rows, posix: Rows | None, path: str | os.PathLike[str]) -> None:
+    """Write a trace like write_trace(): columns as RECORD_COLUMNS and POSIX_COLUMNS say; ``about`` has the rest."""
     with replacing(Path(path), 0o600) as temporary, h5py.File(temporary, "w", track_order=True) as file:
         _write_attributes(file, about)
-        _write_records(file.create_group("records", track_order=True), blocks, rows, names)
+        _write_rows(file.create_group("records", track_order=True), RECORD_COLUMNS, records)
+        if posix:
+            _write_rows(file.create_group("posix", track_order=True), POSIX_COLUMNS, posix)
         _write_files(file.create_group("files", track_order=True), about.files)
         _write_views(file.create_group("views", track_order=True), about.views)
 
@@ -180,9 +182,17 @@ def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
     return nanoseconds(column) if column.name in _TIMES else column.to_numpy()
 
 
-def _write_records(group: h5py.Group, blocks: Iterable[Columns], rows: int, names: Mapping[str, Sequence[str]]) -> None:
-    size = min(rows, _CHUNK)
-    datasets = {name: _create_column(group, name, rows, names.get(name, ())) for name in RECORD_COLUMNS}
+def _rows(table: pd.DataFrame) -> Rows:
+    names = {name: list(map(str, table[name].cat.categories)) for name in ("op", "kind")}
+    return Rows([{str(name): _plain(table[name]) for name in table}], len(table), names)
+
+
+def _write_rows(group: h5py.Group, columns: Iterable[str], table: Rows) -> None:
+    size = min(table.rows, _CHUNK)
+    datasets = {name: _create_column(group, name, table) for name in columns}
+    for name, other in _MINUS.items():
+        if name in datasets and other in datasets:
+            datasets[name].attrs["minus"] = other
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         # Times are noise but for their high bytes: searching them for repeated patterns takes time and finds none.
         settings = {
@@ -190,7 +200,7 @@ def _write_records(group: h5py.Group, blocks: Iterable[Columns], rows: int, name
             for name, dataset in datasets.items()
         }
         under_way: deque[tuple[h5py.Dataset, int, Future[bytes | None]]] = deque()
-        for number, chunk in enumerate(_in_chunks(blocks, size)):
+        for number, chunk in enumerate(_in_chunks(table.blocks, size)):
             for name, dataset in datasets.items():
                 values = _difference(chunk, name).astype(dataset.dtype, copy=False)
                 under_way.append((dataset, number * size, pool.submit(_compress, values, size, *settings[name])))
@@ -200,7 +210,8 @@ def _write_records(group: h5py.Group, blocks: Iterable[Columns], rows: int, name
             _write_chunk(*under_way.popleft())
 
 
-def _create_column(group: h5py.Group, name: str, rows: int, names: Sequence[str]) -> h5py.Dataset:
+def _create_column(group: h5py.Group, name: str, table: Rows) -> h5py.Dataset:
+    rows = table.rows
     dtype = "int64" if name in _TIMES else {"category": "int16", "bool": "uint8"}.get(RECORD_COLUMNS[name])
     layout = {"chunks": (min(rows, _CHUNK),), "shuffle": True, "compression": "gzip", "compression_opts": 1}
     column = group.create_dataset(
@@ -211,11 +222,9 @@ def _create_column(group: h5py.Group, name: str, rows: int, names: Sequence[str]
         **(layout if rows else {}),
     )
     if RECORD_COLUMNS[name] == "category":
-        column.attrs.create("names", [_encode(text) for text in names], dtype=_TEXT)
+        column.attrs.create("names", [_encode(text) for text in table.names[name]], dtype=_TEXT)
     if name in _TIMES:
         column.attrs["unit"] = "ns"
-    if name in _MINUS:
-        column.attrs["minus"] = _MINUS[name]
     if name in _DELTA:
         column.attrs["delta"] = _CHUNK
     return column
@@ -244,8 +253,8 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 def _difference(chunk: Columns, name: str) -> npt.NDArray[Any]:
     values = chunk[name]
-    if name in _MINUS:
-        values = values - chunk[_MINUS[name]]
+    if (other := _MINUS.get(name, "")) in chunk:
+        values = values - chunk[other]
     return np.diff(values, prepend=values.dtype.type(0)) if name in _DELTA else values
 
 
@@ -281,7 +290,7 @@ def _write_views(group: h5py.Group, views: Sequence[View]) -> None:
 
 
 def _read(file: h5py.File) -> Trace:
-    records = _read_records(file["records"])
+    records = _read_rows(file["records"], RECORD_COLUMNS)
     files = _read_files(file["files"])
     views = _read_views(file["views"])
     if len(records) and not (
@@ -290,7 +299,7 @@ def _read(file: h5py.File) -> Trace:
     ):
         raise ValueError("a record names a file or a view that is not there")
     attributes = file.attrs
-    return Trace(
+    trace = Trace(
         records=records,
         files=files,
         views=views,
@@ -307,10 +316,16 @@ def _read(file: h5py.File) -> Trace:
         hosts=tuple(json.loads(attributes.get("hosts", "[]"))),
         environment=json.loads(attributes.get("environment", "{}")),
     )
+    if "posix" not in file:
+        return trace
+    posix = _read_rows(file["posix"], POSIX_COLUMNS)
+    if len(posix) and not 0 <= posix["file"].min() <= posix["file"].max() < len(files):
+        raise ValueError("a POSIX call names a file that is not there")
+    return replace(trace, posix=posix)
 
 
-def _read_records(group: h5py.Group) -> pd.DataFrame:
-    stored = {name: group[name][()] for name in RECORD_COLUMNS}
+def _read_rows(group: h5py.Group, columns: Mapping[str, str]) -> pd.DataFrame:
+    stored = {name: group[name][()] for name in columns}
     if len({len(values) for values in stored.values()}) > 1:
         raise ValueError("the columns of the records differ in length")
     for name, values in stored.items():
@@ -320,15 +335,15 @@ def _read_records(group: h5py.Group) -> pd.DataFrame:
     for name, values in stored.items():
         if other := group[name].attrs.get("minus"):
             values += stored[other]
-    columns: dict[str, Any] = {}
-    for name, dtype in RECORD_COLUMNS.items():
+    table: dict[str, Any] = {}
+    for name, dtype in columns.items():
         if dtype == "category":
-            columns[name] = categorical(stored[name], list(group[name].attrs["names"]))
+            table[name] = categorical(stored[name], list(group[name].attrs["names"]))
         elif name in _TIMES:
-            columns[name] = seconds(stored[name])
+            table[name] = seconds(stored[name])
         else:
-            columns[name] = stored[name].astype(dtype, copy=False)
-    return pd.DataFrame(columns, copy=False)
+            table[name] = stored[name].astype(dtype, copy=False)
+    return pd.DataFrame(table, copy=False)
 
 
 def _read_files(group: h5py.Group) -> pd.DataFrame:

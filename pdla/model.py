@@ -148,6 +148,12 @@ RECORD_COLUMNS: Mapping[str, str] = {
     "error": "int32",
 }
 
+# Of POSIX calls: `call` is that of the MPI call in which it was made, -1 none; `kind` the POSIX call; `error` errno.
+POSIX_COLUMNS: Mapping[str, str] = {
+    name: RECORD_COLUMNS[name]
+    for name in ("rank", "call", "kind", "file", "op", "offset", "length", "t_start", "t_end", "error")
+}
+
 ACCESS_COLUMNS: Mapping[str, str] = {
     "rank": "int32",
     "call": "int64",
@@ -205,11 +211,18 @@ class Source(Protocol):
 FILE_COLUMNS = ("file", "path", "device", "inode", "size", "mtime_ns", "ctime_ns", "ranks", "opens")
 
 
+def _no_posix() -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in POSIX_COLUMNS.items()})
+
+
 @dataclass(frozen=True)
 class Trace:
     """What a program did: ``records`` has a row per call (RECORD_COLUMNS), ``files`` one per file (FILE_COLUMNS).
 
-    ``views`` are the file views that records refer to, kept as loops; ``views[0]`` is the plain file.
+    ``views`` are the file views that records refer to, kept as loops; ``views[0]`` is the plain file. ``posix`` has a
+    row per POSIX call (POSIX_COLUMNS), where these were recorded.
     """
 
     records: pd.DataFrame
@@ -226,6 +239,7 @@ class Trace:
     started: float = 0.0  # seconds since 1970 of the first rank's MPI_Init; 0: not known
     hosts: tuple[str, ...] = ()  # where its ranks ran, by name
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that tell MPI-IO programs what to do
+    posix: pd.DataFrame = field(default_factory=_no_posix)
 
     def accesses(self) -> pd.DataFrame:
         """A row per contiguous extent in the file (ACCESS_COLUMNS), views expanded, in the order of rank and call."""

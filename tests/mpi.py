@@ -76,6 +76,14 @@ def build_library(path: Path) -> Path:
     return path
 
 
+def build_posix_library(path: Path) -> Path:
+    """Likewise libpdla-posix.so."""
+    shim, wrappers = REPOSITORY / "collectors/shim", REPOSITORY / "collectors/posix"
+    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
+    subprocess.run(["gcc", *flags, f"-I{shim}", f"-I{wrappers}", "-o", path, *wrappers.glob("*.c"), "-ldl"], check=True)
+    return path
+
+
 def unavailable(what: str) -> None:
     """Skip for want of ``what``, or fail with PDLA_REQUIRE_ALL=1."""
     if os.environ.get("PDLA_REQUIRE_ALL") == "1":

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY
 
+from pdla.analyzers.posix import MadeOf
 from pdla.cli import cli
 
 TEXT = (REPOSITORY / "docs" / "json.md").read_text()
@@ -70,7 +71,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
     told = answers["analyze"]
-    assert set(told) == {"signatures", "irregular", "phases", "phases_left_out", "coverage"}
+    assert set(told) == {"signatures", "irregular", "phases", "phases_left_out", "coverage", "posix"}
+    assert told["posix"] == []
     assert set(told["phases"][0]) == keys(section("Phases"))
     assert set(told["coverage"]) == {"requests", "bytes"}
     (one,) = (signature for signature in told["signatures"] if signature["scope"] == "global")
@@ -94,6 +96,11 @@ def test_the_patterns(answers: dict[str, dict[str, Any]]) -> None:
     assert set(shown["members"][0]) == {"rank", "start", "notation"}
     assert set(answers["diff"]) == {"both", "changed", "only_before", "only_after"}
     assert len(answers["diff"]["both"]) == len(answers["patterns"]["patterns"])
+
+
+def test_what_the_library_made_of_it() -> None:
+    row = MadeOf("a", "MPI_File_read", 1, 8, 1, 8, 0, (0,), 8.0, 8)
+    assert set(row.to_json()) == keys(section("What the MPI library made of it"))
 
 
 def test_the_plan(answers: dict[str, dict[str, Any]]) -> None:

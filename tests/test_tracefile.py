@@ -48,8 +48,9 @@ def some_trace() -> Trace:
 def assert_same(got: Trace, wanted: Trace) -> None:
     pd.testing.assert_frame_equal(got.records, wanted.records, check_exact=True)
     pd.testing.assert_frame_equal(got.files, wanted.files, check_exact=True)
+    pd.testing.assert_frame_equal(got.posix, wanted.posix, check_exact=True)
     for field in fields(Trace):
-        if field.name not in ("records", "files"):
+        if field.name not in ("records", "files", "posix"):
             assert getattr(got, field.name) == getattr(wanted, field.name), field.name
 
 

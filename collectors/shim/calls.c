@@ -88,8 +88,14 @@ bool enter(void)
 
 int leave(int rc)
 {
-    depth--;
+    if (--depth == 0)
+        posix_group = 0;
     return rc;
+}
+
+bool inside_call(void)
+{
+    return depth > 0;
 }
 
 mpi_handle value_of(mpi_handle handle)
@@ -116,7 +122,10 @@ uint64_t record(struct rawlog_record *about, enum call call, const struct file_h
     }
     if (handle && !handle->view.map)
         about->flags |= RAWLOG_OPAQUE_VIEW;
-    return recorder_append(about);
+    uint64_t number = recorder_append(about);
+    if (posix_group)
+        posix_link(number);
+    return number;
 }
 
 void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
@@ -135,6 +144,8 @@ void record_end(uint64_t operation, const void *status, int rc)
     if (rc == 0)
         moved = status ? moved_bytes(status) : -1;
     recorder_end(operation, moved, error_class(rc));
+    if (posix_group)
+        posix_link(operation);
 }
 
 int64_t current_position(const struct file_handle *handle)

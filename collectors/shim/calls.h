@@ -4,6 +4,8 @@
 #ifndef PDLA_CALLS_H
 #define PDLA_CALLS_H
 
+#include <limits.h>
+
 #include "shim.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -54,6 +56,12 @@ int leave(int rc); /* returns rc */
 /* MPI_ERR_... of what a call returned. */
 int error_class(int error);
 
+/* The thread is in a wrapped call. */
+bool inside_call(void);
+
+/* The path without the file-system prefix that MPI libraries accept ("ufs:"), absolute, symbolic links resolved. */
+void resolve_path(const char *name, char resolved[PATH_MAX]);
+
 /* The value of a handle argument. */
 mpi_handle value_of(mpi_handle handle);
 
@@ -76,5 +84,17 @@ void request_begun(mpi_handle request, uint64_t operation, mpi_handle file);
 
 /* Forgets operations on a file that is being closed: a call that does not come through this library completed them. */
 void requests_forget(mpi_handle file);
+
+/* ---- POSIX calls (posix.c) --------------------------------------------------------------------------------------- */
+
+/* The POSIX calls that the thread recorded in the wrapped call that it is in; 0: none. */
+extern __thread uint32_t posix_group __attribute__((tls_model("initial-exec")));
+
+/* They were made for the recorded operation. */
+void posix_link(uint64_t operation);
+
+/* Around the real MPI_File_open: what it opens is of interest; `id` is the recorder's, 0 = the file is not recorded. */
+void posix_opening(const char *name);
+void posix_opened(const char *path, uint32_t id);
 
 #endif

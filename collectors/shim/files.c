@@ -22,8 +22,7 @@ static int mpich_amode(int amode)
     return translated;
 }
 
-/* Without the file-system prefix that MPI libraries accept ("ufs:"), absolute, symbolic links resolved. */
-static void resolve_path(const char *name, char resolved[PATH_MAX])
+void resolve_path(const char *name, char resolved[PATH_MAX])
 {
     struct stat status;
     size_t prefix = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789");
@@ -46,6 +45,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
 {
     struct rawlog_record opened = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     char path[PATH_MAX];
+    posix_opening(name);
     int rc = real(comm, name, amode, info, file);
     resolve_path(name ? name : "", path);
     struct file_handle *handle = rc == 0 ? handle_open(*file) : NULL;
@@ -56,6 +56,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
         handle->id = recording ? recorder_file(path, handle->amode, value_of(comm)) : 0;
         pdla_mpi()->Comm_size(value_of(comm), &handle->ranks);
     }
+    posix_opened(path, handle ? handle->id : 0);
     if (error_class(rc) != ERR_COMM)
         stub_opened(handle, value_of(comm), path, mpich_amode(amode));
     if (recording)

@@ -8,6 +8,17 @@
  * complete when its `seq` is n (stored last, with release order). So a log, even one cut short by SIGKILL, is the k
  * complete records after the window, and then from the window those numbered k + 1, k + 2, ... as far as they go. A side
  * entry is always written before the first record that names it.
+ *
+ * Where POSIX calls are recorded, there is a third file, <host>-<pid>.posix. It is like the .log, of whose header it has magic,
+ * sizes and `dropped`. In its records
+ *
+ *   call      is the place of a name in the RAWLOG_POSIX_CALLS entry
+ *   position  the absolute offset in the file, -1 unknown
+ *   view      the group: the same number for all that were made in one MPI call, 0 outside
+ *   error     0 or the value of errno
+ *
+ * and a record whose `call` is the number of those names says that the group (`view`) was made for the MPI operation of the
+ * .log's record number `position`. A group has none, one, or several: a Waitall ends many operations.
  */
 #ifndef PDLA_RAWLOG_H
 #define PDLA_RAWLOG_H
@@ -16,6 +27,7 @@
 
 #define RAWLOG_MAGIC "PDLALOG2"
 #define RAWLOG_SIDE_MAGIC "PDLASID1"
+#define RAWLOG_POSIX_MAGIC "PDLAPSX1"
 enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64 };
 
 struct rawlog_clock {       /* which CLOCK_MONOTONIC the process reads */
@@ -81,7 +93,8 @@ _Static_assert(sizeof(struct rawlog_record) == RAWLOG_RECORD_SIZE, "a record is 
 enum rawlog_side_kind {
     RAWLOG_CALLS = 1, /* always first: names of all calls, NUL-terminated one after another, call number 0 first */
     RAWLOG_FILE = 2,  /* struct rawlog_file + the absolute path (no NUL) */
-    RAWLOG_VIEW = 3   /* struct rawlog_view + typemap words */
+    RAWLOG_VIEW = 3,  /* struct rawlog_view + typemap words */
+    RAWLOG_POSIX_CALLS = 4 /* names of all POSIX calls, as RAWLOG_CALLS */
 };
 struct rawlog_side {
     uint32_t kind;
@@ -90,7 +103,7 @@ struct rawlog_side {
 struct rawlog_file {     /* one per MPI_File_open; one file opened twice has two entries with one path */
     uint32_t id;         /* 1, 2, 3, ... */
     uint32_t amode;      /* as in MPICH: CREATE 1 RDONLY 2 WRONLY 4 RDWR 8 ... whatever the family */
-    uint32_t comm_size;  /* ranks that opened it together */
+    uint32_t comm_size;  /* ranks that opened it together; 0: it was not opened through MPI */
     uint32_t comm_rank;
     uint64_t device, inode;
     int64_t size, mtime_ns, ctime_ns; /* at open; all 0 when it could not be examined */

@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +15,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "output.h"
+#include "posix.h"
 #include "shim.h"
-
-/* RATIONALE: a window that stays in a core's cache. Mapping the whole log piece by piece instead costs two to three times as
- * much: each page is cleared, faulted in and unmapped. */
-enum { WINDOW_SIZE = 1 << 18, WINDOW_RECORDS = WINDOW_SIZE / RAWLOG_RECORD_SIZE };
-
-enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + WINDOW_SIZE }; /* what is mapped */
 
 /* IDLE: not begun. OFF: not asked for, impossible, or ended; for ever. */
 enum state { IDLE, ON, OFF };
 
 static int state; /* enum state; changes under `mutex`, read by anyone */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct output {
-    int file;
-    off_t end;
-} log_output = {.file = -1, .end = LOG_START_SIZE}, side_output = {.file = -1};
+static struct output log_output = {.file = -1, .end = LOG_START_SIZE}, side_output = {.file = -1};
 static struct rawlog_header *header; /* mapped, and after it the window */
 static struct rawlog_record *window;
 static uint64_t recorded; /* records in the log */
@@ -68,60 +62,22 @@ static int create(const char *directory, const char *host, int number, const cha
     return open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 }
 
-/* RATIONALE: growing a file beyond the limit is a SIGXFSZ in the program. */
-static bool is_allowed(off_t end)
-{
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || (rlim_t)end <= limit.rlim_cur;
-}
-
-/* The header and the window, or NULL. */
-static void *map_log(void)
-{
-    if (!is_allowed(LOG_START_SIZE))
-        return NULL;
-    /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
-    int error;
-    do
-        error = posix_fallocate(log_output.file, 0, LOG_START_SIZE);
-    while (error == EINTR);
-    if (error != 0)
-        return NULL;
-    void *memory = mmap(NULL, LOG_START_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, log_output.file, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-static bool append(struct output *output, const void *data, size_t size)
-{
-    const char *bytes = data;
-    if (!is_allowed(output->end + (off_t)size))
-        return false;
-    while (size > 0) {
-        ssize_t written = pwrite(output->file, bytes, size, output->end);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        output->end += written;
-        bytes += written;
-        size -= (size_t)written;
-    }
-    return true;
-}
-
 /* One entry of the side file: `head` and then `tail`. */
 static bool write_entry(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail,
                         size_t tail_size)
 {
     static const char zeros[8];
     struct rawlog_side entry = {(uint32_t)kind, (uint32_t)(head_size + tail_size)};
-    return head_size + tail_size <= UINT32_MAX && append(&side_output, &entry, sizeof entry) &&
-           append(&side_output, head, head_size) && append(&side_output, tail, tail_size) &&
-           append(&side_output, zeros, -(head_size + tail_size) % 8);
+    return head_size + tail_size <= UINT32_MAX && output_append(&side_output, &entry, sizeof entry) &&
+           output_append(&side_output, head, head_size) && output_append(&side_output, tail, tail_size) &&
+           output_append(&side_output, zeros, -(head_size + tail_size) % 8);
 }
 
 static bool write_names(void)
 {
+#define NAME(name) #name "\0"
+    static const char posix_names[] = POSIX_CALLS(NAME);
+#undef NAME
     char names[16384];
     size_t used = 0;
     for (const char *const *name = call_names; *name; name++) {
@@ -131,7 +87,8 @@ static bool write_names(void)
         memcpy(names + used, *name, size);
         used += size;
     }
-    return append(&side_output, RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0);
+    return output_append(&side_output, RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0) &&
+           write_entry(RAWLOG_POSIX_CALLS, posix_names, sizeof posix_names - 1, NULL, 0);
 }
 
 /* ---- the log's life ---------------------------------------------------------------------------------------------- */
@@ -175,18 +132,21 @@ static bool open_log(const char *directory)
     for (char *c = host; (c = strchr(c, '/'));)
         *c = '_';
     mkdir(directory, 0700);
-    for (int number = 0; log_output.file < 0 && (number == 0 || (errno == EEXIST && number < 100)); number++) {
-        log_output.file = create(directory, host, number, "log");
-        if (log_output.file >= 0)
-            side_output.file = create(directory, host, number, "side");
-    }
+    int number = -1;
+    do
+        log_output.file = create(directory, host, ++number, "log");
+    while (log_output.file < 0 && errno == EEXIST && number < 100);
+    if (log_output.file >= 0)
+        side_output.file = create(directory, host, number, "side");
     if (side_output.file < 0 || !write_names())
         return false;
-    header = map_log();
+    header = output_map(log_output.file);
     if (!header)
         return false;
     window = (struct rawlog_record *)((char *)header + RAWLOG_HEADER_SIZE);
     fill_header(host);
+    if (posix_wanted())
+        posix_start(create(directory, host, number, "posix"));
     return true;
 }
 
@@ -304,6 +264,15 @@ static bool name_in_side(enum rawlog_side_kind kind, const void *head, size_t he
     return !full;
 }
 
+static void identify(struct rawlog_file *file, const struct stat *status)
+{
+    file->device = status->st_dev;
+    file->inode = status->st_ino;
+    file->size = status->st_size;
+    file->mtime_ns = nanoseconds(status->st_mtim);
+    file->ctime_ns = nanoseconds(status->st_ctim);
+}
+
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
 {
     struct rawlog_file file = {.amode = (uint32_t)amode};
@@ -315,17 +284,29 @@ uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
     pdla_mpi()->Comm_size(comm, &size);
     file.comm_rank = (uint32_t)rank;
     file.comm_size = (uint32_t)size;
-    if (stat(path, &status) == 0) {
-        file.device = status.st_dev;
-        file.inode = status.st_ino;
-        file.size = status.st_size;
-        file.mtime_ns = nanoseconds(status.st_mtim);
-        file.ctime_ns = nanoseconds(status.st_ctim);
-    }
+    if (stat(path, &status) == 0)
+        identify(&file, &status);
     pthread_mutex_lock(&mutex);
     file.id = files + 1;
     if (name_in_side(RAWLOG_FILE, &file, sizeof file, path, strlen(path)))
         files++;
+    pthread_mutex_unlock(&mutex);
+    return file.id;
+}
+
+/* RATIONALE: the call may be in a signal handler that interrupted who holds the mutex. */
+uint32_t recorder_posix_file(const char *path, const struct stat *status)
+{
+    struct rawlog_file file = {0};
+    identify(&file, status);
+    for (int i = 0; pthread_mutex_trylock(&mutex) != 0; i++, sched_yield())
+        if (i == 1000)
+            return 0;
+    file.id = files + 1;
+    if (name_in_side(RAWLOG_FILE, &file, sizeof file, path, strlen(path)))
+        files++;
+    else
+        file.id = 0;
     pthread_mutex_unlock(&mutex);
     return file.id;
 }
@@ -368,7 +349,7 @@ static struct rawlog_record *next_record(void)
 {
     if (recorded - appended() == WINDOW_RECORDS && !full) {
         const int error = errno; /* the program's */
-        full = !append(&log_output, window, WINDOW_SIZE);
+        full = !output_append(&log_output, window, WINDOW_SIZE);
         errno = error;
     }
     return full ? NULL : &window[recorded % WINDOW_RECORDS];

@@ -195,6 +195,9 @@ void recorder_finalize(void);
 bool recorder_wants(const char *path);
 /* Names a file that was opened on `comm`; returns its id for the records, 0 when not recording. */
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
+/* Names a file that was not opened through MPI; 0 also when a signal handler is in the way. */
+struct stat;
+uint32_t recorder_posix_file(const char *path, const struct stat *status);
 /* Names a view; returns its id for the records, 0 when not recording and for the plain or an opaque view. */
 uint32_t recorder_view(const struct file_view *view);
 /* Appends a copy of `record` and returns its number; 0 when it was dropped. */
@@ -203,5 +206,12 @@ uint64_t recorder_append(const struct rawlog_record *record);
 void recorder_end(uint64_t number, int64_t moved, int error);
 /* Counts a call that is not recorded. */
 void recorder_passed(unsigned call);
+
+/* ---- POSIX calls (posix.c) --------------------------------------------------------------------------------------- */
+
+/* They are to be recorded. */
+bool posix_wanted(void);
+/* Their log is `file`; -1: there is none. */
+void posix_start(int file);
 
 #endif

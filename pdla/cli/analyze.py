@@ -22,6 +22,7 @@ def analyze(trace_path: Path, as_json: bool) -> None:
     from pdla.analyzers.analysis import to_json
     from pdla.analyzers.aspects import describe
     from pdla.analyzers.phases import find_phases
+    from pdla.analyzers.posix import made_of
     from pdla.cli.recorded import record
     from pdla.report.text import signature_table
 
@@ -30,7 +31,8 @@ def analyze(trace_path: Path, as_json: bool) -> None:
     phases = find_phases(trace)
     aspects = describe(trace, analysis, phases)
     if as_json:
-        print_json(to_json(analysis, [one.to_json() for one in aspects], [phase.to_json() for phase in phases.phases]))
+        answer = to_json(analysis, [one.to_json() for one in aspects], [phase.to_json() for phase in phases.phases])
+        print_json({**answer, "posix": [one.to_json() for one in made_of(trace)]})
     else:
         click.echo(signature_table(analysis, aspects, phases.phases))
     record(trace_path, trace, analysis, aspects, phases)

@@ -24,8 +24,10 @@ def library() -> Path | None:
     return path if path.is_file() else None
 
 
-def preloaded(variables: Mapping[str, str]) -> dict[str, str]:
+def preloaded(variables: Mapping[str, str], *, posix: bool = False) -> dict[str, str]:
     """This environment with ``variables`` and our library added to LD_PRELOAD (once; other preloaded tools stay).
+
+    With ``posix`` also the one that has POSIX calls recorded.
 
     Raises:
         PdlaError: there is no library.
@@ -33,8 +35,9 @@ def preloaded(variables: Mapping[str, str]) -> dict[str, str]:
     path = library()
     if path is None:
         raise PdlaError("libpdla.so is missing: pdla was installed without a C compiler; install gcc, then pdla again")
-    others = [name for name in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if name != str(path)]
-    return {**os.environ, **variables, "LD_PRELOAD": ":".join([str(path), *others])}
+    ours = [str(path), str(path.with_name("libpdla-posix.so"))][: 1 + posix]
+    others = [name for name in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if name not in ours]
+    return {**os.environ, **variables, "LD_PRELOAD": ":".join([*ours, *others])}
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes] | None = None) -> int:

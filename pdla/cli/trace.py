@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 
 
 def record(
-    command: Sequence[str], output: Path, variables: Mapping[str, str], stdout: IO[bytes] | None = None
+    command: Sequence[str],
+    output: Path,
+    variables: Mapping[str, str],
+    stdout: IO[bytes] | None = None,
+    *,
+    posix: bool = False,
 ) -> tuple[Packed | None, int]:
     """Run ``command`` with the recorder and further environment ``variables``; write the trace to ``output``.
+
+    With ``posix`` its POSIX calls are recorded, too.
 
     Returns what was packed (None when the program failed before it left any record) and the program's exit code.
     """
@@ -40,7 +47,7 @@ def record(
         raise PdlaError(f"cannot write into {folder}: {error.strerror}") from None
     keep = False
     try:
-        code = launch(command, preloaded({**variables, "PDLA_TRACE": str(logs)}), stdout)
+        code = launch(command, preloaded({**variables, "PDLA_TRACE": str(logs)}, posix=posix), stdout)
         keep = any(path.stat().st_size for path in logs.iterdir())
         if not keep and code:
             return None, code
@@ -67,10 +74,16 @@ def record(
 )
 @click.option("--include", metavar="GLOB", multiple=True, help="Record only files with such a path (repeatable).")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="Do not record files with such a path (repeatable).")
+@click.option("--posix", is_flag=True, help="Record the POSIX calls on these files, too.")
 @json_option
 @command_argument
 def trace(
-    output: Path, include: tuple[str, ...], exclude: tuple[str, ...], as_json: bool, command: tuple[str, ...]
+    output: Path,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    posix: bool,
+    as_json: bool,
+    command: tuple[str, ...],
 ) -> None:
     """Record a run of a program.
 
@@ -78,7 +91,7 @@ def trace(
     had recorded until then is packed.
     """
     globs = {"PDLA_TRACE_INCLUDE": "\n".join(include), "PDLA_TRACE_EXCLUDE": "\n".join(exclude)}
-    packed, code = record(command, output, globs)
+    packed, code = record(command, output, globs, posix=posix)
     if packed is None:
         click.echo(f"pdla: nothing was recorded: {command[0]} ended with exit code {code}", err=True)
     else:

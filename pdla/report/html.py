@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from pdla import __version__
 from pdla.analyzers.analysis import Analysis, Irregular, analyze
+from pdla.analyzers.posix import MadeOf, made_of
 from pdla.analyzers.stats import FileStats, Summary, summarize
 from pdla.files import replacing
 from pdla.model import Signature, Trace
@@ -142,6 +143,7 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "overview": _overview(summary),
         "files": _files(trace, analysis, summary, accesses, draw),
         "more_files": max(len({row.file for row in summary.files}) - MOST_FILES, 0),
+        "library": _library(made_of(trace)),
         "plan": _plan(run.plan, draw) if run.plan else None,
         "comparison": _comparison(run, accesses, draw) if run.comparison else None,
     }
@@ -316,6 +318,40 @@ def _signatures(analysis: Analysis, path: str) -> Table:
     return Table(
         ["scope", "call", "ranks", "requests", "share", "bytes", "share", "signature"], "lllrrrrc", rows, marks
     )
+
+
+def _library(rows: Sequence[MadeOf]) -> Table | None:
+    """What the MPI library made of the calls; None where it is not known."""
+    headers = [
+        "file",
+        "call",
+        "calls",
+        "bytes",
+        "requests",
+        "read",
+        "written",
+        "ratio",
+        "by ranks",
+        "median",
+        "largest",
+    ]
+    cells = [
+        [
+            row.file,
+            row.kind or "the program itself",
+            format_count(row.calls),
+            format_bytes(row.bytes),
+            format_count(row.requests),
+            format_bytes(row.read),
+            format_bytes(row.written),
+            "-" if row.ratio is None else f"{row.ratio:.3g}",
+            ranks_text(row.ranks),
+            format_bytes(row.median),
+            format_bytes(row.largest),
+        ]
+        for row in rows
+    ]
+    return Table(headers, "wlrrrrrrlrr", cells) if cells else None
 
 
 def _plan(plan: Plan, draw: _Drawing) -> dict[str, Any]:
