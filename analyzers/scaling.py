@@ -3,89 +3,148 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, product
 
 from pdla.analyzers.analysis import Analysis
 from pdla.errors import PdlaError
 from pdla.model import Growth, Loop, Op, Signature
 
+Sizes = tuple[int, ...]
+"""What numbers may depend on: (P,), the number of ranks, or the process grid (P1, P2, ...)."""
+
 
 @dataclass(frozen=True)
 class Rule:
-    """A whole number that depends on the number of ranks P: ``constant + slope * P + share / P``."""
+    """A whole number that depends on sizes: ``constant + factor * P1**powers[0] * P2**powers[1] * ...``."""
 
     constant: Fraction = Fraction(0)
-    slope: Fraction = Fraction(0)
-    share: Fraction = Fraction(0)
+    factor: Fraction = Fraction(0)
+    powers: tuple[int, ...] = ()
 
-    def at(self, ranks: int) -> int:
-        """The number for so many ranks.
+    def value(self, sizes: Sizes) -> Fraction:
+        """The number for these sizes, whole or not."""
+        if not self.factor:
+            return self.constant
+        powers = zip(sizes, self.powers, strict=True)
+        return self.constant + self.factor * math.prod(Fraction(size) ** power for size, power in powers)
+
+    def at(self, sizes: Sizes) -> int:
+        """The number for these sizes.
 
         Raises:
             PdlaError: it is no whole number there.
         """
-        value = self.constant + self.slope * ranks + self.share / ranks
+        value = self.value(sizes)
         if value.denominator != 1:
+            ranks = " x ".join(map(str, sizes))
             raise PdlaError(f"the pattern does not divide among {ranks} ranks: {self} is {float(value):g} there")
         return int(value)
 
     def __str__(self) -> str:
+        """With P for the number of ranks, P1, P2, ... for the sizes of a grid.
+
+        >>> str(Rule(Fraction(3), Fraction(8), (1, -1)))
+        '3 + 8 P1 / P2'
+        """
+        names = ["P"] if len(self.powers) == 1 else [f"P{place}" for place in range(1, len(self.powers) + 1)]
+        above = [name for name, power in zip(names, self.powers, strict=True) if power > 0]
+        below = [f" / {name}" for name, power in zip(names, self.powers, strict=True) if power < 0]
+        over = [f"{self.factor}"] if self.factor != 1 or not above else []
         parts = [f"{self.constant}"] if self.constant else []
-        parts += ["P" if self.slope == 1 else f"{self.slope} P"] if self.slope else []
-        parts += [f"{self.share} / P"] if self.share else []
+        parts += [" ".join([*over, *above]) + "".join(below)] if self.factor else []
         return " + ".join(parts) or "0"
 
 
-def fit(values: Mapping[int, int]) -> Rule | None:
-    """The simplest rule that gives each number of ranks its value: the same, k P, k / P or a + b P; None: no such rule.
+def fit(values: Mapping[Sizes, int]) -> tuple[Rule, ...]:
+    """The simplest rules that give all sizes their values; more than one where these do not tell which.
 
-    >>> str(fit({4: 1024, 8: 512})), str(fit({4: 40, 8: 80})), fit({2: 1, 4: 2, 8: 9})
-    ('4096 / P', '10 P', None)
+    A number is, simplest first, constant; a multiple of a size or of its inverse, of a product of two of them, ...; a
+    constant and a multiple of one size.
+
+    >>> [str(rule) for rule in fit({(4,): 1024, (8,): 512})], fit({(2,): 1, (4,): 2, (8,): 9})
+    (['4096 / P'], ())
+    >>> [str(rule) for rule in fit({(2, 2): 6, (4, 2): 12, (4, 4): 12})]
+    ['3 P1']
     """
-    (ranks, value), (others, other) = list(values.items())[:2]
-    slope = Fraction(other - value, others - ranks)
-    candidates = (
-        Rule(constant=Fraction(value)),
-        Rule(slope=Fraction(value, ranks)),
-        Rule(share=Fraction(value * ranks)),
-        Rule(constant=value - slope * ranks, slope=slope),
+    for rules in _candidates(values):
+        fitting = tuple(rule for rule in rules if all(rule.value(sizes) == value for sizes, value in values.items()))
+        if fitting:
+            return fitting
+    return ()
+
+
+Rules = tuple[Rule, ...]
+NONE: Rules = (Rule(),)
+
+
+def _candidates(values: Mapping[Sizes, int]) -> Iterator[list[Rule]]:
+    """The rules that give the first sizes, or the first two, their values, in classes, the simplest first."""
+    (first, value), *rest = values.items()
+    yield [Rule(constant=Fraction(value))]
+    dimensions = len(first)
+    of_powers = sorted(product((1, -1, 0), repeat=dimensions), key=lambda powers: sum(map(abs, powers)))
+    for _, alike in groupby(of_powers[1:], key=lambda powers: sum(map(abs, powers))):
+        ones = [Rule(factor=Fraction(1), powers=powers) for powers in alike]
+        yield [replace(one, factor=value / one.value(first)) for one in ones if value]
+    yield [
+        Rule(value - slope * first[place], slope, tuple(int(place == other) for other in range(dimensions)))
+        for place in range(dimensions)
+        for other, another in rest[:1]
+        if other[place] != first[place]
+        for slope in [Fraction(another - value, other[place] - first[place])]
+    ]
+
+
+def balanced_grid(ranks: int, dimensions: int) -> Sizes:
+    """The process grid that MPI_Dims_create makes: sizes as close to each other as possible, the largest first.
+
+    >>> balanced_grid(8, 2), balanced_grid(16, 2), balanced_grid(24, 3), balanced_grid(7, 2)
+    ((4, 2), (4, 4), (4, 3, 2), (7, 1))
+    """
+    if dimensions == 1:
+        return (ranks,)
+    return min(
+        (size, *rest)
+        for size in range(1, ranks + 1)
+        if ranks % size == 0
+        for rest in [balanced_grid(ranks // size, dimensions - 1)]
+        if rest[0] <= size
     )
-    for rule in candidates:
-        if all(rule.constant + rule.slope * p + rule.share / p == v for p, v in values.items()):
-            return rule
-    return None
 
 
 @dataclass(frozen=True)
 class Parametric:
     """A signature whose start, length, loops (stride, count) and their growth depend on the number of ranks.
 
-    ``ranks`` are those that make it, None where all do.
+    ``ranks`` are those that make it, None where all do. Where its process grid does not grow in one dimension only, the
+    numbers depend on the sizes of the grid, which is ``gridded``; each has all the rules that fit equally well.
     """
 
     file: str
     op: Op
     collective: bool
-    start: Rule
-    length: Rule
-    loops: tuple[tuple[Rule, Rule], ...]
+    start: Rules
+    length: Rules
+    loops: tuple[tuple[Rules, Rules], ...]
     rank_loops: int
     ranks: tuple[int, ...] | None
-    growth: tuple[tuple[Rule, Rule, Rule], ...] = ()
+    growth: tuple[tuple[Rules, Rules, Rules], ...] = ()
+    gridded: bool = False
 
     def at(self, ranks: int) -> Signature:
-        """The signature for so many ranks.
+        """The signature for so many ranks, on the grid that MPI_Dims_create would make of them.
 
         Raises:
-            PdlaError: it does not divide among them.
+            PdlaError: it does not divide among them, or the traces do not tell what it is there.
         """
-        loops = tuple(Loop(stride.at(ranks), count.at(ranks)) for stride, count in self.loops)
+        sizes = balanced_grid(ranks, self.rank_loops) if self.gridded else (ranks,)
+        loops = tuple(Loop(_at(stride, sizes), _at(count, sizes)) for stride, count in self.loops)
         members = tuple(range(ranks)) if self.ranks is None else self.ranks
-        start, length = self.start.at(ranks), self.length.at(ranks)
-        growth = tuple(Growth(*(rule.at(ranks) for rule in rules)) for rules in self.growth)
+        start, length = _at(self.start, sizes), _at(self.length, sizes)
+        growth = tuple(Growth(*(_at(rules, sizes) for rules in grows)) for grows in self.growth)
         found = Signature(
             self.file, self.op, self.collective, start, length, loops, members, self.rank_loops, growth=growth
         )
@@ -96,17 +155,25 @@ class Parametric:
 
     def __str__(self) -> str:
         """The I/O signature notation with P for the number of ranks (Signature.__str__), growth in brackets."""
-        parts, more = [], Rule()
+        parts, more = [], NONE
         for depth, (stride, count) in enumerate(self.loops):
-            step, longer, following = self.growth[depth] if self.growth else (Rule(), Rule(), Rule())
+            step, longer, following = self.growth[depth] if self.growth else (NONE, NONE, NONE)
             entries = (_growing(stride, step), _growing(self.length, longer), _growing(count, more))
             parts.append(f"[{', '.join(entries)}]" + "r" * (depth < self.rank_loops))
             more = following
-        return f"{{{self.op.upper()}, {self.start}, {len(parts)}, ({', '.join(reversed(parts))})}}"
+        return f"{{{self.op.upper()}, {self.start[0]}, {len(parts)}, ({', '.join(reversed(parts))})}}"
 
 
-def _growing(rule: Rule, growth: Rule) -> str:
-    return f"{rule} (+ {growth})" if growth != Rule() else str(rule)
+def _growing(rules: Rules, growth: Rules) -> str:
+    return f"{rules[0]} (+ {growth[0]})" if growth != NONE else str(rules[0])
+
+
+def _at(rules: Rules, sizes: Sizes) -> int:
+    values = {rule.at(sizes) for rule in rules}
+    if len(values) > 1:
+        said = " or ".join(map(str, rules))
+        raise PdlaError(f"the traces do not tell whether a number is {said}: add one of another number of ranks")
+    return values.pop()
 
 
 @dataclass(frozen=True)
@@ -131,8 +198,9 @@ class Scaling:
 def scale(analyses: Mapping[int, Analysis]) -> Scaling:
     """The parametric signatures of a program from its analyses by number of ranks (two or more).
 
-    Signatures of the same file, operation, kind of call and depth belong together in the order of their starts. Two
-    numbers of ranks cannot tell which dimension of a process grid grows: a third one can contradict.
+    Signatures of the same file, operation, kind of call and depth belong together in the order of their starts. Where
+    one dimension of their process grids grows, it is taken to go on growing. Where several do, the grids must be those
+    of MPI_Dims_create, since that of another number of ranks is not known else. A third trace can contradict two.
 
     Raises:
         PdlaError: fewer than two numbers of ranks.
@@ -178,11 +246,11 @@ def _grouped(signatures: Iterable[Signature], ranks: int) -> dict[_Key, list[Sig
 def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
     """The signature that these are, by number of ranks; or in words why they are not one."""
 
-    def rule(what: str, values: Iterable[int]) -> Rule:
-        of = dict(zip(of_ranks, values, strict=True))
-        fitted = fit(of)
-        if fitted is None:
-            listed = ", ".join(f"{value} at {ranks}" for ranks, value in of.items())
+    def rule(what: str, values: Iterable[int]) -> Rules:
+        of = list(values)
+        fitted = fit(dict(zip(sizes, of, strict=True)))
+        if not fitted:
+            listed = ", ".join(f"{value} at {ranks}" for ranks, value in zip(of_ranks, of, strict=True))
             raise _NoRuleError(f"no rule gives the {what}: {listed} ranks")
         return fitted
 
@@ -191,6 +259,13 @@ def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
     everyone = all(signature.ranks == tuple(range(ranks)) for ranks, signature in of_ranks.items())
     if not everyone and len({signature.ranks for signature in signatures}) > 1:
         return "other ranks make it at each number of ranks"
+    sizes = [tuple(loop.count for loop in signature.loops[: one.rank_loops]) for signature in signatures]
+    gridded = everyone and sum(len(set(grown)) > 1 for grown in zip(*sizes, strict=True)) > 1
+    if not gridded:
+        sizes = [(ranks,) for ranks in of_ranks]
+    elif any(grid != balanced_grid(ranks, one.rank_loops) for ranks, grid in zip(of_ranks, sizes, strict=True)):
+        grids = ", ".join(" x ".join(map(str, grid)) for grid in sizes)
+        return f"its process grids are {grids}, not those of MPI_Dims_create: no other can be predicted"
     try:
         loops = tuple(
             (
@@ -212,7 +287,7 @@ def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
     except _NoRuleError as error:
         return str(error)
     ranks = None if everyone else one.ranks
-    return Parametric(one.file, one.op, one.collective, start, length, loops, one.rank_loops, ranks, growth)
+    return Parametric(one.file, one.op, one.collective, start, length, loops, one.rank_loops, ranks, growth, gridded)
 
 
 class _NoRuleError(Exception):

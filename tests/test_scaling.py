@@ -9,7 +9,7 @@ import pytest
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
-from pdla.analyzers.scaling import Scaling, fit, scale
+from pdla.analyzers.scaling import Scaling, balanced_grid, fit, scale
 from pdla.collectors import workloads
 from pdla.errors import PdlaError
 from pdla.model import Trace
@@ -125,9 +125,44 @@ def test_one_number_of_ranks_is_not_enough() -> None:
 
 
 def test_the_rule_of_a_value() -> None:
-    assert [str(fit(values)) for values in ({4: 7, 8: 7}, {4: 8, 8: 16}, {4: 8, 8: 4}, {4: 108, 8: 116})] == [
-        "7",
-        "2 P",
-        "32 / P",
-        "100 + 2 P",
-    ]
+    found = [fit({(4,): four, (8,): eight}) for four, eight in ((7, 7), (8, 16), (8, 4), (108, 116), (0, 0))]
+    assert [str(*rules) for rules in found] == ["7", "2 P", "32 / P", "100 + 2 P", "0"]
+
+
+def tiles(ranks: int) -> Trace:
+    """One matrix of rows of tiles on the grid of MPI_Dims_create."""
+    rows, columns = balanced_grid(ranks, 2)
+    return workloads.mpi_tile_io(columns, rows, 8, 16, 4, header_bytes=100)
+
+
+@pytest.mark.parametrize("ranks", [32, 64, 128])
+def test_three_grids_that_grow_in_turn_predict_others(ranks: int) -> None:
+    scaling = compare(tiles, 4, 8, 16)
+    notation = "{READ, 100, 3, ([32 P2, 32, 16], [32, 32, P2]r, [512 P2, 32, P1]r)}"
+    assert [str(one) for one in scaling.signatures] == [notation]
+    assert predicted(scaling, ranks) == accessed(tiles(ranks))
+
+
+def test_one_matrix_divided_among_more_and_more_ranks() -> None:
+    def blocks(ranks: int) -> Trace:
+        return workloads.coll_perf((1, *balanced_grid(ranks, 2)), (4, 32, 32))
+
+    assert predicted(compare(blocks, 4, 8, 16), 64) == accessed(blocks(64))
+
+
+def test_grids_that_nobody_can_continue_are_a_disagreement() -> None:
+    def upright(ranks: int) -> Trace:
+        columns, rows = balanced_grid(ranks, 2)
+        return workloads.mpi_tile_io(columns, rows, 8, 16, 4)
+
+    assert compare(upright, 4, 8, 16).disagreements == (
+        "reads of /tile/file with 3 loops: its process grids are 2 x 2, 2 x 4, 4 x 4, not those of MPI_Dims_create: "
+        "no other can be predicted",
+    )
+
+
+def test_square_grids_do_not_tell_one_size_from_the_other() -> None:
+    scaling = compare(tiles, 4, 16)
+    assert predicted(scaling, 64) == accessed(tiles(64))
+    with pytest.raises(PdlaError, match=r"the traces do not tell whether a number is .* P1 or .* P2: add one of"):
+        scaling.at(32)
