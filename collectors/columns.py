@@ -1,4 +1,4 @@
-"""Takes accesses written as CSV, the way out for tools without an importer of their own."""
+"""Takes accesses written as CSV or Parquet, the way in for tools without an importer of their own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
-from pdla.collectors.frames import OPS, categorical, files_frame, nanoseconds, records_frame, seconds
+from pdla.collectors.frames import (
+    LONGEST,
+    MOST_RANKS,
+    OPS,
+    categorical,
+    files_frame,
+    nanoseconds,
+    records_frame,
+    seconds,
+    silent,
+)
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
-from pdla.model import Trace
+from pdla.model import Int64Array, Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 HEADER = ("rank", "file", "op", "offset", "length", "t_start", "t_end")
 
@@ -47,7 +63,20 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
         raise FormatError(f"{source} is not CSV in UTF-8: {error}") from None
     if not rows:
         raise FormatError(f"{source} has a header but no access")
-    return _trace(source, rows)
+    ranks, names, ops, offsets, lengths, starts, ends = zip(*rows, strict=True)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return _trace(
+        source,
+        "csv",
+        list(numbers),
+        np.array([numbers[name] for name in names], dtype=np.int64),
+        np.array(ranks, dtype=np.int64),
+        np.array(ops, dtype=np.int8),
+        np.array(offsets, dtype=np.int64),
+        np.array(lengths, dtype=np.int64),
+        nanoseconds(starts),
+        nanoseconds(ends),
+    )
 
 
 def _parse(fields: Sequence[str]) -> tuple[int, str, int, int, int, float, float]:
@@ -56,11 +85,11 @@ def _parse(fields: Sequence[str]) -> tuple[int, str, int, int, int, float, float
     rank, offset, length = (_whole(HEADER[place], fields[place]) for place in (0, 3, 4))
     t_start, t_end = (_time(HEADER[place], fields[place]) for place in (5, 6))
     file, op = fields[1], fields[2].strip().lower()
-    if not file:
+    if not file or "\0" in file:
         raise ValueError("the file has no name")
     if op not in OPS[:2]:
         raise ValueError(f"op must be read or write (got {fields[2]!r})")
-    if rank >= 2**31 or offset + length >= 2**63:
+    if rank >= MOST_RANKS or offset + length >= 2**63:
         raise ValueError(f"too large: rank {rank}, offset {offset}, length {length}")
     if t_end < t_start:
         raise ValueError(f"t_end must not be before t_start (got {t_start} to {t_end})")
@@ -78,37 +107,130 @@ def _time(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not abs(value) < 2**33:
+    if not abs(value) < LONGEST:
         raise ValueError(f"{name} must be a number of seconds (got {text!r})")
     return value
 
 
-def _trace(source: Path, rows: Sequence[tuple[int, str, int, int, int, float, float]]) -> Trace:
-    ranks, names, ops, offsets, lengths, starts, ends = zip(*rows, strict=True)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    users: list[set[int]] = [set() for _ in numbers]
-    for rank, name in zip(ranks, names, strict=True):
-        users[numbers[name]].add(rank)
-    rank, t_start = np.array(ranks, dtype=np.int32), nanoseconds(starts)
-    order = np.lexsort((t_start, rank))
-    op = np.array(ops, dtype=np.int8)[order]
+def import_parquet(path: str | os.PathLike[str]) -> Trace:
+    """The accesses in a Parquet file with the columns of ``HEADER``, as import_csv takes them; others are ignored.
+
+    ``rank``, ``offset`` and ``length`` are integers of any size, the times any numbers, ``file`` and ``op`` text.
+
+    Raises:
+        PdlaError: the file cannot be read, or pyarrow is not installed.
+        FormatError: a column is missing or of another type, or a row is wrong; the message names it.
+    """
+    source = Path(path)
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise PdlaError("reading Parquet needs pyarrow: pip install 'pdla[parquet]'") from None
+    try:
+        with source.open("rb") as stream:
+            opened = parquet.ParquetFile(stream)
+            names = opened.schema_arrow.names
+            if missing := [name for name in HEADER if name not in names]:
+                wanted, got = ",".join(HEADER), ",".join(names) or "nothing"
+                raise FormatError(f"{source} has no column {missing[0]}: wanted {wanted} (got {got})")
+            table = opened.read(columns=list(HEADER))
+    except OSError as error:
+        raise PdlaError(f"cannot read {source}: {error.strerror or error}") from None
+    except ArrowException as error:
+        raise FormatError(f"{source} is not Parquet, or damaged: {' '.join(str(error).split())}") from None
+    if table.num_rows == 0:
+        raise FormatError(f"{source} has columns but no access")
+    rank, offset, length = (_column(source, table, name, "int64") for name in ("rank", "offset", "length"))
+    start, end = (_column(source, table, name, "float64") for name in ("t_start", "t_end"))
+    file, operation = (_column(source, table, name, "string") for name in ("file", "op"))
+    op = operation.str.strip().str.lower()
+    for values, wrong, why in (
+        (rank, (rank < 0) | (rank >= MOST_RANKS), f"rank must be from 0 to {MOST_RANKS - 1}"),
+        (offset, offset < 0, "offset must not be negative"),
+        (length, length < 0, "length must not be negative"),
+        (offset, offset > 2**63 - 1 - length, "too large an offset"),
+        (file, (file == "") | file.str.contains("\0"), "the file has no name"),
+        (operation, ~op.isin(OPS[:2]), "op must be read or write"),
+        (start, ~(start.abs() < LONGEST), "t_start must be a number of seconds"),
+        (end, ~(end.abs() < LONGEST), "t_end must be a number of seconds"),
+        (end, end < start, "t_end must not be before t_start"),
+    ):
+        _refuse(source, values, wrong, why)
+    codes, paths = pd.factorize(file.to_numpy(dtype=object))
+    return _trace(
+        source,
+        "parquet",
+        list(map(str, paths)),
+        codes,
+        rank.to_numpy(np.int64),
+        (op == OPS[1]).to_numpy().astype(np.int8),
+        offset.to_numpy(np.int64),
+        length.to_numpy(np.int64),
+        nanoseconds(start),
+        nanoseconds(end),
+    )
+
+
+def _column(source: Path, table: pa.Table, name: str, wanted: Literal["int64", "float64", "string"]) -> pd.Series[Any]:
+    import pyarrow as pa
+
+    column = table.column(name)
+    if column.null_count:
+        row = int(column.is_null().to_numpy().argmax())
+        raise FormatError(f"{source}, row {row + 1}: {name} is missing")
+    kind, accepted = {
+        "int64": (pa.int64(), (pa.types.is_integer,)),
+        "float64": (pa.float64(), (pa.types.is_floating, pa.types.is_integer)),
+        "string": (pa.string(), (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)),
+    }[wanted]
+    try:
+        if any(is_one(column.type) for is_one in accepted):
+            return pd.Series(column.cast(kind).to_pandas())
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"{source}: the column {name} is not all {wanted}: {error}") from None
+    raise FormatError(f"{source}: the column {name} must be {wanted} (got {column.type})")
+
+
+def _refuse(source: Path, values: pd.Series[Any], wrong: pd.Series[bool], why: str) -> None:
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise FormatError(f"{source}, row {row + 1}: {why} (got {values.iloc[row]!r})")
+
+
+def _trace(
+    source: Path,
+    kind: str,
+    paths: Sequence[str],
+    file: Int64Array,
+    rank: Int64Array,
+    op: npt.NDArray[Any],
+    offset: Int64Array,
+    length: Int64Array,
+    start: Int64Array,
+    end: Int64Array,
+) -> Trace:
+    """``file`` are places in ``paths``, ``op`` in OPS; times are in nanoseconds."""
+    order = np.lexsort((start, rank))
+    users = np.unique(np.stack((file, rank)), axis=1)
+    number = np.bincount(users[0], minlength=len(paths)).tolist()
+    ranks = int(rank.max()) + 1
     return Trace(
         records=records_frame(
             {
                 "rank": rank[order],
-                "file": np.array([numbers[name] for name in names], dtype=np.int32)[order],
-                "op": categorical(op, OPS),
-                "kind": categorical(op, OPS[:2]),
-                "offset": np.array(offsets, dtype=np.int64)[order],
-                "length": np.array(lengths, dtype=np.int64)[order],
-                "t_start": seconds(t_start[order]),
-                "t_end": seconds(nanoseconds(ends)[order]),
+                "file": file[order],
+                "op": categorical(op[order], OPS),
+                "kind": categorical(op[order], OPS[:2]),
+                "offset": offset[order],
+                "length": length[order],
+                "t_start": seconds(start[order]),
+                "t_end": seconds(end[order]),
             }
         ),
-        files=files_frame([{"path": name, "ranks": len(users[number])} for name, number in numbers.items()]),
+        files=files_frame([{"path": path, "ranks": of} for path, of in zip(paths, number, strict=True)]),
         views=(View.plain(),),
         command=f"imported from {source.name}",
-        ranks=max(ranks) + 1,
-        source="csv",
-        notes=("the file does not say which calls were collective",),
+        ranks=ranks,
+        source=kind,
+        notes=("the file does not say which calls were collective", *silent(ranks, rank)),
     )

@@ -10,8 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from pdla.model import RECORD_COLUMNS, Int64Array
+from pdla.units import counted, format_count
 
 OPS = ("read", "write", "other")
+MOST_RANKS = 1 << 24
+"""Rank numbers in other tools' traces are below: a larger one is a mistake, and lists by rank are to fit memory."""
+
+LONGEST = 1 << 33
+"""Times are less, in seconds, so that they are a number of nanoseconds that fits 64 bits."""
 
 # Unsigned, because device and inode numbers use all 64 bits on some file systems.
 FILE_DTYPES: Mapping[str, str] = {
@@ -56,6 +62,12 @@ def number_calls(ranks: npt.ArrayLike) -> Int64Array:
     ranks = np.asarray(ranks)
     places = np.arange(len(ranks), dtype=np.int64)
     return places - np.searchsorted(ranks, ranks, side="left")
+
+
+def silent(ranks: int, present: npt.ArrayLike) -> list[str]:
+    """A note on ranks that a source has no call of, if there are any; ``present`` are those of the calls."""
+    missing = ranks - len(np.unique(np.asarray(present)))
+    return [f"there is no call of {counted(missing, 'rank')} of {format_count(ranks)}"] if missing else []
 
 
 def records_frame(columns: Mapping[str, Any]) -> pd.DataFrame:

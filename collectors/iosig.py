@@ -10,10 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdla.collectors.frames import OPS, categorical, files_frame, nanoseconds, operation, records_frame, seconds
+from pdla.collectors.frames import (
+    LONGEST,
+    MOST_RANKS,
+    OPS,
+    categorical,
+    files_frame,
+    nanoseconds,
+    operation,
+    records_frame,
+    seconds,
+    silent,
+)
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
 from pdla.model import Trace
+from pdla.units import counted
 
 _CALL = r"(?P<call>NOT KNOWN|[A-Z]+_[A-Z]+)"
 _SIZES = r"(?P<file>-?\d+)\s+(?P<offset>-?\d+)\s+(?P<length>-?\d+)\s+(?P<t_start>-?\d+\.\d+)"
@@ -96,15 +108,22 @@ def _read(log: Path) -> Iterator[_Record]:
                 paths[file] = record["path"]
             rank = int(record.get("rank", -1))
             t_start = float(record["t_start"])
-            yield _Record(
+            made = _Record(
                 rank if rank >= 0 else rank_of_name,
                 record["call"],
                 paths.get(file, f"file {file}"),
-                int(record["offset"]),
+                max(-1, int(record["offset"])),
                 max(0, int(record["length"])),
                 t_start,
                 max(t_start, float(record["t_end"] or t_start)),
             )
+            if (
+                made.rank >= MOST_RANKS
+                or made.offset + made.length >= 2**63
+                or max(abs(t_start), made.t_end) >= LONGEST
+            ):
+                raise FormatError(f"{log}, line {number}: a number is too large: {line.strip()[:80]!r}")
+            yield made
 
 
 def _kind(call: str) -> str:
@@ -140,6 +159,12 @@ def _trace(source: Path, records: list[_Record]) -> Trace:
     ]
     if starts == ends:
         notes.append("this version of IOSIG did not record when calls ended")
+    if unplaced := sum(offset < 0 for offset, code in zip(offsets, op.tolist(), strict=True) if code < 2):
+        notes.append(f"{counted(unplaced, 'call')} touched bytes that are not known: their offset is -1")
+    time = np.array(starts)[order]
+    if back := int(np.count_nonzero((np.diff(time) < 0) & (np.diff(rank[order]) == 0))):
+        notes.append(f"a clock was set back {counted(back, 'time')}: calls start before the one before them")
+    notes += silent(max(ranks) + 1, rank)
     if any(path.startswith("file ") for path in numbers):
         notes.append("this trace does not name all its files: they have the numbers that IOSIG gave them")
     return Trace(

@@ -1,12 +1,18 @@
-"""CSV: seven columns become a trace; a wrong line is named."""
+"""CSV and Parquet: seven columns become a trace; a wrong line, column or row is named."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+from mpi import unavailable
 
-from pdla.collectors.columns import import_csv
+from pdla.collectors.columns import import_csv, import_parquet
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 
@@ -70,6 +76,79 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
 def test_a_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(FormatError, match=rf"accesses\.csv,? {message}"):
         import_csv(csv(tmp_path, text))
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a Parquet file of two accesses, with other columns than these where they are given."""
+    if importlib.util.find_spec("pyarrow") is None:
+        unavailable("pyarrow is not installed")
+
+    def write(**columns: Any) -> Path:
+        table: dict[str, Any] = {
+            "t_end": [0.75, 0.2],
+            "rank": np.array([1, 0], np.int32),
+            "file": pd.Categorical(["/data/a", "/data/b, old"]),
+            "op": ["read", "WRITE"],
+            "offset": np.array([4096, 0], np.uint64),
+            "length": [512, 8],
+            "t_start": [0.5, 0.125],
+            "thread": [0, 0],
+        }
+        path = tmp_path / "accesses.parquet"
+        table = {name: values for name, values in {**table, **columns}.items() if values is not None}
+        pd.DataFrame(table).to_parquet(path)
+        return path
+
+    return write
+
+
+def test_the_columns_of_a_parquet_file_become_records(parquet: Callable[..., Path]) -> None:
+    trace = import_parquet(parquet())
+    columns = ["rank", "call", "file", "op", "offset", "length", "t_start", "t_end"]
+    assert list(trace.records[columns].itertuples(index=False, name=None)) == [
+        (0, 0, 1, "write", 0, 8, 0.125, 0.2),
+        (1, 0, 0, "read", 4096, 512, 0.5, 0.75),
+    ]
+    assert trace.files[["path", "ranks"]].to_numpy().tolist() == [["/data/a", 1], ["/data/b, old", 1]]
+    assert (trace.ranks, trace.source, trace.command) == (2, "parquet", "imported from accesses.parquet")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"rank": None}, " has no column rank: wanted rank,file,op,offset,length,t_start,t_end .got t_end,file,op"),
+        ({"rank": ["0", "1"]}, ": the column rank must be int64 .got (large_)?string."),
+        ({"offset": [0.5, 1.0]}, ": the column offset must be int64 .got double."),
+        ({"offset": np.array([2**63, 0], np.uint64)}, ": the column offset is not all int64: "),
+        ({"offset": [2**63 - 8, 0]}, ", row 1: too large an offset .got"),
+        ({"length": [1, -1]}, ", row 2: length must not be negative .got"),
+        ({"rank": [0, 2**24]}, ", row 2: rank must be from 0 to 16777215 .got"),
+        ({"op": ["read", "copy"]}, ", row 2: op must be read or write .got 'copy'."),
+        ({"file": ["", "/a"]}, ", row 1: the file has no name"),
+        ({"t_start": [np.inf, 0.0]}, ", row 1: t_start must be a number of seconds"),
+        ({"t_end": [0.75, 0.1]}, ", row 2: t_end must not be before t_start"),
+        ({"file": [None, "/a"]}, ", row 1: file is missing"),
+    ],
+)
+def test_a_wrong_column_or_row_is_named(parquet: Callable[..., Path], columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormatError, match=rf"accesses\.parquet{message}"):
+        import_parquet(parquet(**columns))
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, parquet: Callable[..., Path]) -> None:
+    path = parquet()
+    for content in (b"", b"rank,file\n", path.read_bytes()[:-10], path.read_bytes()[:100] + b"PAR1"):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=r"accesses\.parquet is not Parquet, or damaged: "):
+            import_parquet(path)
+    with pytest.raises(PdlaError, match=r"cannot read .*none\.parquet: No such file or directory"):
+        import_parquet(tmp_path / "none.parquet")
+
+
+def test_ranks_without_an_access_are_noted(tmp_path: Path) -> None:
+    trace = import_csv(csv(tmp_path, HEADER + "0,/a,read,0,8,0,1\n5,/a,read,8,8,0,1\n"))
+    assert (trace.ranks, trace.notes[1:]) == (6, ("there is no call of 4 ranks of 6",))
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

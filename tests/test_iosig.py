@@ -76,7 +76,27 @@ def test_the_last_format_names_files_and_tells_collective_calls(tmp_path: Path) 
         (3, 1, "MPI_File_read_shared", False, 64, 64, 0.011, 0.012),
     ]
     assert trace.files["path"].tolist() == ["/scratch/my file", "/scratch/other"]
-    assert (trace.ranks, trace.source, len(trace.notes)) == (4, "iosig", 2)
+    assert (trace.ranks, trace.source, len(trace.notes)) == (4, "iosig", 3)
+    assert trace.notes[2] == "there is no call of 3 ranks of 4"
+
+
+@pytest.mark.parametrize("numbers", ["0 5 9223372036854775807 8 1.0", "16777216 5 0 8 1.0", "0 5 0 8 1000000000000.0"])
+def test_a_number_that_is_too_large_is_refused_with_its_line(tmp_path: Path, numbers: str) -> None:
+    with pytest.raises(FormatError, match="line 2: a number is too large: '1 "):
+        import_iosig(log(tmp_path, f"1 0 5 0 8 1.0 MPI_READ\n1 {numbers} MPI_READ\n"))
+
+
+def test_what_is_odd_is_noted(tmp_path: Path) -> None:
+    times = (5.0, 6.0, 1.0, 2.0)
+    lines = [f"1 1 5 {at} 8 {time} MPI_READ\n" for at, time in zip((-7, 0, 8, 16), times, strict=True)]
+    trace = import_iosig(log(tmp_path, "".join(lines)))
+    assert trace.notes[3:6] == (
+        "1 call touched bytes that are not known: their offset is -1",
+        "a clock was set back 1 time: calls start before the one before them",
+        "there is no call of 1 rank of 2",
+    )
+    assert trace.records["offset"].tolist() == [-1, 0, 8, 16]
+    assert trace.accesses()["offset"].tolist() == [0, 8, 16]
 
 
 def test_a_directory_is_all_ranks(tmp_path: Path) -> None:

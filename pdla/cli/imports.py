@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="import")
-@click.argument("source", type=click.Choice(["darshan", "iosig", "csv"]))
+@click.argument("source", type=click.Choice(["darshan", "iosig", "csv", "parquet"]))
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
     """Take a trace that another tool recorded.
 
-    LOG is a Darshan log with DXT records, a text trace of IOSIG or a directory of them, or a CSV of accesses.
+    LOG is a Darshan log with DXT records, a text trace of IOSIG or a directory of them, or a CSV or Parquet file of
+    accesses.
 
-    The columns of the CSV are rank,file,op,offset,length,t_start,t_end.
+    The columns of the last two are rank,file,op,offset,length,t_start,t_end.
     """
     from pdla.collectors.tracefile import write_trace
 
@@ -45,6 +46,6 @@ def _read(source: str, log: Path) -> Trace:
         from pdla.collectors.iosig import import_iosig
 
         return import_iosig(log)
-    from pdla.collectors.columns import import_csv
+    from pdla.collectors.columns import import_csv, import_parquet
 
-    return import_csv(log)
+    return import_csv(log) if source == "csv" else import_parquet(log)
