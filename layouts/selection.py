@@ -77,6 +77,7 @@ def choose_optimal(patterns: Patterns, room: Mapping[str, int], seconds: float =
     else:
         relaxed = _Relaxed(bound, [None] * len(patterns), list(range(len(patterns))))
     bound = min(bound, relaxed.bound)
+    best = max(best, _improved(patterns, relaxed.preferred, room), key=lambda options: _gain(patterns, options))
     size = CORE
     while bound > _gain(patterns, best) * (1 + GAP / 2) and time.monotonic() < deadline:
         core = relaxed.nearest[:size]
@@ -191,7 +192,7 @@ def _combined(fixed: Sequence[int | None], solved: Mapping[int, int]) -> list[in
 
 
 def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str, int]) -> list[int | None]:
-    """Every pattern, those with the largest benefit first, with a better option if there is room for one.
+    """Every pattern, those with the largest benefit first, with a better option as long as there is room for one.
 
     What does not fit is taken back before: a solver's whole numbers are so within a tolerance only.
     """
@@ -202,15 +203,19 @@ def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str
                 _take(free, patterns[i][j].space, 1)
             else:
                 result[i] = None
-    for i in sorted(range(len(patterns)), key=lambda i: -_best(patterns[i])):
-        options, j = patterns[i], result[i]
-        if j is not None:
-            _take(free, options[j].space, -1)
-        for better in sorted(range(len(options)), key=lambda one: -options[one].gain):
-            if better == j or _fits(options[better].space, free):
-                result[i] = better
-                _take(free, options[better].space, 1)
-                break
+    ranked = [sorted(range(len(options)), key=lambda j: -options[j].gain) for options in patterns]
+    order = sorted(range(len(patterns)), key=lambda i: -_best(patterns[i]))
+    before: list[int | None] = []
+    # Again, as one that moves to another pool leaves room behind.
+    while before != result:
+        before = list(result)
+        for i in order:
+            options, j = patterns[i], result[i]
+            if j is not None:
+                _take(free, options[j].space, -1)
+            result[i] = next((best for best in ranked[i] if best == j or _fits(options[best].space, free)), None)
+            if (taken := result[i]) is not None:
+                _take(free, options[taken].space, 1)
     return result
 
 

@@ -96,6 +96,30 @@ def test_an_unknown_policy_is_refused_with_the_known_ones(pdla: Pdla, trace_path
     fails_with_one_line(pdla, "plan", trace_path, "--policy", "magic", says="pdla-h")
 
 
+def test_an_unknown_selection(pdla: Pdla, trace_path: Path) -> None:
+    fails_with_one_line(pdla, "plan", trace_path, "--selection", "magic", says="optimal, greedy")
+
+
+def test_a_plan_is_the_same_bytes_again_also_when_it_has_been_carried_out(pdla: Pdla, trace_path: Path) -> None:
+    (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
+    for name in ("first", "second"):
+        pdla.run("plan", trace_path, "--cluster", "s4d-cache", "-o", f"{name}.json")
+    assert pdla.json("replicate", "first.json", "--json")["replicas"]
+    pdla.run("plan", trace_path, "--cluster", "s4d-cache", "-o", "third.json")
+    first, second, third = ((pdla.directory / f"{name}.json").read_bytes() for name in ("first", "second", "third"))
+    assert first == second == third
+
+
+def test_a_plan_is_a_row_for_a_pattern_or_a_table_that_explains_it(pdla: Pdla, trace_path: Path) -> None:
+    short = pdla.run("plan", trace_path, "--cluster", "pdla").stdout.splitlines()
+    assert short[0].split() == ["call", "ranks", "file", "before", "after", "choice"]
+    assert short[2].split()[:4] == ["1", "read", "0-3", "data.bin"]
+    long = pdla.run("plan", trace_path, "--cluster", "pdla", "--explain").stdout
+    assert "original, collective calls" in long
+    assert "  not original, collective calls: only the program can make its calls collective" in long
+    assert max(map(len, [*short, *long.splitlines()])) <= 80
+
+
 @pytest.mark.parametrize("text", [None, "hello", "{}", '{"version": 99}'])
 def test_a_plan_that_is_none(pdla: Pdla, text: str | None) -> None:
     if text is not None:
