@@ -88,12 +88,12 @@ class Analysis:
 
 def analyze(source: Source) -> Analysis:
     """The local and global I/O signatures of a trace; expanded, they give back exactly its accesses."""
-    paths = {int(file): str(path) for file, path in zip(source.files["file"], source.files["path"], strict=True)}
-    return combine(find_local(source.blocks()), paths, source)
+    return combine(find_local(source.blocks()), source)
 
 
-def combine(local: LocalPatterns, paths: Mapping[int, str], source: Source) -> Analysis:
+def combine(local: LocalPatterns, source: Source) -> Analysis:
     """The signatures that the local patterns of a source make up."""
+    paths = {int(file): str(path) for file, path in zip(source.files["file"], source.files["path"], strict=True)}
     everywhere, rest = find_global(local)
     # Two nests of one rank look like a loop, but how far apart they are may differ from rank to rank: then each half
     # has its own counterpart on the other ranks. Where neither half has one, the loop stays.

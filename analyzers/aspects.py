@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.analyzers.analysis import Analysis
-from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, pattern_dependences
+from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, loop_dependences, pattern_dependences
 from pdla.analyzers.phases import Phases
 from pdla.model import STILL, Int64Array, Signature, Trace
 from pdla.units import KiB, format_seconds
@@ -23,6 +23,7 @@ TOLERANCE = 0.1
 
 Spatial = Literal["single", "contiguous", "strided", "backwards", "nested", "variable", "triangular"]
 Size = Literal["small", "medium", "large"]
+Operation = Literal["read-only", "write-only", "read-write"]
 
 
 @dataclass(frozen=True)
@@ -39,32 +40,37 @@ class Aspects:
         operation: what is done to the bytes, other patterns included.
         dependences: that it is part of with itself or others, as the earlier or the later one (DEPENDENCES).
         phases: of its file (pdla.analyzers.phases), the first and the last one in which it occurs.
+
+    Of a trace too large to be looked at call by call, ``temporal``, ``period`` and ``phases`` are None, and so are
+    ``operation`` and ``dependences`` of a signature whose loops do not tell them.
     """
 
     spatial: Spatial
     size: Size
-    temporal: Literal["fixed", "random", "once"]
-    period: float
+    temporal: Literal["fixed", "random", "once"] | None
+    period: float | None
     repetition: Literal["repeated", "once"]
-    operation: Literal["read-only", "write-only", "read-write"]
-    dependences: tuple[str, ...]
-    phases: tuple[int, int]
+    operation: Operation | None
+    dependences: tuple[str, ...] | None
+    phases: tuple[int, int] | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "dependences": list(self.dependences), "phases": list(self.phases)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Aspects:
         """The inverse of ``to_json``."""
-        return cls(**{**value, "dependences": tuple(value["dependences"]), "phases": tuple(value["phases"])})
+        plain: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
+        return cls(**plain)
 
     def __str__(self) -> str:
         """For people: ``strided, small, every 2 ms, read-only``."""
         words: list[str] = [self.spatial, self.size]
-        words += [f"every {format_seconds(self.period)}"] if self.temporal == "fixed" else []
+        words += [f"every {format_seconds(self.period)}"] if self.temporal == "fixed" and self.period else []
         words += ["repeated"] if self.repetition == "repeated" else []
-        return ", ".join([*words, self.operation, *self.dependences])
+        words += [self.operation] if self.operation else []
+        return ", ".join([*words, *(self.dependences or ())])
 
 
 def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects, ...]:
@@ -89,14 +95,40 @@ def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects,
             temporal="once" if period is None else "fixed" if period else "random",
             period=period or 0.0,
             repetition="repeated" if signature.repeats > 1 else "once",
-            operation="read-write" if flags & (RAW | WAR) else "read-only" if signature.op == "read" else "write-only",
-            dependences=tuple(name for flag, name in DEPENDENCES.items() if flags & flag),
+            operation=_operation(signature, flags),
+            dependences=_names(flags),
             phases=within,
         )
         for signature, period, flags, within in zip(
             analysis.signatures, periods, part_of, zip(first, last, strict=True), strict=True
         )
     )
+
+
+def outline(analysis: Analysis) -> tuple[Aspects, ...]:
+    """The aspects of each of the analysis's signatures that need no look at the calls."""
+    flags, unknown = loop_dependences(analysis)
+    return tuple(
+        Aspects(
+            spatial=_spatial(signature),
+            size=_size(signature.bytes // signature.requests),
+            temporal=None,
+            period=None,
+            repetition="repeated" if signature.repeats > 1 else "once",
+            operation=None if unknown[number] else _operation(signature, flags[number]),
+            dependences=None if unknown[number] else _names(flags[number]),
+            phases=None,
+        )
+        for number, signature in enumerate(analysis.signatures)
+    )
+
+
+def _operation(signature: Signature, flags: int) -> Operation:
+    return "read-write" if flags & (RAW | WAR) else "read-only" if signature.op == "read" else "write-only"
+
+
+def _names(flags: int) -> tuple[str, ...]:
+    return tuple(name for flag, name in DEPENDENCES.items() if flags & flag)
 
 
 def _size(length: int) -> Size:

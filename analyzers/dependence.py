@@ -54,16 +54,7 @@ def pattern_dependences(analysis: Analysis, accesses: pd.DataFrame) -> list[int]
     Args:
         accesses: those of the analysed trace (ACCESS_COLUMNS).
     """
-    flags = [0] * len(analysis.signatures)
-    unknown = np.zeros(len(analysis.signatures) + 1, np.bool_)  # the last one: what is irregular
-    files: dict[str, list[_Part]] = {}
-    for number, signature in enumerate(analysis.signatures):
-        files.setdefault(signature.file, []).append(_regular(number, signature))
-    for part in analysis.irregular:
-        files.setdefault(part.file, []).append(_irregular(part))
-    for parts in files.values():
-        if any(part.write for part in parts):
-            _compare(parts, flags, unknown)
+    flags, unknown = loop_dependences(analysis)
     if unknown[:-1].any():
         rows = np.flatnonzero(unknown[analysis.owner])
         owner = analysis.owner[rows]
@@ -74,6 +65,24 @@ def pattern_dependences(analysis: Analysis, accesses: pd.DataFrame) -> list[int]
                 if number >= 0:
                     flags[number] |= flag
     return flags
+
+
+def loop_dependences(analysis: Analysis) -> tuple[list[int], npt.NDArray[np.bool_]]:
+    """What the loops tell: the dependences of each signature, and of which only its accesses would tell all.
+
+    The last of the latter stands for what is irregular.
+    """
+    flags = [0] * len(analysis.signatures)
+    unknown = np.zeros(len(analysis.signatures) + 1, np.bool_)
+    files: dict[str, list[_Part]] = {}
+    for number, signature in enumerate(analysis.signatures):
+        files.setdefault(signature.file, []).append(_regular(number, signature))
+    for part in analysis.irregular:
+        files.setdefault(part.file, []).append(_irregular(part))
+    for parts in files.values():
+        if any(part.write for part in parts):
+            _compare(parts, flags, unknown)
+    return flags, unknown
 
 
 def _regular(number: int, signature: Signature) -> _Part:

@@ -69,6 +69,9 @@ class Phases:
     of_call: Int64Array
 
 
+NO_PHASES = Phases((), np.empty(0, np.int64))
+
+
 def find_phases(trace: Trace) -> Phases:
     """The phases of each file of a trace."""
     records = trace.records

@@ -34,8 +34,8 @@ class Records(Protocol):
     def heads(self) -> Int64Array:
         """The first row of each rank, and the number of rows."""
 
-    def rows(self, start: int, stop: int) -> Columns:
-        """Some rows of COLUMNS; ``op`` as index into OPS, times in seconds."""
+    def rows_of(self, start: int, stop: int) -> Columns:
+        """These rows of COLUMNS; ``op`` as index into OPS, times in seconds."""
 
 
 def of_trace(trace: Trace, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
@@ -51,7 +51,7 @@ def blocks(records: Records, part: int = 0, parts: int = 1, rows: int = ROWS) ->
     heads = records.heads()
     shapes = Tilings.of(records.views)
     for start, stop, whole, last in _spans(_part(heads, part, parts), rows):
-        columns = records.rows(start, stop)
+        columns = records.rows_of(start, stop)
         chosen = (columns["op"] < 2) & (columns["length"] > 0) & (columns["offset"] >= 0)
         if not chosen.all():
             columns = {name: values[chosen] for name, values in columns.items()}
@@ -123,5 +123,5 @@ class _InMemory:
         rank = self._columns["rank"]
         return np.append(np.flatnonzero(np.diff(rank, prepend=-1)), len(rank)).astype(np.int64)
 
-    def rows(self, start: int, stop: int) -> Columns:
+    def rows_of(self, start: int, stop: int) -> Columns:
         return {"op": self._op[start:stop], **{name: values[start:stop] for name, values in self._columns.items()}}

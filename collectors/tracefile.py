@@ -9,6 +9,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.collectors.frames import FILE_DTYPES, categorical, nanoseconds, seconds
+from pdla.collectors.blocks import COLUMNS, blocks
+from pdla.collectors.frames import FILE_DTYPES, OPS, categorical, nanoseconds, seconds
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
 from pdla.files import replacing
-from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Trace
+from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Block, Int64Array, Trace
 
 FORMAT = "pdla trace"
 VERSION = 2
@@ -78,22 +80,117 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         PdlaError: there is no such file, or it cannot be read.
         FormatError: it is no trace file, is cut short or damaged, or is of a newer version.
     """
-    source = Path(path)
+    with _opened(Path(path)) as file, _damage(Path(path)):
+        trace = _about(file)
+        records = _read_rows(file["records"], RECORD_COLUMNS)
+        if len(records) and not (
+            -1 <= records["file"].min() <= records["file"].max() < len(trace.files)
+            and 0 <= records["view"].min() <= records["view"].max() < len(trace.views)
+        ):
+            raise ValueError("a record names a file or a view that is not there")
+        if "posix" not in file:
+            return replace(trace, records=records)
+        posix = _read_rows(file["posix"], POSIX_COLUMNS)
+        if len(posix) and not 0 <= posix["file"].min() <= posix["file"].max() < len(trace.files):
+            raise ValueError("a POSIX call names a file that is not there")
+        return replace(trace, records=records, posix=posix)
+
+
+class StoredTrace:
+    """A trace that stays in its file, and is read some calls at a time (a pdla.model.Source).
+
+    ``about`` is the trace without its calls; ``rows`` is the number of its records.
+    """
+
+    def __init__(self, file: h5py.File, path: Path) -> None:
+        self._path = path
+        with _damage(path):
+            self.about = _about(file)
+            self._records = file["records"]
+            self.rows = len(self._records["rank"])
+
+    @property
+    def files(self) -> pd.DataFrame:
+        """A row per file (FILE_COLUMNS)."""
+        return self.about.files
+
+    @property
+    def views(self) -> Sequence[View]:
+        """The views that the calls are made through."""
+        return self.about.views
+
+    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
+        """What the data calls touch, some at a time: all of it, or one of ``parts`` of the ranks.
+
+        Raises:
+            FormatError: the file is cut short or damaged.
+        """
+        return blocks(self, part, parts)
+
+    def heads(self) -> Int64Array:
+        """The first row of each rank, and the number of rows."""
+        found, last = [], -1
+        with _damage(self._path):
+            for start in range(0, self.rows, 64 * _CHUNK):
+                rank = self._records["rank"][start : start + 64 * _CHUNK]
+                found.append(start + np.flatnonzero(np.diff(rank, prepend=last)))
+                last = rank[-1]
+        return np.concatenate([*found, [self.rows]]).astype(np.int64)
+
+    def rows_of(self, start: int, stop: int) -> Columns:
+        """The columns of COLUMNS in these rows; ``op`` as index into OPS."""
+        with _damage(self._path):
+            columns = _read_columns(self._records, COLUMNS, start, stop)
+            names = list(self._records["op"].attrs["names"])
+            places = np.array([OPS.index(name) for name in names], np.int8)
+            if len(places) and (places != np.arange(len(places))).any():
+                columns["op"] = places[columns["op"]]
+            if len(columns["file"]) and not (
+                -1 <= columns["file"].min() <= columns["file"].max() < len(self.files)
+                and 0 <= columns["view"].min() <= columns["view"].max() < len(self.views)
+            ):
+                raise ValueError("a record names a file or a view that is not there")
+        return columns
+
+
+@contextmanager
+def stored_trace(path: str | os.PathLike[str]) -> Iterator[StoredTrace]:
+    """The trace in ``path``, left in the file.
+
+    Raises:
+        PdlaError: there is no such file, or it cannot be read.
+        FormatError: it is no trace file, is cut short or damaged, or is of a newer version.
+    """
+    with _opened(Path(path)) as file:
+        yield StoredTrace(file, Path(path))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
     try:
-        with source.open("rb"):
-            is_hdf5 = h5py.is_hdf5(source)
+        with path.open("rb"):
+            is_hdf5 = h5py.is_hdf5(path)
     except OSError as error:
-        raise PdlaError(f"cannot read the trace {source}: {error.strerror}") from None
+        raise PdlaError(f"cannot read the trace {path}: {error.strerror}") from None
     if not is_hdf5:
         raise FormatError(
-            f"{source} is no trace file (it is not HDF5): 'pdla trace' makes one, 'pdla import' takes other logs"
+            f"{path} is no trace file (it is not HDF5): 'pdla trace' makes one, 'pdla import' takes other logs"
         )
+    with _damage(path):
+        file = h5py.File(path, "r", locking="best-effort")
+    with file:
+        with _damage(path):
+            _check_kind(file, path)
+        yield file
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Says of what goes wrong while the file is read that it is cut short or damaged."""
     try:
-        with h5py.File(source, "r", locking="best-effort") as file:
-            _check_kind(file, source)
-            return _read(file)
+        yield
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"the trace {source} is cut short or damaged: {' '.join(str(error).split())}") from None
+        raise FormatError(f"the trace {path} is cut short or damaged: {' '.join(str(error).split())}") from None
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
@@ -289,20 +386,13 @@ def _write_views(group: h5py.Group, views: Sequence[View]) -> None:
     _write_array(group, "words", np.concatenate([view.words for view in views]))
 
 
-def _read(file: h5py.File) -> Trace:
-    records = _read_rows(file["records"], RECORD_COLUMNS)
-    files = _read_files(file["files"])
-    views = _read_views(file["views"])
-    if len(records) and not (
-        -1 <= records["file"].min() <= records["file"].max() < len(files)
-        and 0 <= records["view"].min() <= records["view"].max() < len(views)
-    ):
-        raise ValueError("a record names a file or a view that is not there")
+def _about(file: h5py.File) -> Trace:
+    """All but the calls."""
     attributes = file.attrs
-    trace = Trace(
-        records=records,
-        files=files,
-        views=views,
+    return Trace(
+        records=pd.DataFrame(),
+        files=_read_files(file["files"]),
+        views=_read_views(file["views"]),
         command=attributes["command"],
         ranks=int(attributes["ranks"]),
         mpi=attributes["mpi"],
@@ -316,34 +406,44 @@ def _read(file: h5py.File) -> Trace:
         hosts=tuple(json.loads(attributes.get("hosts", "[]"))),
         environment=json.loads(attributes.get("environment", "{}")),
     )
-    if "posix" not in file:
-        return trace
-    posix = _read_rows(file["posix"], POSIX_COLUMNS)
-    if len(posix) and not 0 <= posix["file"].min() <= posix["file"].max() < len(files):
-        raise ValueError("a POSIX call names a file that is not there")
-    return replace(trace, posix=posix)
 
 
 def _read_rows(group: h5py.Group, columns: Mapping[str, str]) -> pd.DataFrame:
-    stored = {name: group[name][()] for name in columns}
-    if len({len(values) for values in stored.values()}) > 1:
+    lengths = {len(group[name]) for name in columns}
+    if len(lengths) > 1:
         raise ValueError("the columns of the records differ in length")
-    for name, values in stored.items():
-        if rows := int(group[name].attrs.get("delta", 0)):
-            for start in range(0, len(values), rows):
-                np.cumsum(values[start : start + rows], out=values[start : start + rows])
-    for name, values in stored.items():
-        if other := group[name].attrs.get("minus"):
-            values += stored[other]
-    table: dict[str, Any] = {}
+    table: dict[str, Any] = dict(_read_columns(group, columns, 0, *lengths))
     for name, dtype in columns.items():
         if dtype == "category":
-            table[name] = categorical(stored[name], list(group[name].attrs["names"]))
-        elif name in _TIMES:
-            table[name] = seconds(stored[name])
-        else:
-            table[name] = stored[name].astype(dtype, copy=False)
+            table[name] = categorical(table[name], list(group[name].attrs["names"]))
     return pd.DataFrame(table, copy=False)
+
+
+def _read_columns(group: h5py.Group, names: Iterable[str], start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
+    """Some rows of these columns as in RECORD_COLUMNS, but categories as codes."""
+    bases = {name: group[name].attrs.get("minus") for name in names}
+    stored = {name: _read_column(group[name], start, stop) for name in {*bases, *filter(None, bases.values())}}
+    for name, other in bases.items():
+        if other:
+            stored[name] += stored[other]
+    columns = {}
+    for name in bases:
+        dtype = RECORD_COLUMNS[name]
+        if name in _TIMES:
+            columns[name] = seconds(stored[name])
+        else:
+            columns[name] = stored[name] if dtype == "category" else stored[name].astype(dtype, copy=False)
+    return columns
+
+
+def _read_column(dataset: h5py.Dataset, start: int, stop: int) -> npt.NDArray[Any]:
+    rows = int(dataset.attrs.get("delta", 0))
+    before = start % rows if rows else 0
+    values: npt.NDArray[Any] = dataset[start - before : stop]
+    if rows:
+        for place in range(0, len(values), rows):
+            np.cumsum(values[place : place + rows], out=values[place : place + rows])
+    return values[before:]
 
 
 def _read_files(group: h5py.Group) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from traces import Call, make_trace
 from pdla.analyzers.items import Ancestry
 from pdla.analyzers.local import LocalPatterns, find_local
 from pdla.collectors import views, workloads
-from pdla.collectors.blocks import of_trace
+from pdla.collectors.blocks import blocks, of_trace
+from pdla.collectors.tracefile import stored_trace, write_trace
 from pdla.model import Loop, Nest, Trace
 
 WORKLOADS = {
@@ -137,3 +139,31 @@ def test_where_blocks_end_does_not_depend_on_the_other_ranks() -> None:
     alone = replace(trace, records=trace.records[trace.records["rank"] == 1].reset_index(drop=True))
     whole = [block for block in of_trace(trace, rows=10) if block.rank[0] == 1]
     assert [len(block.rank) for block in of_trace(alone, rows=10)] == [len(block.rank) for block in whole]
+
+
+def test_a_trace_left_in_its_file_has_the_same_patterns(tmp_path: Path) -> None:
+    for name in ("btio full", "ior, a file for each", "lanl"):
+        write_trace(WORKLOADS[name], tmp_path / "run.h5")
+        with stored_trace(tmp_path / "run.h5") as stored:
+            assert stored.rows == len(WORKLOADS[name].records)
+            assert told(find_local(stored.blocks())) == told(find_local(WORKLOADS[name].blocks()))
+            assert told(find_local(blocks(stored, rows=7))) == told(find_local(WORKLOADS[name].blocks()))
+
+
+def test_bad_records_break_nothing() -> None:
+    """Ranks that are missing, calls of no bytes, at an unknown place, and with clocks that jump."""
+    trace = make_trace([Call(rank, "write", i * 10, 10) for rank in (0, 3, 7) for i in range(20)])
+    records = trace.records.copy()
+    records.loc[5, "length"] = 0
+    records.loc[6, "offset"] = -1
+    records.loc[7, ["t_start", "t_end"]] = [9.0, 2.0]
+    records.loc[30, ["t_start", "t_end"]] = [-5.0, -6.0]
+    bad = replace(trace, records=records)
+    local = in_blocks(bad, 7)
+    assert told(local) == told(find_local(bad.blocks()))
+    assert [(nest.start, nest.loops) for nest in nests_of(local)] == [
+        (0, (Loop(10, 5),)),
+        (70, (Loop(10, 13),)),
+        (0, (Loop(10, 20),)),
+        (0, (Loop(10, 20),)),
+    ]

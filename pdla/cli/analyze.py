@@ -2,37 +2,89 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import pdla
 from pdla.cli.options import json_option, print_json, trace_argument
+from pdla.cli.processes import mpi_processes
+from pdla.errors import PdlaError
+
+if TYPE_CHECKING:
+    from pdla.analyzers.local import LocalPatterns
+    from pdla.collectors.tracefile import StoredTrace
+    from pdla.model import Trace
+
+WHOLE = 1 << 22
+"""Calls of a trace that is read as a whole. Of a larger one, read some at a time, not all aspects are found."""
 
 
 @click.command()
 @trace_argument
 @json_option
 def analyze(trace_path: Path, as_json: bool) -> None:
-    """Find the I/O signatures of a trace.
+    """Find the I/O signatures of a trace; with mpiexec -n N pdla analyze, by N processes.
 
     They go into the catalog, too (see pdla patterns): those that it has not seen before enter the replication queue.
     """
-    from pdla.analyzers.analysis import analyze as find_signatures
-    from pdla.analyzers.analysis import to_json
-    from pdla.analyzers.aspects import describe
-    from pdla.analyzers.phases import find_phases
+    from pdla.analyzers.local import find_local
+    from pdla.analyzers.parallel import find_together
+
+    processes = mpi_processes()
+
+    def find(part: int, parts: int) -> LocalPatterns:
+        with _opened(trace_path) as source:
+            return find_local(source.blocks(part, parts))
+
+    if processes is None:
+        with _opened(trace_path) as source:
+            _tell(trace_path, source, find_local(source.blocks()), as_json)
+        return
+    try:
+        local = find_together(find, processes)
+    except PdlaError:
+        if processes.rank:
+            sys.exit(1)  # process 0 says why
+        raise
+    if local is not None:
+        with _opened(trace_path) as source:
+            _tell(trace_path, source, local, as_json)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Trace | StoredTrace]:
+    """The trace, in memory if it is not too large."""
+    from pdla.collectors.tracefile import stored_trace
+
+    with stored_trace(path) as stored:
+        yield pdla.load(path) if stored.rows <= WHOLE else stored
+
+
+def _tell(path: Path, source: Trace | StoredTrace, local: LocalPatterns, as_json: bool) -> None:
+    """Print the signatures that the local patterns make up, and keep them in the catalog."""
+    from pdla.analyzers.analysis import combine, to_json
+    from pdla.analyzers.aspects import describe, outline
+    from pdla.analyzers.phases import NO_PHASES, find_phases
     from pdla.analyzers.posix import made_of
     from pdla.cli.recorded import record
+    from pdla.model import Trace
     from pdla.report.text import signature_table
 
-    trace = pdla.load(trace_path)
-    analysis = find_signatures(trace)
-    phases = find_phases(trace)
-    aspects = describe(trace, analysis, phases)
+    analysis = combine(local, source)
+    if isinstance(source, Trace):
+        trace, phases = source, find_phases(source)
+        aspects = describe(source, analysis, phases)
+    else:
+        trace, phases = source.about, NO_PHASES
+        aspects = outline(analysis)
     if as_json:
         answer = to_json(analysis, [one.to_json() for one in aspects], [phase.to_json() for phase in phases.phases])
         print_json({**answer, "posix": [one.to_json() for one in made_of(trace)]})
     else:
         click.echo(signature_table(analysis, aspects, phases.phases))
-    record(trace_path, trace, analysis, aspects, phases)
+    record(path, trace, analysis, aspects, phases)

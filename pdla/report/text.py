@@ -183,6 +183,8 @@ def phases_text(phases: Sequence[Phase]) -> str:
 
 def aspects_text(aspects: Aspects) -> str:
     """What a signature is, and in which phases of its file."""
+    if aspects.phases is None:
+        return str(aspects)
     first, last = aspects.phases
     return f"{aspects}, " + (f"phase {first}" if first == last else f"phases {first}-{last}")
 

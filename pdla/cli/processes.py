@@ -1,0 +1,43 @@
+"""The processes that a verb runs in, when mpiexec started it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from pdla.errors import PdlaError
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+_RANKS = {"OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
+"""What Open MPI, and MPICH and those like it, tell the processes that they start: rank and number."""
+
+
+def mpi_processes() -> Intracomm | None:
+    """All processes that mpiexec started together; None when it did not start this one, and MPI is left alone.
+
+    Raises:
+        PdlaError: mpi4py is missing, or is of another MPI than mpiexec.
+    """
+    found = [(int(os.environ[rank]), int(os.environ[size])) for rank, size in _RANKS.items() if size in os.environ]
+    if not found or found[0][1] == 1:
+        return None
+    rank, size = found[0]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of mpi4py, when the MPIs differ: each process would print it
+            from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise _problem(rank, f"'mpiexec -n {size} pdla' needs mpi4py: pip install mpi4py ({error})") from None
+    if size != MPI.COMM_WORLD.size:
+        raise _problem(
+            rank, f"mpiexec started {size} processes, mpi4py sees {MPI.COMM_WORLD.size}: use the mpiexec of its MPI"
+        )
+    return MPI.COMM_WORLD
+
+
+def _problem(rank: int, text: str) -> Exception | SystemExit:
+    """What to raise, so that one process says it."""
+    return SystemExit(1) if rank else PdlaError(text)
