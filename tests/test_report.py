@@ -20,7 +20,7 @@ from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
 from pdla.collectors.frames import OPS, categorical, files_frame, records_frame
 from pdla.collectors.views import View
-from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature, Trace
+from pdla.model import POSIX_COLUMNS, Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature, Trace
 from pdla.replicator.reports import FileReport, RunReport
 from pdla.report.comparison import Comparison
 from pdla.report.html import Run, write_report
@@ -326,6 +326,34 @@ def test_the_title_is_the_command_without_folders(tmp_path: Path) -> None:
     trace = replace(trace_of(strided(1, 2)), command="/opt/mpi/bin/mpiexec -n 4 './my app' /data/a.dat")
     write_report(tmp_path / "r.html", [Run.of(trace)])
     assert "<h1>mpiexec -n 4 &#39;my app&#39; a.dat</h1>" in (tmp_path / "r.html").read_text()
+
+
+def with_posix(trace: Trace) -> Trace:
+    """Rank 0 reads 48 KiB of every file for its first call."""
+    files = len(trace.files)
+    zeros = np.zeros(files, dtype=np.int64)
+    columns = {name: zeros.astype(dtype) for name, dtype in POSIX_COLUMNS.items() if dtype != "category"}
+    columns |= {"file": np.arange(files, dtype=np.int32), "length": zeros + 48 * KiB}
+    kinds = {"kind": categorical(zeros, ["pread"]), "op": categorical(zeros, OPS)}
+    return replace(trace, posix=pd.DataFrame({**columns, **kinds}))
+
+
+def test_the_report_says_what_the_mpi_library_made_of_the_calls(tmp_path: Path) -> None:
+    trace = trace_of(strided(4, 2))
+    write_report(tmp_path / "r.html", [Run.of(with_posix(trace))])
+    _, section = (tmp_path / "r.html").read_text().split("<h2>What the MPI library made of it</h2>")
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", section, re.DOTALL)
+    assert cells == [
+        *("/data/a.dat", "MPI_File_read_at", "8", "32 KiB", "1", "48 KiB", "0 B", "1.5", "0", "48 KiB", "48 KiB"),
+    ]
+    write_report(tmp_path / "r.html", [Run.of(trace)])
+    assert "What the MPI library" not in (tmp_path / "r.html").read_text()
+
+
+def test_of_many_files_the_report_lists_40_and_says_so(tmp_path: Path) -> None:
+    trace = trace_of(*(strided(1, 1, file=file) for file in range(43)), paths=tuple(f"/d/{n}" for n in range(43)))
+    write_report(tmp_path / "r.html", [Run.of(with_posix(trace))])
+    assert "and 3 more</td>" in (tmp_path / "r.html").read_text()
 
 
 def test_a_layout_picture_shows_each_server_with_the_ranks_whose_bytes_it_holds() -> None:

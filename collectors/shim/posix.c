@@ -3,8 +3,10 @@
  *
  * A call may be made in a signal handler that interrupted anything, also this file: what it would need a lock for that its
  * thread may hold is dropped, and counted. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +41,25 @@ bool posix_wanted(void)
     return present;
 }
 
+static struct {
+    uintptr_t start, size;
+} own_code; /* of this library */
+
+static int find_own_code(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size, (void)data;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        const uintptr_t start = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_LOAD && (uintptr_t)find_own_code - start < segment->p_memsz) {
+            own_code.start = start;
+            own_code.size = segment->p_memsz;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void leave_to_parent(void)
 {
     on = false;
@@ -54,6 +75,7 @@ void posix_start(int file)
     *header = (struct rawlog_header){.header_size = RAWLOG_HEADER_SIZE, .record_size = RAWLOG_RECORD_SIZE,
                                      .window_records = WINDOW_RECORDS, .pid = (int32_t)getpid()};
     memcpy(header->magic, RAWLOG_POSIX_MAGIC, sizeof header->magic);
+    dl_iterate_phdr(find_own_code, NULL);
     pthread_atfork(NULL, NULL, leave_to_parent);
     __atomic_store_n(&on, true, __ATOMIC_RELEASE);
 }
@@ -255,13 +277,9 @@ void posix_opened(const char *path, uint32_t id)
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
 
-/* From the beginning to the end of this library's code. */
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char etext[] __attribute__((visibility("hidden")));
-
 static bool is_own(const void *caller)
 {
-    return (const char *)caller >= __ehdr_start && (const char *)caller < etext;
+    return (uintptr_t)caller - own_code.start < own_code.size;
 }
 
 /* RATIONALE: the child of a vfork shares this memory. */

@@ -88,7 +88,7 @@ static bool write_names(void)
         used += size;
     }
     return output_append(&side_output, RAWLOG_SIDE_MAGIC, 8) && write_entry(RAWLOG_CALLS, names, used, NULL, 0) &&
-           write_entry(RAWLOG_POSIX_CALLS, posix_names, sizeof posix_names - 1, NULL, 0);
+           (!posix_wanted() || write_entry(RAWLOG_POSIX_CALLS, posix_names, sizeof posix_names - 1, NULL, 0));
 }
 
 /* ---- the log's life ---------------------------------------------------------------------------------------------- */

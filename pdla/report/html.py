@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 MOST_FILES = 12  # with pictures; programs with a file per process have thousands
 MOST_SIGNATURES = 40  # listed per file
 MOST_PATTERNS = 12  # with pictures
+MOST_LIBRARY = 40  # files and calls of which the report says what the MPI library made of them
 MOST_REFUSED = 20
 HALF = 5.2  # inches: two pictures side by side
 
@@ -322,19 +323,7 @@ def _signatures(analysis: Analysis, path: str) -> Table:
 
 def _library(rows: Sequence[MadeOf]) -> Table | None:
     """What the MPI library made of the calls; None where it is not known."""
-    headers = [
-        "file",
-        "call",
-        "calls",
-        "bytes",
-        "requests",
-        "read",
-        "written",
-        "ratio",
-        "by ranks",
-        "median",
-        "largest",
-    ]
+    headers = ["file", "call", "calls", "bytes", "requests", "read", "written", "ratio", "ranks", "median", "largest"]
     cells = [
         [
             row.file,
@@ -349,8 +338,10 @@ def _library(rows: Sequence[MadeOf]) -> Table | None:
             format_bytes(row.median),
             format_bytes(row.largest),
         ]
-        for row in rows
+        for row in sorted(rows, key=lambda row: -(row.read + row.written))[:MOST_LIBRARY]
     ]
+    if more := len(rows) - len(cells):
+        cells.append([f"and {format_count(more)} more", *[""] * (len(headers) - 1)])
     return Table(headers, "wlrrrrrrlrr", cells) if cells else None
 
 
