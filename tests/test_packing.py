@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from conftest import PDLA, Pdla
 from mpi import REPOSITORY, Mpi
-from test_rawlog import BOOT, READ_AT, file_entry, pack_header, side, view_entry, write_process
+from test_rawlog import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
 
 from pdla.collectors import rawlog, tracefile
 from pdla.collectors.packing import pack
@@ -55,6 +55,15 @@ def test_packing_in_blocks_gives_the_same_as_reading_at_once(tmp_path: Path, mon
     pd.testing.assert_frame_equal(got.files, wanted.files, check_exact=True)
     assert (got.views, got.command, got.notes) == (wanted.views, "app", ())
     assert got.records["offset"].tolist()[700:702] == [4096, 4096 + 3 * 4096]
+
+
+def test_a_trace_says_when_and_where_its_run_was(tmp_path: Path) -> None:
+    write_many(tmp_path / "logs", 2, 3)
+    variables = {"ROMIO_HINTS": "/home/me/hints", "OMP_NUM_THREADS": "4", "SLURM_JWT": "secret", "HOME": "/home/me"}
+    pack(tmp_path / "logs", tmp_path / "run.h5", "app", variables)
+    got = read_trace(tmp_path / "run.h5")
+    assert (got.started, got.hosts) == (NOON / 1e9, ("node1",))
+    assert got.environment == {"OMP_NUM_THREADS": "4", "ROMIO_HINTS": "/home/me/hints"}
 
 
 @pytest.mark.parametrize(("random", "most"), [(False, 3), (True, 10)])
