@@ -218,3 +218,63 @@ def _take_short_rows(runs: _Runs, items: Items, shapes: Shapes) -> None:
         runs.low, runs.high = np.where(early, low, runs.low), np.where(fits & ~front, low + count, runs.high)
         runs.count, runs.length = np.where(early, count, runs.count), np.where(early, length, runs.length)
         runs.whole = runs.whole & ~early
+
+
+def continued_growing(
+    start: Int64Array, shape: Int64Array, group: Int64Array, shapes: Shapes
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(start, shape, head) of neighbours put together that are one loop that grows: parts, rows before and after."""
+    heads = np.arange(len(start))
+    while len(start) > 1 and (grows := (shapes.growth != 0).any(axis=0)[shape]).any():
+        one, other, step = shape[:-1], shape[1:], np.diff(start)
+        reach = shapes.count[one]
+        bend = shapes.growth[0, one]
+        after = _is_row(other, one, reach, shapes) & grows[:-1]
+        part = grows[:-1] & grows[1:] & (shapes.stride[other] == shapes.stride[one] + reach * bend)
+        part &= (shapes.growth[:, other] == shapes.growth[:, one]).all(axis=0)
+        part &= _is_row(np.where(part, shapes.child[other], other), one, reach, shapes)
+        after |= part
+        after &= step == reach * shapes.stride[one] + bend * (reach * (reach - 1) // 2)
+        before = _is_row(one, other, np.full(len(one), -1), shapes) & grows[1:]
+        before &= step == shapes.stride[other] - shapes.growth[0, other]
+        link = (after | before) & (group[1:] == group[:-1])
+        at = np.flatnonzero(link)
+        run = np.ones(len(at), np.bool_)
+        run[1:] = np.diff(at) != 1
+        place = np.arange(len(at))
+        at = at[(place - np.maximum.accumulate(np.where(run, place, 0))) % 2 == 0]  # two at a time
+        if not len(at):
+            break
+        early = ~after[at]
+        left, right = shape[at], shape[at + 1]
+        whole, rest = np.where(early, right, left), np.where(early, left, right)
+        child = np.where(early, left, shapes.child[left])
+        short = np.flatnonzero(early & (shapes.family[left] != shapes.family[shapes.child[right]]))
+        if len(short):
+            child[short] = shapes.row(
+                shapes.stride[shapes.child[right[short]]], np.ones(len(short), np.int64), left[short]
+            )
+        rows = shapes.count[whole] + np.where(part[at] & ~early, shapes.count[rest], 1)
+        shape = shape.copy()
+        shape[at] = shapes.grown(
+            shapes.stride[whole] - early * shapes.growth[0, whole],
+            rows,
+            child,
+            shapes.growth[:, whole],
+            shapes.size[left] + shapes.size[right],
+            shapes.bytes[left] + shapes.bytes[right],
+        )
+        kept = np.ones(len(start), np.bool_)
+        kept[at + 1] = False
+        start, shape, group, heads = start[kept], shape[kept], group[kept], heads[kept]
+    return start, shape, heads
+
+
+def _is_row(item: Int64Array, whole: Int64Array, number: Int64Array, shapes: Shapes) -> BoolArray:
+    """Which items are the row of this number of these growing loops, but for the place; a row of one may be no loop."""
+    child = shapes.child[whole]
+    count = shapes.count[child] + number * shapes.growth[2, whole]
+    row: BoolArray = (shapes.family[item] == shapes.family[child]) & (shapes.count[item] == count)
+    row |= (count == 1) & (shapes.growth[2, whole] != 0) & (shapes.bare[item] == shapes.bare[shapes.child[child]])
+    row &= shapes.length[item] == shapes.length[whole] + number * shapes.growth[1, whole]
+    return row

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pdla.analyzers.growing import continued_growing
 from pdla.analyzers.items import Items
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.analyzers.streams import weave
@@ -167,8 +168,9 @@ def _combined(
     matched = False
     while True:
         ends = len(start)
-        start, shape, heads = _continued(start, shape, group, shapes)
-        first, group = first[heads], group[heads]
+        for go_on in (_continued, continued_growing):
+            start, shape, heads = go_on(start, shape, group, shapes)
+            first, group = first[heads], group[heads]
         if len(start) < ends:
             matched = False
             continue

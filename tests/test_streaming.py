@@ -16,7 +16,7 @@ from pdla.analyzers.local import LocalPatterns, find_local
 from pdla.collectors import views, workloads
 from pdla.collectors.blocks import blocks, of_trace
 from pdla.collectors.tracefile import stored_trace, write_trace
-from pdla.model import Loop, Nest, Trace
+from pdla.model import STILL, Growth, Loop, Nest, Trace
 
 WORKLOADS = {
     "ior": workloads.ior(3, 96, 16, 5),
@@ -77,6 +77,25 @@ loops = st.lists(st.builds(Loop, st.integers(1, 4000), st.integers(3, 7)), min_s
 def test_a_nest_cut_by_the_ends_of_blocks_is_one(some: list[Loop], rows: int) -> None:
     trace = make_trace([Call(0, "read", offset, 8) for offset in Nest(0, 8, tuple(some)).expand()[0].tolist()])
     assert told(in_blocks(trace, rows)) == told(find_local(trace.blocks()))
+
+
+GROWING = {
+    "steps that grow": Nest(0, 8, (Loop(100, 60),), (Growth(7, 0, 0),)),
+    "rows of a growing size": Nest(0, 8, (Loop(800, 60),), (Growth(0, 8, 0),)),
+    "a lower triangle": Nest(0, 8, (Loop(800, 30), Loop(10, 1)), (Growth(0, 0, 1), STILL)),
+    "an upper triangle": Nest(0, 8, (Loop(810, 30), Loop(10, 30)), (Growth(0, 0, -1), STILL)),
+    "a triangle in every plane": Nest(
+        0, 8, (Loop(10**6, 12), Loop(800, 9), Loop(10, 1)), (STILL, Growth(0, 0, 1), STILL)
+    ),
+}
+
+
+@pytest.mark.parametrize("rows", [7, 16, 40, 100])
+@pytest.mark.parametrize("nest", GROWING.values(), ids=GROWING.keys())
+def test_what_grows_is_one_nest_across_the_ends_of_blocks(nest: Nest, rows: int) -> None:
+    accesses = zip(*(part.tolist() for part in nest.expand()), strict=True)
+    trace = make_trace([Call(0, "read", offset, length) for offset, length in accesses])
+    assert nests_of(in_blocks(trace, rows)) == [nest]
 
 
 noise = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 2)), max_size=20)
