@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.analyzers.growing import Items, find_growing
+from pdla.analyzers.growing import Level, find_growing
 from pdla.analyzers.local import LocalPatterns
 from pdla.analyzers.shapes import BoolArray
 from pdla.analyzers.templates import Nests, match
@@ -59,7 +59,7 @@ def _growing(rows: Int64Array, local: LocalPatterns) -> list[GlobalPattern]:
     order = np.lexsort((rank, *keys))
     rows, group = rows[order], _numbered(*(key[order] for key in keys))
     start, shape = local.column("start")[rows], local.column("shape")[rows]
-    grown = find_growing(Items(start, shape, group, np.ones(len(rows), np.bool_)), shapes)
+    grown = find_growing(Level(start, shape, group, np.ones(len(rows), np.bool_)), shapes)
     return [
         GlobalPattern(
             Nest(

@@ -19,7 +19,7 @@ FEWEST = 4
 """Iterations that show a growth: of three of anything the second difference is constant."""
 
 
-class Items(NamedTuple):
+class Level(NamedTuple):
     """One level of a sequence: the byte ``start``, ``shape`` and ``group`` of each item, and which are ``free``."""
 
     start: Int64Array
@@ -79,25 +79,25 @@ def covered(total: int, low: Int64Array, count: Int64Array) -> BoolArray:
     return inside
 
 
-def find_growing(items: Items, shapes: Shapes) -> Growing:
+def find_growing(level: Level, shapes: Shapes) -> Growing:
     """The loops of one level that grow, in order and without overlap, of neighbours that are free.
 
     They have four iterations or more. Where counts grow, rows of one or two items, which are no loops by themselves,
     are found beside the longer ones, of which there are two or more.
     """
-    if np.count_nonzero(items.free) < FEWEST:
+    if np.count_nonzero(level.free) < FEWEST:
         return Growing(*(np.empty(0, np.int64) for _ in Growing._fields))
-    runs = _linear(items, shapes)
-    runs = runs.merged(_two_rows(items, shapes, runs))
-    _take_short_rows(runs, items, shapes)
+    runs = _linear(level, shapes)
+    runs = runs.merged(_two_rows(level, shapes, runs))
+    _take_short_rows(runs, level, shapes)
     runs = runs.only(runs.rows >= FEWEST)
     if not len(runs.low):
         return Growing(runs.low, runs.low, runs.low)
-    child = items.shape[runs.low]
+    child = level.shape[runs.low]
     if not runs.whole.all():
         short = ~runs.whole
         child[short] = shapes.row(shapes.stride[runs.like[short]], runs.count[short], child[short])
-    size, nbytes = (np.append(0, np.cumsum(of_shape[items.shape])) for of_shape in (shapes.size, shapes.bytes))
+    size, nbytes = (np.append(0, np.cumsum(of_shape[level.shape])) for of_shape in (shapes.size, shapes.bytes))
     shape = shapes.grown(
         runs.step,
         runs.rows,
@@ -109,9 +109,9 @@ def find_growing(items: Items, shapes: Shapes) -> Growing:
     return Growing(runs.low, runs.high - runs.low, shape)
 
 
-def _linear(items: Items, shapes: Shapes) -> _Runs:
+def _linear(level: Level, shapes: Shapes) -> _Runs:
     """The runs of four items or more that change linearly; also of three where the counts grow."""
-    start, shape, group, free = items
+    start, shape, group, free = level
     bend = np.diff(start, 2)
     possible = np.zeros(len(bend), np.bool_)
     if len(bend) > 1:
@@ -154,12 +154,12 @@ def _linear(items: Items, shapes: Shapes) -> _Runs:
     )
 
 
-def _two_rows(items: Items, shapes: Shapes, runs: _Runs) -> _Runs:
+def _two_rows(level: Level, shapes: Shapes, runs: _Runs) -> _Runs:
     """Rows of three and four items, or of four and three, in none of the runs: the middle of a triangle of four rows.
 
     How much the step grows is seen from where the row of two would begin, whether it is there or not.
     """
-    start, shape, group, free = items
+    start, shape, group, free = level
     total = len(start)
     loop = (shape >= shapes.singles) & free & ~covered(total, runs.low, runs.high - runs.low)
     at = np.flatnonzero(loop[1:] & loop[:-1])
@@ -189,9 +189,9 @@ def _two_rows(items: Items, shapes: Shapes, runs: _Runs) -> _Runs:
     )
 
 
-def _take_short_rows(runs: _Runs, items: Items, shapes: Shapes) -> None:
+def _take_short_rows(runs: _Runs, level: Level, shapes: Shapes) -> None:
     """Adds rows of one or two items: before the others where the counts grow, after them where they shrink."""
-    start, total = items.start, len(items.start)
+    start, total = level.start, len(level.start)
     after_last, before_first = np.append(runs.low[1:], total), np.append(0, runs.high[:-1])[: len(runs.low)]
     front = runs.more > 0
     while True:
@@ -204,9 +204,9 @@ def _take_short_rows(runs: _Runs, items: Items, shapes: Shapes) -> None:
         for number in (0, 1):
             there = fits & (number < count)
             at = np.where(there, low + number, 0)
-            good = items.free[at] & (items.group[at] == items.group[runs.low])
-            good &= shapes.bare[items.shape[at]] == shapes.bare[shapes.child[runs.like]]
-            good &= (shapes.length[items.shape[at]] == length) & (
+            good = level.free[at] & (level.group[at] == level.group[runs.low])
+            good &= shapes.bare[level.shape[at]] == shapes.bare[shapes.child[runs.like]]
+            good &= (shapes.length[level.shape[at]] == length) & (
                 start[at] == place + number * shapes.stride[runs.like]
             )
             fits &= good | ~there
@@ -225,7 +225,7 @@ def continued_growing(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """(start, shape, head) of neighbours put together that are one loop that grows: parts, rows before and after."""
     heads = np.arange(len(start))
-    while len(start) > 1 and (grows := (shapes.growth != 0).any(axis=0)[shape]).any():
+    while shapes.growth.any() and (grows := (shapes.growth != 0).any(axis=0)[shape]).any():
         one, other, step = shape[:-1], shape[1:], np.diff(start)
         reach = shapes.count[one]
         bend = shapes.growth[0, one]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.analyzers.growing import Items, covered, find_growing
+from pdla.analyzers.growing import Level, covered, find_growing
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Nest
 
@@ -74,7 +74,7 @@ def match_shapes(
         low, count, lone = _loops(start, shape, groups, shapes, lone_pairs)
         sure = ~lone
         free = ~covered(len(start), low[sure], count[sure])
-        grown = find_growing(Items(start, shape, groups, free), shapes)
+        grown = find_growing(Level(start, shape, groups, free), shapes)
         if sure.any() or len(grown.low):
             low, count = low[sure], count[sure]
         elif len(low):  # nothing else is left: two that stand by themselves are a loop
