@@ -95,7 +95,7 @@ def packing(program: Path, directory: Path, records: int, rounds: int) -> list[d
     """The rows about one rank that makes so many records."""
     rows = []
     logs, output = directory / "logs", directory / "run.h5"
-    packer = [sys.executable, "-c", PACK, logs, output]
+    packer: list[str | Path] = [sys.executable, "-c", PACK, logs, output]
     for offsets, goal in (("strided", 3), ("random", 10)):
         ((native, traced),) = pairs([program, directory / "data", str(records), offsets], directory, 1)
         lost = RawLogs(logs).about.dropped + records - RawLogs(logs).rows
