@@ -3,7 +3,16 @@
 A *shape* is an access pattern without its place: a request length and the loops around it. A level looks at neighbours
 of the same shape, makes a loop of every run of equal steps, and hands the loops as items to the next level. It ends
 when no neighbours are left that make a loop, so that the time is linear in the accesses and the depth (PDLA 3.6.1 moves
-a cursor over the records instead; the templates are those of Byna et al., SC'08).
+a cursor over the records instead).
+
+The templates, of Byna et al. (SC'08) and PDLA 3.2 where nothing else is said, as loops:
+
+- single: none; repeated: one of stride 0; contiguous: one whose stride is the length
+- fixed strided, also backwards: one of any other stride; kd-strided: several, one in the other
+- variable size or stride: a loop whose steps or lengths grow (growing.py)
+- triangular, ours: a loop that has the inner counts or lengths grow (growing.py)
+- cycles, interleaved streams, batches of patterns at a stride: a combination of nests (streams.py)
+- random: nests of one access, kept as they are
 """
 
 from __future__ import annotations
