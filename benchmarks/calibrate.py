@@ -99,7 +99,7 @@ def measured(signature: Signature, directories: Sequence[Path]) -> float:
     """Seconds that the reads take from a file striped over the disks in 1-DH, a thread for each rank."""
     count = len(directories)
     layout = Layout("disks", count, 1, (STRIP,) * count, 1 << 40)
-    offsets, ranks = signature.expand()
+    offsets, ranks, _ = signature.expand()
     requests = [
         [split(layout, int(offset), signature.length) for offset in offsets[ranks == rank]] for rank in signature.ranks
     ]

@@ -70,7 +70,7 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     k = _busiest_home_server(pattern, width, cluster)
     # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
     share = k / pattern.processes
-    startup = share * total_startup(pool, (*pattern.calls, *pattern.ranks), length, width)
+    startup = share * total_startup(pool, pattern.op, (*pattern.calls, *pattern.ranks), length, width)
     cost = _all_rounds(pattern, cluster, pool, pattern.op, k, width, length, startup)
     if pattern.op == "write" and pattern.pieces:
         cost += _all_rounds(pattern, cluster, pool, "read", k, width, length, startup)
@@ -109,14 +109,14 @@ def _runs(pattern: Pattern, together: tuple[Loop, ...], outer: tuple[Loop, ...],
             break
         run += stride * (times - 1)
     width = min(cluster.home_servers, _ceil(run, cluster.home_strip))
-    return width, total_startup(cluster.pool(cluster.home_pool), (*outer, *together), pattern.length, width)
+    return width, total_startup(cluster.pool(cluster.home_pool), pattern.op, (*outer, *together), pattern.length, width)
 
 
 def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
     """A replica: every call is one request, and every rank's calls follow one another in its section."""
     width, request = len(layout.strips), pattern.call_bytes
     order, k = _section_order(pattern, layout)
-    startup = total_startup(pool, order, request, width)
+    startup = total_startup(pool, pattern.op, order, request, width)
     spread = min(width, _ceil(request, layout.strips[0]))
     return _all_rounds(pattern, cluster, pool, pattern.op, k, spread, request, startup)
 
@@ -138,7 +138,7 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
         """With the start-ups of servers that hold so much of every call."""
         order, k = _section_order(pattern, layout_of((1, 1)))
         a = tuple(
-            total_startup(pool, order, request, request / max(strip, 1)) / (rounds * k)
+            total_startup(pool, pattern.op, order, request, request / max(strip, 1)) / (rounds * k)
             for pool, strip in zip(pair, strips, strict=True)
         )
         b = tuple(seconds_per_byte(pool, pattern.op) for pool in pair)

@@ -65,7 +65,7 @@ def findings(calibration: Calibration) -> list[str]:
     if calibration.cached:
         said.append(f"The page cache may be measured, not the storage: {calibration.cached}.")
     if reads.overlap:
-        said.append("Start-up and transfer overlap on this storage, which the model has one after the other.")
+        said.append("Start-up and transfer overlap: a request takes the longer of the two.")
     if calibration.doubtful:
         said.append(
             f"The kernel says that the kind is {pool.kind}, the start-up says that it is not: choose by "
@@ -123,6 +123,7 @@ def _pool(calibration: Calibration) -> list[str]:
         f"[pools.{pool.name if re.fullmatch('[A-Za-z0-9_-]+', pool.name) else _text(pool.name)}]",
         f"kind = {_text(pool.kind)}",
         f"startup = [{', '.join(f'[{distance}, {seconds:.4g}]' for distance, seconds in pool.startup)}]",
+        *(["overlap = true"] if pool.overlap else []),
         f"read_seconds_per_byte = {pool.read_seconds_per_byte:.4g}",
         f"write_seconds_per_byte = {pool.write_seconds_per_byte:.4g}",
         "capacity = 0  # what the file systems have free when a plan is made",

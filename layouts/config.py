@@ -141,6 +141,7 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
     pool = Pool(
         name=name,
         kind=cast(Any, table.take("kind", _one_of(KINDS))),
+        overlap=table.take("overlap", _flag, False),
         servers=len(where),
         startup=table.take("startup", _curve),
         read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
@@ -173,6 +174,12 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
         return str(value)
 
     return read
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
 
 
 def _number(value: object) -> float:

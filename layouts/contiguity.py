@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pdla.layouts.devices import startup
+from pdla.layouts.devices import seconds_per_byte, startup
 from pdla.model import Loop, Op, Pool, Signature
 
 
@@ -113,10 +113,15 @@ def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
     return result
 
 
-def total_startup(pool: Pool, loops: Sequence[Loop], length: int, spread: float) -> float:
+def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread: float) -> float:
     """Seconds of start-up of the nest's requests on one server that holds 1/``spread`` of each.
 
     The server holds as small a share of what lies between two requests, so that every distance shrinks by ``spread``
-    too. The first request is free: nobody knows where the server's head was, whichever file it turns to.
+    too. The first request is free: nobody knows where the server's head was, whichever file it turns to. Where
+    start-up and transfer overlap, only what start-up takes longer than the transfer counts.
     """
-    return sum((times * startup(pool, distance / spread) for times, distance in gaps(loops, length)), start=0.0)
+    hidden = length / spread * seconds_per_byte(pool, op) if pool.overlap else 0.0
+    return sum(
+        (times * max(0.0, startup(pool, distance / spread) - hidden) for times, distance in gaps(loops, length)),
+        start=0.0,
+    )

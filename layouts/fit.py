@@ -42,17 +42,17 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """T = a(distance) + size*b, and how well that fits.
+    """T = a(distance) + size*b, or max(a(distance), size*b) where the two ``overlap``, and how well that fits.
 
     ``startup`` is a, as (distance, seconds). ``deviation`` is the median of abs(T/measured - 1) over all timings,
-    ``worst`` the kind of requests whose median it misses most. ``overlap``: max(a(distance), size*b) is much nearer.
+    ``worst`` the kind of requests whose median it misses most.
     """
 
     startup: tuple[tuple[int, Estimate], ...]
     seconds_per_byte: Estimate
+    overlap: bool
     deviation: float
     worst: Misfit
-    overlap: bool
 
 
 def fit(timings: Sequence[Timing], seed: int = 0) -> Fit:
@@ -61,8 +61,9 @@ def fit(timings: Sequence[Timing], seed: int = 0) -> Fit:
     b is the median of the slopes between timings of different sizes (Theil-Sen, weighted by how far apart they are:
     Jaeckel, Annals of Mathematical Statistics 43(5), 1972), among requests in which the transfer dominates: those that
     take at least twice as long as the smallest, or else the two largest sizes. a(d) is the median of what the smallest
-    requests at the distance d take beyond size*b. So neither is bent by sizes in between, where a device may overlap
-    the two. Intervals are 2.5 and 97.5 % of a bootstrap over the timings of each kind.
+    requests at the distance d take beyond size*b, or in all where start-up hides the transfer. So neither is bent by
+    the sizes in between, which decide whether the two overlap: if that halves the misfit. Intervals are 2.5 and 97.5 %
+    of a bootstrap over the timings of each kind.
 
     >>> exact = fit([Timing(s, 65536, 0.005 + s * 1e-8) for s in (4096, 65536, 1 << 20, 1 << 21)])
     >>> round(exact.seconds_per_byte.value, 12), round(exact.startup[0][1].value, 9), round(exact.deviation, 9)
@@ -72,43 +73,64 @@ def fit(timings: Sequence[Timing], seed: int = 0) -> Fit:
     for timing in timings:
         kinds[timing.size, timing.distance].append(timing.seconds)
     data = {kind: np.array(seconds) for kind, seconds in kinds.items()}
+    medians = _medians(data)
+    overlap = _misfit(_model(data, True), medians) < _misfit(_model(data, False), medians) / 2
+    model = _model(data, overlap)
     rng = np.random.default_rng(seed)
     draws = [
-        _parameters({kind: rng.choice(seconds, len(seconds)) for kind, seconds in data.items()}) for _ in range(DRAWS)
+        _model({kind: rng.choice(seconds, len(seconds)) for kind, seconds in data.items()}, overlap)
+        for _ in range(DRAWS)
     ]
-    startup, slope = _parameters(data)
-    medians = _medians(data)
-    ratios = [
-        Misfit(size, distance, (startup[distance] + size * slope) / seconds)
-        for (size, distance), seconds in medians.items()
-    ]
-    serial = sum(abs(math.log(misfit.ratio)) for misfit in ratios)
-    parallel = sum(abs(math.log(max(startup[d], s * slope) / seconds)) for (s, d), seconds in medians.items())
     return Fit(
-        startup=tuple((d, _estimate(startup[d], [draw[0][d] for draw in draws])) for d in sorted(startup)),
-        seconds_per_byte=_estimate(slope, [draw[1] for draw in draws]),
-        deviation=float(np.median([abs((startup[d] + s * slope) / seconds - 1) for s, d, seconds in timings])),
-        worst=max(ratios, key=lambda misfit: abs(misfit.ratio - 1)),
-        overlap=parallel < serial / 2,
+        startup=tuple(
+            (distance, _estimate(seconds, [draw.startup[distance] for draw in draws]))
+            for distance, seconds in sorted(model.startup.items())
+        ),
+        seconds_per_byte=_estimate(model.seconds_per_byte, [draw.seconds_per_byte for draw in draws]),
+        overlap=overlap,
+        deviation=float(np.median([abs(model.seconds(size, at) / seconds - 1) for size, at, seconds in timings])),
+        worst=max(
+            (Misfit(size, at, model.seconds(size, at) / seconds) for (size, at), seconds in medians.items()),
+            key=lambda misfit: abs(misfit.ratio - 1),
+        ),
     )
 
 
-def _medians(data: _Data) -> dict[tuple[int, int], float]:
-    return {kind: float(np.median(seconds)) for kind, seconds in data.items()}
+class _Model(NamedTuple):
+    startup: Mapping[int, float]
+    seconds_per_byte: float
+    overlap: bool
+
+    def seconds(self, size: int, distance: int) -> float:
+        """Of a request."""
+        startup, transfer = self.startup[distance], size * self.seconds_per_byte
+        return max(startup, transfer) if self.overlap else startup + transfer
 
 
-def _parameters(data: _Data) -> tuple[dict[int, float], float]:
-    """a by distance, and b."""
+def _model(data: _Data, overlap: bool) -> _Model:
     medians = _medians(data)
-    reference = max(data, key=lambda kind: kind[0])[1]
+    reference = max(data)[1]
     sizes = sorted(size for size, distance in data if distance == reference)
     dominated = [size for size in sizes if medians[size, reference] >= 2 * medians[sizes[0], reference]]
     chosen = dominated if len(dominated) > 1 else sizes[-2:]
     slope = _slope({size: data[size, reference] for size in chosen})
     if slope <= 0:  # noise: but a byte takes no longer than a request takes per byte
         slope = medians[sizes[-1], reference] / sizes[-1]
-    smallest = {distance: min(size for size, at in data if at == distance) for _, distance in data}
-    return {d: max(0.0, medians[size, d] - size * slope) for d, size in smallest.items()}, slope
+    startup = {}
+    for distance in {distance for _, distance in data}:
+        size = min(size for size, at in data if at == distance)
+        seconds, transfer = medians[size, distance], size * slope
+        startup[distance] = seconds if overlap and seconds >= 2 * transfer else max(0.0, seconds - transfer)
+    return _Model(startup, slope, overlap)
+
+
+def _misfit(model: _Model, medians: Mapping[tuple[int, int], float]) -> float:
+    """Sum over the kinds of requests."""
+    return sum(abs(math.log(model.seconds(*kind) / seconds)) for kind, seconds in medians.items())
+
+
+def _medians(data: _Data) -> dict[tuple[int, int], float]:
+    return {kind: float(np.median(seconds)) for kind, seconds in data.items()}
 
 
 def _slope(data: dict[int, npt.NDArray[np.float64]]) -> float:

@@ -303,6 +303,7 @@ class Pool:
     kind: Literal["hdd", "ssd", "node"]
     servers: int
     startup: tuple[tuple[int, float], ...]
+    overlap: bool = field(default=False, kw_only=True)  # a request takes the longer of start-up and transfer, not both
     read_seconds_per_byte: float
     write_seconds_per_byte: float
     capacity: int | None

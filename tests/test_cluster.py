@@ -94,6 +94,11 @@ def test_a_file_named_like_an_example_comes_first(tmp_path, monkeypatch):
     assert load_cluster("pdla").home_pool == "disks"
 
 
+def test_start_up_and_transfer_overlap_only_where_that_is_said(tmp_path):
+    assert load(tmp_path, GOOD).pools[0].overlap is False
+    assert load(tmp_path, GOOD.replace('kind = "hdd"', 'kind = "hdd"\noverlap = true')).pools[0].overlap is True
+
+
 def test_relative_directories_start_from_the_file(tmp_path):
     assert load(tmp_path, GOOD).pools[0].where == (str(tmp_path / "d0"), "/data/d1")
 
@@ -137,6 +142,7 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ('kind = "hdd"', 'kind = "tape"', '[pools.disks]: kind must be "hdd" or "ssd" or "node" (got \'tape\')'),
         ("[0, 0], ", '["2M", 0], ', "startup must be a list of [distance in bytes, seconds], distances ascending"),
         ("[[0, 0]", "[[0, -1]", "startup must be a list of [distance in bytes, seconds], distances ascending"),
+        ('kind = "hdd"', 'kind = "hdd"\noverlap = 1', "[pools.disks]: overlap must be true or false (got 1)"),
         ('"10G"', '"10 apples"', "capacity must be a number of bytes, or a text like \"64K\" (got '10 apples')"),
         ('"10G"', "-1", 'capacity must be a number of bytes, or a text like "64K" (got -1)'),
         ('"directories"', '"orangefs"', "backend must be \"directories\" (got 'orangefs')"),

@@ -104,11 +104,20 @@ def test_gaps_are_those_between_the_expanded_requests(loops, length):
 
 
 def test_contiguous_requests_need_no_startup():
-    assert total_startup(DISK, [Loop(4096, 1_000_000_000)], 4096, 1) == 0.0
+    assert total_startup(DISK, "read", [Loop(4096, 1_000_000_000)], 4096, 1) == 0.0
 
 
 def test_startup_of_a_billion_strided_requests_is_a_product():
-    assert total_startup(DISK, [Loop(2 * MiB, 1_000_000_001)], MiB, 1) == 1e9
+    assert total_startup(DISK, "read", [Loop(2 * MiB, 1_000_000_001)], MiB, 1) == 1e9
+
+
+@pytest.mark.parametrize(("length", "seconds"), [(MiB, 0.5), (4 * MiB, 1.0), (8 * MiB, 2.0)])
+def test_where_start_up_and_transfer_overlap_a_request_takes_the_longer(length: int, seconds: float):
+    """0.5 s or 4 MiB/s, of which every other request on two servers gets half."""
+    pool = replace(DISK, startup=((0, 0.5),), read_seconds_per_byte=0.25 / MiB, overlap=True)
+    for spread in (1, 2):
+        startup = total_startup(pool, "read", [Loop(1 << 30, 2)], spread * length, spread)
+        assert startup + length * pool.read_seconds_per_byte == seconds
 
 
 def test_a_call_through_a_view_has_pieces():

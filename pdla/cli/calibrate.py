@@ -111,10 +111,10 @@ def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Sto
         head, _, names = text.partition("=")
         name, _, kind = head.partition(":")
         kind = kind or (name if name in KINDS else "")
-        if not name or not all(names.split(",")) or name in RESERVED or (kind and kind not in KINDS):
+        if not name or "+" in name or not all(names.split(",")) or name in RESERVED or (kind and kind not in KINDS):
             raise click.UsageError(
-                f"--pool takes NAME=DIR,... or NAME:KIND=DIR,... where NAME is not {' or '.join(RESERVED)} and KIND is "
-                f"one of {', '.join(KINDS)} (got {text!r})"
+                f"--pool takes NAME=DIR,... or NAME:KIND=DIR,... where NAME has no + and is not "
+                f"{' or '.join(RESERVED)}, and KIND is one of {', '.join(KINDS)} (got {text!r})"
             )
         if name in {storage.name for storage in storages}:
             raise click.UsageError(f"two pools are named {name!r}")
