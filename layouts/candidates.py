@@ -130,13 +130,14 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     servers = pair[0].servers, pair[1].servers
     name, grains = f"{pair[0].name}+{pair[1].name}", (pair[0].grain, pair[1].grain)
 
+    order, k = _section_order(pattern, Layout(name, sum(servers), 1, (1,) * sum(servers), section))
+
     def layout_of(strips: tuple[int, int]) -> Layout:
         each = (strips[0],) * servers[0] + (strips[1],) * servers[1]
         return Layout(name, sum(servers), 1, each, section)
 
     def round_of(strips: tuple[float, float]) -> Round:
         """With the start-ups of servers that hold so much of every call."""
-        order, k = _section_order(pattern, layout_of((1, 1)))
         a = tuple(
             total_startup(pool, pattern.op, order, request, request / max(strip, 1)) / (rounds * k)
             for pool, strip in zip(pair, strips, strict=True)
@@ -152,9 +153,10 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
         return Cost(rounds * one.connect, rounds * one.network, rounds * one.startup, rounds * one.transfer)
 
     even = request / sum(servers)
-    # Start-up depends on the strips that it decides about: once more, with those of the first answer.
     ideal = best_strips(round_of((even, even)))
-    ideal = best_strips(round_of(ideal))
+    if min(ideal):
+        # Start-up depends on the strips that it decides about: once more, with those of the first answer.
+        ideal = best_strips(round_of(ideal))
     if not min(ideal):
         return []
     found = [(cost_of(strips), strips) for strips in whole_strips(ideal, request, servers, grains)]
