@@ -27,7 +27,7 @@ FRAGMENTS = 256
 LONG, MOST = 32, 4096
 """... unless they are so many accesses, and at least one in so many: a signature is shorter than a list of them."""
 
-HELD = 1 << 20
+HELD = 1 << 19
 """Nests of one rank that are kept for matching in the end; where it has more, the fragments among them are let go."""
 
 _SUMS = {"nests": "sum", "requests": "sum", "bytes": "sum", "low": "min", "high": "max"}

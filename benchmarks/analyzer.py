@@ -1,26 +1,37 @@
-"""How many records a second the analyzer does on one core, and whether the time is linear in the records.
+"""How many records a second the analyzer does on one core, and whether time and memory stay in line with the records.
 
-    python benchmarks/analyzer.py [RECORDS]
+    python benchmarks/analyzer.py [RECORDS] [--streamed MOST] [--directory DIRECTORY]
 
-prints a table and adds rows to build/bench.json. Times are processor seconds, the median of five.
+prints a table and adds rows to build/bench.json: from columns in memory, the median of five, and, with --streamed,
+from trace files of 10^5, 10^6, ... up to MOST records, each by a process of its own (build/bench-analyzer.png). Times
+are processor seconds. The files take 3 to 10 bytes a record and are removed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
-from pdla.model import Trace
+from pdla.collectors.frames import OPS, files_frame
+from pdla.collectors.tracefile import Rows, stored_trace, write_blocks
+from pdla.collectors.views import View
+from pdla.model import RECORD_COLUMNS, Trace
 
 KIB, RANKS, REPETITIONS = 1 << 10, 8, 5
-BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
+BUILD = Path(__file__).resolve().parent.parent / "build"
+KINDS = ("MPI_File_read_at",)
 
 
 def regular(records: int) -> Trace:
@@ -52,10 +63,80 @@ def speed(name: str, make: Callable[[int], Trace], records: int, baseline: float
     return row(f"analyzer {name}", value, "records/s", baseline, goal, spread)
 
 
-def linearity(name: str, make: Callable[[int], Trace], records: int) -> dict[str, Any]:
-    """A row: time per record at ``records`` over that at a tenth of them; 1 is linear."""
-    large, small = (statistics.median(seconds(make(size))) / size for size in (records, records // 10))
-    return row(f"analyzer {name}, time per record at {records:,} over that at a tenth", large / small, "", 1, 1.5, 0)
+def write_streamed(name: str, records: int, path: Path) -> None:
+    """The same reads as of ``regular`` or ``random`` (there each anywhere) as a trace file, a million at a time."""
+
+    def blocks() -> Iterator[dict[str, Any]]:
+        of_rank = records // RANKS
+        for rank in range(RANKS):
+            generator = np.random.default_rng(rank)
+            for start in range(0, of_rank, 1 << 20):
+                call = np.arange(start, min(of_rank, start + (1 << 20)))
+                place = call // 4 * 4 * RANKS + rank * 4 + call % 4
+                if name == "random":
+                    place = generator.integers(0, records, len(call))
+                given = {
+                    "call": call,
+                    "offset": place * 16 * KIB,
+                    "position": place * 16 * KIB,
+                    "t_start": call * 10**6,
+                    "t_end": (call + 1) * 10**6,
+                    **{column: np.full(len(call), 16 * KIB) for column in ("length", "requested")},
+                    "rank": np.full(len(call), rank),
+                    "moved_known": np.ones(len(call), np.int64),
+                }
+                yield {column: given.get(column, np.zeros(len(call), np.int64)) for column in RECORD_COLUMNS}
+
+    files = files_frame([{"path": "/ior/testFile", "ranks": RANKS}])
+    about = Trace(regular(RANKS * 4).records, files, (View.plain(),), command=name, ranks=RANKS, source="generated")
+    write_blocks(about, Rows(blocks(), records // RANKS * RANKS, {"op": OPS, "kind": KINDS}), None, path)
+
+
+def measure_streamed(path: Path) -> tuple[float, int, int]:
+    """Processor seconds, most bytes resident, and signatures found in a trace that stays in its file."""
+    start = time.process_time()
+    with stored_trace(path) as stored:
+        found = analyze(stored)
+    seconds_taken = time.process_time() - start
+    # Not ru_maxrss: that begins with what the parent had.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return seconds_taken, int(status["VmHWM"].split()[0]) * 1024, len(found.signatures)
+
+
+def streamed(most: int, directory: Path) -> list[dict[str, Any]]:
+    """Rows for trace files of 10^5 to ``most`` records, and their plot."""
+    sizes = [10**power for power in range(5, 12) if 10**power <= most]
+    rows, lines = [], {}
+    for name in ("regular", "random"):
+        points = []
+        for records in sizes:
+            path = directory / f"{name}.h5"
+            write_streamed(name, records, path)
+            command = [sys.executable, __file__, "--file", str(path)]
+            told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            path.unlink()
+            points.append(told[0])
+            label = f"analyzer {name}, streamed, {records:.0e} records".replace("e+0", "e")
+            rows.append(row(label, records / told[0], "records/s", points[0] and sizes[0] / points[0], 1e6, 0))
+            rows.append(row(f"{label}, resident", told[1] / 2**20, "MiB", 2048, 2048, 0))
+        lines[name] = points
+    draw(sizes, lines)
+    return rows
+
+
+def draw(sizes: list[int], lines: dict[str, list[float]]) -> None:
+    """The times against the numbers of records, both logarithmic, with what is linear from the last one down."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, points in lines.items():
+        (line,) = axes.loglog(sizes, points, "o-", label=name)
+        axes.loglog(sizes, [points[-1] * size / sizes[-1] for size in sizes], ":", color=line.get_color())
+    axes.set(xlabel="records", ylabel="processor seconds", title="pdla analyze, streamed (dotted: linear)")
+    axes.legend()
+    BUILD.mkdir(exist_ok=True)
+    figure.savefig(BUILD / "bench-analyzer.png", dpi=120)
 
 
 def row(name: str, value: float, unit: str, baseline: float, goal: float, spread: float) -> dict[str, Any]:
@@ -73,19 +154,29 @@ def row(name: str, value: float, unit: str, baseline: float, goal: float, spread
 
 def main() -> None:
     """Measures, prints, writes."""
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 2**20
+    parser = argparse.ArgumentParser()
+    parser.add_argument("records", type=int, nargs="?", default=2**20)
+    parser.add_argument("--streamed", type=int, default=0, metavar="MOST")
+    parser.add_argument("--directory", type=Path, help="where the trace files go; 1 GiB for 10^8 records")
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.file:
+        print(json.dumps(measure_streamed(options.file)))
+        return
     rows = [
-        speed("regular", regular, records, 230e3, 5e6),
-        speed("random", random, records, 57e3, 1e6),
-        linearity("regular", regular, records),
-        linearity("random", random, records),
+        speed("regular", regular, options.records, 230e3, 5e6),
+        speed("random", random, options.records, 57e3, 1e6),
     ]
+    if options.streamed:
+        with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+            rows += streamed(options.streamed, Path(directory))
     for one in rows:
-        print(f"{one['name']:75} {one['value']:12,.3g} {one['unit']:10} goal {one['goal']:g}, ± {one['spread']:.0%}")
+        print(f"{one['name']:60} {one['value']:12,.4g} {one['unit']:10} goal {one['goal']:g}, ± {one['spread']:.0%}")
+    bench = BUILD / "bench.json"
     names = {one["name"] for one in rows}
-    kept = [one for one in json.loads(BENCH.read_text()) if one["name"] not in names] if BENCH.exists() else []
-    BENCH.parent.mkdir(exist_ok=True)
-    BENCH.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+    kept = [one for one in json.loads(bench.read_text()) if one["name"] not in names] if bench.exists() else []
+    BUILD.mkdir(exist_ok=True)
+    bench.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
 
 
 if __name__ == "__main__":

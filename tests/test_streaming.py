@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import Call, make_trace
 
 from pdla.analyzers.items import Ancestry
 from pdla.analyzers.local import LocalPatterns, find_local
+from pdla.cli import cli
 from pdla.collectors import views, workloads
 from pdla.collectors.blocks import blocks, of_trace
 from pdla.collectors.tracefile import stored_trace, write_trace
@@ -186,3 +190,33 @@ def test_bad_records_break_nothing() -> None:
         (0, (Loop(10, 20),)),
         (0, (Loop(10, 20),)),
     ]
+
+
+def test_a_trace_too_large_for_memory_is_told_without_what_needs_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_trace(workloads.ior(4, 96, 16, 5), tmp_path / "run.h5")
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    whole = json.loads(CliRunner().invoke(cli, ["analyze", str(tmp_path / "run.h5"), "--json"]).stdout)
+    monkeypatch.setattr(sys.modules["pdla.cli.analyze"], "WHOLE", 10)
+    streamed = json.loads(CliRunner().invoke(cli, ["analyze", str(tmp_path / "run.h5"), "--json"]).stdout)
+    assert [one["notation"] for one in streamed["signatures"]] == [
+        "{READ, 0, 3, ([16, 16, 6], [384, 16, 5], [96, 16, 4]r), 1}",
+        "{WRITE, 0, 3, ([16, 16, 6], [384, 16, 5], [96, 16, 4]r), 1}",
+    ]
+    assert streamed["signatures"][0]["aspects"] == {
+        "spatial": "nested",
+        "size": "small",
+        "temporal": None,
+        "period": None,
+        "repetition": "once",
+        "operation": "read-write",
+        "dependences": ["read-after-write"],
+        "phases": None,
+    }
+    for answer in (whole, streamed):
+        del answer["phases"]
+        for one in answer["signatures"]:
+            del one["aspects"]
+    assert streamed == whole
+    assert "nested, small" in CliRunner().invoke(cli, ["analyze", str(tmp_path / "run.h5")]).stdout
