@@ -137,6 +137,22 @@ def test_a_limit_on_the_size_of_files_ends_the_recording_and_not_the_program(rec
     assert (len(trace.records), trace.dropped) == (7 * 4096, 1 + 1 + 60000 + 1 - 7 * 4096)
 
 
+def test_a_program_that_takes_the_recorders_descriptors_keeps_its_file_and_loses_no_record(recorder: Recorder) -> None:
+    data = recorder.directory / "data"
+    assert recorder.run(1, recorder.compile("endings"), "descriptors", data) == "2\n"
+    assert (recorder.directory / "data.own").stat().st_size == 0
+    trace = read_raw(recorder.logs)
+    assert kinds(trace) == ["open", "write_at", "iread_at"] + ["read_at"] * 60000 + ["close", "open", "close"]
+    assert (trace.dropped, trace.notes, set(trace.records["moved_known"])) == (0, (), {True})
+
+
+def test_a_log_is_not_what_a_program_prints_to(recorder: Recorder) -> None:
+    program = recorder.compile("endings")
+    recorder.run(1, "sh", "-c", f"exec <&- >&- 2>&-; exec {program} short {recorder.directory}/data")
+    trace = read_raw(recorder.logs)
+    assert kinds(trace) == ["open", "write_at", "read_at", "close"]
+
+
 @pytest.mark.parametrize(
     ("include", "exclude", "recorded"),
     [

@@ -1,11 +1,50 @@
 /* Writes what the recorder makes, without harm to the program when there is no room. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "output.h"
+
+/* RATIONALE: a program may close the descriptors that it does not know, or have begun without the standard ones: numbers as
+ * high as these are seldom met, and none of them is written to by others' prints. */
+static int move_up(int file)
+{
+    int moved = fcntl(file, F_DUPFD_CLOEXEC, 512);
+    if (moved < 0)
+        moved = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(file);
+    return moved;
+}
+
+bool output_create(struct output *output, const char *path)
+{
+    struct stat status;
+    int file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0 || (file = move_up(file)) < 0 || fstat(file, &status) != 0)
+        return false;
+    *output = (struct output){file, status.st_dev, status.st_ino, 0, strdup(path)};
+    return output->path;
+}
+
+static bool is_open(const struct output *output)
+{
+    struct stat status;
+    return fstat(output->file, &status) == 0 && status.st_dev == output->device && status.st_ino == output->inode;
+}
+
+/* RATIONALE: what a program opens has the number of what it closed before, and its file must not be written to. */
+bool output_keep(struct output *output)
+{
+    if (is_open(output))
+        return true;
+    int file = open(output->path, O_RDWR | O_CLOEXEC);
+    output->file = file < 0 ? -1 : move_up(file);
+    return is_open(output);
+}
 
 /* RATIONALE: growing a file beyond the limit is a SIGXFSZ in the program. */
 static bool is_allowed(off_t end)
@@ -14,25 +53,26 @@ static bool is_allowed(off_t end)
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || (rlim_t)end <= limit.rlim_cur;
 }
 
-void *output_map(int file)
+void *output_map(struct output *output)
 {
     if (!is_allowed(LOG_START_SIZE))
         return NULL;
     /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
     int error;
     do
-        error = posix_fallocate(file, 0, LOG_START_SIZE);
+        error = posix_fallocate(output->file, 0, LOG_START_SIZE);
     while (error == EINTR);
     if (error != 0)
         return NULL;
-    void *memory = mmap(NULL, LOG_START_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+    void *memory = mmap(NULL, LOG_START_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, output->file, 0);
+    output->end = LOG_START_SIZE;
     return memory == MAP_FAILED ? NULL : memory;
 }
 
 bool output_append(struct output *output, const void *data, size_t size)
 {
     const char *bytes = data;
-    if (!is_allowed(output->end + (off_t)size))
+    if (!is_allowed(output->end + (off_t)size) || !output_keep(output))
         return false;
     while (size > 0) {
         ssize_t written = pwrite(output->file, bytes, size, output->end);

@@ -16,11 +16,18 @@ enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + WINDOW_SIZE }; /* what is mapped */
 
 struct output {
     int file;
+    dev_t device;
+    ino_t inode;
     off_t end;
+    char *path;
 };
 
+/* Makes the file; false, with errno, when it cannot or there is one. */
+bool output_create(struct output *output, const char *path);
+/* The descriptor means the file, opened again if the program closed it. */
+bool output_keep(struct output *output);
 /* The header and the window of a new log, or NULL. */
-void *output_map(int file);
+void *output_map(struct output *output);
 /* False: it could not be written, or only in part. */
 bool output_append(struct output *output, const void *data, size_t size);
 

@@ -25,7 +25,7 @@ static int on;       /* the log is open, and this is not the child of a fork */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 PRIVATE bool busy; /* the thread holds the mutex, or is about to */
 
-static struct output output = {.file = -1, .end = LOG_START_SIZE};
+static struct output output;
 static struct rawlog_header *header; /* mapped, and after it the window */
 static struct rawlog_record *window;
 static uint64_t recorded;
@@ -65,12 +65,12 @@ static void leave_to_parent(void)
     on = false;
 }
 
-void posix_start(int file)
+void posix_start(const struct output *made)
 {
-    header = file < 0 ? NULL : output_map(file);
+    output = *made;
+    header = output_map(&output);
     if (!header)
         return;
-    output.file = file;
     window = (struct rawlog_record *)((char *)header + RAWLOG_HEADER_SIZE);
     *header = (struct rawlog_header){.header_size = RAWLOG_HEADER_SIZE, .record_size = RAWLOG_RECORD_SIZE,
                                      .window_records = WINDOW_RECORDS, .pid = (int32_t)getpid()};

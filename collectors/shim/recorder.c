@@ -1,7 +1,6 @@
 /* The recorder: appends to the two files of rawlog.h. Whatever goes wrong (a full disk, no memory) ends the recording,
  * which the log then says, and never the program. */
 #include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
@@ -9,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,7 +21,7 @@ enum state { IDLE, ON, OFF };
 
 static int state; /* enum state; changes under `mutex`, read by anyone */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct output log_output = {.file = -1, .end = LOG_START_SIZE}, side_output = {.file = -1};
+static struct output log_output, side_output;
 static struct rawlog_header *header; /* mapped, and after it the window */
 static struct rawlog_record *window;
 static uint64_t recorded; /* records in the log */
@@ -50,16 +47,14 @@ static void set_state(enum state next)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Opens <directory>/<host>-<pid>.<suffix>, with a number where containers share a host name; -1. */
-static int create(const char *directory, const char *host, int number, const char *suffix)
+/* Makes <directory>/<host>-<pid>.<suffix>, with a number where containers share a host name. */
+static bool create(struct output *output, const char *directory, const char *host, int number, const char *suffix)
 {
     char path[PATH_MAX], unique[16] = "";
     if (number > 0)
         snprintf(unique, sizeof unique, ".%d", number);
     int length = snprintf(path, sizeof path, "%s/%s-%d%s.%s", directory, host, (int)getpid(), unique, suffix);
-    if (length >= (int)sizeof path)
-        return -1;
-    return open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    return length < (int)sizeof path && output_create(output, path);
 }
 
 /* One entry of the side file: `head` and then `tail`. */
@@ -127,26 +122,25 @@ static void fill_header(const char *host)
 
 static bool open_log(const char *directory)
 {
+    struct output posix_output;
     char host[64] = "host";
     gethostname(host, sizeof host - 1);
     for (char *c = host; (c = strchr(c, '/'));)
         *c = '_';
     mkdir(directory, 0700);
-    int number = -1;
-    do
-        log_output.file = create(directory, host, ++number, "log");
-    while (log_output.file < 0 && errno == EEXIST && number < 100);
-    if (log_output.file >= 0)
-        side_output.file = create(directory, host, number, "side");
-    if (side_output.file < 0 || !write_names())
+    int number = 0;
+    while (!create(&log_output, directory, host, number, "log"))
+        if (errno != EEXIST || ++number > 100)
+            return false;
+    if (!create(&side_output, directory, host, number, "side") || !write_names())
         return false;
-    header = output_map(log_output.file);
+    header = output_map(&log_output);
     if (!header)
         return false;
     window = (struct rawlog_record *)((char *)header + RAWLOG_HEADER_SIZE);
     fill_header(host);
-    if (posix_wanted())
-        posix_start(create(directory, host, number, "posix"));
+    if (posix_wanted() && create(&posix_output, directory, host, number, "posix"))
+        posix_start(&posix_output);
     return true;
 }
 
@@ -387,7 +381,7 @@ static void end_appended(uint64_t number, int64_t moved, int error)
 {
     struct rawlog_record record;
     off_t place = (off_t)(LOG_START_SIZE + (number - 1) * RAWLOG_RECORD_SIZE);
-    if (pread(log_output.file, &record, sizeof record, place) != sizeof record)
+    if (!output_keep(&log_output) || pread(log_output.file, &record, sizeof record, place) != sizeof record)
         return;
     end_operation(&record, moved, error);
     /* Without the end, the record still says that the operation was under way. */

@@ -211,7 +211,8 @@ void recorder_passed(unsigned call);
 
 /* They are to be recorded. */
 bool posix_wanted(void);
-/* Their log is `file`; -1: there is none. */
-void posix_start(int file);
+/* Their log is this new file. */
+struct output;
+void posix_start(const struct output *made);
 
 #endif
