@@ -312,7 +312,8 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
 def _read_posix(process: _Process, files: Mapping[int, int]) -> PosixCalls | None:
     """The log of the process's POSIX calls; None where there is none."""
     path = process.path.with_suffix(".posix")
-    if not path.exists() or path.stat().st_size < HEADER_SIZE:
+    # As in a log, nothing is known of a process that ended in its header.
+    if not path.exists() or path.stat().st_size < HEADER_SIZE or not _head(path).strip(b"\0"):
         return None
     header = np.frombuffer(_head(path), dtype=HEADER, count=1)[0]
     if header["magic"] != POSIX_MAGIC or header["record_size"] != RECORD.itemsize:

@@ -316,6 +316,12 @@ def test_a_header_of_zeros_is_a_log_cut_in_its_header(tmp_path: Path) -> None:
         read_raw(tmp_path)
 
 
+def test_a_log_of_posix_calls_that_ends_in_its_header_spoils_no_other(tmp_path: Path) -> None:
+    write_two_ranks(tmp_path)
+    (tmp_path / "node1-1000.posix").write_bytes(bytes(1 << 16))
+    assert read_raw(tmp_path).records["rank"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
 def test_a_side_file_cut_at_any_byte_gives_the_records_before_what_it_lacks(tmp_path: Path) -> None:
     named = side(
         file_entry(1, b"/data/a", ranks=1, rank=0),
