@@ -54,7 +54,8 @@ def record(
         if not any(logs.iterdir()):
             raise PdlaError(
                 f"{command[0]} made no MPI-IO call that could be recorded: it has none, its MPI is linked statically "
-                "(ldd PROGRAM shows no libmpi), or the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it"
+                "(ldd PROGRAM shows no libmpi), the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it, or "
+                f"it could not write into {folder}"
             )
         packed = pack_logs(logs, output, shlex.join(command), os.environ)
         keep = False
