@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ import pandas as pd
 
 from pdla.collectors.clocks import align
 from pdla.collectors.frames import OPS, categorical, files_frame, operation, records_frame, seconds
+from pdla.collectors.ordered import Log, is_ordered, place
 from pdla.collectors.rawposix import Operations, PosixCalls
 from pdla.collectors.views import View, first_offsets
 from pdla.errors import FormatError, PdlaError
-from pdla.model import RECORD_COLUMNS, Trace
+from pdla.model import RECORD_COLUMNS, Int64Array, Trace
 from pdla.units import format_count
 
 HEADER_SIZE = 4096
@@ -97,6 +98,20 @@ class _Side:
     views: dict[int, View] = field(default_factory=dict)
     posix_calls: list[str] = field(default_factory=list)
 
+    @cached_property
+    def _accesses(self) -> npt.NDArray[np.bool_]:
+        return np.array([operation(name) != "other" for name in self.calls], dtype=bool)
+
+    @cached_property
+    def _empty(self) -> npt.NDArray[np.uint32]:
+        return np.array([number for number, view in self.views.items() if view.size == 0], dtype=np.uint32)
+
+    def unplaced(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of these records moved bytes that are not known."""
+        unknown = ((records["flags"] & OPAQUE_VIEW) != 0) | (records["position"] < 0)
+        unknown |= np.isin(records["view"], self._empty)
+        return np.asarray(unknown & (records["moved"] > 0) & self._accesses[records["call"]], dtype=bool)
+
 
 @dataclass
 class _Process:
@@ -109,11 +124,21 @@ class _Process:
     left_out: int = 0  # complete records that name what is not known
     pending: int = 0
     unplaced: int = 0  # data accesses at bytes that are not known
+    ordered: set[int] = field(default_factory=set)  # files with ordered calls at bytes that are not known
+    placed: tuple[Int64Array, Int64Array] | None = None  # what place() found: rows and their positions
     rank: int = 0  # in the trace, where several programs are numbered on
 
     def blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """The records, some at a time."""
-        return _records(self.path, int(self.header["window_records"]), self.records)
+        """The records, some at a time, with the positions that the logs of all ranks tell."""
+        first = 0
+        for records in _records(self.path, int(self.header["window_records"]), self.records):
+            if self.placed:
+                rows, positions = self.placed
+                here = slice(*np.searchsorted(rows, (first, first + len(records))))
+                flat = (records["flags"][rows[here] - first] & OPAQUE_VIEW) == 0
+                records["position"][rows[here][flat] - first] = positions[here][flat]
+            first += len(records)
+            yield records
 
 
 class RawLogs:
@@ -149,6 +174,7 @@ class RawLogs:
             )
         ranks = _number_ranks(processes, notes)
         self._processes = sorted(processes, key=lambda process: process.rank)
+        _place_ordered(self._processes)
         self._epoch = min(int(process.header["realtime_ns"]) for process in processes)
         files, self._files = _merge_files(self._processes)
         views: dict[View, int] = {View.plain(): 0}
@@ -260,6 +286,26 @@ def _no_records(kinds: Sequence[str]) -> pd.DataFrame:
     return records_frame({**none, "op": categorical(codes, OPS), "kind": categorical(codes, kinds)})
 
 
+def _place_ordered(processes: Sequence[_Process]) -> None:
+    """Sets what place() finds, and counts anew what is not known then."""
+    if not any(process.ordered for process in processes):
+        return
+    logs = [
+        Log(
+            program=process.rank - int(process.header["rank"]),
+            calls=process.side.calls,
+            files=process.side.files,
+            ordered=process.ordered,
+            blocks=process.blocks,
+        )
+        for process in processes
+    ]
+    for process, placed in zip(processes, place(logs), strict=True):
+        if placed:
+            process.placed = placed
+            process.unplaced = sum(int(np.sum(process.side.unplaced(records))) for records in process.blocks())
+
+
 def _note_what_is_unknown(processes: Sequence[_Process], clocks: int, notes: list[str]) -> None:
     if unplaced := sum(process.unplaced for process in processes):
         notes.append(f"{format_count(unplaced)} calls touched bytes that are not known: their offset is -1")
@@ -362,27 +408,27 @@ def _leading(true: npt.NDArray[np.bool_]) -> int:
 
 def _scan(process: _Process) -> None:
     """Counts the records up to the first that is not complete, checks them, and sees what is not known of them."""
-    calls = np.array([operation(name) != "other" for name in process.side.calls])
+    calls = len(process.side.calls)
+    ordered = np.array([is_ordered(name) for name in process.side.calls], dtype=bool)
     # 0 names nothing: no file, or the file's bytes from 0.
     files = np.array([0, *process.side.files], dtype=np.uint32)
     views = np.array([0, *process.side.views], dtype=np.uint32)
-    empty = np.array([number for number, view in process.side.views.items() if view.size == 0], dtype=np.uint32)
     last = 0
     for block in _records(process.path, int(process.header["window_records"]), 2**62):
         complete = _leading(block["seq"] != 0)
         records = block[:complete]
         last = _check(process.path, records, last)
-        known = (records["call"] < len(calls)) & np.isin(records["file"], files) & np.isin(records["view"], views)
+        known = (records["call"] < calls) & np.isin(records["file"], files) & np.isin(records["view"], views)
         if process.left_out or not known.all():
             kept = 0 if process.left_out else _leading(known)
             process.left_out += complete - kept
             records = records[:kept]
-        flags = records["flags"]
-        unplaced = ((flags & OPAQUE_VIEW) != 0) | (records["position"] < 0) | np.isin(records["view"], empty)
-        data = calls[records["call"]] if len(records) else np.empty(0, dtype=bool)
         process.records += len(records)
-        process.pending += int(np.count_nonzero(flags & PENDING))
-        process.unplaced += int(np.count_nonzero(unplaced & data & (records["moved"] > 0)))
+        process.pending += int(np.count_nonzero(records["flags"] & PENDING))
+        process.unplaced += int(np.count_nonzero(process.side.unplaced(records)))
+        process.ordered.update(
+            np.unique(records["file"][ordered[records["call"]] & (records["position"] < 0)]).tolist()
+        )
         if complete < len(block):
             return
 

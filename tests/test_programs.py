@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -166,6 +167,7 @@ def check_others(recorder: Recorder, ranks: int, *program: str, suffix: str = ""
         assert set(data["requested"]) == set(data["length"]) == {16}
         assert set(data["moved_known"]) == {True}
         assert list(rows["position"])[1:3] == [100, 256]
+        assert list(rows["position"])[6] == 0
         assert np.all(rows["t_start"].to_numpy()[1:] >= rows["t_end"].to_numpy()[:-1])
         # Where there are other ranks, they move a shared pointer, too.
         assert list(data["offset"]) == ([0, 16, 32, 0, 16, 32, 48, 64] if ranks == 1 else [-1] * 8)
@@ -190,6 +192,38 @@ def test_all_other_calls_with_large_counts_are_recorded(any_recorder: Recorder) 
 @FORTRAN
 def test_all_other_calls_of_a_fortran_program_are_recorded(debian_recorder: Recorder, binding: str) -> None:
     check_others(debian_recorder, 1, fortran(debian_recorder, binding), "others")
+
+
+def test_ordered_calls_of_several_ranks_are_placed_by_what_each_asked_for(any_recorder: Recorder) -> None:
+    trace = any_recorder.trace(3, any_recorder.compile("ordered"), any_recorder.directory)
+    data = trace.records[trace.records["op"] != "other"]
+    positions = {
+        name: [
+            data[(data["rank"] == rank) & (data["file"].map(trace.path) == str(any_recorder.directory / name))]
+            for rank in range(3)
+        ]
+        for name in ("bytes", "blocks", "alone", "once")
+    }
+    assert {name: [list(rows["position"]) for rows in ranks] for name, ranks in positions.items()} == {
+        # The last read follows a seek from the pointer itself.
+        "bytes": [[0, 20, 8, 28, 388, -1], [8, 24, 20, 188, 396, -1], [8, 40, 24, 308, 404, -1]],
+        "blocks": [[0, 20, 56, 76, 0], [8, 24, 68, 80, 8], [8, 40, 72, 84, 16]],
+        # Rank 1 moves the pointer by itself in between: what came next is not known before the file has another view.
+        "alone": [[0, -1, -1, 0], [8, -1, -1, -1, 4], [8, -1, -1, 8]],
+        # Rank 1 has nothing to write.
+        "once": [[0], [8], [8]],
+    }
+    assert trace.notes == ("9 calls touched bytes that are not known: their offset is -1",)
+    for name, ranks in positions.items():
+        path = any_recorder.directory / name
+        for rank, rows in enumerate(ranks):
+            writes = rows[(rows["op"] == "write") & (rows["offset"] >= 0) & (rows["length"] > 0)]
+            steps = {call: 1 + list(rows[rows["op"] == "write"]["call"]).index(call) for call in writes["call"]}
+            streams = {
+                call: np.full(length // 4, 100 * rank + steps[call], "<i4").tobytes()
+                for call, length in zip(writes["call"], writes["length"], strict=True)
+            }
+            assert replay(replace(trace, records=writes), path, streams) == path.read_bytes(), (name, rank)
 
 
 # ---- communicators, files and threads -------------------------------------------------------------------------------

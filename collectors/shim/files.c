@@ -159,6 +159,32 @@ EXPORT int MPI_File_seek(mpi_handle file, mpi_offset offset, int whence)
 }
 ALIAS(File_seek)
 
+/* RATIONALE: another rank may already have moved the shared pointer, so that asking for it says nothing: only a place
+ * sought from the start is known. */
+static int64_t sought_position(const struct file_handle *handle, mpi_offset offset, int whence)
+{
+    const int seek_set = pdla_mpi()->family == MPI_FAMILY_ABI ? 403 : 600;
+    int64_t position;
+    if (!handle || !handle->view.map || whence != seek_set ||
+        __builtin_mul_overflow(offset, handle->view.etype_size, &position))
+        return -1;
+    return position;
+}
+
+EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
+{
+    seek_call *real = (seek_call *)real_call(CALL_File_seek_shared);
+    if (!enter())
+        return leave(real(file, offset, whence));
+    struct rawlog_record sought = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    int rc = real(file, offset, whence);
+    const struct file_handle *handle = handle_find(file);
+    sought.position = rc == 0 ? sought_position(handle, offset, whence) : -1;
+    record_known(&sought, CALL_File_seek_shared, handle, rc);
+    return leave(rc);
+}
+ALIAS(File_seek_shared)
+
 EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
 {
     int (*real)(mpi_handle, int) = REAL(CALL_File_set_atomicity, mpi_handle, int);

@@ -76,8 +76,8 @@ struct rawlog_record {
     uint64_t seq;      /* 1, 2, 3, ... in this process; stored last */
     int64_t t_start;   /* CLOCK_MONOTONIC, ns */
     int64_t t_end;
-    /* Data access: byte of the view's data stream, -1 unknown; seek: the byte sought; set_size, preallocate: the size;
-     * else 0. */
+    /* Data access: byte of the view's data stream, -1 unknown; seek: the byte sought; seek_shared: likewise, -1 where it
+     * was not sought from the start; set_size, preallocate: the size; else 0. */
     int64_t position;
     int64_t length;    /* bytes asked for */
     int64_t moved;     /* bytes really moved, from the status */
