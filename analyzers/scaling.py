@@ -11,6 +11,7 @@ from itertools import groupby, product
 from pdla.analyzers.analysis import Analysis
 from pdla.errors import PdlaError
 from pdla.model import Growth, Loop, Op, Signature
+from pdla.units import format_share
 
 Sizes = tuple[int, ...]
 """What numbers may depend on: (P,), the number of ranks, or the process grid (P1, P2, ...)."""
@@ -210,7 +211,8 @@ def scale(analyses: Mapping[int, Analysis]) -> Scaling:
     sizes = tuple(sorted(analyses))
     found: list[Parametric] = []
     wrong = [
-        f"{analyses[ranks].coverage.bytes:.0%} of the bytes at {ranks} ranks are in signatures, the rest is irregular"
+        f"{format_share(analyses[ranks].coverage.bytes, 1)} of the bytes at {ranks} ranks are in signatures, "
+        "the rest is irregular"
         for ranks in sizes
         if analyses[ranks].irregular
     ]

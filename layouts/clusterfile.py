@@ -14,7 +14,7 @@ from pdla.layouts.config import DEFAULT_FILE, load_cluster
 from pdla.layouts.fit import Estimate
 from pdla.layouts.network import Network
 from pdla.layouts.trials import STREAMS
-from pdla.units import format_bytes, format_seconds
+from pdla.units import format_bytes, format_seconds, format_share
 
 HOME_STRIP = "64K"  # the default strip of OrangeFS and of many Lustre systems
 _WIDTH = 118
@@ -59,8 +59,8 @@ def findings(calibration: Calibration) -> list[str]:
         "Start-up of reads: "
         + ", ".join(f"{_span(estimate)} at {format_bytes(distance)}" for distance, estimate in reads.startup)
         + f"; of writes: {_span(calibration.writes.startup[0][1])}.",
-        f"The model's seconds are within {reads.deviation:.0%} of the measured ones for half of the reads, and "
-        f"{worst.ratio:.2f} times the measured ones for the worst, reads of {format_bytes(worst.size)}.",
+        f"The model's seconds are within {format_share(reads.deviation, 1)} of the measured ones for half of the reads "
+        f"and {worst.ratio:.2f} times the measured ones for the worst, reads of {format_bytes(worst.size)}.",
     ]
     if calibration.cached:
         said.append(f"The page cache may be measured, not the storage: {calibration.cached}.")
@@ -152,7 +152,7 @@ def _rate(estimate: Estimate) -> Estimate:
 
 
 def _interval(estimate: Estimate) -> str:
-    return f"{estimate.value:,.4g} ({estimate.low:,.4g} to {estimate.high:,.4g})"
+    return "{} ({} to {})".format(*(f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in estimate))
 
 
 def _span(estimate: Estimate) -> str:

@@ -151,6 +151,14 @@ def test_irregular_reads_are_refused():
     assert made.refused == (("/d/a 2 reads of rank 3", "irregular: no template describes them"),)
 
 
+def test_a_pattern_beyond_what_a_plan_can_say_is_refused():
+    far = replace(CONTIGUOUS, start=2**62)
+    made = plan(far)
+    assert made.patterns == ()
+    assert made.refused == ((f"/d/b {far}", "reaches byte 4611686018494496768, of at most 4611686018427387904"),)
+    assert plan_from_json(plan_to_json(made)) == made
+
+
 def test_a_pattern_that_another_replica_serves_gets_none_of_its_own():
     made = plan(STRIDED, replace(STRIDED, t_start=5.0))
     assert len(made.patterns) == 1

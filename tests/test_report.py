@@ -35,7 +35,7 @@ from pdla.report.pictures import (
     size_histogram,
     weave,
 )
-from pdla.report.text import comparison_table, plan_table, ranks_text, signature_table, table
+from pdla.report.text import comparison_table, plan_table, prediction, ranks_text, signature_table, table
 
 KiB, MiB = 1 << 10, 1 << 20
 CLUSTER = Cluster((), "hdd", 4, 64 * KiB, 4, 1e-4, 1e-9, 0.0, "nominal")
@@ -536,6 +536,14 @@ def test_the_plan_table_marks_the_choice_and_gives_the_reason() -> None:
         "",
         "The pattern gets a replica: 7.5 s predicted without, 1 s with.",
     ]
+
+
+def test_a_plan_without_replicas_does_not_say_that_none_would_pay_off() -> None:
+    write = Signature("/data/a", "write", False, 0, 4096, (Loop(16384, 8),), (3,))
+    refused = plan_for(write)
+    assert plan_table(refused).splitlines()[0] == "Pattern 1: write by rank 3 of /data/a"
+    original = replace(refused, patterns=tuple(replace(one, chosen=0) for one in refused.patterns))
+    assert prediction(original) == "No pattern gets a replica: 7.5 s predicted with the originals as they are."
 
 
 def test_the_signature_table_lists_the_members_of_a_global_signature_under_it() -> None:

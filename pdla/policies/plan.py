@@ -16,7 +16,8 @@ from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
 from pdla.policies.base import LEAST_GAIN, Place, Policy
-from pdla.units import format_bytes, format_count, format_seconds
+from pdla.policies.planfile import LARGEST
+from pdla.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pdla.catalog import Replica
@@ -174,6 +175,9 @@ def _patterns(analysis: Analysis) -> tuple[list[_Pattern], list[tuple[str, str]]
     seen: dict[tuple[str, AccessMap], Signature] = {}
     refused: list[tuple[str, str]] = []
     for signature in analysis.signatures:
+        if signature.extent[1] > LARGEST:
+            refused.append((_name(signature), f"reaches byte {signature.extent[1]}, of at most {LARGEST}"))
+            continue
         try:
             access_map = AccessMap.from_signature(signature)
         except PdlaError as error:
@@ -188,7 +192,7 @@ def _patterns(analysis: Analysis) -> tuple[list[_Pattern], list[tuple[str, str]]
                 continue
         patterns.append(_Pattern(replace(signature, members=()), access_map, obstacle))
     for part in analysis.irregular:
-        what = f"{part.file} {format_count(part.requests)} {part.op}s of rank {part.rank}"
+        what = f"{part.file} {counted(part.requests, part.op)} of rank {part.rank}"
         refused.append((what, "irregular: no template describes them"))
     return patterns, refused
 

@@ -19,7 +19,7 @@ from pdla.model import STILL, Candidate, Cluster, Cost, Growth, Layout, Loop, Pa
 FORMAT = "pdla-plan"
 VERSION = 2
 SCHEMA = Path(__file__).with_name("plan.schema.json")
-_LARGEST = 2**62  # so that sums of two fit into 64 bits
+LARGEST = 2**62  # so that sums of two fit into 64 bits
 _LINE = 120
 
 
@@ -198,8 +198,8 @@ def _signature_from_json(value: Mapping[str, Any]) -> Signature:
         _check_growth(signature)
     if signature.length < 1 or min((loop.count for loop in signature.loops), default=1) < 1 or signature.extent[0] < 0:
         raise ValueError(f"{signature} accesses nothing, or bytes before the file's first")
-    if signature.extent[1] > _LARGEST:
-        raise ValueError(f"{signature} reaches byte {signature.extent[1]}, of at most {_LARGEST}")
+    if signature.extent[1] > LARGEST:
+        raise ValueError(f"{signature} reaches byte {signature.extent[1]}, of at most {LARGEST}")
     return signature
 
 
@@ -220,7 +220,7 @@ def _check_growth(signature: Signature) -> None:
         least, most = count + min(0, least), count + max(0, most)
         reach += abs(stride) * most + abs(grows.stride) * most**2
         length, shortest = length + max(0, grows.length) * most, shortest + min(0, grows.length) * (most - 1)
-        if min(least, shortest) < 1 or max(most, reach, length) > _LARGEST or (grows != STILL and most > MAX_EXTENTS):
+        if min(least, shortest) < 1 or max(most, reach, length) > LARGEST or (grows != STILL and most > MAX_EXTENTS):
             raise ValueError(f"{signature} grows beyond 64 bits or {MAX_EXTENTS} iterations, or down to nothing")
         least, most = grows.count * (most - 1), grows.count * (most - 1)
 
@@ -262,13 +262,13 @@ def _pool_from_json(value: Mapping[str, Any]) -> Pool:
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"wanted a whole number, got {value!r:.40}")
-    if abs(value) > _LARGEST:
-        raise ValueError(f"wanted a whole number of at most {_LARGEST}, got {value!r:.40}")
+    if abs(value) > LARGEST:
+        raise ValueError(f"wanted a whole number of at most {LARGEST}, got {value!r:.40}")
     return value
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
         raise ValueError(f"wanted a number, got {value!r:.40}")
     return float(value)
 

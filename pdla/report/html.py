@@ -25,6 +25,7 @@ from pdla.files import replacing
 from pdla.model import Signature, Trace
 from pdla.report import pictures
 from pdla.report.text import (
+    by_ranks,
     call_name,
     candidate_name,
     prediction,
@@ -367,7 +368,7 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
     marks = ["chosen" if number == pattern.chosen else "" for number in range(len(rows))]
     replicated = pattern.choice.layout is not None
     return {
-        "head": f"{call_name(signature)} by ranks {ranks_text(signature.ranks)}, {format_bytes(signature.bytes)} of "
+        "head": f"{call_name(signature)} {by_ranks(signature.ranks)}, {format_bytes(signature.bytes)} of "
         f"{signature.file}",
         "notation": str(signature),
         "reason": pattern.reason,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pdla.analyzers.aspects import Aspects
-from pdla.report.text import MOST, aspects_text, call_name, more, paragraph, ranks_text, shown_members, table
+from pdla.report.text import MOST, aspects_text, by_ranks, call_name, more, paragraph, ranks_text, shown_members, table
 from pdla.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def pattern_text(pattern: Pattern, seen: Sequence[tuple[Run, Occurrence]], membe
     """All about one pattern: its loops, its members, and the runs that have it."""
     one = pattern.signature
     lines = [
-        paragraph(f"Pattern {pattern.id}: {call_name(one)} by ranks {ranks_text(one.ranks)} of {one.file}"),
+        paragraph(f"Pattern {pattern.id}: {call_name(one)} {by_ranks(one.ranks)} of {one.file}"),
         paragraph(str(one)),
         paragraph(
             f"{counted(one.requests, 'request')} of {format_bytes(one.length)}, {format_bytes(one.bytes)}; "
@@ -71,12 +71,12 @@ def difference_text(found: Difference, before: str, after: str) -> str:
         file = f"{old.file} -> {new.file}" if old.file != new.file else new.file
         lines += ["", paragraph(f"changed in {', '.join(what)}: {call_name(new)} of {file}")]
         for one in (old, new):
-            lines.append(paragraph(f"{one} by ranks {ranks_text(one.ranks)}", "  "))
+            lines.append(paragraph(f"{one} {by_ranks(one.ranks)}", "  "))
     lines += more(len(found.changed), "changed")
     for name, only in ((before, found.before), (after, found.after)):
         for one in only[:MOST]:
             lines += ["", paragraph(f"only in {name}: {call_name(one)} of {one.file}")]
-            lines.append(paragraph(f"{one} by ranks {ranks_text(one.ranks)}", "  "))
+            lines.append(paragraph(f"{one} {by_ranks(one.ranks)}", "  "))
         lines += more(len(only), f"only in {name}")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pdla.model import Signature
-from pdla.units import format_bytes, format_count, format_seconds, format_share
+from pdla.units import counted, format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
@@ -109,6 +109,15 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return ", ".join(parts)
 
 
+def by_ranks(ranks: Sequence[int]) -> str:
+    """Who makes a pattern.
+
+    >>> by_ranks((0, 1, 2)), by_ranks((5,))
+    ('by ranks 0-2', 'by rank 5')
+    """
+    return f"by rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)}"
+
+
 def shorten(text: str, width: int) -> str:
     """``text`` with its middle left out where it is longer than ``width``: the ends of a path tell the most.
 
@@ -155,7 +164,7 @@ def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = (), phases:
     blocks += more(len(by_file), "files")
     blocks.append(
         paragraph(
-            f"{format_count(analysis.requests)} requests, {format_bytes(analysis.bytes)}; signatures stand for "
+            f"{counted(analysis.requests, 'request')}, {format_bytes(analysis.bytes)}; signatures stand for "
             f"{format_share(shares.requests, 1)} of the requests and {format_share(shares.bytes, 1)} of the bytes."
         )
     )
@@ -240,7 +249,7 @@ def plan_table(plan: Plan) -> str:
     blocks = []
     for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
-        what = f"Pattern {number}: {call_name(one)} by ranks {ranks_text(one.ranks)} of {one.file}"
+        what = f"Pattern {number}: {call_name(one)} {by_ranks(one.ranks)} of {one.file}"
         head = f"{paragraph(what)}\n{paragraph(str(one))}"
         rows = []
         refused: dict[str, list[str]] = {}
@@ -277,7 +286,7 @@ def prediction(plan: Plan) -> str:
     chosen = sum(pattern.choice.layout is not None for pattern in plan.patterns)
     before = f"{format_seconds(plan.predicted_before)} predicted"
     if not chosen:
-        return f"No replica would pay off: {before} with the originals as they are."
+        return f"No pattern gets a replica: {before} with the originals as they are."
     patterns = "The pattern gets" if len(plan.patterns) == 1 else f"{chosen} of {len(plan.patterns)} patterns get"
     return f"{patterns} a replica: {before} without, {format_seconds(plan.predicted_after)} with."
 
