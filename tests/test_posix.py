@@ -183,6 +183,12 @@ def test_a_file_is_of_interest_once_mpi_opens_it(recorder: Recorder, posix_libra
     assert list(trace.files["path"]) == [str(recorder.directory / "data")]
 
 
+def test_a_new_file_is_not_the_deleted_one_whose_number_it_has(recorder: Recorder, posix_library: Path) -> None:
+    trace, _ = trace_both(recorder, posix_library, 1, "plain_posix", "reused")
+    assert [call[1:] for call in data_calls(trace)] == [("-", "pwrite", 0, 2)]
+    assert list(trace.files["path"]) == [str(recorder.directory / "data")]
+
+
 def test_without_includes_the_programs_other_files_are_not_recorded(recorder: Recorder, posix_library: Path) -> None:
     trace, _ = trace_both(recorder, posix_library, 1, "plain_posix", "threads")
     assert trace.posix.empty

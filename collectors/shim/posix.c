@@ -213,16 +213,30 @@ static bool is_opening(const struct stat *status, char path[PATH_MAX])
            recorder_wants(path);
 }
 
+/* The path by which the descriptor's file was opened; false: it is not known. */
+static bool find_path(int descriptor, char path[PATH_MAX])
+{
+    static const char deleted[] = " (deleted)";
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t length = readlink(link, path, PATH_MAX - 1), most = length - (ssize_t)strlen(deleted);
+    path[length < 0 ? 0 : length] = 0;
+    if (most > 0 && strcmp(path + most, deleted) == 0)
+        path[most] = 0;
+    return length > 0;
+}
+
 static bool is_included(int descriptor, char path[PATH_MAX])
 {
     const char *include = getenv("PDLA_TRACE_INCLUDE");
-    char link[64];
-    if (!include || !*include)
-        return false;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-    ssize_t length = readlink(link, path, PATH_MAX - 1);
-    path[length < 0 ? 0 : length] = 0;
-    return length > 0 && recorder_wants(path);
+    return include && *include && find_path(descriptor, path) && recorder_wants(path);
+}
+
+/* RATIONALE: a new file has the number of one that was deleted. */
+static bool is_still(const struct known *file, int descriptor, const struct stat *status)
+{
+    char path[PATH_MAX];
+    return status->st_nlink > 1 || !find_path(descriptor, path) || hash_of(path) == file->path;
 }
 
 /* Looks at what the descriptor means; returns the file's id or 0. */
@@ -235,6 +249,8 @@ static uint32_t examine(int descriptor)
     uint32_t id = 0;
     if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
         const struct known *known = find_file(status.st_dev, status.st_ino);
+        if (known && !is_still(known, descriptor, &status))
+            known = NULL;
         if (is_opening(&status, path) || (!known && is_included(descriptor, path)))
             id = add_file(path, &status, 0);
         else if (known)

@@ -139,6 +139,27 @@ static void children(const char *path)
     close(fd);
 }
 
+/* The file's number is given to another. */
+static void reused(const char *path)
+{
+    MPI_File file;
+    char other[4096];
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    MPI_File_close(&file);
+    unlink(path);
+    snprintf(other, sizeof other, "%s.other", path);
+    int fd = open(other, O_CREAT | O_RDWR, 0600);
+    pwrite(fd, bytes, 1, 0);
+    close(fd);
+    /* A file without a name is still the same. */
+    fd = open(path, O_CREAT | O_RDWR, 0600);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    unlink(path);
+    pwrite(fd, bytes, 2, 0);
+    MPI_File_close(&file);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argv[1], *path = argv[2];
@@ -159,6 +180,8 @@ int main(int argc, char **argv)
         signalled(path);
     } else if (strcmp(mode, "threads") == 0) {
         in_threads(path);
+    } else if (strcmp(mode, "reused") == 0) {
+        reused(path);
     } else if (strcmp(mode, "children") == 0) {
         children(path);
     }
