@@ -319,6 +319,13 @@ def test_calls_of_three_gibibytes_have_their_length(any_recorder: Recorder) -> N
     assert list(accesses) == [(5, 3 << 30)] * len(calls)
 
 
+def test_calls_beyond_what_a_file_can_have_do_not_spoil_the_trace(any_recorder: Recorder) -> None:
+    trace = any_recorder.trace(1, any_recorder.compile("edges"), any_recorder.directory / "data", "absurd")
+    rows = trace.records[["kind", "position", "length"]].itertuples(index=False, name=None)
+    calls = [(kind.removeprefix("MPI_File_"), *numbers) for kind, *numbers in rows]
+    assert calls[1:-1] == [("write_at", 0, 10), ("read_at", -1, 0), ("set_size", -1, 0)]
+
+
 def test_a_view_of_a_million_blocks_is_a_loop(any_recorder: Recorder) -> None:
     path = any_recorder.directory / "data"
     trace = any_recorder.trace(1, any_recorder.compile("edges"), path, "blocks")

@@ -116,6 +116,8 @@ uint64_t record(struct rawlog_record *about, enum call call, const struct file_h
     about->t_end = clock_ns();
     about->call = (uint16_t)call;
     about->error = error_class(rc);
+    if (about->position > INT64_MAX / 2) /* what no file has; a sum with it may overflow */
+        about->position = -1;
     if (handle) {
         about->file = handle->id;
         about->view = handle->view.id;

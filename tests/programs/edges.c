@@ -1,8 +1,9 @@
 /* Nothing, too much, and very much, by one rank: edges FILE reads and writes 100 bytes, in the order of
  * tests/test_programs.py; edges FILE huge reads 3 GiB from byte 5 on, in two ways; edges FILE blocks writes 8 bytes near the end
- * of a view of a million blocks. */
+ * of a view of a million blocks; edges FILE absurd writes 10 bytes and asks for what no file has. */
 #define _GNU_SOURCE
 #include <mpi.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -67,6 +68,13 @@ static void huge(void)
     MPI_Type_free(&mebibyte);
 }
 
+static void absurd(char *bytes)
+{
+    MPI_File_write_at(file, 0, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPI_File_read_at(file, INT64_MAX - 4, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPI_File_set_size(file, INT64_MAX);
+}
+
 static void blocks(void)
 {
     MPI_Datatype type;
@@ -85,6 +93,8 @@ int main(int argc, char **argv)
     MPI_File_open(MPI_COMM_SELF, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     if (argc > 2 && strcmp(argv[2], "huge") == 0) {
         huge();
+    } else if (argc > 2 && strcmp(argv[2], "absurd") == 0) {
+        absurd(bytes);
     } else if (argc > 2) {
         blocks();
     } else {
