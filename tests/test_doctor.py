@@ -90,6 +90,7 @@ def test_with_neither_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytes
     ("does", "why"),
     [
         ("echo; echo ----; echo there is no scheduler here >&2; exit 3", "exit code 3 (there is no scheduler here)"),
+        ("echo probe 0 2 1 1 4probe 1 2 1 1 4 MPICH 5; exit 3", "exit code 3"),
         ("echo Traceback:; echo ImportError: no libmpi; exit 1", "exit code 1 (ImportError: no libmpi)"),
         ("exit 1", "exit code 1"),
     ],

@@ -84,7 +84,7 @@ class Job:
         return "".join(lines[:-1]), json.loads(lines[-1])
 
 
-@pytest.fixture(scope="module", params=["tiles", "slabs", "triangle"])
+@pytest.fixture(scope="module", params=["tiles", "slabs"])
 def job(request: pytest.FixtureRequest, mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A replicated program. The tests that share it leave it as it was."""
     job = Job(request.param, mpi, tmp_path_factory.mktemp(request.param))
@@ -103,13 +103,17 @@ def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
     assert {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]} == {"valid"}
 
 
-def test_the_rows_of_a_triangle_are_one_signature_and_its_pieces_another(mpi: Mpi, tmp_path: Path) -> None:
+def test_a_triangle_is_two_growing_signatures_and_is_read_from_their_replicas(mpi: Mpi, tmp_path: Path) -> None:
     job = Job("triangle", mpi, tmp_path)
-    job.pdla.run("trace", "-o", "run.h5", "--", *job.command(4))
+    job.replicate()
     assert [s["notation"] for s in job.pdla.json("analyze", "run.h5", "--json")["signatures"]] == [
         "{READ, 0, 2, ([12288, 4+16, 192], [3072, 4+4, 4]r), 1}",
         "{READ, 0, 3, ([128, 64, 1+1], [98304, 64, 24], [3072, 64, 4]r), 1}",
     ]
+    output, report = job.redirected(4)
+    assert output == job.native(4)
+    assert report["replica_bytes"] == 4 * 768 * 769 // 2 + 4 * 300 * 64  # the triangle, and 300 pieces for each rank
+    assert job.redirected(3)[0] == job.native(3)
 
 
 @pytest.mark.parametrize("ranks", [2, 6])

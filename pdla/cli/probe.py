@@ -115,7 +115,8 @@ def _record(mpi: Mpi, language: str, program: Sequence[str], directory: Path) ->
     command = [str(mpi.mpiexec), "-n", str(RANKS), *program, str(data)]
     ended = run_bounded(command, preloaded({**mpi.environment, **OURS, "PDLA_TRACE": str(logs)}), SECONDS)
     told = [line.split(maxsplit=6) for line in ended.stdout.splitlines() if line.startswith("probe ")]
-    told = [words for words in told if len(words) == 7]
+    # Lines of two ranks may come mixed.
+    told = [words for words in told if len(words) == 7 and all(map(str.isdigit, words[1:6]))]
     found = Probe(mpi, language)
     if told:
         found = replace(found, library=" ".join(told[0][6].split()), large_counts=int(told[0][5]) >= 4)
