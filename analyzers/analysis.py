@@ -203,7 +203,8 @@ def to_json(
     }
 
 
-def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
+def shape_json(signature: Signature) -> dict[str, Any]:
+    """What a signature is wherever it was seen, as plain values."""
     return {
         "scope": signature.scope,
         "file": signature.file,
@@ -217,10 +218,16 @@ def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
         "rank_loops": signature.rank_loops,
         "requests": signature.requests,
         "bytes": signature.bytes,
+        "notation": str(signature),
+    }
+
+
+def _signature_json(analysis: Analysis, signature: Signature) -> dict[str, Any]:
+    return {
+        **shape_json(signature),
         "calls": signature.calls,
         "repeats": signature.repeats,
         "share": analysis.share(signature)._asdict(),
-        "notation": str(signature),
     }
 
 

@@ -12,8 +12,7 @@ its calls is in one phase.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ import pandas as pd
 
 from pdla.analyzers.local import OPS
 from pdla.analyzers.shapes import BoolArray
-from pdla.model import Int64Array, Trace
+from pdla.model import Int64Array, Phase, Trace
 
 LONG = 10
 """Long pauses are this many times as long as the others."""
@@ -30,34 +29,6 @@ _OPENS = ("MPI_File_open", "MPI_File_close")
 _VIEWS = ("MPI_File_set_view",)
 
 FloatArray = npt.NDArray[np.float64]
-Begin = Literal["open", "view", "pause"]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """The data calls of all ranks to a file in one phase.
-
-    Attributes:
-        phase: counted in its file, from 0.
-        begins: with what: an open (or the end of one), a change of the view, or a pause in time. A file's first phase
-            begins with an open, recorded or not.
-        t_start, t_end: seconds, of its first and its last data call.
-        ranks: how many make data calls in it.
-    """
-
-    file: str
-    phase: int
-    begins: Begin
-    t_start: float
-    t_end: float
-    ranks: int
-    calls: int
-    bytes_read: int
-    bytes_written: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

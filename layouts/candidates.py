@@ -97,7 +97,7 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
             width = min(servers, _ceil(request, cluster.home_strip))
             one = round_time(1, _ceil(aggregators * width, servers), width, request, cluster.connect_seconds, v, 0.0, b)
             accessed += Cost(times * one.connect, times * one.network, 0.0, times * one.transfer)
-    calls, shuffle = count(pattern.calls), per_node * pattern.call_bytes * v
+    calls, shuffle = pattern.rounds, per_node * pattern.call_bytes * v
     return Cost(calls * accessed.connect, calls * (accessed.network + shuffle), startup, calls * accessed.transfer)
 
 
@@ -126,7 +126,7 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
 
     Where its strips are less than a grain, it is refused: a call would then reach some of the servers only.
     """
-    section, request, rounds = _section(pattern, size), pattern.call_bytes, count(pattern.calls)
+    section, request, rounds = _section(pattern, size), pattern.call_bytes, pattern.rounds
     servers = pair[0].servers, pair[1].servers
     name, grains = f"{pair[0].name}+{pair[1].name}", (pair[0].grain, pair[1].grain)
 
@@ -195,18 +195,18 @@ def _all_rounds(
 ) -> Cost:
     """A round for every call of a rank, all alike but for their start-up, of which ``startup`` is the sum."""
     e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, op)
-    one, rounds = round_time(cluster.per_node(pattern.processes), k, width, request, e, v, 0.0, b), count(pattern.calls)
+    one, rounds = round_time(cluster.per_node(pattern.processes), k, width, request, e, v, 0.0, b), pattern.rounds
     return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
 
 
 def _section(pattern: Pattern, size: int) -> int:
     """Bytes of a replica that are one rank's, or of all the ranks that access the same."""
-    return _ceil(size, count(distinct(pattern.ranks)))
+    return _ceil(size, pattern.sections)
 
 
 def _section_order(pattern: Pattern, layout: Layout) -> tuple[tuple[Loop, ...], int]:
     """What the busiest server of a replica is asked for: the nest over its sections, and its requests of a round."""
-    sections = count(distinct(pattern.ranks))
+    sections = pattern.sections
     here, sharing = busiest(sections, layout.groups), pattern.processes // sections
     return (*packed(pattern.calls, pattern.call_bytes), Loop(layout.section, here), Loop(0, sharing)), here * sharing
 
@@ -223,8 +223,10 @@ def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:
     offsets = np.array([pattern.start], dtype=np.int64)
     for stride, times in pattern.ranks:
         offsets = (offsets[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()
-    first = np.bincount(offsets // cluster.home_strip % cluster.home_servers, minlength=cluster.home_servers)
-    return int(np.sum([np.roll(first, shift) for shift in range(width)], axis=0).max())
+    servers = cluster.home_servers
+    first = np.bincount(offsets // cluster.home_strip % servers, minlength=servers)
+    begun = np.cumsum([0, *first[servers - width :], *first])
+    return int((begun[width + 1 :] - begun[1 : servers + 1]).max())
 
 
 def _ceil(amount: int, unit: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from pdla.layouts.devices import seconds_per_byte, startup
@@ -55,17 +56,27 @@ class Pattern:
                 outer.append(Loop(stride * taken, -(-loop_count // taken)))
         return cls(signature.op, nest.start, ranks, tuple(outer), tuple(pieces), nest.length)
 
-    @property
+    @cached_property
     def processes(self) -> int:
         """The ranks."""
         return count(self.ranks)
+
+    @cached_property
+    def sections(self) -> int:
+        """How many of the ranks access other bytes than the ranks before them."""
+        return count(distinct(self.ranks))
+
+    @cached_property
+    def rounds(self) -> int:
+        """Calls of a rank."""
+        return count(self.calls)
 
     @property
     def call_span(self) -> int:
         """Bytes of the file from the first to the last one of a call."""
         return self.length + sum(abs(loop.stride) * (loop.count - 1) for loop in self.pieces)
 
-    @property
+    @cached_property
     def call_bytes(self) -> int:
         """Distinct bytes of one call of one rank (an upper bound where its pieces overlap)."""
         return self.length * count(distinct(self.pieces))

@@ -58,17 +58,17 @@ def component_sizes(layout: Layout, size: int) -> list[int]:
     [131082, 131072, 131072, 131072]
     """
     whole, rest = divmod(size, layout.section)
+    row, last = divmod(whole, layout.groups)
     section_cycles = -(-layout.section // sum(layout.strips))
+    full, cut = _ends(layout, layout.section), _ends(layout, rest)
     sizes = []
     for group in range(layout.groups):
-        for strip, low in zip(layout.strips, _before(layout), strict=True):
-            row, ends = whole // layout.groups, _end(layout, layout.section, strip, low)
-            rows = row + (group < whole % layout.groups)
-            partial = _end(layout, rest, strip, low) if whole % layout.groups == group else 0
-            if partial:
+        rows = row + (group < last)
+        for strip, end, partial in zip(layout.strips, full, cut, strict=True):
+            if group == last and partial:
                 sizes.append(row * section_cycles * strip + partial)
             else:
-                sizes.append((rows - 1) * section_cycles * strip + ends if rows and ends else 0)
+                sizes.append((rows - 1) * section_cycles * strip + end if rows and end else 0)
     return sizes
 
 
@@ -77,7 +77,9 @@ def _before(layout: Layout) -> tuple[int, ...]:
     return (0, *accumulate(layout.strips[:-1]))
 
 
-def _end(layout: Layout, count: int, strip: int, low: int) -> int:
-    """Where the last byte of a strip's server is among the first ``count`` bytes of a section."""
+def _ends(layout: Layout, count: int) -> list[int]:
+    """How many of the first ``count`` bytes of a section each server of its group has."""
     cycles, z = divmod(count, sum(layout.strips))
-    return cycles * strip + min(max(z - low, 0), strip)
+    return [
+        cycles * strip + min(max(z - low, 0), strip) for strip, low in zip(layout.strips, _before(layout), strict=True)
+    ]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pdla.collectors.views import View
 
 Op = Literal["read", "write"]
+Begin = Literal["open", "view", "pause"]
 
 
 @dataclass(frozen=True)
@@ -288,6 +289,33 @@ class Layout:
         if self.groups == 1:
             return "1-DH"
         return "1-DV" if self.groups == self.servers else "2-D"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The data calls of all ranks to a file in one phase.
+
+    Attributes:
+        phase: counted in its file, from 0.
+        begins: with what: an open (or the end of one), a change of the view, or a pause in time. A file's first phase
+            begins with an open, recorded or not.
+        t_start, t_end: seconds, of its first and its last data call.
+        ranks: how many make data calls in it.
+    """
+
+    file: str
+    phase: int
+    begins: Begin
+    t_start: float
+    t_end: float
+    ranks: int
+    calls: int
+    bytes_read: int
+    bytes_written: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

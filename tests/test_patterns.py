@@ -228,6 +228,7 @@ def test_traces_at_two_numbers_of_ranks_predict_a_third(pdla: Pdla, save: Callab
         "notation": "{READ, 0, 2, ([4096 P, 4096, 20], [4096, 4096, P]r)}",
     }
     assert told["predicted"][1] == {
+        "scope": "global",
         "file": "/ior/testFile",
         "op": "write",
         "collective": False,
@@ -237,6 +238,8 @@ def test_traces_at_two_numbers_of_ranks_predict_a_third(pdla: Pdla, save: Callab
         "loops": [[4096, 16], [65536, 20]],
         "growth": [],
         "rank_loops": 1,
+        "requests": 320,
+        "bytes": 1310720,
         "extent": [0, 1310720],
         "notation": "{WRITE, 0, 2, ([65536, 4096, 20], [4096, 4096, 16]r), 1}",
     }

@@ -559,6 +559,10 @@ def test_the_signature_table_lists_the_members_of_a_global_signature_under_it() 
         "",
         "16 requests, 64 KiB; signatures stand for 100 % of the requests and 100 % of the",
         "bytes.",
+        "",
+        "A signature is {operation, first byte, dimension, loops, repeats}; a loop is",
+        "[stride, bytes, count], the innermost first, with an r where it runs over the",
+        "ranks.",
     ]
 
 

@@ -9,7 +9,6 @@ from pdla.catalog.records import (
     Replica,
     Result,
     Run,
-    RunPhase,
     State,
 )
 from pdla.catalog.store import Catalog, open_catalog
@@ -24,7 +23,6 @@ __all__ = [
     "Replica",
     "Result",
     "Run",
-    "RunPhase",
     "State",
     "open_catalog",
 ]

@@ -102,21 +102,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class RunPhase:
-    """A phase of a run's use of a file: what begins it, when its data calls are, and how much they move."""
-
-    file: str
-    phase: int
-    begins: str
-    t_start: float
-    t_end: float
-    ranks: int
-    calls: int
-    bytes_read: int
-    bytes_written: int
-
-
-@dataclass(frozen=True)
 class Occurrence:
     """A signature as it was in a run, with its aspects as plain values."""
 

@@ -18,14 +18,13 @@ from pdla.catalog.records import (
     QueueState,
     Recorded,
     Run,
-    RunPhase,
     pattern_digest,
     pattern_to_json,
     signature_from_json,
 )
 from pdla.catalog.tables import ApplicationRow, OccurrenceRow, PatternRow, PhaseRow, QueueRow, RunRow, printable
 from pdla.errors import PdlaError
-from pdla.model import Signature
+from pdla.model import Begin, Phase, Signature
 
 _AT_ONCE = 5000  # values in one statement: databases have a limit
 
@@ -35,7 +34,7 @@ def utc(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[RunPhase]) -> Recorded:
+def record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase]) -> Recorded:
     """Take in a run with its patterns; one that was there, which its trace's fingerprint tells, is replaced."""
     row = session.scalars(select(RunRow).filter_by(trace=run.trace)).one_or_none()
     known = row is not None
@@ -177,14 +176,14 @@ def run(session: Session, number: int) -> tuple[Run, list[Occurrence]]:
     return _run(row), [_occurrence(found, one) for found, one in session.execute(query)]
 
 
-def phases(session: Session, number: int) -> list[RunPhase]:
+def phases(session: Session, number: int) -> list[Phase]:
     """The phases of a run, file by file."""
     rows = session.scalars(select(PhaseRow).filter_by(run_id=number).order_by(PhaseRow.number))
     return [
-        RunPhase(
+        Phase(
             row.file,
             row.phase,
-            row.begins,
+            cast(Begin, row.begins),
             row.t_start,
             row.t_end,
             row.ranks,

@@ -32,7 +32,6 @@ from pdla.catalog.records import (
     Replica,
     Result,
     Run,
-    RunPhase,
     State,
     layout_from_json,
     signature_from_json,
@@ -48,7 +47,7 @@ from pdla.catalog.tables import (
     ResultRow,
 )
 from pdla.errors import ConfigError, FormatError, PdlaError
-from pdla.model import Identity, Layout, Signature
+from pdla.model import Identity, Layout, Phase, Signature
 
 BUSY_MILLISECONDS = 20_000
 LOCK = 0x70646C61
@@ -350,7 +349,7 @@ class Catalog:
             rows = session.scalars(select(ResultRow).order_by(ResultRow.id))
             return [Result(runs.utc(row.time), row.report) for row in rows]
 
-    def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[RunPhase] = ()) -> Recorded:
+    def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase] = ()) -> Recorded:
         """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.
 
         A run that is there already, which the fingerprint of its trace tells, is replaced.
@@ -384,7 +383,7 @@ class Catalog:
         with self._session() as session:
             return runs.run(session, run_id)
 
-    def phases(self, run_id: int) -> list[RunPhase]:
+    def phases(self, run_id: int) -> list[Phase]:
         """The phases of a run, file by file."""
         with self._session() as session:
             return runs.phases(session, run_id)

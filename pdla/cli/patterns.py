@@ -64,11 +64,6 @@ def show(number: int, as_json: bool) -> None:
         print_json(
             {
                 **_pattern_json(found),
-                "loops": [list(loop) for loop in one.loops],
-                "growth": [list(grows) for grows in one.growth],
-                "rank_loops": one.rank_loops,
-                "start": one.start,
-                "length": one.length,
                 "members": [
                     {"rank": member.ranks[0], "start": member.start, "notation": str(member)}
                     for member in members[:MEMBERS]
@@ -120,7 +115,7 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     From traces of one program at two or more numbers of ranks. Fails, and says why, where the traces do not agree on
     how the patterns depend on the number of ranks.
     """
-    from pdla.analyzers.analysis import analyze
+    from pdla.analyzers.analysis import analyze, shape_json
     from pdla.analyzers.scaling import scale as compare
     from pdla.report.patterns import scaling_text
 
@@ -139,20 +134,7 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
                 "signatures": [{"file": one.file, "notation": str(one)} for one in found.signatures],
                 "disagreements": list(found.disagreements),
                 "predicted": [
-                    {
-                        "file": one.file,
-                        "op": one.op,
-                        "collective": one.collective,
-                        "ranks": len(one.ranks),
-                        "start": one.start,
-                        "length": one.length,
-                        "loops": [list(loop) for loop in one.loops],
-                        "growth": [list(grows) for grows in one.growth],
-                        "rank_loops": one.rank_loops,
-                        "extent": list(one.extent),
-                        "notation": str(one),
-                    }
-                    for one in predicted
+                    {**shape_json(one), "ranks": len(one.ranks), "extent": list(one.extent)} for one in predicted
                 ],
             }
         )
@@ -174,17 +156,11 @@ def _signatures(word: str) -> tuple[Signature, ...]:
 
 
 def _pattern_json(one: Pattern) -> dict[str, Any]:
-    signature = one.signature
+    from pdla.analyzers.analysis import shape_json
+
     return {
         "id": one.id,
-        "scope": signature.scope,
-        "file": signature.file,
-        "op": signature.op,
-        "collective": signature.collective,
-        "ranks": list(signature.ranks),
-        "requests": signature.requests,
-        "bytes": signature.bytes,
-        "notation": str(signature),
+        **shape_json(one.signature),
         "runs": one.runs,
         "state": one.state,
         "since": one.since.isoformat(timespec="seconds"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspects], phases: Phases) -> None:
     """Keep a run with its patterns and phases, and say so on standard error; also why it is not kept."""
     from pdla.analyzers.analysis import PHASES
-    from pdla.catalog import Occurrence, Run, RunPhase, open_catalog
+    from pdla.catalog import Occurrence, Run, open_catalog
     from pdla.collectors.tracefile import fingerprint
 
     run = Run(
@@ -44,7 +44,7 @@ def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspec
         for signature, of_signature in zip(analysis.signatures, aspects, strict=True)
     ]
     try:
-        kept = open_catalog().record_run(run, found, [RunPhase(**one.to_json()) for one in phases.phases[:PHASES]])
+        kept = open_catalog().record_run(run, found, phases.phases[:PHASES])
     except PdlaError as error:
         # The answer is there already: whoever asked for it is to get it.
         click.echo(f"pdla: the patterns are not kept: {error}", err=True)

@@ -13,8 +13,7 @@ from pdla.units import counted, format_bytes, format_count, format_seconds, form
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
     from pdla.analyzers.aspects import Aspects
-    from pdla.analyzers.phases import Phase
-    from pdla.model import Candidate, Plan
+    from pdla.model import Candidate, Phase, Plan
     from pdla.report.comparison import Comparison
 
 GAP = "  "
@@ -22,6 +21,10 @@ NARROWEST = 8  # characters that wrapping leaves to a column
 MOST_MEMBERS = 8  # local signatures listed under a global one
 MOST_PHASES = 4  # of a file
 MOST = 20  # files, signatures of a file, patterns: who wants more wants --json
+NOTATION = (
+    "A signature is {operation, first byte, dimension, loops, repeats}; a loop is [stride, bytes, count], the "
+    "innermost first, with an r where it runs over the ranks."
+)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, width: int | None = None) -> str:
@@ -168,6 +171,8 @@ def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = (), phases:
             f"{format_share(shares.requests, 1)} of the requests and {format_share(shares.bytes, 1)} of the bytes."
         )
     )
+    if analysis.signatures:
+        blocks.append(paragraph(NOTATION))
     return "\n\n".join(blocks)
 
 
