@@ -90,7 +90,7 @@ def test_the_patterns(answers: dict[str, dict[str, Any]]) -> None:
     text = section("Patterns")
     shown = answers["pattern"]
     assert set(shown) == keys(text)
-    assert set(answers["patterns"]["patterns"][0]) == keys(text.split("| `loops`")[0])
+    assert set(answers["patterns"]["patterns"][0]) == keys(text.split("| `members`")[0])
     of_seen = text.split("An object of `seen`: ")[1].split("\n\n")[0].replace("`{variable: value}`", "")
     assert set(shown["seen"][0]) == set(re.findall(r"`(\w+)`", of_seen))
     assert set(shown["members"][0]) == {"rank", "start", "notation"}
