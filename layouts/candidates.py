@@ -162,14 +162,10 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     found = [(cost_of(strips), strips) for strips in whole_strips(ideal, request, servers, grains)]
     if found and section >= sum(layout_of(found[0][1]).strips):
         cost, strips = min(found, key=lambda one: one[0].total)
-        refused = "" if {pool.backend for pool in pair} == {"directories"} else _APART.format(*pair)
-        return [Candidate(name, layout_of(strips), cost, refused)]
+        return [Candidate(name, layout_of(strips), cost)]
     strips = max(int(ideal[0]), 1), max(int(ideal[1]), 1)
     why = f"strips of {format_bytes(strips[0])} and {format_bytes(strips[1])} are less than the grain of the pools"
     return [Candidate(name, layout_of(strips), cost_of(strips), why)]
-
-
-_APART = "only pools of plain directories can be striped together (these are {0.backend} and {1.backend})"
 
 
 def _bring_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:

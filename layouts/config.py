@@ -16,7 +16,8 @@ from pdla.model import Cluster, Pool
 
 T = TypeVar("T")
 
-BACKENDS = ("directories",)
+BACKENDS = {"directories": False}
+"""Whether the storage names its servers; otherwise each is a directory."""
 KINDS = ("hdd", "ssd", "node")
 RESERVED = ("original", "collective")  # spaces of a plan that are not pools
 DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
@@ -138,18 +139,23 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
     if "+" in name:
         raise ConfigError(f"{table.label}: a name with + is what plans call two pools together; choose another name")
     where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts))
+    backend = table.take("backend", _one_of(tuple(BACKENDS)), "directories")
+    names = tuple(table.take("servers", _names)) if BACKENDS[backend] else ()
+    if names and len(where) > 1:
+        raise ConfigError(f"{table.label}: where must be one directory, that of all servers of {backend} (got {where})")
     pool = Pool(
         name=name,
         kind=cast(Any, table.take("kind", _one_of(KINDS))),
         overlap=table.take("overlap", _flag, False),
-        servers=len(where),
+        servers=len(names or where),
         startup=table.take("startup", _curve),
         read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
         write_seconds_per_byte=table.take("write_seconds_per_byte", _number),
         capacity=table.take("capacity", _capacity, 0) or None,
         grain=table.take("grain", _size, "64K"),
-        backend=table.take("backend", _one_of(BACKENDS), "directories"),
+        backend=backend,
         where=where,
+        names=names,
     )
     table.close()
     return pool
@@ -164,6 +170,14 @@ def _text(value: object) -> str:
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
         raise ValueError("a list of at least one directory")
+    return value
+
+
+def _names(value: object) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+        raise ValueError("a list of at least one server")
+    if len(set(value)) < len(value):
+        raise ValueError("a list of servers, each once")
     return value
 
 

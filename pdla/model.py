@@ -290,6 +290,19 @@ class Layout:
             return "1-DH"
         return "1-DV" if self.groups == self.servers else "2-D"
 
+    @property
+    def by_group(self) -> Layout:
+        """The rule that is left to do where the storage itself stripes over the servers of a group: a file per group.
+
+        Every section begins with a whole cycle of strips in it, so that striping which knows of no sections, repeating
+        ``strips`` from the file's first byte, puts each byte on the server that this layout names.
+
+        >>> Layout("hdd", 4, 2, (65536, 65536), 200_000).by_group
+        Layout(pool='hdd', servers=2, groups=2, strips=(262144,), section=200000)
+        """
+        cycle = sum(self.strips)
+        return replace(self, servers=self.groups, strips=(-(-self.section // cycle) * cycle,))
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -324,7 +337,8 @@ class Pool:
 
     ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance``
     bytes from where the server's previous one ended, linear in between, constant beyond the ends. ``capacity`` is for
-    all replicas together, None: what the file systems have free. ``parts``: see ``Cluster.pool``.
+    all replicas together, None: what the file systems have free. ``where`` are directories, one per server; or a single
+    one, if the storage names its servers: ``names``. ``parts``: see ``Cluster.pool``.
     """
 
     name: str
@@ -338,6 +352,7 @@ class Pool:
     grain: int
     backend: str
     where: tuple[str, ...]
+    names: tuple[str, ...] = field(default=(), kw_only=True)
     parts: tuple[Pool, ...] = field(default=(), repr=False)
 
 
@@ -366,7 +381,9 @@ class Cluster:
         if len(parts) == 1:
             return parts[0]
         where = tuple(directory for part in parts for directory in part.where)
-        return replace(parts[0], name=name, servers=len(where), where=where, parts=parts)
+        names = tuple(server for part in parts for server in part.names)
+        servers = sum(part.servers for part in parts)
+        return replace(parts[0], name=name, servers=servers, where=where, names=names, parts=parts)
 
     def per_node(self, processes: int) -> int:
         """How many of ``processes`` share a node: a node is filled before the next one, all before one gets more."""

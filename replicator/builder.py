@@ -90,7 +90,7 @@ def build(
     path = Path(signature.file).absolute()
     access_map = AccessMap.from_signature(signature)
     backend = backend_of(pool)
-    backend.check(layout)
+    backend.check(layout, access_map.size)
     with catalog.exclusive(), _opened(path) as source:
         identity = settled_identity(source, path)
         if access_map.extent[1] > identity.size:
@@ -103,18 +103,18 @@ def build(
             if old.layout == layout:
                 return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
         # More than the map's bytes where sections end within a strip.
-        sizes = component_sizes(layout, access_map.size)
-        _check_capacity(catalog, pool, sizes)
+        _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
 
         catalog.set_original(path, identity)
         replica = catalog.begin_replica(identity, signature, access_map, layout)
-        paths = backend.paths(f"{catalog.token}/{replica.id}", layout)
-        catalog.set_components(replica.id, [Component(p, size) for p, size in zip(paths, sizes, strict=True)])
+        new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
+        paths, sizes = [component.path for component in new], [component.size for component in new]
+        replica = catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
         try:
             with ExitStack() as stack:
                 files = []
-                for component, size in zip(paths, sizes, strict=True):
-                    files.append(backend.create(component, size))
+                for component in new:
+                    files.append(backend.create(component))
                     stack.callback(os.close, files[-1])
                 checksums = _copy(source, path, replica, files, sizes, progress)
                 _verify(files, paths, checksums, progress)
@@ -127,13 +127,12 @@ def build(
                     )
                 commit(paths)
                 components = [
-                    _component(component, file, sums)
-                    for component, file, sums in zip(paths, files, checksums, strict=True)
+                    _component(one, file, sums) for one, file, sums in zip(paths, files, checksums, strict=True)
                 ]
             catalog.finish_replica(replica.id, components, checksums)
         except BaseException as error:
-            for component in paths:
-                delete(component)
+            for component in new:
+                delete(component.path)
             catalog.forget_replica(replica.id)
             if isinstance(error, OSError):
                 raise PdlaError(f"cannot build a replica of {path}: {error}") from error
@@ -198,7 +197,7 @@ def _copy(
     done = 0
     for run in runs(source, path, replica.access_map):
         pieces: dict[int, list[tuple[int, Bytes]]] = {}
-        for component, offset, length, logical in locate(replica.layout, run.start, run.start + len(run.data)):
+        for component, offset, length, logical in locate(replica.rule, run.start, run.start + len(run.data)):
             data = run.data[logical - run.start :][:length]
             sums[component].add(offset, data)
             pieces.setdefault(component, []).append((offset, data))

@@ -89,11 +89,11 @@ CHANGED = STALE_WHY[2]
 
 @dataclass(frozen=True)
 class MapReplica:
-    """A replica as the map tells it; its layout's pool is not told."""
+    """A replica as the map tells it: the rule of its striping over the components, without the pool."""
 
     id: int
     access_map: AccessMap
-    layout: Layout
+    rule: Layout
     components: tuple[Component, ...]
 
 
@@ -240,14 +240,14 @@ def _map_image(generation: int, state_path: Path, by_file: list[list[Replica]]) 
 
 
 def _replica_row(image: _Image, replica: Replica, file: int) -> tuple[int, ...]:
-    access_map, layout = replica.access_map, replica.layout
+    access_map, rule = replica.access_map, replica.rule
     extents = np.zeros((0, 3), dtype=np.int64) if access_map.extents is None else access_map.extents
     components = [(image.text(c.path), 0, c.inode, c.size, c.mtime_ns) for c in replica.components]
     return (
-        *(replica.id, access_map.start, access_map.length, access_map.replica_start, access_map.size, layout.section),
+        *(replica.id, access_map.start, access_map.length, access_map.replica_start, access_map.size, rule.section),
         *(len(access_map.loops), image.append(np.array(access_map.loops, dtype="<i8").tobytes())),
         *(len(extents), image.append(extents.astype("<i8").tobytes())),
-        *(layout.servers, layout.groups, image.append(np.array(layout.strips, dtype=_STRIP).tobytes())),
+        *(rule.servers, rule.groups, image.append(np.array(rule.strips, dtype=_STRIP).tobytes())),
         *(image.rows(components, COMPONENT), file, 0),
     )
 
@@ -330,8 +330,8 @@ def _parse_replica(image: bytes, row: Any) -> MapReplica:
         Component(_text(image, c["path"]), int(c["size"]), int(c["inode"]), int(c["mtime_ns"]))
         for c in _records(image, row["components"], servers, COMPONENT)
     )
-    layout = Layout("", servers, groups, tuple(strips.tolist()), int(row["section"]))
-    return MapReplica(int(row["id"]), access_map, layout, components)
+    rule = Layout("", servers, groups, tuple(strips.tolist()), int(row["section"]))
+    return MapReplica(int(row["id"]), access_map, rule, components)
 
 
 def _records(image: bytes, offset: int, count: int, kind: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:

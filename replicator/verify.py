@@ -85,7 +85,7 @@ def _first_difference(replica: Replica) -> int | None:
     source = os.open(replica.original.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for run in runs(source, replica.original.path, replica.access_map):
-            for component, offset, length, logical in locate(replica.layout, run.start, run.start + len(run.data)):
+            for component, offset, length, logical in locate(replica.rule, run.start, run.start + len(run.data)):
                 held = np.frombuffer(os.pread(files[component], length, offset), dtype=np.uint8)
                 wanted = run.data[logical - run.start :][:length]
                 if len(held) != length:

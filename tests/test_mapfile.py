@@ -80,7 +80,7 @@ def test_what_is_published_is_read_back(tmp_path: Path, catalog: Catalog, path: 
     assert got[2].access_map.extents is not None
     for replica in replicas:
         assert got[replica.id].access_map == replica.access_map
-        assert got[replica.id].layout == replace(replica.layout, pool="")
+        assert got[replica.id].rule == replace(replica.layout, pool="")
         assert got[replica.id].components == tuple(replace(c, crc32c=0) for c in replica.components)
     assert [s.writers for s in read_state(published).originals] == [0, 0]
     assert read_state(published).stale == (0, 0, 0)

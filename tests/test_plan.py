@@ -103,13 +103,17 @@ def test_large_sequential_reads_are_shared_by_disks_and_ssds():
     assert pattern.reason.startswith("contiguous replica in 1-DH on hdd+ssd: 113 ms instead of 154 ms")
 
 
-def test_only_pools_of_directories_share_a_replica():
-    made = plan(CONTIGUOUS, policy="pdla-s", cluster=replace(CLUSTER, pools=(HDD, replace(SSD, backend="lustre"))))
-    hybrid = made.patterns[0].candidates[-1]
-    assert hybrid.space == "hdd+ssd"
-    assert (
-        hybrid.refused == "only pools of plain directories can be striped together (these are directories and lustre)"
+def test_what_the_storage_cannot_do_is_not_chosen_and_the_plan_says_why():
+    mixed = replace(
+        CLUSTER, pools=(HDD, replace(SSD, backend="cephfs", where=("/mnt/ceph",), names=("ssd:osd.4", "x")))
     )
+
+    def obstacle(pool: Pool, layout: Layout, size: int) -> str:
+        return "" if len({part.backend for part in pool.parts}) < 2 else f"{size} bytes over {layout.servers} servers"
+
+    made = make_plan(analysis(CONTIGUOUS), mixed, "pdla-s", obstacle=obstacle)
+    hybrid = made.patterns[0].candidates[-1]
+    assert (hybrid.space, hybrid.refused) == ("hdd+ssd", "67108864 bytes over 6 servers")
     assert made.patterns[0].choice.space == "ssd"
 
 

@@ -49,6 +49,14 @@ def test_no_two_bytes_share_a_place_and_components_end_with_their_last_byte(layo
     assert component_sizes(layout, size) == ends.tolist()
 
 
+@given(layouts(), st.integers(0, 200))
+def test_storage_that_stripes_the_file_of_a_group_puts_every_byte_where_the_layout_says(layout: Layout, x: int):
+    width = layout.servers // layout.groups
+    group, offset = home_of(layout.by_group, x)
+    server, place = home_of(Layout("disk", width, 1, layout.strips, 1 << 40), offset)
+    assert (group * width + server, place) == home_of(layout, x)
+
+
 def test_one_dh_deals_every_section_to_all_servers():
     layout = Layout("disk", 2, 1, (64 * KiB, 64 * KiB), 1024 * KiB)
     assert locate(layout, 60 * KiB, 68 * KiB) == [

@@ -64,6 +64,11 @@ class Replica:
         """Logical bytes."""
         return self.access_map.size
 
+    @property
+    def rule(self) -> Layout:
+        """How its bytes are striped over the components: fewer than servers are striped themselves, one per group."""
+        return self.layout if len(self.components) == self.layout.servers else self.layout.by_group
+
 
 @dataclass(frozen=True)
 class Result:

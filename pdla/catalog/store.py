@@ -301,11 +301,12 @@ class Catalog:
             session.flush()
             return _replica(row)
 
-    def set_components(self, replica_id: int, components: Sequence[Component]) -> None:
+    def set_components(self, replica_id: int, components: Sequence[Component]) -> Replica:
         """The files that a replica has or is about to have: on record before they are made, so that gc finds them."""
         with self._session() as session:
             row = _existing(session, replica_id)
             row.components = [_component_row(number, component) for number, component in enumerate(components)]
+            return _replica(row)
 
     def finish_replica(
         self, replica_id: int, components: Sequence[Component], checksums: Sequence[Sequence[Checksum]]

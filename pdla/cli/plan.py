@@ -40,12 +40,15 @@ def plan(
     from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
     from pdla.policies.planfile import plan_to_json, write_plan
+    from pdla.replicator.backends import obstacles
     from pdla.report.text import plan_summary, plan_table
 
     storage = load_cluster(cluster)
     trace = pdla.load(trace_path)
     replicas = open_catalog().replicas()
-    made = make_plan(analyze(trace), storage, policy, trace.command, selection=selection, replicas=replicas)
+    made = make_plan(
+        analyze(trace), storage, policy, trace.command, selection=selection, replicas=replicas, obstacle=obstacles()
+    )
     if output is not None:
         write_plan(made, output)
     if as_json:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from pdla.model import Candidate, Cluster, Pool
+from pdla.model import Candidate, Cluster, Layout, Pool
 from pdla.units import format_seconds
 
 LEAST_GAIN = 0.05
 """A replica must save this share of the time: less is within the error of any model."""
+
+Obstacle = Callable[[Pool, Layout, int], str]
+"""Says why a pool's storage cannot hold a replica of so many bytes in a layout; empty: it can."""
 
 
 @dataclass(frozen=True)

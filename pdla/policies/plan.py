@@ -15,7 +15,7 @@ from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
 from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
-from pdla.policies.base import LEAST_GAIN, Place, Policy
+from pdla.policies.base import LEAST_GAIN, Obstacle, Place, Policy
 from pdla.policies.planfile import LARGEST
 from pdla.units import counted, format_bytes, format_seconds
 
@@ -34,12 +34,13 @@ def make_plan(
     *,
     selection: str = "optimal",
     replicas: Sequence[Replica] = (),
+    obstacle: Obstacle = lambda pool, layout, size: "",
 ) -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``, which has ``replicas`` already.
 
     The policy wishes; what refuses it is here: a pattern that writes, or reads bytes that the same run writes (a
-    replica would be stale at once), pools that cannot hold the layout, a pool without room. Irregular accesses are not
-    costed, nor patterns that another one's replica serves. Signatures in the plan carry no members.
+    replica would be stale at once), storage that cannot hold the layout (``obstacle``), a pool without room. Irregular
+    accesses are not costed, nor patterns that another one's replica serves. Signatures in the plan carry no members.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -48,7 +49,7 @@ def make_plan(
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
     patterns, refused = _patterns(analysis)
-    asked = [_ask(pattern, cluster, chosen_policy) for pattern in patterns]
+    asked = [_ask(pattern, cluster, chosen_policy, obstacle) for pattern in patterns]
     room = _room(cluster, patterns, replicas)
     choice = SELECTIONS[selection]([one.options for one in asked], room)
 
@@ -92,11 +93,13 @@ class _Asked:
         return self.options[self.wishes.index(place)].space if place else {}
 
 
-def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy) -> _Asked:
+def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy, obstacle: Obstacle) -> _Asked:
     pools, hybrids = policy.spaces(cluster)
     size = pattern.map.size
     found = tuple(
-        replace(one, refused=pattern.obstacle) if one.layout and pattern.obstacle else one
+        replace(one, refused=pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size))
+        if one.layout
+        else one
         for one in candidates(pattern.signature, size, cluster, pools, hybrids)
     )
     wishes, options = [], []

@@ -71,7 +71,7 @@ def plan_from_json(value: Any) -> Plan:
         for pattern in plan.patterns:
             layout = pattern.choice.layout
             known = layout is None or names.issuperset(layout.pool.split("+"))
-            if layout and not (known and len(plan.cluster.pool(layout.pool).where) == layout.servers):
+            if layout and not (known and len(_servers(plan.cluster, layout.pool)) == layout.servers):
                 raise ValueError(
                     f"{pattern.signature} goes to {layout.servers} servers of {layout.pool}, not in cluster"
                 )
@@ -246,17 +246,22 @@ def _cluster_from_json(value: Mapping[str, Any]) -> Cluster:
     return Cluster(**{**value, "pools": tuple(_pool_from_json(pool) for pool in value["pools"])})
 
 
+def _servers(cluster: Cluster, pool: str) -> list[str]:
+    parts = cluster.pool(pool).parts or (cluster.pool(pool),)
+    return [server for part in parts for server in part.names or part.where]
+
+
 def _pool_from_json(value: Mapping[str, Any]) -> Pool:
-    where = value["where"]
-    if not isinstance(where, list):
-        raise ValueError(f"wanted a list of directories, got {where!r:.40}")
+    texts = {"where": value["where"], "names": value.get("names", [])}
+    for listed in texts.values():
+        if not isinstance(listed, list):
+            raise ValueError(f"wanted a list of directories or servers, got {listed!r:.40}")
     startup = tuple((_whole(distance), _number(seconds)) for distance, seconds in value["startup"])
     numbers = {key: _whole(value[key]) for key in ("servers", "grain")}
     capacity = None if value["capacity"] is None else _whole(value["capacity"])
     rates = {key: _number(value[key]) for key in ("read_seconds_per_byte", "write_seconds_per_byte")}
-    return Pool(
-        **{**value, **numbers, **rates, "capacity": capacity, "startup": startup, "where": tuple(map(_path, where))}
-    )
+    names = {key: tuple(map(_path, listed)) for key, listed in texts.items()}
+    return Pool(**{**value, **numbers, **rates, **names, "capacity": capacity, "startup": startup})
 
 
 def _whole(value: Any) -> int:

@@ -1,18 +1,42 @@
-"""What a storage back end does: make the component files of a replica where its layout says."""
+"""What a storage back end does: make the component files of a replica where its layout says (docs/backends.md)."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from pdla.errors import ConfigError, PdlaError
+from pdla.layouts.striping import component_sizes
 from pdla.model import Layout, Pool
 
 
+class Server(NamedTuple):
+    """A server of a pool: the directory that its files are made in, and what the storage calls it, if it has a name."""
+
+    directory: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class NewComponent:
+    """A file to make: ``size`` bytes at ``path``, on one server, or striped by the storage over several.
+
+    The storage repeats ``strips``, the bytes on one of ``servers`` before the next one's turn, from the file's first
+    byte. On one server they do not matter.
+    """
+
+    path: Path
+    size: int
+    servers: tuple[Server, ...]
+    strips: tuple[int, ...]
+
+
 class Backend(ABC):
-    """A pool's storage. A back end passes ``tests/backend_suite.py`` and is named in ``backends.BACKENDS``.
+    """A pool's storage. A back end passes ``suite.BackendTests`` and is named in ``backends.BACKENDS``.
 
     Components are files that every client sees under one path: finishing and removing them is the same everywhere.
     """
@@ -21,13 +45,35 @@ class Backend(ABC):
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.servers = tuple(
+            Server(Path(directory).absolute(), name)
+            for part in pool.parts or (pool,)
+            for directory, name in _servers(part)
+        )
+
+    def obstacle(self, layout: Layout, size: int) -> str:
+        """Not required. Why no replica of ``size`` bytes can be in this layout here; empty if one can.
+
+        The planner asks for every candidate: what takes time is asked once.
+        """
+        if layout.servers > len(self.servers):
+            return f"a layout over {layout.servers} servers needs as many in the pool (got {len(self.servers)})"
+        return ""
+
+    def rule(self, layout: Layout, size: int) -> Layout:
+        """Not required. How a replica of ``size`` bytes is striped over its component files.
+
+        Either the layout itself, a component per server, or, where the storage stripes natively over the servers of a
+        group, ``layout.by_group``: a component per group. The catalog tells the two by the number of components.
+        """
+        return layout
 
     @abstractmethod
-    def check(self, layout: Layout) -> None:
-        """Required. Nothing, if this storage is there and can hold a replica in this layout.
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """Required. Nothing, if these servers are there and files can be made on them; it may make directories.
 
         Raises:
-            ConfigError: it cannot; the message says what is missing.
+            ConfigError: they cannot be used; the message says what is missing.
         """
 
     @abstractmethod
@@ -35,27 +81,69 @@ class Backend(ABC):
         """Required. Bytes that can still be written, per server."""
 
     @abstractmethod
-    def paths(self, name: str, layout: Layout) -> list[Path]:
-        """Required. The absolute paths of the components of the replica ``name``, in the order of the striping rule.
+    def path(self, name: str, number: int, server: Server) -> Path:
+        """Required. The absolute path of component ``number``, which begins on ``server``, of the replica ``name``.
 
-        They are the same whenever it is asked, and no other name has one of them.
+        It is the same whenever it is asked, and no other name or number has it. ``name`` may have folders in it.
         """
 
     @abstractmethod
-    def create(self, path: Path, size: int) -> int:
-        """Required. Make the file ``temporary(path)``, only for its owner, with its space reserved.
+    def create(self, component: NewComponent) -> int:
+        """Required. Make the file ``temporary(component.path)``, only for its owner, with its space reserved.
+
+        What the storage is asked to do with the file is read back from it.
 
         Returns:
             A descriptor for reading and writing.
 
         Raises:
-            PdlaError: there is no space or no right to it; no file is left.
+            PdlaError: there is no space or no right to it, or the storage did not place it as asked; no file is left.
         """
+
+    def check(self, layout: Layout, size: int) -> None:
+        """Nothing, if this storage is there and can hold a replica of ``size`` bytes in this layout.
+
+        Raises:
+            ConfigError: it cannot; the message says why.
+        """
+        if why := self.obstacle(layout, size):
+            raise ConfigError(f"pool {self.pool.name}: {why}")
+        self.prepare(self.servers[: layout.servers])
+
+    def components(self, name: str, layout: Layout, size: int) -> list[NewComponent]:
+        """The files of the replica ``name`` of ``size`` bytes, in the order of its ``rule``."""
+        rule = self.rule(layout, size)
+        width = layout.servers // rule.servers
+        found = []
+        for number, length in enumerate(component_sizes(rule, size)):
+            servers = self.servers[number * width :][:width]
+            strips = layout.strips if width > 1 else (layout.strips[number % len(layout.strips)],)
+            found.append(NewComponent(self.path(name, number, servers[0]), length, servers, strips))
+        return found
+
+
+def _servers(pool: Pool) -> list[tuple[str, str]]:
+    if pool.names:
+        return [(pool.where[0], name) for name in pool.names]
+    return [(directory, "") for directory in pool.where]
 
 
 def temporary(path: Path) -> Path:
     """The name of a component while it is being written."""
     return path.with_name(path.name + ".tmp")
+
+
+def make_private(file: Path) -> int:
+    """A descriptor of a new and empty file, only for its owner, in a directory likewise.
+
+    Raises:
+        PdlaError: it cannot be made, or is there already.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise PdlaError(f"cannot make {file}: {error.strerror}") from error
 
 
 def commit(paths: Sequence[Path]) -> None:
