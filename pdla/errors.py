@@ -11,3 +11,7 @@ class FormatError(PdlaError):
 
 class ConfigError(PdlaError):
     """A configuration file or an option has a wrong value."""
+
+
+class BusyError(PdlaError):
+    """Another process is at it; what was asked for may work later."""

@@ -158,7 +158,7 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> int:
     with catalog.exclusive():
         fold(catalog, map_path)
         removed = discard(
-            catalog, [replica.id for replica in catalog.replicas("building", "stale", "retired")], map_path
+            catalog, [replica.id for replica in catalog.replicas("planned", "building", "stale", "retired")], map_path
         )
         try:
             current = read_map(map_path).state_path

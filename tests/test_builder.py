@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -330,7 +331,7 @@ def test_h30_no_space_leaves_nothing(place: Place):
     signature = pattern(place, 0, 1 << 18, (1 << 18, 4))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((1 << 18) - 1, hard))
     try:
         with pytest.raises(PdlaError, match=r"no space for 256 KiB in .*: File too large"):
             build(signature, layout(signature), place.pool, place.catalog)
@@ -399,8 +400,9 @@ def test_h32_a_killed_build_does_not_hinder_the_next(place: Place):
     assert len(place.components) == SERVERS
 
 
-def test_h36_two_builds_at_once_are_refused(place: Place):
+def test_h36_two_builds_at_once_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch):
     signature = pattern(place, *COLUMNS)
+    monkeypatch.setattr(Catalog, "exclusive", partialmethod(Catalog.exclusive, 0.1))
     other = open_catalog()
     with place.catalog.exclusive(), pytest.raises(PdlaError, match="another pdla command is changing the replicas"):
         build(signature, layout(signature), place.pool, other)

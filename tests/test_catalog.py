@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import secrets
 import shutil
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +30,11 @@ from conftest import REPOSITORY
 from sqlalchemy import Engine, create_engine, event, text
 
 from pdla.accessmap import AccessMap
-from pdla.catalog import Catalog, Checksum, Component, Replica, open_catalog
+from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run, Use, open_catalog
+from pdla.catalog.migrate import upgrade
+from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base
-from pdla.errors import ConfigError, FormatError, PdlaError
+from pdla.errors import BusyError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Loop, Signature
 
 PATTERN = Signature("/data", "read", True, 5, 64, (Loop(64, 2), Loop(256, 8)), (4, 6), 1, calls=16, t_end=1.5)
@@ -89,6 +98,124 @@ def test_an_extent_table_is_kept(catalog: Catalog):
     irregular = AccessMap(extents=np.array([[0, 3, 0], [3, 1, 6], [4, 3, 3], [7, 1, 7]]))
     add(catalog, access_map=irregular)
     assert catalog.replica(1).access_map == irregular
+
+
+@pytest.mark.parametrize("name", [b"m\xe4rz", b"back\\slash", b"\\xe4", b"\\x5c", "m\u00e4rz".encode(), b"\xff\\x"])
+def test_paths_of_any_bytes_come_back(catalog: Catalog, name: bytes):
+    path = Path(os.fsdecode(b"/data/" + name))
+    catalog.set_original(path, IDENTITY)
+    replica = catalog.begin_replica(IDENTITY, replace(PATTERN, file=str(path)), MAP, LAYOUT)
+    catalog.set_components(replica.id, [Component(path.with_suffix(".0"), 100)])
+    got = catalog.replica(replica.id)
+    assert (got.original.path, got.signature.file, got.components[0].path) == (path, str(path), path.with_suffix(".0"))
+
+
+def test_a_replica_is_planned_until_its_files_are_on_record(catalog: Catalog):
+    catalog.set_original(Path("/data"), IDENTITY)
+    lease = catalog.acquire("original")
+    replica = catalog.begin_replica(IDENTITY, PATTERN, MAP, LAYOUT, purpose="write", lease=lease)
+    assert (replica.state, replica.purpose, replica.fence) == ("planned", "write", lease.token)
+    catalog.set_components(replica.id, [Component(Path("/pool/1.0"), 100)])
+    assert catalog.replica(replica.id).state == "building"
+
+
+def test_uses_of_replicas_are_counted_a_run_at_a_time(catalog: Catalog):
+    add(catalog)
+    add(catalog)
+    used = {"id": 1, "bytes": 100, "state": "valid"}
+    files = [{"replicas": [used, {**used, "id": 2, "bytes": 0}]}, {"replicas": [used]}]
+    for report in ({"files": files}, {"files": []}):
+        catalog.add_result(Plain(report))
+    uses = catalog.uses()
+    assert (uses[1].runs, uses[1].bytes) == (1, 200)
+    assert uses[1].last == catalog.results()[0].time
+    assert uses[2] == Use(0, 0, None)
+    assert [result.report for result in catalog.results(last=1)] == [{"files": []}]
+
+
+@dataclass
+class Plain:
+    """A report that is plain values already."""
+
+    values: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.values
+
+
+def test_h36_a_lease_is_held_by_one_process_at_a_time(catalog: Catalog):
+    code = (
+        f"import os, sys, time\nfrom pdla.catalog import open_catalog\n"
+        f"lease = open_catalog({str(catalog)!r}).acquire('this')\nprint(lease.token, flush=True)\n"
+        "if sys.argv[1] == 'die': os.kill(os.getpid(), 9)\ntime.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, "live"], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "1\n"
+        with pytest.raises(BusyError, match=rf"^{re.escape(socket.gethostname())}:{other.pid}:\d+ works on this: wait"):
+            catalog.acquire("this")
+        assert catalog.acquire("that").token == 2
+        other.kill()
+    assert catalog.leases()[1].seconds == 0
+    assert catalog.acquire("this").token == 3
+    subprocess.run([sys.executable, "-c", code, "die"], check=False)
+    assert [(lease.resource, lease.token) for lease in catalog.leases()] == [("that", 2), ("this", 3)]
+
+
+def test_h36_a_lease_that_is_up_is_anyone_s_and_its_old_holder_is_fenced_off(catalog: Catalog):
+    catalog.set_original(Path("/data"), IDENTITY)
+    old = catalog.acquire("this", seconds=0)
+    late = catalog.begin_replica(IDENTITY, PATTERN, MAP, LAYOUT, lease=old)
+    new = catalog.acquire("this")
+    assert new.token == old.token + 1
+    for use in (lambda: catalog.check(old), lambda: catalog.finish_replica(late.id, [], [], old)):
+        with pytest.raises(PdlaError, match=r"^another process has taken over the work on this: nothing of"):
+            use()
+    assert catalog.replica(late.id).state == "planned"
+    assert not catalog.renew(old)
+    catalog.release(old)
+    assert catalog.renew(new)
+    catalog.check(new)
+
+
+def test_h44_a_lease_ends_by_the_clock_of_the_database(catalog: Catalog, monkeypatch: pytest.MonkeyPatch):
+    lease = catalog.acquire("this")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 < catalog.leases()[0].seconds <= 60
+    catalog.release(lease)
+    assert catalog.leases() == []
+    assert catalog.acquire("this").token == lease.token + 1
+
+
+def test_a_lease_in_use_is_renewed(catalog: Catalog):
+    with catalog.leased("this", seconds=0.4) as lease:
+        first = expiry(catalog)
+        while expiry(catalog) == first:
+            time.sleep(0.02)
+        catalog.check(lease)
+    assert catalog.leases() == []
+
+
+def expiry(catalog: Catalog) -> float:
+    with create_engine(catalog._url).connect() as connection:
+        return float(connection.execute(text("SELECT expires FROM leases")).scalar_one())
+
+
+def test_a_plan_waits_in_the_queue_for_as_long_as_a_pattern_waits_for_it(catalog: Catalog):
+    other = replace(PATTERN, start=0)
+    run = Run("./app", 2, "t", "/t.h5", "csv", None, "", (), {}, ("/data",), 32, 2048)
+    catalog.record_run(run, [Occurrence(PATTERN, {}), Occurrence(other, {})])
+    assert catalog.queue_plan({"a": 1}, [PATTERN, replace(PATTERN, length=8)]) == 1
+    assert catalog.queue_plan({"b": 1}, [PATTERN, other]) == 2
+    (first, second) = catalog.patterns(state="planned")
+    assert (first.signature.start, first.plan, second.plan, catalog.plan(2)) == (5, 2, 2, {"b": 1})
+    with pytest.raises(PdlaError, match="there is no plan 1 in the queue"):
+        catalog.plan(1)
+    catalog.settle([PATTERN], "failed", "no space")
+    assert [(one.state, one.why, one.plan) for one in catalog.patterns()] == [
+        ("failed", "no space", None),
+        ("planned", "", 2),
+    ]
 
 
 def test_replicas_are_found_by_state(catalog: Catalog):
@@ -157,8 +284,8 @@ def test_the_default_catalog_is_in_the_home(tmp_path: Path, monkeypatch: pytest.
 
 def test_h35_a_catalog_of_a_newer_version_is_refused(tmp_path: Path, sqlite: Catalog):
     with sqlite3.connect(tmp_path / "home" / "catalog.db") as database:
-        database.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
-    with pytest.raises(FormatError, match=r"has version 3; this pdla reads up to 2$"):
+        database.execute("UPDATE meta SET value = '4' WHERE key = 'schema'")
+    with pytest.raises(FormatError, match=r"has version 4; this pdla reads up to 3$"):
         open_catalog(str(sqlite))
 
 
@@ -187,11 +314,13 @@ def test_a_url_that_cannot_be_used_gives_one_line(url: str):
 
 
 def test_only_one_process_at_a_time_changes_replicas(catalog: Catalog):
-    code = f"from pdla.catalog import open_catalog\nwith open_catalog({str(catalog)!r}).exclusive(): print('mine')"
+    code = (
+        f"from pdla.catalog import open_catalog\nwith open_catalog({str(catalog)!r}).exclusive(wait=0.1): print('mine')"
+    )
     command = [sys.executable, "-c", code]
     with catalog.exclusive(), catalog.exclusive():
         other = subprocess.run(command, capture_output=True, text=True)
-    assert "PdlaError: another pdla command is changing the replicas" in other.stderr
+    assert "BusyError: another pdla command is changing the replicas" in other.stderr
     assert subprocess.run(command, capture_output=True, text=True).stdout == "mine\n"
 
 
@@ -243,15 +372,60 @@ def test_an_older_catalog_is_brought_up_to_date_with_all_that_it_has(version_1: 
         assert catalog.patterns() == []
         catalog.close()
     with sqlite3.connect(version_1) as database:
-        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("2",)]
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("2",)]
+        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("3",)]
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("3",)]
+
+
+def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version_1: Path):
+    used = [{"id": 1, "bytes": 5, "state": "valid"}, {"id": 7, "bytes": 9, "state": "valid"}]
+    report = {"files": [{"replicas": used}, {"replicas": [{"id": 1, "bytes": 0, "state": "changed"}]}]}
+    with sqlite3.connect(version_1) as database:
+        database.execute(r"UPDATE originals SET path = '/a\b\xe4'")
+        database.execute("UPDATE sqlite_sequence SET seq = 9")
+        for _ in range(2):
+            database.execute("INSERT INTO results VALUES (NULL, '2026-01-02 03:04:05', ?)", [json.dumps(report)])
+    database.close()
+    catalog = open_catalog(f"sqlite:///{version_1}")
+    assert catalog.replica(1).original.path == Path(r"/a\b\xe4")
+    assert catalog.uses() == {1: Use(2, 10, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))}
+    assert add(catalog).id == 10
+    assert catalog.acquire("x").token == 1
+    catalog.close()
+
+
+def test_a_postgresql_catalog_of_version_2_is_brought_up_to_date(postgresql: Catalog):
+    with create_engine(postgresql._url).begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+        upgrade(connection, None, "2")
+        connection.execute(text("INSERT INTO meta VALUES ('schema', '2'), ('token', 'abc'), ('generation', '7')"))
+        connection.execute(text(r"INSERT INTO originals VALUES (1, '/a\b', 1, 2, 3, 4, 5)"))
+        connection.execute(
+            text(
+                "INSERT INTO replicas VALUES (1, 1, CAST(:pattern AS json), CAST(:map AS json), CAST(:layout AS json), "
+                "'disk', 1024, 'valid', '', now())"
+            ),
+            {
+                "pattern": json.dumps(signature_to_json(PATTERN)),
+                "map": json.dumps(MAP.to_json()),
+                "layout": json.dumps(asdict(LAYOUT)),
+            },
+        )
+    catalog = open_catalog(str(postgresql))
+    assert (catalog.replica(1).original.path, catalog.replica(1).state) == (Path(r"/a\b"), "valid")
+    assert (catalog.replica(1).purpose, catalog.replica(1).fence, catalog.uses()[1].runs) == ("read", 0, 0)
+    catalog.mark(1, "dirty", "written")
+    assert catalog.replicas("dirty") == [catalog.replica(1)]
+    with create_engine(postgresql._url).connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    catalog.close()
 
 
 def test_h23_an_upgrade_that_is_killed_at_any_statement_leaves_the_one_version_or_the_other(
     version_1: Path, tmp_path: Path
 ):
     versions = []
-    for moment in range(200):
+    for moment in range(0, 600, 3):
         path = tmp_path / f"{moment}.db"
         shutil.copy(version_1, path)
         child = os.fork()
@@ -264,13 +438,13 @@ def test_h23_an_upgrade_that_is_killed_at_any_statement_leaves_the_one_version_o
             versions += database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         database.close()
-        assert ("patterns" in tables) == ("alembic_version" in tables) == (versions[-1] == "2")
+        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "3")
         catalog = open_catalog(f"sqlite:///{path}")
         assert has_all_of_version_1(catalog)
         catalog.close()
         if status == 0:
             break
-    assert set(versions) == {"1", "2"}
+    assert set(versions) == {"1", "3"}
     assert len(versions) > 20
 
 

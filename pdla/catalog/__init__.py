@@ -3,13 +3,16 @@
 from pdla.catalog.records import (
     Checksum,
     Component,
+    Lease,
     Occurrence,
     Original,
     Pattern,
+    Purpose,
     Replica,
     Result,
     Run,
     State,
+    Use,
 )
 from pdla.catalog.store import Catalog, open_catalog
 
@@ -17,12 +20,15 @@ __all__ = [
     "Catalog",
     "Checksum",
     "Component",
+    "Lease",
     "Occurrence",
     "Original",
     "Pattern",
+    "Purpose",
     "Replica",
     "Result",
     "Run",
     "State",
+    "Use",
     "open_catalog",
 ]

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, inspect
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def upgrade(connection: Connection, version: str | None) -> None:
+def upgrade(connection: Connection, version: str | None, to: str = "head") -> None:
     """Run the migrations that a catalog of this version (None: an empty database) lacks, in the open transaction."""
     from alembic import command
     from alembic.config import Config
@@ -19,4 +19,4 @@ def upgrade(connection: Connection, version: str | None) -> None:
     config.attributes["connection"] = connection
     if version is not None and "alembic_version" not in inspect(connection).get_table_names():
         command.stamp(config, version)  # version 1 was made without Alembic
-    command.upgrade(config, "head")
+    command.upgrade(config, to)

@@ -13,9 +13,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from pdla.accessmap import AccessMap
 from pdla.model import STILL, Growth, Identity, Layout, Loop, Signature
 
-QueueState = Literal["queued", "built", "left"]
-State = Literal["building", "valid", "stale", "retired"]
+QueueState = Literal["queued", "planned", "built", "left", "failed"]
+State = Literal["planned", "building", "valid", "dirty", "stale", "retired"]
 STATES: tuple[State, ...] = get_args(State)
+Purpose = Literal["read", "write"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
 class Checksum(NamedTuple):
@@ -46,8 +48,23 @@ class Original:
 
 
 @dataclass(frozen=True)
+class Use:
+    """What redirected runs made of a replica: how many read from it, how many bytes, and when the last one did."""
+
+    runs: int
+    bytes: int
+    last: datetime | None
+
+
+@dataclass(frozen=True)
 class Replica:
-    """A copy of the bytes of ``signature`` in the order of its accesses; usable only in the state ``valid``."""
+    """A copy of the bytes of ``signature`` in the order of its accesses.
+
+    ``planned`` until its files are on record, ``building`` until they are complete and durable, then ``valid``;
+    ``dirty`` while it holds what is not in the original yet, ``stale`` when it is no copy of it any more, ``retired``
+    when another one took its place or it is being removed. ``purpose`` is what redirected runs may do to it. ``fence``
+    is the token of the lease under which it is built (0: none).
+    """
 
     id: int
     original: Original
@@ -58,6 +75,8 @@ class Replica:
     why: str
     created: datetime
     components: tuple[Component, ...]
+    purpose: Purpose = "read"
+    fence: int = 0
 
     @property
     def size(self) -> int:
@@ -68,6 +87,19 @@ class Replica:
     def rule(self) -> Layout:
         """How its bytes are striped over the components: fewer than servers are striped themselves, one per group."""
         return self.layout if len(self.components) == self.layout.servers else self.layout.by_group
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right of a process (host:number:start) to work on a resource, as of now for so many seconds more.
+
+    A later lease has a larger ``token``, whatever it is of; a resource whose lease is up may be taken by another one.
+    """
+
+    resource: str
+    holder: str
+    token: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -118,8 +150,9 @@ class Occurrence:
 class Pattern:
     """A signature as the catalog keeps it, once for the ``runs`` runs that have it; its calls and times are 0.
 
-    ``state`` is its place in the replication queue: ``queued`` until a plan was carried out, which ``built`` a replica
-    of it or ``left`` it alone; and that ``since`` when.
+    ``state`` is its place in the replication queue, ``since`` when: ``queued`` until a plan says what to do;
+    ``planned`` while a daemon is to build the replica that the plan of this number has for it; then ``built``, or
+    ``failed`` and ``why``; ``left`` where the plan leaves it alone.
     """
 
     id: int
@@ -127,6 +160,8 @@ class Pattern:
     runs: int
     state: QueueState
     since: datetime
+    plan: int | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import CursorResult, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from pdla.catalog.records import (
@@ -22,7 +22,16 @@ from pdla.catalog.records import (
     pattern_to_json,
     signature_from_json,
 )
-from pdla.catalog.tables import ApplicationRow, OccurrenceRow, PatternRow, PhaseRow, QueueRow, RunRow, printable
+from pdla.catalog.tables import (
+    ApplicationRow,
+    OccurrenceRow,
+    PatternRow,
+    PhaseRow,
+    PlanRow,
+    QueueRow,
+    RunRow,
+    printable,
+)
 from pdla.errors import PdlaError
 from pdla.model import Begin, Phase, Signature
 
@@ -117,12 +126,40 @@ def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
     return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
 
 
-def settle(session: Session, signatures: Iterable[Signature], state: QueueState) -> None:
-    """What became of those of these patterns that are known."""
+def settle(
+    session: Session, signatures: Iterable[Signature], state: QueueState, why: str = "", plan: int | None = None
+) -> int:
+    """What became of those of these patterns that are known, and how many are."""
+    known = 0
+    changed = {"state": state, "since": datetime.now(UTC), "why": why, "plan_id": plan}
     for some in _portions([pattern_digest(one) for one in signatures]):
         chosen = select(PatternRow.id).where(PatternRow.digest.in_(some))
-        changed = {"state": state, "since": datetime.now(UTC)}
-        session.execute(update(QueueRow).where(QueueRow.pattern_id.in_(chosen)).values(changed))
+        query = update(QueueRow).where(QueueRow.pattern_id.in_(chosen)).values(changed)
+        known += cast("CursorResult[Any]", session.execute(query)).rowcount
+    return known
+
+
+def queue_plan(session: Session, document: Mapping[str, Any], chosen: Iterable[Signature]) -> int:
+    """Keep a plan for these patterns, which wait for it from now on; returns how many of them are known."""
+    row = PlanRow(created=datetime.now(UTC), document=dict(document))
+    session.add(row)
+    session.flush()
+    known = settle(session, chosen, "planned", plan=row.id)
+    waited_for = select(QueueRow.plan_id).where(QueueRow.plan_id.is_not(None))
+    session.execute(delete(PlanRow).where(PlanRow.id.not_in(waited_for)))
+    return known
+
+
+def plan(session: Session, number: int) -> Mapping[str, Any]:
+    """A plan that was queued.
+
+    Raises:
+        PdlaError: there is no such plan.
+    """
+    row = session.get(PlanRow, number)
+    if row is None:
+        raise PdlaError(f"there is no plan {number} in the queue (pdla plan --queue puts one there)")
+    return row.document
 
 
 def patterns(session: Session, file: str, application: str, ranks: int | None, state: str | None) -> list[Pattern]:
@@ -196,8 +233,9 @@ def phases(session: Session, number: int) -> list[Phase]:
 
 
 def _pattern(row: PatternRow, runs: int) -> Pattern:
-    state = cast(QueueState, row.queue.state)
-    return Pattern(row.id, signature_from_json(row.signature), runs, state, utc(row.queue.since))
+    queue = row.queue
+    state = cast(QueueState, queue.state)
+    return Pattern(row.id, signature_from_json(row.signature), runs, state, utc(queue.since), queue.plan_id, queue.why)
 
 
 def _occurrence(row: PatternRow, one: OccurrenceRow) -> Occurrence:

@@ -5,34 +5,40 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from sqlalchemy import Engine, create_engine, event, func, inspect, select
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from pdla import config
 from pdla.accessmap import AccessMap
-from pdla.catalog import runs
+from pdla.catalog import leases, runs
+from pdla.catalog.leases import LEASE_SECONDS
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import (
     Checksum,
     Component,
+    Lease,
     Occurrence,
     Original,
     Pattern,
+    Purpose,
     QueueState,
     Recorded,
     Replica,
     Result,
     Run,
     State,
+    Use,
     layout_from_json,
     signature_from_json,
     signature_to_json,
@@ -46,10 +52,12 @@ from pdla.catalog.tables import (
     ReplicaRow,
     ResultRow,
 )
-from pdla.errors import ConfigError, FormatError, PdlaError
+from pdla.errors import BusyError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Phase, Signature
 
-BUSY_MILLISECONDS = 20_000
+BUSY_SECONDS = 20
+_AGAIN_SECONDS = 0.05
+_ENFORCED = "pdla_foreign_keys"
 LOCK = 0x70646C61
 """PostgreSQL's advisory lock of what must not run twice at a time; the next one is that of ``exclusive``."""
 OLDER_VERSIONS = tuple(map(str, range(1, SCHEMA_VERSION)))
@@ -93,18 +101,20 @@ def _set_up_sqlite(engine: Engine) -> None:
     def connect(connection: Any, _: Any) -> None:
         connection.isolation_level = None
         for pragma in (
-            f"busy_timeout={BUSY_MILLISECONDS}",
+            f"busy_timeout={1000 * BUSY_SECONDS}",
             "journal_mode=WAL",
             # A replica's row must never be lost while its files are kept: gc finds files through rows.
             "synchronous=FULL",
-            "foreign_keys=ON",
         ):
             connection.execute(f"PRAGMA {pragma}")
 
     # RATIONALE: a transaction that begins reading and then writes fails at once, whatever the timeout, when another
     # one wrote in between. All of ours are short, so each takes the write lock from its beginning.
     @event.listens_for(engine, "begin")
-    def begin(connection: Any) -> None:
+    def begin(connection: Connection) -> None:
+        # Only outside of a transaction can this be changed. Migrations make a table anew: what refers to it must stay.
+        enforced = connection.get_execution_options().get(_ENFORCED, True)
+        connection.exec_driver_sql(f"PRAGMA foreign_keys={'ON' if enforced else 'OFF'}")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -121,7 +131,7 @@ class Report(Protocol):
 
 
 class Catalog:
-    """Originals, replicas, results, runs and patterns.
+    """Originals, replicas, results, runs, patterns, plans and leases.
 
     Every method is a transaction, and raises PdlaError when the database fails.
     """
@@ -135,15 +145,16 @@ class Catalog:
         return self._url.render_as_string()
 
     @contextmanager
-    def _session(self, *, alone: bool = False) -> Iterator[Session]:
-        """A transaction; ``alone``: no other such one runs at the same time."""
+    def _session(self, *, alone: bool = False, enforced: bool = True) -> Iterator[Session]:
+        """A transaction; ``alone``: no other such one runs at the same time; ``enforced``: the references are."""
+        engine = self._engine.execution_options(**{_ENFORCED: enforced})
         try:
-            with Session(self._engine, expire_on_commit=False) as session, session.begin():
+            with Session(engine, expire_on_commit=False) as session, session.begin():
                 if alone and self._engine.dialect.name == "postgresql":
                     session.execute(select(func.pg_advisory_xact_lock(LOCK)))
                 yield session
         except SQLAlchemyError as error:
-            raise PdlaError(f"the catalog {self} failed: {_one_line(error)}") from error
+            raise self._failed(error) from error
 
     def prepare(self) -> None:
         """Make the tables of a new catalog, bring those of an older version up to date; refuse a newer one.
@@ -152,7 +163,7 @@ class Catalog:
             FormatError: the version is unknown, or this is not a catalog.
         """
         try:
-            with self._session(alone=True) as session:
+            with self._session(alone=True, enforced=False) as session:
                 tables = inspect(session.connection()).get_table_names()
                 if not tables:
                     upgrade(session.connection(), None)
@@ -180,11 +191,11 @@ class Catalog:
         self._engine.dispose()
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the right to make, publish and remove replicas; nests within a process.
+    def exclusive(self, wait: float = BUSY_SECONDS) -> Iterator[None]:
+        """Hold the right to register, publish and remove replicas, for a moment; nests within a process.
 
         Raises:
-            PdlaError: another process has it.
+            BusyError: another process has had it for ``wait`` seconds.
         """
         if self._held:
             self._held += 1
@@ -193,9 +204,12 @@ class Catalog:
             finally:
                 self._held -= 1
             return
-        with self._locked() as lock:
-            if lock is not None:
-                raise PdlaError(f"another pdla command is changing the replicas ({lock} is locked): wait for it")
+        with self._lock() as (name, try_lock):
+            until = time.monotonic() + wait
+            while not try_lock():
+                if time.monotonic() >= until:
+                    raise BusyError(f"another pdla command is changing the replicas ({name} is locked): wait for it")
+                time.sleep(_AGAIN_SECONDS)
             self._held = 1
             try:
                 yield
@@ -203,32 +217,92 @@ class Catalog:
                 self._held = 0
 
     @contextmanager
-    def _locked(self) -> Iterator[str | None]:
-        """Hold this catalog's lock while in use; yields None, or what it is when another process has it."""
+    def _lock(self) -> Iterator[tuple[str, Callable[[], bool]]]:
+        """This catalog's lock: its name, and what tries to take it, which is then held until the end of the block."""
         if self._engine.dialect.name == "postgresql":
             # A lock of the connection: it reaches over nodes, and ends with this process.
             try:
                 connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                free = connection.scalar(select(func.pg_try_advisory_lock(LOCK + 1)))
             except SQLAlchemyError as error:
-                raise PdlaError(f"the catalog {self} failed: {_one_line(error)}") from error
+                raise self._failed(error) from error
+
+            def try_advisory() -> bool:
+                try:
+                    return bool(connection.scalar(select(func.pg_try_advisory_lock(LOCK + 1))))
+                except SQLAlchemyError as error:
+                    raise self._failed(error) from error
+
             try:
-                yield None if free else str(self)
+                yield str(self), try_advisory
             finally:
                 connection.invalidate()
                 connection.close()
             return
         path = Path((self._url.database or str(config.home() / "catalog")) + ".lock")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+
+        def try_flock() -> bool:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                busy = None
             except BlockingIOError:
-                busy = str(path)
-            yield busy
+                return False
+            return True
+
+        try:
+            yield str(path), try_flock
         finally:
             os.close(descriptor)
+
+    def _failed(self, error: SQLAlchemyError) -> PdlaError:
+        return PdlaError(f"the catalog {self} failed: {_one_line(error)}")
+
+    def acquire(self, resource: str, seconds: float = LEASE_SECONDS) -> Lease:
+        """A lease of a resource, which ends after so many seconds unless it is renewed.
+
+        Raises:
+            BusyError: another process has it.
+        """
+        with self._session(alone=True) as session:
+            return leases.acquire(session, resource, seconds)
+
+    def renew(self, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
+        """Whether it is still this one's; it then ends so many seconds from now."""
+        with self._session() as session:
+            return leases.renew(session, lease, seconds)
+
+    def release(self, lease: Lease) -> None:
+        """Give it back; nothing happens where another process has taken it."""
+        with self._session() as session:
+            leases.release(session, lease)
+
+    def check(self, lease: Lease) -> None:
+        """Nothing, if the lease is still this one's.
+
+        Raises:
+            PdlaError: another process has taken it.
+        """
+        with self._session() as session:
+            leases.check(session, lease)
+
+    def leases(self) -> list[Lease]:
+        """All of them, by resource; of those that are up, ``seconds`` is not above 0."""
+        with self._session() as session:
+            return leases.leases(session)
+
+    @contextmanager
+    def leased(self, resource: str, seconds: float = LEASE_SECONDS) -> Iterator[Lease]:
+        """A lease that is renewed while it is in use, however long that takes, as long as this process runs.
+
+        Raises:
+            BusyError: another process has it.
+        """
+        lease = self.acquire(resource, seconds)
+        try:
+            with leases.Keeper(lambda: self.renew(lease, seconds), seconds):
+                yield lease
+        finally:
+            with suppress(PdlaError):  # where the catalog is gone it ends by itself
+                self.release(lease)
 
     @property
     def token(self) -> str:
@@ -280,8 +354,17 @@ class Catalog:
             row.mtime_ns, row.ctime_ns = identity.mtime_ns, identity.ctime_ns
             session.add(row)
 
-    def begin_replica(self, identity: Identity, signature: Signature, access_map: AccessMap, layout: Layout) -> Replica:
-        """A new replica, ``building``, of an original that ``set_original`` made known."""
+    def begin_replica(
+        self,
+        identity: Identity,
+        signature: Signature,
+        access_map: AccessMap,
+        layout: Layout,
+        *,
+        purpose: Purpose = "read",
+        lease: Lease | None = None,
+    ) -> Replica:
+        """A new replica, ``planned``, of an original that ``set_original`` made known, to be built under ``lease``."""
         with self._session() as session:
             original = session.scalars(
                 select(OriginalRow).filter_by(device=identity.device, inode=identity.inode)
@@ -293,26 +376,39 @@ class Catalog:
                 layout=asdict(layout),
                 pool=layout.pool,
                 size=access_map.size,
-                state="building",
+                state="planned",
                 why="",
                 created=datetime.now(UTC),
+                purpose=purpose,
+                fence=lease.token if lease else 0,
             )
             session.add(row)
             session.flush()
             return _replica(row)
 
     def set_components(self, replica_id: int, components: Sequence[Component]) -> Replica:
-        """The files that a replica has or is about to have: on record before they are made, so that gc finds them."""
+        """The files that a replica, ``building`` now, is about to have: on record first, so that gc finds them."""
         with self._session() as session:
             row = _existing(session, replica_id)
+            row.state = "building"
             row.components = [_component_row(number, component) for number, component in enumerate(components)]
             return _replica(row)
 
     def finish_replica(
-        self, replica_id: int, components: Sequence[Component], checksums: Sequence[Sequence[Checksum]]
+        self,
+        replica_id: int,
+        components: Sequence[Component],
+        checksums: Sequence[Sequence[Checksum]],
+        lease: Lease | None = None,
     ) -> Replica:
-        """The files are complete, verified and durable: the replica is ``valid``."""
+        """The files are complete, verified and durable: the replica is ``valid``, if the lease is still this one's.
+
+        Raises:
+            PdlaError: another process has taken over.
+        """
         with self._session() as session:
+            if lease is not None:
+                leases.check(session, lease)
             row = _existing(session, replica_id)
             for old, component, extents in zip(row.components, components, checksums, strict=True):
                 old.path, old.size, old.inode = str(component.path), component.size, component.inode
@@ -340,15 +436,29 @@ class Catalog:
                 session.delete(original)
 
     def add_result(self, report: Report) -> None:
-        """Keep the merged report of a redirected run."""
+        """Keep the merged report of a redirected run, and count which replicas it used."""
+        document, now = report.to_json(), datetime.now(UTC)
+        read = Counter[int]()
+        for used in (used for file in document["files"] for used in file["replicas"] if used["bytes"]):
+            read[used["id"]] += used["bytes"]
         with self._session() as session:
-            session.add(ResultRow(time=datetime.now(UTC), report=report.to_json()))
+            session.add(ResultRow(time=now, report=document))
+            for replica_id, size in sorted(read.items()):
+                more = {"runs": ReplicaRow.runs + 1, "bytes_read": ReplicaRow.bytes_read + size, "used": now}
+                session.execute(update(ReplicaRow).where(ReplicaRow.id == replica_id).values(more))
 
-    def results(self) -> list[Result]:
-        """The reports of redirected runs, in the order in which they came in."""
+    def results(self, last: int | None = None) -> list[Result]:
+        """The reports of redirected runs (the ``last`` ones), in the order in which they came in."""
         with self._session() as session:
-            rows = session.scalars(select(ResultRow).order_by(ResultRow.id))
-            return [Result(runs.utc(row.time), row.report) for row in rows]
+            rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
+            return [Result(runs.utc(row.time), row.report) for row in reversed(rows)]
+
+    def uses(self) -> dict[int, Use]:
+        """What redirected runs made of every replica, by its number."""
+        query = select(ReplicaRow.id, ReplicaRow.runs, ReplicaRow.bytes_read, ReplicaRow.used)
+        with self._session() as session:
+            rows = session.execute(query).all()
+            return {number: Use(count, size, used and runs.utc(used)) for number, count, size, used in rows}
 
     def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase] = ()) -> Recorded:
         """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.
@@ -389,10 +499,27 @@ class Catalog:
         with self._session() as session:
             return runs.phases(session, run_id)
 
-    def settle(self, signatures: Iterable[Signature], state: QueueState) -> None:
-        """Say what became of those of these patterns that are in the queue."""
+    def settle(self, signatures: Iterable[Signature], state: QueueState, why: str = "") -> None:
+        """Say what became of those of these patterns that are in the queue, and why."""
         with self._session() as session:
-            runs.settle(session, signatures, state)
+            runs.settle(session, signatures, state, why)
+
+    def queue_plan(self, document: Mapping[str, Any], chosen: Sequence[Signature]) -> int:
+        """Keep a plan for the daemon to build the replicas of these patterns of it; returns how many are known.
+
+        The catalog knows patterns of analyzed runs. Plans that no pattern waits for any more are forgotten.
+        """
+        with self._session(alone=True) as session:
+            return runs.queue_plan(session, document, chosen)
+
+    def plan(self, number: int) -> Mapping[str, Any]:
+        """A plan that was queued.
+
+        Raises:
+            PdlaError: there is no such plan.
+        """
+        with self._session() as session:
+            return runs.plan(session, number)
 
 
 def _existing(session: Session, replica_id: int) -> ReplicaRow:
@@ -428,4 +555,6 @@ def _replica(row: ReplicaRow) -> Replica:
         why=row.why,
         created=runs.utc(row.created),
         components=tuple(Component(Path(c.path), c.size, c.inode, c.mtime_ns, c.crc32c) for c in row.components),
+        purpose=cast(Purpose, row.purpose),
+        fence=row.fence,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +13,7 @@ from sqlalchemy import (
     CheckConstraint,
     DateTime,
     Dialect,
+    Double,
     ForeignKey,
     Integer,
     String,
@@ -20,9 +23,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
 
-from pdla.catalog.records import STATES
+from pdla.catalog.records import PURPOSES, STATES
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The number of the last migration."""
 
 
@@ -61,6 +64,28 @@ class Printable(TypeDecorator[str]):
         return None if value is None else printable(value)
 
 
+class ExactPath(TypeDecorator[str]):
+    """A path that comes back as it was: bytes that are no characters are escapes, and so is a backslash."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """With escapes."""
+        return None if value is None else printable(value.replace("\\", r"\x5c"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """Without them."""
+        return None if value is None else os.fsdecode(_ESCAPE.sub(_unescape, value.encode()))
+
+
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(found[1].decode())
+
+
 class Base(DeclarativeBase):
     """The metadata of all tables."""
 
@@ -68,7 +93,8 @@ class Base(DeclarativeBase):
 
 
 class MetaRow(Base):
-    """``schema``: the version; ``token``: this catalog's name in pools; ``generation``: of the last published map."""
+    """``schema``: the version; ``token``: this catalog's name in pools; ``generation``: of the last published map;
+    ``fence``: the token of the last lease."""
 
     __tablename__ = "meta"
     key: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -81,7 +107,7 @@ class OriginalRow(Base):
     __tablename__ = "originals"
     __table_args__ = (UniqueConstraint("device", "inode"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    path: Mapped[str]
+    path: Mapped[str] = mapped_column(ExactPath)
     device: Mapped[int] = mapped_column(Unsigned64)
     inode: Mapped[int] = mapped_column(Unsigned64)
     size: Mapped[int] = mapped_column(BigInteger)
@@ -95,7 +121,8 @@ class ReplicaRow(Base):
 
     __tablename__ = "replicas"
     __table_args__ = (
-        CheckConstraint("state IN ({})".format(", ".join(f"'{state}'" for state in STATES))),
+        CheckConstraint(f"state IN {STATES}", name="replicas_state"),
+        CheckConstraint(f"purpose IN {PURPOSES}", name="replicas_purpose"),
         {"sqlite_autoincrement": True},
     )
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -108,6 +135,11 @@ class ReplicaRow(Base):
     state: Mapped[str] = mapped_column(String(16))
     why: Mapped[str] = mapped_column(default="")
     created: Mapped[datetime]
+    purpose: Mapped[str] = mapped_column(String(8), default="read")
+    fence: Mapped[int] = mapped_column(BigInteger, default=0)
+    runs: Mapped[int] = mapped_column(default=0)
+    bytes_read: Mapped[int] = mapped_column(BigInteger, default=0)
+    used: Mapped[datetime | None]
     original: Mapped[OriginalRow] = relationship(back_populates="replicas", lazy="joined")
     components: Mapped[list[ComponentRow]] = relationship(
         order_by="ComponentRow.number", cascade="all, delete-orphan", lazy="selectin"
@@ -122,7 +154,7 @@ class ComponentRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     replica_id: Mapped[int] = mapped_column(ForeignKey("replicas.id", ondelete="CASCADE"))
     number: Mapped[int] = mapped_column(Integer)
-    path: Mapped[str]
+    path: Mapped[str] = mapped_column(ExactPath)
     size: Mapped[int] = mapped_column(BigInteger)
     inode: Mapped[int] = mapped_column(Unsigned64, default=0)
     mtime_ns: Mapped[int] = mapped_column(BigInteger, default=0)
@@ -228,10 +260,31 @@ class PhaseRow(Base):
     bytes_written: Mapped[int] = mapped_column(BigInteger)
 
 
+class PlanRow(Base):
+    """A plan that a daemon is to carry out."""
+
+    __tablename__ = "plans"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    created: Mapped[datetime]
+    document: Mapped[dict[str, Any]]
+
+
 class QueueRow(Base):
-    """What became of a pattern since it was first seen. It waits for a replica while it is ``queued``."""
+    """What became of a pattern since it was first seen, and by which plan."""
 
     __tablename__ = "queue"
     pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id", ondelete="CASCADE"), primary_key=True)
     state: Mapped[str] = mapped_column(String(16), index=True)
     since: Mapped[datetime]
+    plan_id: Mapped[int | None] = mapped_column(ForeignKey("plans.id"))
+    why: Mapped[str] = mapped_column(Printable, default="")
+
+
+class LeaseRow(Base):
+    """The right of ``holder`` to work on ``resource``, until the database's clock shows ``expires``."""
+
+    __tablename__ = "leases"
+    resource: Mapped[str] = mapped_column(String(255), primary_key=True)
+    holder: Mapped[str]
+    token: Mapped[int] = mapped_column(BigInteger)
+    expires: Mapped[float] = mapped_column(Double)

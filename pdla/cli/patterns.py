@@ -164,6 +164,7 @@ def _pattern_json(one: Pattern) -> dict[str, Any]:
         "runs": one.runs,
         "state": one.state,
         "since": one.since.isoformat(timespec="seconds"),
+        "why": one.why,
     }
 
 

@@ -44,6 +44,7 @@ def pattern_text(pattern: Pattern, seen: Sequence[tuple[Run, Occurrence]], membe
         paragraph(
             f"{counted(one.requests, 'request')} of {format_bytes(one.length)}, {format_bytes(one.bytes)}; "
             f"{pattern.state} since {pattern.since.astimezone():%Y-%m-%d %H:%M}"
+            + (f": {pattern.why}" if pattern.why else "")
         ),
     ]
     rows = [
