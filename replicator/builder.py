@@ -7,14 +7,14 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pdla import config
 from pdla.accessmap import AccessMap
-from pdla.catalog import Catalog, Checksum, Component, Replica
-from pdla.errors import PdlaError
+from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
+from pdla.errors import BusyError, PdlaError
 from pdla.layouts.room import by_pool, room_in, taken_in
 from pdla.layouts.striping import component_sizes, locate
 from pdla.model import Identity, Layout, Plan, Pool, Signature
@@ -56,16 +56,15 @@ def replicate(
     """
     map_path = map_path or config.map_path()
     built = []
-    with catalog.exclusive():
-        try:
-            for pattern in plan.patterns:
-                layout = pattern.choice.layout
-                if layout is not None:
-                    pool = plan.cluster.pool(layout.pool)
-                    built.append(build(pattern.signature, layout, pool, catalog, progress=progress, map_path=map_path))
-        finally:
-            publish(catalog, map_path)
-            discard(catalog, [replica.id for replica in catalog.replicas("retired")], map_path)
+    try:
+        for pattern in plan.patterns:
+            layout = pattern.choice.layout
+            if layout is not None:
+                pool = plan.cluster.pool(layout.pool)
+                built.append(build(pattern.signature, layout, pool, catalog, progress=progress, map_path=map_path))
+    finally:
+        publish(catalog, map_path)
+        discard(catalog, [replica.id for replica in catalog.replicas("retired")], map_path)
     return built
 
 
@@ -80,65 +79,72 @@ def build(
 ) -> BuiltReplica:
     """Build, verify and register one replica; ``mapfile.publish`` then makes it known to redirected runs.
 
-    Stale replicas of the original are removed first; a valid one of the same bytes in another layout is retired.
+    Stale replicas of the original are removed first; a valid one of the same bytes in another layout is retired. One
+    process at a time builds replicas of an original: it holds a lease of it.
 
     Raises:
-        PdlaError: the pattern leaves the file, there is no space, or the original changed while it was copied. Nothing
-            is left of the replica.
+        BusyError: another process builds a replica of this original.
+        PdlaError: the pattern leaves the file, there is no space, the original changed while it was copied, or the
+            lease was lost. Nothing is left of the replica.
     """
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = AccessMap.from_signature(signature)
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
-    with catalog.exclusive(), _opened(path) as source:
+    with _opened(path) as source, _leased(catalog, source, path) as lease:
         identity = settled_identity(source, path)
         if access_map.extent[1] > identity.size:
             raise PdlaError(
                 f"{path} has {identity.size} bytes, but the pattern {signature} reaches byte {access_map.extent[1]}: "
                 "trace the program again"
             )
-        same = _settle(catalog, path, identity, access_map, map_path or config.map_path())
-        for old in same:
-            if old.layout == layout:
-                return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
-        # More than the map's bytes where sections end within a strip.
-        _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
-
-        catalog.set_original(path, identity)
-        replica = catalog.begin_replica(identity, signature, access_map, layout)
-        new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
-        paths, sizes = [component.path for component in new], [component.size for component in new]
-        replica = catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
+        with catalog.exclusive():
+            same = _settle(catalog, path, identity, access_map, map_path or config.map_path())
+            for old in same:
+                if old.layout == layout:
+                    return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
+            # More than the map's bytes where sections end within a strip.
+            _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
+            catalog.set_original(path, identity)
+            replica = catalog.begin_replica(identity, signature, access_map, layout, lease=lease)
+            new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
+            paths, sizes = [component.path for component in new], [component.size for component in new]
+            replica = catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
         try:
             with ExitStack() as stack:
                 files = []
                 for component in new:
                     files.append(backend.create(component))
                     stack.callback(os.close, files[-1])
+                # Who was stopped for long may have lost the record of these files: soon is better than at the end.
+                catalog.check(lease)
                 checksums = _copy(source, path, replica, files, sizes, progress)
                 _verify(files, paths, checksums, progress)
                 for file in files:
                     _follow_owner(source, file)
                     os.fsync(file)
-                if identity_of(source) != identity or not is_at(path, identity):
-                    raise PdlaError(
-                        f"{path} was changed while it was copied: run pdla replicate again when it is at rest"
-                    )
-                commit(paths)
-                components = [
-                    _component(one, file, sums) for one, file, sums in zip(paths, files, checksums, strict=True)
-                ]
-            catalog.finish_replica(replica.id, components, checksums)
+                with catalog.exclusive():
+                    catalog.check(lease)
+                    if identity_of(source) != identity or not is_at(path, identity):
+                        raise PdlaError(
+                            f"{path} was changed while it was copied: run pdla replicate again when it is at rest"
+                        )
+                    commit(paths)
+                    components = [
+                        _component(one, file, sums) for one, file, sums in zip(paths, files, checksums, strict=True)
+                    ]
+                    catalog.finish_replica(replica.id, components, checksums, lease)
+                    for old in same:
+                        catalog.mark(old.id, "retired", f"replaced by replica {replica.id}")
         except BaseException as error:
-            for component in new:
-                delete(component.path)
-            catalog.forget_replica(replica.id)
+            with suppress(OSError, PdlaError):  # what stays is on record, and gc's
+                for component in new:
+                    delete(component.path)
+                catalog.forget_replica(replica.id)
             if isinstance(error, OSError):
                 raise PdlaError(f"cannot build a replica of {path}: {error}") from error
             raise
-        for old in same:
-            catalog.mark(old.id, "retired", f"replaced by replica {replica.id}")
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
 
 
@@ -154,6 +160,18 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def _leased(catalog: Catalog, source: int, path: Path) -> Iterator[Lease]:
+    """The right to build replicas of this original, by whatever path."""
+    found = os.fstat(source)
+    with ExitStack() as stack:
+        try:
+            lease = stack.enter_context(catalog.leased(f"original {found.st_dev}:{found.st_ino}"))
+        except BusyError as error:
+            raise BusyError(f"{path}: {error}") from None
+        yield lease
+
+
 def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path) -> list[Replica]:
     """Remove what is stale of this original, and return its valid replicas of the same bytes."""
     fold(catalog, map_path)
@@ -165,6 +183,8 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
             identity.inode,
         ):
             continue
+        if replica.state == "dirty":
+            raise PdlaError(f"replica {replica.id} has what {path} has not yet: run pdla sync first")
         if replica.state == "valid" and original.identity != identity:
             catalog.mark(replica.id, "stale", CHANGED)
             stale.append(replica.id)

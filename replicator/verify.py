@@ -157,9 +157,9 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> int:
     map_path = map_path or config.map_path()
     with catalog.exclusive():
         fold(catalog, map_path)
-        removed = discard(
-            catalog, [replica.id for replica in catalog.replicas("planned", "building", "stale", "retired")], map_path
-        )
+        working = {lease.token for lease in catalog.leases() if lease.seconds > 0}
+        unfinished = [one.id for one in catalog.replicas("planned", "building") if one.fence not in working]
+        removed = discard(catalog, [*unfinished, *(one.id for one in catalog.replicas("stale", "retired"))], map_path)
         try:
             current = read_map(map_path).state_path
         except PdlaError:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 
 from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Replica, open_catalog
-from pdla.errors import PdlaError
+from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.replicator import transpose
@@ -400,13 +399,42 @@ def test_h32_a_killed_build_does_not_hinder_the_next(place: Place):
     assert len(place.components) == SERVERS
 
 
-def test_h36_two_builds_at_once_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch):
+def test_h36_two_builds_at_once_are_refused(place: Place):
+    """Of one original: the second says who is at it, and gc leaves what the first one is building."""
     signature = pattern(place, *COLUMNS)
-    monkeypatch.setattr(Catalog, "exclusive", partialmethod(Catalog.exclusive, 0.1))
     other = open_catalog()
-    with place.catalog.exclusive(), pytest.raises(PdlaError, match="another pdla command is changing the replicas"):
-        build(signature, layout(signature), place.pool, other)
+
+    def meanwhile(what: str, done: int, total: int) -> None:
+        with pytest.raises(
+            BusyError, match=rf"^{place.original}: .*:{os.getpid()}:\d+ works on original \d+:\d+: wait"
+        ):
+            build(signature, layout(signature), place.pool, other)
+        assert gc(other) == 0
+
+    built = build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
+    assert verify(place.catalog) == []
+    assert [replica.id for replica in other.replicas("valid")] == [built.id]
     other.close()
+
+
+def test_h36_a_build_whose_lease_was_lost_leaves_nothing(place: Place):
+    """As of a process that was stopped for longer than its lease lasts, while another one did the same work."""
+    signature = pattern(place, *COLUMNS)
+    others: list[int] = []
+
+    def meanwhile(what: str, done: int, total: int) -> None:
+        if not others:
+            catalog = open_catalog()
+            for lease in catalog.leases():
+                catalog.release(lease)
+            others.append(build(signature, layout(signature), place.pool, catalog).id)
+            catalog.close()
+
+    with pytest.raises(PdlaError, match=r"^another process has taken over the work on original \d+:\d+: nothing"):
+        build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
+    assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(others[0], "valid")]
+    assert len(place.components) == SERVERS
+    assert verify(place.catalog) == []
 
 
 def test_columns_of_a_matrix_are_not_written_piece_by_piece():
