@@ -23,7 +23,7 @@ from pdla.analyzers.posix import MadeOf, made_of
 from pdla.analyzers.stats import FileStats, Summary, summarize
 from pdla.files import replacing
 from pdla.model import Signature, Trace
-from pdla.report import pictures
+from pdla.report import activity, loops, pictures, plans, style
 from pdla.report.text import (
     by_ranks,
     call_name,
@@ -32,6 +32,7 @@ from pdla.report.text import (
     ranks_text,
     shown_members,
 )
+from pdla.report.zoom import zoom_data
 from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 MOST_FILES = 12  # with pictures; programs with a file per process have thousands
 MOST_SIGNATURES = 40  # listed per file
+MOST_LOOPS = 4  # signatures drawn per file
 MOST_PATTERNS = 12  # with pictures
 MOST_LIBRARY = 40  # files and calls of which the report says what the MPI library made of them
 MOST_REFUSED = 20
@@ -68,13 +70,14 @@ class Run:
 
 
 def write_report(path: Path, runs: Sequence[Run]) -> None:
-    """Write the report of ``runs`` to ``path``: one file that needs nothing else, neither scripts nor the network.
+    """Write the report of ``runs`` to ``path``: one file that needs nothing else, and no network.
 
     Raises:
         PdlaError: it cannot be written.
     """
+    loader = jinja2.PackageLoader("pdla", "report")
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pdla", "report"),
+        loader=loader,
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -85,6 +88,7 @@ def write_report(path: Path, runs: Sequence[Run]) -> None:
         runs=[_run(run, draw) for run in runs],
         written=datetime.now().astimezone().strftime("%-d %B %Y, %H:%M %Z"),
         version=__version__,
+        script=Markup(loader.get_source(environment, "zoom.js")[0]),
     )
     # Paths are bytes to the operating system; one that is no text is shown with question marks.
     with replacing(path) as temporary:
@@ -120,7 +124,7 @@ class _Drawing:
         svg = re.sub(r'\bid="', f'id="{prefix}', svg)
         svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
         svg = re.sub(r'href="#', f'href="#{prefix}', svg)
-        for colour, name in ((pictures.INK, "ink"), (pictures.FAINT, "faint"), (pictures.PALE, "line")):
+        for colour, name in ((style.INK, "ink"), (style.FAINT, "faint"), (style.PALE, "line")):
             svg = re.sub(colour, f"var(--{name})", svg, flags=re.IGNORECASE)
         return Markup(svg)
 
@@ -256,6 +260,14 @@ def _files(
             {
                 "path": path,
                 "access": draw(pictures.access_picture(part, path, ranks=trace.ranks, title="")),
+                "zoom": zoom_data(part, trace.ranks),
+                "extents": draw(activity.extent_picture(part, ranks=trace.ranks)),
+                "activity": draw(activity.activity_picture(part)),
+                "loops": [
+                    {"notation": str(one), "picture": draw(loops.loops_picture(one))}
+                    for one in analysis.signatures
+                    if one.file == path
+                ][:MOST_LOOPS],
                 "order": draw(pictures.order_picture(part, "", ranks=trace.ranks)),
                 "sizes": draw(pictures.size_histogram(part)),
                 "numbers": Table(
@@ -373,8 +385,8 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
         "notation": str(signature),
         "reason": pattern.reason,
         "costs": Table(["candidate", "connect", "network", "start-up", "transfer", "total"], "lrrrrr", rows, marks),
-        "cost_picture": draw(pictures.cost_picture(pattern)),
-        "layout_picture": draw(pictures.layout_picture(pattern, plan.cluster)) if replicated else None,
+        "cost_picture": draw(plans.cost_picture(pattern)),
+        "layout_picture": draw(plans.layout_picture(pattern, plan.cluster)) if replicated else None,
     }
 
 
