@@ -21,7 +21,7 @@ CORE = 64
 
 @dataclass(frozen=True)
 class Option:
-    """Something to gain for a pattern, in seconds (more than 0), and the bytes that it takes of every space (room.py)."""
+    """Something to gain for a pattern, in seconds (more than 0), and its bytes in every space (room.py)."""
 
     gain: float
     space: Mapping[str, int]

@@ -201,8 +201,8 @@ def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
     for space, needed in spaces(pool, sizes).items():
         if needed > left[space]:
             raise PdlaError(
-                f"no room for {format_bytes(needed)} of a replica: {space} has {format_bytes(left[space])} left (pdla rm "
-                "or pdla gc makes some)"
+                f"no room for {format_bytes(needed)} of a replica: {space} has {format_bytes(left[space])} left "
+                "(pdla rm or pdla gc makes some)"
             )
 
 
