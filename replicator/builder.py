@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,23 +13,21 @@ from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
 from pdla.errors import BusyError, PdlaError
-from pdla.layouts.room import room, spaces
-from pdla.layouts.striping import component_sizes, locate
+from pdla.layouts.room import by_pool, room_in, taken_in
+from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Plan, Pool, Signature
 from pdla.replicator.backends import backend_of
 from pdla.replicator.backends.base import commit, delete
-from pdla.replicator.checksums import ComponentChecksums, first_damage, whole
+from pdla.replicator.checksums import whole
+from pdla.replicator.copying import Progress, Task, copy_together, opened
+from pdla.replicator.copying import assist as assist
+from pdla.replicator.copying import dismiss as dismiss
 from pdla.replicator.identity import identity_of, is_at, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
-from pdla.replicator.transpose import Bytes, runs
+from pdla.replicator.ownership import follow_owner
+from pdla.replicator.together import Alone, Processes
 from pdla.replicator.verify import components_unchanged, discard
 from pdla.units import format_bytes
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and the bytes done so far and in all."""
-
-IOV_MAX = 1024
-MAX_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -47,9 +43,16 @@ class BuiltReplica:
 
 
 def replicate(
-    plan: Plan, catalog: Catalog, *, progress: Progress | None = None, map_path: Path | None = None
+    plan: Plan,
+    catalog: Catalog,
+    *,
+    progress: Progress | None = None,
+    map_path: Path | None = None,
+    processes: Processes | None = None,
 ) -> list[BuiltReplica]:
     """Build what a plan chose and publish it for redirected runs; what is there already is kept.
+
+    With ``processes`` this is process 0 of them, and the others ``assist``.
 
     Raises:
         PdlaError: a replica cannot be built. Those built before it are published; of it nothing is left.
@@ -61,7 +64,14 @@ def replicate(
             layout = pattern.choice.layout
             if layout is not None:
                 pool = plan.cluster.pool(layout.pool)
-                built.append(build(pattern.signature, layout, pool, catalog, progress=progress, map_path=map_path))
+                built.append(
+                    build(
+                        *(pattern.signature, layout, pool, catalog),
+                        progress=progress,
+                        map_path=map_path,
+                        processes=processes,
+                    )
+                )
     finally:
         publish(catalog, map_path)
         discard(catalog, [replica.id for replica in catalog.replicas("retired")], map_path)
@@ -76,11 +86,12 @@ def build(
     *,
     progress: Progress | None = None,
     map_path: Path | None = None,
+    processes: Processes | None = None,
 ) -> BuiltReplica:
     """Build, verify and register one replica; ``mapfile.publish`` then makes it known to redirected runs.
 
     Stale replicas of the original are removed first; a valid one of the same bytes in another layout is retired. One
-    process at a time builds replicas of an original: it holds a lease of it.
+    process at a time builds replicas of an original: it holds a lease of it; ``processes`` help it as in ``replicate``.
 
     Raises:
         BusyError: another process builds a replica of this original.
@@ -92,7 +103,7 @@ def build(
     access_map = AccessMap.from_signature(signature)
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
-    with _opened(path) as source, _leased(catalog, source, path) as lease:
+    with opened(path) as source, _leased(catalog, source, path) as lease:
         identity = settled_identity(source, path)
         if access_map.extent[1] > identity.size:
             raise PdlaError(
@@ -109,7 +120,7 @@ def build(
             catalog.set_original(path, identity)
             replica = catalog.begin_replica(identity, signature, access_map, layout, lease=lease)
             new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
-            paths, sizes = [component.path for component in new], [component.size for component in new]
+            paths = [component.path for component in new]
             replica = catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
         try:
             with ExitStack() as stack:
@@ -119,10 +130,10 @@ def build(
                     stack.callback(os.close, files[-1])
                 # Who was stopped for long may have lost the record of these files: soon is better than at the end.
                 catalog.check(lease)
-                checksums = _copy(source, path, replica, files, sizes, progress)
-                _verify(files, paths, checksums, progress)
+                task = Task(path, identity, access_map, replica.rule, tuple(new))
+                checksums = copy_together(task, processes or Alone(), progress)
                 for file in files:
-                    _follow_owner(source, file)
+                    follow_owner(source, file)
                     os.fsync(file)
                 with catalog.exclusive():
                     catalog.check(lease)
@@ -146,18 +157,6 @@ def build(
                 raise PdlaError(f"cannot build a replica of {path}: {error}") from error
             raise
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise PdlaError(f"cannot read the original {path}: {error.strerror}") from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -197,87 +196,15 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
 
 
 def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
-    left = room(pool.parts or (pool,), catalog.replicas())
-    for space, needed in spaces(pool, sizes).items():
-        if needed > left[space]:
+    replicas = catalog.replicas()
+    needed = by_pool(pool, sizes)
+    for part in pool.parts or (pool,):
+        room = room_in(part, replicas)
+        if needed[part.name] > room:
             raise PdlaError(
-                f"no room for {format_bytes(needed)} of a replica: {space} has {format_bytes(left[space])} left "
-                "(pdla rm or pdla gc makes some)"
+                f"pool {part.name} has {format_bytes(taken_in(part, replicas))} of replicas and room for "
+                f"{format_bytes(room)}: not for {format_bytes(needed[part.name])} more (pdla rm or pdla gc makes some)"
             )
-
-
-def _copy(
-    source: int, path: Path, replica: Replica, files: Sequence[int], sizes: Sequence[int], progress: Progress | None
-) -> list[list[Checksum]]:
-    """Copy the original into the components, and return the checksums of what was read."""
-    os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    sums = [ComponentChecksums(size) for size in sizes]
-    done = 0
-    for run in runs(source, path, replica.access_map):
-        pieces: dict[int, list[tuple[int, Bytes]]] = {}
-        for component, offset, length, logical in locate(replica.rule, run.start, run.start + len(run.data)):
-            data = run.data[logical - run.start :][:length]
-            sums[component].add(offset, data)
-            pieces.setdefault(component, []).append((offset, data))
-        for component, parts in pieces.items():
-            _write(files[component], parts)
-        done += len(run.data)
-        if progress:
-            progress(f"copying {path.name}", done, replica.size)
-    return [component.finish() for component in sums]
-
-
-def _write(file: int, parts: list[tuple[int, Bytes]]) -> None:
-    """Write pieces in ascending order, those that follow one another in the file at once."""
-    first = 0
-    while first < len(parts):
-        at = end = parts[first][0]
-        stop = first
-        while stop < min(len(parts), first + IOV_MAX) and parts[stop][0] == end:
-            end += len(parts[stop][1])
-            stop += 1
-        buffers = [data.data for _, data in parts[first:stop]]
-        while at < end:
-            count = os.pwritev(file, buffers, at)
-            at += count
-            while buffers and count >= len(buffers[0]):
-                count -= len(buffers.pop(0))
-            if count:
-                buffers[0] = buffers[0][count:]
-        first = stop
-
-
-def _verify(
-    files: Sequence[int], paths: Sequence[Path], checksums: Sequence[Sequence[Checksum]], progress: Progress | None
-) -> None:
-    """Make the components durable, read them back from storage and compare with what was read from the original."""
-    total = sum(checksum.length for component in checksums for checksum in component)
-    done = 0
-    with ThreadPoolExecutor(min(len(files), MAX_THREADS)) as servers:
-        for path, component, right in zip(paths, checksums, servers.map(_is_stored, files, checksums), strict=True):
-            if not right:
-                raise PdlaError(f"{path} did not come back from storage as it was written: nothing was replicated")
-            done += sum(checksum.length for checksum in component)
-            if progress:
-                progress("verifying", done, total)
-
-
-def _is_stored(file: int, checksums: Sequence[Checksum]) -> bool:
-    os.fsync(file)
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    return first_damage(file, checksums) is None
-
-
-def _follow_owner(source: int, file: int) -> None:
-    """The original's owner and mode; where the owner cannot be followed, nobody but its own."""
-    original, component = os.fstat(source), os.fstat(file)
-    mode = stat.S_IMODE(original.st_mode) & 0o666
-    if (original.st_uid, original.st_gid) != (component.st_uid, component.st_gid):
-        try:
-            os.fchown(file, original.st_uid, original.st_gid)
-        except PermissionError:
-            mode &= 0o600
-    os.fchmod(file, mode)
 
 
 def _component(path: Path, file: int, checksums: list[Checksum]) -> Component:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 
 import google_crc32c
@@ -17,36 +18,62 @@ EXTENT = 4 * MiB
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 
 
+@dataclass
+class _Extent:
+    """What has come of an extent: how much, and its stretches by their end: (start, CRC32C)."""
+
+    arrived: int = 0
+    stretches: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
 class ComponentChecksums:
-    """Takes the pieces of a component of ``size`` bytes; bytes that never come are zeros (holes of the striping)."""
+    """Takes the pieces of a component of ``size`` bytes; bytes that never come are zeros (holes of the striping).
+
+    Several processes may each take some of them; ``merge`` brings them together.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._spans: dict[int, tuple[int, int]] = {}  # end -> (start, CRC32C of the bytes between)
+        self._open: dict[int, _Extent] = {}
+        self._complete: dict[int, Checksum] = {}
 
-    def add(self, offset: int, data: Bytes) -> None:
-        """Bytes at ``offset``; none of them may have come before."""
-        done = 0
+    def add(self, offset: int, data: Bytes) -> list[Checksum]:
+        """Bytes at ``offset``, none of which may have come before; returns the extents that they complete."""
+        complete, done = [], 0
         while done < len(data):
             at = offset + done
-            part = data[done : done + EXTENT - at % EXTENT]
-            start, crc = self._spans.pop(at, (at, 0)) if at % EXTENT else (at, 0)
+            first = at - at % EXTENT
+            part = data[done : done + first + EXTENT - at]
             done += len(part)
-            self._spans[at + len(part)] = (start, google_crc32c.extend(crc, part))
+            extent = self._open.setdefault(first, _Extent())
+            start, crc = extent.stretches.pop(at, (at, 0))
+            extent.stretches[at + len(part)] = (start, google_crc32c.extend(crc, part))
+            extent.arrived += len(part)
+            if extent.arrived == min(EXTENT, self._size - first):
+                complete.append(self._close(first))
+        return complete
 
-    def finish(self) -> list[Checksum]:
-        """The checksums of all extents."""
-        spans = sorted((start, end, crc) for end, (start, crc) in self._spans.items())
-        result, position = [], 0
-        for extent in range(0, self._size, EXTENT):
-            stop = min(extent + EXTENT, self._size)
-            at, crc = extent, 0
-            while position < len(spans) and spans[position][0] < stop:
-                start, end, part = spans[position]
-                crc = combine(_extend_zeros(crc, start - at), part, end - start)
-                at, position = end, position + 1
-            result.append(Checksum(extent, stop - extent, _extend_zeros(crc, stop - at)))
-        return result
+    def merge(self, other: ComponentChecksums) -> None:
+        """Take over what another has of the same component."""
+        self._complete |= other._complete
+        for first, extent in other._open.items():
+            mine = self._open.setdefault(first, _Extent())
+            mine.stretches |= extent.stretches
+
+    def finish(self) -> tuple[list[Checksum], list[Checksum]]:
+        """The checksums of all extents; of those among them, what no ``add`` ever returned."""
+        late = [self._close(first) for first in range(0, self._size, EXTENT) if first not in self._complete]
+        return [self._complete[first] for first in range(0, self._size, EXTENT)], late
+
+    def _close(self, first: int) -> Checksum:
+        stop = min(first + EXTENT, self._size)
+        stretches = self._open.pop(first, _Extent()).stretches
+        at, crc = first, 0
+        for start, end, part in sorted((start, end, part) for end, (start, part) in stretches.items()):
+            crc = combine(_extend_zeros(crc, start - at), part, end - start)
+            at = end
+        self._complete[first] = Checksum(first, stop - first, _extend_zeros(crc, stop - at))
+        return self._complete[first]
 
 
 def first_damage(descriptor: int, checksums: Sequence[Checksum]) -> Checksum | None:

@@ -1,0 +1,191 @@
+"""How fast replicas are built and verified, beside `cp` of the same bytes on the same file system: docs/benchmarks.md.
+
+python benchmarks/builder.py [--size 1GiB] [--rounds 5] [--directory DIRECTORY] [--ranks 1] [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pdla.accessmap import AccessMap
+from pdla.model import Layout, Loop, Pool, Signature
+from pdla.units import GiB, KiB, MiB, format_bytes, parse_bytes
+
+SERVERS = 4
+RANKS = 4
+"""Of the strided patterns; each has every fourth piece."""
+GOAL = 0.8
+OUTPUT = Path(__file__).parent.parent / "build/bench-builder.json"
+
+
+def shapes(size: int) -> dict[str, tuple[int, tuple[Loop, ...], int]]:
+    """Patterns that cover a file of ``size`` bytes: length of a piece, loops, how many of them are of ranks."""
+
+    def strided(piece: int) -> tuple[int, tuple[Loop, ...], int]:
+        return piece, (Loop(piece, RANKS), Loop(piece * RANKS, size // piece // RANKS)), 1
+
+    row = 16 * KiB
+    tile = (4 * KiB, (Loop(size // 4, 4), Loop(4 * KiB, 4), Loop(row, size // row // 4)), 2)
+    return {
+        "1 MiB": strided(MiB),
+        "64 KiB": strided(64 * KiB),
+        "4 KiB": strided(4 * KiB),
+        "4 x 4 tiles of 4 KiB rows": tile,
+        "64 B": strided(64),
+        "8 B": strided(8),
+    }
+
+
+CHILD = """
+import json, sys
+from benchmarks.builder import child
+child(*sys.argv[1:])
+"""
+
+
+def child(original: str, pools: str, name: str) -> None:
+    """Build one replica in this process, or as one of several, and print seconds and MiB of memory (at process 0)."""
+    from pdla.catalog import open_catalog
+    from pdla.cli.processes import mpi_processes
+    from pdla.replicator.builder import assist, build, dismiss
+    from pdla.replicator.together import Alone
+
+    processes = mpi_processes() or Alone()
+    if processes.rank:
+        assist(processes)
+    else:
+        size = Path(original).stat().st_size
+        length, loops, rank_loops = shapes(size)[name]
+        ranks = 1
+        for loop in loops[:rank_loops]:
+            ranks *= loop.count
+        signature = Signature(original, "read", True, 0, length, loops, tuple(range(ranks)), rank_loops)
+        where = tuple(f"{pools}/{n}" for n in range(SERVERS))
+        pool = Pool("disks", "hdd", SERVERS, ((0, 0.0),), 1e-8, 1e-8, 1 << 50, 4096, "directories", where)
+        layout = Layout("disks", SERVERS, 1, (64 * KiB,) * SERVERS, AccessMap.section(signature))
+        built = build(signature, layout, pool, open_catalog(), processes=processes)
+        dismiss(processes)
+        print(built.seconds, flush=True)
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    memory = max(processes.gather(int(peak.split()[1])) or [0])
+    if not processes.rank:
+        print(memory / 1024)
+
+
+def built(original: Path, scratch: Path, name: str, ranks: int) -> tuple[float, float]:
+    """Seconds to build a replica and the most memory of a process in MiB; the replica is removed."""
+    for number in range(SERVERS):
+        (scratch / f"pools/{number}").mkdir(parents=True)
+    command = [sys.executable, "-c", CHILD, str(original), str(scratch / "pools"), name]
+    if ranks > 1:
+        command = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks), *command]
+    environment = {**os.environ, "PDLA_HOME": str(scratch / "home"), "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    seconds, memory = map(float, done.stdout.split())
+    for directory in ("pools", "home"):
+        shutil.rmtree(scratch / directory)
+    return seconds, memory
+
+
+def copied(original: Path, scratch: Path, synced: bool) -> float:
+    """Seconds that ``cp`` takes, with ``sync`` of the copy if wanted; the copy is removed."""
+    copy = scratch / "copy"
+    began = time.perf_counter()
+    subprocess.run(["cp", original, copy], check=True)
+    if synced:
+        subprocess.run(["sync", copy], check=True)
+    seconds = time.perf_counter() - began
+    subprocess.run(["sync", copy], check=True)
+    copy.unlink()
+    return seconds
+
+
+def prepare(original: Path, cached: bool) -> None:
+    """Have the original in the page cache, or not."""
+    with original.open("rb", buffering=0) as file:
+        if cached:
+            buffer = bytearray(4 * MiB)
+            while file.readinto(buffer):
+                pass
+        else:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def make(original: Path, size: int) -> None:
+    """Random bytes."""
+    with original.open("wb", buffering=0) as file:
+        for _ in range(size // MiB):
+            file.write(os.urandom(MiB))
+        os.fsync(file.fileno())
+
+
+def main() -> None:
+    """Measure in turns, print a table, leave build/bench-builder.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=parse_bytes, default=GiB)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--only", nargs="*", help="names of shapes")
+    parser.add_argument("--state", choices=["cold", "warm"], nargs="*", default=["cold", "warm"])
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        scratch = Path(name)
+        original = scratch / "original"
+        make(original, options.size)
+        for shape in options.only or shapes(options.size):
+            for state in options.state:
+                seconds: dict[str, list[float]] = {"cp": [], "cp + fsync": [], "built": []}
+                memory = 0.0
+                for _ in range(options.rounds):
+                    for how, values in seconds.items():
+                        prepare(original, state == "warm")
+                        if how == "built":
+                            spent, used = built(original, scratch, shape, options.ranks)
+                            memory = max(memory, used)
+                        else:
+                            spent = copied(original, scratch, how != "cp")
+                        values.append(spent)
+                rows += told(f"{shape}, {state}", options.size, seconds, memory)
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def told(name: str, size: int, seconds: dict[str, list[float]], memory: float) -> list[dict[str, object]]:
+    """The rows of a shape, printed."""
+    rows: list[dict[str, object]] = []
+    value = statistics.median(seconds["built"])
+    line = f"{name:<34}{format_bytes(size / value):>10}/s {memory:4.0f} MiB"
+    for how in ("cp + fsync", "cp"):
+        ratios = sorted(base / own for base, own in zip(seconds[how], seconds["built"], strict=True))
+        ratio, spread = statistics.median(ratios), (ratios[-1] - ratios[0]) / statistics.median(ratios)
+        base = size / statistics.median(seconds[how])
+        rows.append(
+            {
+                "name": f"{name}, beside {how}",
+                "value": size / value,
+                "unit": "B/s",
+                "baseline": base,
+                "ratio": ratio,
+                "goal": GOAL,
+                "spread": spread,
+                "memory": memory * MiB,
+            }
+        )
+        line += f"   {ratio:.2f} of {how} ({ratios[0]:.2f}-{ratios[-1]:.2f}; {format_bytes(base)}/s)"
+    print(line, flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

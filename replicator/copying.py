@@ -1,0 +1,146 @@
+"""Copy an original into the components of a replica: one process, or several that share the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Checksum
+from pdla.errors import PdlaError
+from pdla.model import Identity, Layout
+from pdla.replicator.backends.base import NewComponent, temporary
+from pdla.replicator.checksums import ComponentChecksums
+from pdla.replicator.components import ComponentFiles
+from pdla.replicator.identity import identity_of
+from pdla.replicator.together import Processes, stop_if_others_failed, together
+from pdla.replicator.transpose import Run, runs
+from pdla.units import MiB
+
+Progress = Callable[[str, int, int], None]
+"""Called every few MiB with what is being done, and the bytes done so far and in all, of this process."""
+
+TOLD = 4 * MiB
+"""Bytes after which progress is told again."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every process has to know of a replica that they build together."""
+
+    original: Path
+    identity: Identity
+    access_map: AccessMap
+    rule: Layout
+    components: tuple[NewComponent, ...]
+
+
+def assist(processes: Processes) -> None:
+    """Do one's share of all that process 0 builds, until it is told to ``dismiss`` the others."""
+    while (task := processes.bcast(None)) is not None:
+        with suppress(PdlaError):  # which process 0 tells
+            _share(task, processes, None)
+
+
+def dismiss(processes: Processes) -> None:
+    """Let the others go: there is nothing more to ``assist`` with."""
+    processes.bcast(None)
+
+
+def copy_together(task: Task, processes: Processes, progress: Progress | None) -> list[list[Checksum]]:
+    """Copy what the map holds into the component files, which are there, and see that it comes back from storage.
+
+    Returns:
+        The checksums of what was read, by component.
+
+    Raises:
+        PdlaError: some process could not.
+    """
+    return _share(processes.bcast(task), processes, progress)
+
+
+def _share(task: Task, processes: Processes, progress: Progress | None) -> list[list[Checksum]]:
+    """Copy and verify one's part of the original; returns the checksums of all components, at process 0.
+
+    Raises:
+        PdlaError: some process could not.
+    """
+
+    def tell(what: str, done: int, total: int) -> None:
+        stop_if_others_failed(processes)
+        if progress:
+            progress(what, done, total)
+
+    with ExitStack() as stack:
+        source, files = together(processes, lambda: _take_part(task, stack))
+        mine = together(processes, lambda: _copy(task, source, files, processes, tell))
+        checksums, late = _merged(processes.gather(mine))
+        late = processes.bcast(late)[processes.rank :: processes.size]
+        together(processes, lambda: files.verify(late, partial(tell, "verifying")))
+    return checksums
+
+
+def _take_part(task: Task, stack: ExitStack) -> tuple[int, ComponentFiles]:
+    """The original and the component files, open in this process."""
+    source = stack.enter_context(opened(task.original))
+    found, wanted = identity_of(source), task.identity
+    # A device has another number on every node.
+    if (found.inode, found.size, found.mtime_ns) != (wanted.inode, wanted.size, wanted.mtime_ns):
+        raise PdlaError(f"{task.original} is not the same file for all processes: put it where every node sees it")
+    files = []
+    for component in task.components:
+        files.append(os.open(temporary(component.path), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+        stack.callback(os.close, files[-1])
+    return source, stack.enter_context(ComponentFiles(task.components, files, task.rule))
+
+
+def _copy(
+    task: Task, source: int, files: ComponentFiles, processes: Processes, tell: Progress
+) -> list[ComponentChecksums]:
+    """Copy one's part of the original into the components, and return the checksums of what was read."""
+    os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    done, told, total = 0, 0, task.access_map.size // processes.size
+    for run in runs(source, task.original, task.access_map, part=processes.rank, parts=processes.size):
+        for start in range(0, len(run.data), TOLD):
+            data = run.data[start : start + TOLD]
+            files.write(Run(run.start + start, data, run.sparse))
+            done += len(data)
+            if done - told >= TOLD or done >= total:
+                tell(f"copying {task.original.name}", done, max(done, total))
+                told = done
+    return files.flush()
+
+
+def _merged(
+    parts: list[list[ComponentChecksums]] | None,
+) -> tuple[list[list[Checksum]], list[tuple[int, Checksum]]]:
+    """The checksums of all components, and by component those of the extents that no process has verified."""
+    checksums, unverified = [], []
+    for component, (sums, *others) in enumerate(zip(*parts or (), strict=True)):
+        for other in others:
+            sums.merge(other)
+        every, late = sums.finish()
+        checksums.append(every)
+        unverified += [(component, checksum) for checksum in late]
+    return checksums, unverified
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """An original, for reading.
+
+    Raises:
+        PdlaError: it cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise PdlaError(f"cannot read the original {path}: {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,46 @@
+"""Who may read a component: who may read the original."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_ACL = "system.posix_acl_access"
+_WITHOUT_ACL = (errno.ENODATA, errno.ENOTSUP)
+
+
+def follow_owner(source: int, file: int) -> None:
+    """Give ``file`` the owner, mode and POSIX access control list of ``source``.
+
+    Where the owner cannot be followed, or the file system has no such lists, nobody but its own has access.
+    """
+    original, component = os.fstat(source), os.fstat(file)
+    mode = stat.S_IMODE(original.st_mode) & 0o666
+    entries = _entries(source)
+    if (original.st_uid, original.st_gid) != (component.st_uid, component.st_gid):
+        try:
+            os.fchown(file, original.st_uid, original.st_gid)
+        except PermissionError:
+            mode, entries = mode & 0o600, None
+    # An inherited list goes first, and with a list of its own the mode's middle part is no longer the group's: nobody
+    # has access until all of it is there.
+    os.fchmod(file, mode & 0o600)
+    try:
+        if entries is not None:
+            os.setxattr(file, _ACL, entries)
+            return
+        if _entries(file) is not None:
+            os.removexattr(file, _ACL)
+    except OSError:
+        return
+    os.fchmod(file, mode)
+
+
+def _entries(file: int) -> bytes | None:
+    try:
+        return os.getxattr(file, _ACL)
+    except OSError as error:
+        if error.errno in _WITHOUT_ACL:
+            return None
+        raise

@@ -1,0 +1,77 @@
+"""Steps that all processes of a build do together: what fails at one fails at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+
+from pdla.errors import PdlaError
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+T = TypeVar("T")
+
+
+class Alone:
+    """One process that builds without the others that a communicator of MPI would have."""
+
+    rank = 0
+    size = 1
+
+    def bcast(self, value: T, root: int = 0) -> T:
+        """What process 0 has."""
+        return value
+
+    def gather(self, value: T, root: int = 0) -> list[T]:
+        """What each process has, at process 0."""
+        return [value]
+
+
+Processes: TypeAlias = "Intracomm | Alone"
+
+_STOP = 1
+"""Tag of the message that a process has failed, which spares the others the rest of their work."""
+
+
+class FailedElsewhereError(PdlaError):
+    """Another process failed, and says why."""
+
+
+def together(processes: Processes, work: Callable[[], T]) -> T:
+    """What ``work`` gives, if it succeeds at all processes.
+
+    Raises:
+        PdlaError: it failed at one: at all of them why.
+    """
+    if isinstance(processes, Alone):
+        return work()
+    result: T | None = None
+    failure: Exception | None = None
+    told = []
+    try:
+        result = work()
+    except FailedElsewhereError as error:
+        failure = error
+    except Exception as error:  # whatever it is, the others wait for an answer
+        failure = error
+        told = [processes.isend(None, other, _STOP) for other in range(processes.size) if other != processes.rank]
+    own = None if isinstance(failure, FailedElsewhereError) else failure and (str(failure) or type(failure).__name__)
+    problem = next((why for why in processes.allgather(own) if why), None)
+    for request in told:
+        request.wait()
+    while processes.iprobe(tag=_STOP):
+        processes.recv(tag=_STOP)
+    if problem is not None:
+        raise failure if own == problem and failure else PdlaError(problem)
+    return cast(T, result)
+
+
+def stop_if_others_failed(processes: Processes) -> None:
+    """Called now and then in ``work``.
+
+    Raises:
+        FailedElsewhereError: at another process it failed.
+    """
+    if not isinstance(processes, Alone) and processes.iprobe(tag=_STOP):
+        raise FailedElsewhereError("another process failed")
