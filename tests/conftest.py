@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from mpi import Mpi, available_mpis, build_library, debian_mpis
+from orangefs import orangefs_servers
 from postgresql import postgresql_server
 from recording import Recorder
 
@@ -25,7 +26,7 @@ from pdla.cli import STOPPING, main
 settings.register_profile("pdla", deadline=None)
 settings.load_profile("pdla")
 
-__all__ = ["postgresql_server"]  # a fixture
+__all__ = ["orangefs_servers", "postgresql_server"]  # fixtures
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")

@@ -9,7 +9,7 @@ import pytest
 
 from pdla.errors import ConfigError
 from pdla.layouts.config import DEFAULT_FILE, EXAMPLES, cluster_names, load_cluster
-from pdla.layouts.room import room
+from pdla.layouts.room import room_in
 from pdla.model import Cluster
 from pdla.units import GiB, KiB, MiB
 
@@ -108,7 +108,7 @@ def test_a_capacity_of_0_is_what_the_file_system_has_free(tmp_path):
     free = os.statvfs(tmp_path)
     assert pool.capacity is None
     # Other programs use the same file system meanwhile; both directories are on it, and it counts once.
-    assert list(room([pool], []).values()) == [pytest.approx(free.f_bavail * free.f_frsize, rel=0.05)]
+    assert room_in(pool, []) == pytest.approx(free.f_bavail * free.f_frsize, rel=0.05)
 
 
 def test_the_default_has_four_disks_and_two_ssds_in_the_home(tmp_path):
@@ -145,7 +145,11 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ('kind = "hdd"', 'kind = "hdd"\noverlap = 1', "[pools.disks]: overlap must be true or false (got 1)"),
         ('"10G"', '"10 apples"', "capacity must be a number of bytes, or a text like \"64K\" (got '10 apples')"),
         ('"10G"', "-1", 'capacity must be a number of bytes, or a text like "64K" (got -1)'),
-        ('"directories"', '"orangefs"', "backend must be \"directories\" (got 'orangefs')"),
+        ('"directories"', '"tape"', "or \"orangefs\" (got 'tape')"),
+        ('"directories"', '"orangefs"', "[pools.disks]: servers is missing"),
+        ('"directories"', '"orangefs"\nservers = []', "servers must be a list of at least one server (got [])"),
+        ('"directories"', '"orangefs"\nservers = ["a", "a"]', "servers must be a list of servers, each once (got"),
+        ('"directories"', '"orangefs"\nservers = ["a"]', "where must be one directory, that of all servers of"),
         ('["d0", "/data/d1"]', "[]", "where must be a list of at least one directory (got [])"),
         ('["d0", "/data/d1"]', '["d0", "./d0"]', "d0 is already a server of pool 'disks'"),
         ("[pools.disks]", "[pools.original]", "'original' is what plans call the original file"),

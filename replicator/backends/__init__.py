@@ -9,8 +9,9 @@ from pdla.model import Layout, Pool
 from pdla.policies.base import Obstacle
 from pdla.replicator.backends.base import Backend
 from pdla.replicator.backends.directories import Directories
+from pdla.replicator.backends.orangefs import OrangeFS
 
-BACKENDS: dict[str, type[Backend]] = {Directories.name: Directories}
+BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Directories, OrangeFS)}
 
 
 def backend_of(pool: Pool) -> Backend:

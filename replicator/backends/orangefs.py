@@ -1,0 +1,168 @@
+"""OrangeFS: a component is one file, which the file system stripes over the servers of its group."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from pdla.errors import ConfigError, PdlaError
+from pdla.layouts.striping import component_sizes
+from pdla.model import Layout
+from pdla.replicator.backends.base import Backend, NewComponent, Server, temporary
+from pdla.replicator.backends.directories import FOLDER
+from pdla.replicator.backends.pvfs2 import (
+    LONGEST_LIST,
+    LONGEST_PARAMETERS,
+    SIMPLE,
+    VARIED,
+    Client,
+    Placement,
+    mount_of,
+)
+from pdla.units import format_bytes
+
+TRIES = 3
+_ZEROS = bytes(1 << 20)
+
+
+class OrangeFS(Backend):
+    """Component n of a replica is ``<where>/pdla-replicas/<name>.<n>``; its directory says where new files go.
+
+    Another builder may have its say in between, and clients cache it: what became of a file is read back.
+    """
+
+    name = "orangefs"
+
+    def obstacle(self, layout: Layout, size: int) -> str:
+        """Strips that are unequal want servers to spare, or a mount with extended attributes."""
+        if why := super().obstacle(layout, size):
+            return why
+        if len({mount_of(Path(part.where[0])) for part in self.pool.parts}) > 1:
+            return "pools of different OrangeFS cannot be striped together"
+        strips = tuple(strip for strip in layout.strips if strip)
+        placement = self._placement(self.servers[: len(layout.strips)], layout.strips)
+        if len(placement.hints["server_list"]) >= LONGEST_LIST:
+            return f"the names of {len(placement.servers)} servers are more than the {LONGEST_LIST} bytes of a list"
+        if placement.distribution == SIMPLE:
+            return ""
+        told = f"strips of {', '.join(map(format_bytes, strips))} bytes"
+        if not self._client.takes_hints:
+            return (
+                f"{told} are {sum(strips) // math.gcd(*strips)} datafiles of the same strip for "
+                f"{len(self._client.servers)} I/O servers; unequal ones need a mount with extended attributes"
+            )
+        if len(placement.hints["dist_params"]) >= LONGEST_PARAMETERS:
+            return f"the strips of {len(strips)} servers are more than the {LONGEST_PARAMETERS} bytes of a hint"
+        return ""
+
+    def rule(self, layout: Layout, size: int) -> Layout:
+        """A component per group."""
+        return layout.by_group
+
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """The servers are I/O servers of a mounted OrangeFS that answers."""
+        try:
+            self._check_names(servers)
+            for directory in {server.directory for server in servers}:
+                (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
+                self._check_numbers(directory / FOLDER)
+        except OSError as error:
+            raise ConfigError(
+                f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
+            ) from error
+        except PdlaError as error:
+            raise ConfigError(f"pool {self.pool.name}: {error}") from None
+
+    def free(self) -> list[int]:
+        """What pvfs2-statfs says."""
+        free = self._client.free()
+        return [free[server.name] for server in self.servers]
+
+    def path(self, name: str, number: int, server: Server) -> Path:
+        """In the directory of the pool."""
+        return server.directory / FOLDER / f"{name}.{number}"
+
+    def create(self, component: NewComponent) -> int:
+        """Space cannot be reserved but where strips are unequal: it is looked whether there is enough."""
+        file = temporary(component.path)
+        self._check_space(component)
+        if os.path.lexists(file):
+            raise PdlaError(f"cannot make {file}: File exists")
+        placement = self._placement(component.servers, component.strips)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._place(file, placement)
+            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                _extend(descriptor, component.size, placement)
+            except OSError:
+                os.close(descriptor)
+                raise
+        except (OSError, PdlaError) as error:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+            if isinstance(error, PdlaError):
+                raise
+            raise PdlaError(f"cannot make {file}: {error.strerror}") from error
+        return descriptor
+
+    @cached_property
+    def _client(self) -> Client:
+        return Client(mount_of(self.servers[0].directory))
+
+    def _placement(self, servers: Sequence[Server], strips: Sequence[int]) -> Placement:
+        """A server with a longer strip has several datafiles of the same strip, if there are enough; else one."""
+        used = [(server.name, strip) for server, strip in zip(servers, strips, strict=True) if strip]
+        strip = math.gcd(*strips)
+        # RATIONALE: datafiles of one strip are right for sparse files, too, which those of unequal ones are not.
+        if sum(strips) // strip <= len(used) or sum(strips) // strip <= len(self._client.servers):
+            datafiles = tuple(name for name, own in used for _ in range(own // strip))
+            return Placement(SIMPLE, f"strip_size:{strip}", datafiles)
+        parameters = ";".join(f"{number}:{own}" for number, (_, own) in enumerate(used))
+        return Placement(VARIED, parameters, tuple(name for name, _ in used))
+
+    def _check_names(self, servers: Sequence[Server]) -> None:
+        for server in servers:
+            if server.name not in self._client.servers:
+                known = ", ".join(self._client.servers)
+                raise PdlaError(f"{server.name} is no I/O server of {self._client.mount.source} (there are: {known})")
+
+    def _check_numbers(self, directory: Path) -> None:
+        """A component is known by its inode number: it must be OrangeFS's own, not one that FUSE makes up."""
+        if self._client.mount.fuse and directory.stat().st_ino != self._client.handle(directory):
+            raise PdlaError(f"the inode numbers in {directory} do not last: mount OrangeFS with -o use_ino")
+
+    def _check_space(self, component: NewComponent) -> None:
+        width = len(component.servers)
+        strips = component.strips if width > 1 else (1,)
+        needed = component_sizes(Layout("", width, 1, strips, max(component.size, 1)), component.size)
+        free = self._client.free()
+        for server, size in zip(component.servers, needed, strict=True):
+            if size > free[server.name]:
+                raise PdlaError(
+                    f"no space for {format_bytes(size)} on {server.name} of {self._client.mount.source}: it has "
+                    f"{format_bytes(free[server.name])}"
+                )
+
+    def _place(self, file: Path, placement: Placement) -> None:
+        for _ in range(TRIES):
+            self._client.make(file, placement)
+            found = self._client.placement(file)
+            if found == placement:
+                return
+            file.unlink()
+        raise PdlaError(f"OrangeFS does not place {file} as asked (wanted {placement}, got {found})")
+
+
+def _extend(descriptor: int, size: int, placement: Placement) -> None:
+    """Give a file its size; one with unequal strips must have no holes and must never be truncated."""
+    if placement.distribution == SIMPLE:
+        os.ftruncate(descriptor, size)
+        return
+    at = 0
+    while at < size:
+        at += os.pwrite(descriptor, _ZEROS[: size - at], at)

@@ -1,0 +1,188 @@
+"""OrangeFS as its own tools see it: the mount, the servers behind it, and where the bytes of a file are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import NamedTuple
+from uuid import uuid4
+
+from pdla.errors import ConfigError, PdlaError
+
+TIMEOUT = 60.0
+"""Seconds: a client gives up a server that refuses connections after 5 tries, 2 s apart if nobody changed that."""
+
+SIMPLE, VARIED = "simple_stripe", "varstrip_dist"
+LONGEST_PARAMETERS, LONGEST_LIST = 1024, 4096
+"""Bytes, PVFS_REQ_LIMIT_DIST_BYTES and PVFS_REQ_LIMIT_LAYOUT of OrangeFS 2.10."""
+BY_LIST = 4
+"""PVFS_SYS_LAYOUT_LIST of OrangeFS 2.10."""
+_HINT = "user.pvfs2."
+
+
+class Placement(NamedTuple):
+    """How a file is dealt to its datafiles, in the words of pvfs2-viewdist; a server may have several datafiles."""
+
+    distribution: str
+    parameters: str
+    servers: tuple[str, ...]
+
+    @property
+    def hints(self) -> dict[str, str]:
+        """What to say of a directory for the files made in it, in this order: the list counts from ``layout`` on."""
+        varied = self.distribution == VARIED
+        return {
+            "dist_name": self.distribution,
+            "dist_params": f"strips:{self.parameters}" if varied else self.parameters,
+            "server_list": " ".join((str(len(self.servers)), *self.servers)),
+            "layout": str(BY_LIST),
+        }
+
+
+class Mount(NamedTuple):
+    """Where an OrangeFS is mounted, what it is called there, and by which client."""
+
+    directory: Path
+    source: str
+    fuse: bool
+
+
+def mount_of(directory: Path) -> Mount:
+    """The OrangeFS that a directory, there or still to be made, is in.
+
+    Raises:
+        ConfigError: it is in another file system.
+    """
+    path, best = directory.resolve(), (Path("/"), "", "")
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        before, after = line.split(" - ", 1)
+        root, (kind, source, *_) = Path(_plain(before.split()[4])), map(_plain, after.split())
+        if path.is_relative_to(root) and len(root.parts) >= len(best[0].parts):  # the later mount hides the earlier
+            best = root, kind, source
+    root, kind, source = best
+    if kind == "pvfs2":
+        return Mount(root, source, False)
+    if source.startswith("pvfs2fuse#"):
+        return Mount(root, source.removeprefix("pvfs2fuse#"), True)
+    raise ConfigError(f"{directory} is not in a mounted OrangeFS but in {kind or 'no file system'} at {root}: mount it")
+
+
+def _plain(field: str) -> str:
+    """A field of mountinfo without its octal escapes."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+class Client:
+    """A mounted OrangeFS. All that fails is a PdlaError of one line."""
+
+    def __init__(self, mount: Mount) -> None:
+        self.mount = mount
+
+    def free(self) -> dict[str, int]:
+        """Bytes left on every I/O server, in the order of OrangeFS's configuration."""
+        said = self._run("pvfs2-statfs", "-m", self.mount.directory).partition("I/O server statistics:")[2]
+        found = re.findall(r"server: (\S+).*?bytes available\s*: (\d+)", said, re.DOTALL)
+        return {name: int(count) for name, count in found}
+
+    @cached_property
+    def servers(self) -> tuple[str, ...]:
+        """The I/O servers, in the order of OrangeFS's configuration."""
+        return tuple(self.free())
+
+    @cached_property
+    def takes_hints(self) -> bool:
+        """Whether the mount has extended attributes: that of the kernel has, that of stock pvfs2fuse has not."""
+        try:
+            os.getxattr(self.mount.directory, _HINT + "dist_name")
+        except OSError as error:
+            return error.errno == errno.ENODATA
+        return True
+
+    def handle(self, path: Path) -> int:
+        """What OrangeFS itself has for an inode number."""
+        said = self._run("pvfs2-stat", path.resolve())
+        return int(_found(r"Handle\s*: (\d+)", said, "pvfs2-stat"))
+
+    def placement(self, path: Path) -> Placement:
+        """Where the bytes of a file are."""
+        said = self._run("pvfs2-viewdist", "-f", path.resolve())
+        return Placement(
+            _found(r"dist_name = (\S+)", said, "pvfs2-viewdist"),
+            _found(r"dist_params:\n(\S+)", said, "pvfs2-viewdist"),
+            tuple(re.findall(r"^Datafile \d+ - (\S+),", said, re.M)),
+        )
+
+    def make(self, file: Path, placement: Placement) -> None:
+        """Make an empty file, which must not be there, with mode 0600.
+
+        What its directory says of new files changes: others may get theirs placed in this way.
+        """
+        if len(placement.servers) > len(self.servers):
+            # RATIONALE: it would be cut to so many datafiles, and a list that is longer than that crashes clients.
+            wanted, most = len(placement.servers), len(self.servers)
+            raise PdlaError(f"{file} wants {wanted} datafiles, but there are only {most} I/O servers")
+        if self.takes_hints:
+            self._make_by_attributes(file, placement)
+        else:
+            self._make_by_tools(file, placement)
+
+    def _make_by_attributes(self, file: Path, placement: Placement) -> None:
+        for key, value in placement.hints.items():
+            # RATIONALE: without a NUL of its own a server whose database is LMDB reads on behind the value.
+            os.setxattr(file.parent, _HINT + key, value.encode() + b"\0")
+        with suppress(OSError):
+            # RATIONALE: clients cache what a directory says; asking for something else of it makes them ask again.
+            os.getxattr(file.parent, f"{_HINT}{uuid4().hex}")
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+    def _make_by_tools(self, file: Path, placement: Placement) -> None:
+        """By attributes that need no NUL, or get one, and a copy of an empty file.
+
+        RATIONALE: pvfs2-xattr writes no NUL. A blank ends a list as well; and it writes numbers for mirror.copies as
+        four bytes, under the last key that it is given. The distribution is an argument of pvfs2-cp.
+        """
+        path, hints = file.resolve(), placement.hints
+        keys = [f"{_HINT}{key}" for key in ("server_list", "mirror.copies", "layout")]
+        self._run("pvfs2-xattr", "-s", "-k", keys[0], "-v", hints["server_list"] + " ", path.parent)
+        self._run("pvfs2-xattr", "-s", "-k", keys[1], "-v", str(ord(hints["layout"])), "-k", keys[2], path.parent)
+        strip, count = placement.parameters.partition(":")[2], str(len(placement.servers))
+        with NamedTemporaryFile() as empty:
+            self._run("pvfs2-cp", "-s", strip, "-n", count, empty.name, path)
+
+    def _run(self, tool: str, *words: str | Path) -> str:
+        with NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as table:
+            table.write(f"{self.mount.source} {self.mount.directory} pvfs2 defaults,noauto 0 0\n")
+            table.flush()
+            environment = {**os.environ, "PVFS2TAB_FILE": table.name, "LC_ALL": "C"}
+            try:
+                done = subprocess.run(
+                    [tool, *words], env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+                )
+            except FileNotFoundError:
+                raise PdlaError(f"there is no {tool}: put the directory of OrangeFS's tools in PATH") from None
+            except subprocess.TimeoutExpired:
+                raise PdlaError(f"{tool} has had no answer from {self.mount.source} in {TIMEOUT:.0f} s") from None
+        if done.returncode:
+            raise PdlaError(f"{tool} of {self.mount.source}: {_reason(done)}")
+        return done.stdout
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a tool failed; its log lines begin with a bracket."""
+    if refused := re.search(r"msgpair to server (\S+) failed: (.*)", done.stderr):
+        return f"server {refused[1]}: {refused[2]}"
+    said = [line for line in (done.stderr + done.stdout).splitlines() if line and not line.startswith("[")]
+    return f"{said[0]} (exit {done.returncode})" if said else f"exit {done.returncode}"
+
+
+def _found(pattern: str, said: str, tool: str) -> str:
+    match = re.search(pattern, said)
+    if match is None:
+        raise PdlaError(f"{tool} said what is not understood: {said[:200]!r}")
+    return match[1]
