@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,10 @@ class Replica:
             r // self.groups * rows * self.strips[j] + c * self.strips[j] + s,
         )
 
+    def prepare(self, directory: Path) -> Replica:
+        """Makes components that hold nothing yet, for writes."""
+        return self.build(bytes(max(offset + length for offset, length, _ in self.pieces())), directory)
+
     def build(self, original: bytes, directory: Path) -> Replica:
         """Writes the components, one per server."""
         directory.mkdir(parents=True)
@@ -80,23 +85,42 @@ class _Image:
         return offset
 
 
-def write_map(path: Path, files: Sequence[tuple[Path, Sequence[Replica]]], generation: int = 1) -> Path:
-    """The map of these originals and its state file beside it; returns the state file."""
+def _by_name(target: tuple[Path, Sequence[Replica]]) -> tuple[int, int, bytes]:
+    directory = target[0].parent.stat()
+    return directory.st_dev, directory.st_ino, os.fsencode(target[0].name)
+
+
+def write_map(
+    path: Path,
+    files: Sequence[tuple[Path, Sequence[Replica]]],
+    generation: int = 1,
+    targets: Sequence[tuple[Path, Sequence[Replica]]] = (),
+) -> Path:
+    """The map of these originals, and of these files that are written, and its state file beside it; returns that."""
     state = path.with_suffix(f".{generation}.state")
     ordered = sorted(files, key=lambda item: (item[0].stat().st_dev, item[0].stat().st_ino))
-    count = sum(len(replicas) for _, replicas in ordered)
+    named = sorted(targets, key=_by_name)
+    count = sum(len(replicas) for _, replicas in [*ordered, *named])
     image = _Image(64)
     files_at = image.add(bytes(56 * len(ordered)))
+    targets_at = image.add(bytes(40 * len(named)))
     replicas_at = image.add(bytes(88 * count))
     state_at = image.add(bytes(state) + b"\0")
-    table, states, number = b"", b"", 0
+    table, states, named_table, number = b"", b"", b"", 0
     rows = []
-    for index, (original, replicas) in enumerate(ordered):
-        found = original.stat()
-        times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    for index, (original, replicas) in [*enumerate(ordered), *enumerate(named)]:
         name = image.add(bytes(original) + b"\0")
-        table += struct.pack("<QQqqqIIII", found.st_dev, found.st_ino, *times, number, len(replicas), name, 0)
-        states += struct.pack("<qqqII", *times, 0, 0)
+        if number < sum(len(replicas) for _, replicas in ordered):
+            found = original.stat()
+            times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            table += struct.pack("<QQqqqIIII", found.st_dev, found.st_ino, *times, number, len(replicas), name, 0)
+            states += struct.pack("<qqqII", *times, 0, 0)
+        else:
+            device, inode, base = _by_name((original, replicas))
+            journals = path.with_name("journals") / original.name
+            journals.mkdir(parents=True, exist_ok=True)
+            offsets = (image.add(base + b"\0"), name, image.add(bytes(journals) + b"\0"))
+            named_table += struct.pack("<QQIIIIII", device, inode, *offsets, number, len(replicas), 0)
         for replica in replicas:
             number += 1
             loops = image.add(b"".join(struct.pack("<qqq", *loop) for loop in replica.loops))
@@ -130,10 +154,12 @@ def write_map(path: Path, files: Sequence[tuple[Path, Sequence[Replica]]], gener
                 )
             )
     image.bytes[files_at : files_at + len(table)] = table
+    image.bytes[targets_at : targets_at + len(named_table)] = named_table
     for i, row in enumerate(rows):
         image.bytes[replicas_at + i * len(row) : replicas_at + (i + 1) * len(row)] = row
-    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP1", len(image.bytes), generation)
-    image.bytes[24:64] = struct.pack("<IIIIII16x", 0, len(ordered), count, files_at, replicas_at, state_at)
+    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP2", len(image.bytes), generation)
+    places = (files_at, replicas_at, state_at, len(named), targets_at)
+    image.bytes[24:64] = struct.pack("<IIIIIIII8x", 0, len(ordered), count, *places)
     image.bytes[24:28] = struct.pack("<I", google_crc32c.value(bytes(image.bytes[:24]) + bytes(image.bytes[28:])))
     state.write_bytes(struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0) + states + bytes(count))
     temporary = path.with_suffix(".part")

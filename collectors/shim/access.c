@@ -105,17 +105,35 @@ static int64_t position_of(const struct access *access, const struct file_handle
     return position;
 }
 
+/* RATIONALE: nonblocking and split collectives do not wait for the other ranks, so that nothing can be agreed on in them. */
+static enum stub_look look_of(unsigned flags)
+{
+    if (flags & CALL_SHARED)
+        return STUB_FOR_GOOD;
+    return flags & CALL_COLLECTIVE && !(flags & (CALL_NONBLOCKING | CALL_SPLIT)) ? STUB_TOGETHER : STUB_ALONE;
+}
+
 /* Makes the call, by the stub or by MPI. */
 static int perform(const struct access *access, struct io_call *call)
 {
     struct file_handle *handle = call->handle;
     const bool handed = !(access->flags & (CALL_SHARED | CALL_SPLIT)), writing = access->flags & CALL_WRITE;
-    int rc;
-    if (writing)
-        stub_write_begin(handle, handed && handle->view.map && call->position >= 0 ? call : NULL);
-    else if (!handed)
+    int rc = 0;
+    if (handle->writer && handed && writing && stub_write(call, &rc))
+        return rc;
+    const enum stub_look look = look_of(access->flags);
+    /* RATIONALE: what one rank alone finds out must not keep it from a collective call. */
+    const bool alone = !(access->flags & CALL_COLLECTIVE);
+    if (handle->writer && !(handed && writing) && (rc = stub_look(handle, look)) != 0 && (alone || look == STUB_TOGETHER))
+        return rc;
+    if (writing && (rc = stub_write_begin(handle, handed && handle->view.map && call->position >= 0 ? call : NULL)) != 0 &&
+        alone) {
+        stub_write_end(handle);
+        return rc;
+    }
+    if (!writing && !handed)
         stub_passed(handle, call->bytes, access->flags & CALL_SPLIT ? "split collective" : "shared file pointer");
-    else if (stub_read(call, &rc))
+    else if (!writing && stub_read(call, &rc))
         return rc;
     rc = make_real(access, call->status ? call->status : access->last);
     if (writing && !(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
@@ -220,11 +238,14 @@ static int watch_resize(int (*real)(mpi_handle, mpi_offset), enum call call, mpi
 {
     struct rawlog_record resized = {.t_start = clock_ns(), .position = size, .flags = RAWLOG_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    if (handle)
-        stub_write_begin(handle, NULL);
-    int rc = real(file, size);
-    if (handle)
-        stub_write_end(handle);
+    int rc = handle && handle->writer ? stub_look(handle, STUB_TOGETHER) : 0;
+    if (rc == 0) {
+        if (handle)
+            stub_write_begin(handle, NULL);
+        rc = real(file, size);
+        if (handle)
+            stub_write_end(handle);
+    }
     record_known(&resized, call, handle, rc);
     return rc;
 }

@@ -77,13 +77,15 @@ static int watch_close(close_call *real, mpi_handle *file)
 {
     struct rawlog_record closed = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     struct file_handle *handle = file ? handle_find(*file) : NULL;
+    int error = 0;
     if (handle) {
-        stub_closing(handle);
+        error = stub_closing(handle);
         requests_forget(handle->file);
         /* Before the real call, which frees the handle's value for another thread's open. */
         handle_close(handle);
     }
     int rc = real(file);
+    rc = rc ? rc : error;
     record_known(&closed, CALL_File_close, handle, rc);
     handle_free(handle);
     return rc;
@@ -143,7 +145,8 @@ static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int w
     struct file_handle *handle = handle_find(file);
     if (handle)
         pthread_mutex_lock(&handle->pointer);
-    int rc = real(file, offset, whence);
+    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look(handle, STUB_ALONE) : 0;
+    rc = rc ? rc : real(file, offset, whence);
     if (handle && handle->recorded)
         sought.position = current_position(handle);
     if (handle)
@@ -177,8 +180,9 @@ EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
     if (!enter())
         return leave(real(file, offset, whence));
     struct rawlog_record sought = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
-    int rc = real(file, offset, whence);
-    const struct file_handle *handle = handle_find(file);
+    struct file_handle *handle = handle_find(file);
+    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look(handle, STUB_TOGETHER) : 0;
+    rc = rc ? rc : real(file, offset, whence);
     sought.position = rc == 0 ? sought_position(handle, offset, whence) : -1;
     record_known(&sought, CALL_File_seek_shared, handle, rc);
     return leave(rc);
@@ -191,8 +195,9 @@ EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
     if (!enter())
         return leave(real(file, flag));
     struct rawlog_record set = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
-    int rc = real(file, flag);
     struct file_handle *handle = handle_find(file);
+    int rc = handle && handle->writer ? stub_look(handle, STUB_TOGETHER) : 0;
+    rc = rc ? rc : real(file, flag);
     if (handle && rc == 0)
         handle->atomic = flag != 0;
     record_known(&set, CALL_File_set_atomicity, handle, rc);
@@ -214,3 +219,32 @@ EXPORT int MPI_File_delete(const char *name, mpi_handle info)
     return leave(rc);
 }
 ALIAS(File_delete)
+
+EXPORT int MPI_File_get_size(mpi_handle file, mpi_offset *size)
+{
+    int (*real)(mpi_handle, mpi_offset *) = REAL(CALL_File_get_size, mpi_handle, mpi_offset *);
+    if (!enter())
+        return leave(real(file, size));
+    struct rawlog_record asked = {.t_start = clock_ns()};
+    struct file_handle *handle = handle_find(file);
+    int rc = handle && handle->writer ? stub_look(handle, STUB_ALONE) : 0;
+    rc = rc ? rc : real(file, size);
+    record_known(&asked, CALL_File_get_size, handle, rc);
+    return leave(rc);
+}
+ALIAS(File_get_size)
+
+EXPORT int MPI_File_sync(mpi_handle file)
+{
+    int (*real)(mpi_handle) = REAL(CALL_File_sync, mpi_handle);
+    if (!enter())
+        return leave(real(file));
+    struct rawlog_record synced = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_handle *handle = handle_find(file);
+    int error = handle && handle->writer ? stub_look(handle, STUB_TOGETHER) : 0;
+    int rc = real(file);
+    rc = rc ? rc : error;
+    record_known(&synced, CALL_File_sync, handle, rc);
+    return leave(rc);
+}
+ALIAS(File_sync)

@@ -67,6 +67,7 @@ static void set_mpich(struct mpi *mpi)
     mpi->byte = 0x4c00010d;
     mpi->int64 = 0x4c00083a;
     mpi->op_min = 0x58000002;
+    mpi->op_sum = 0x58000003;
     mpi->op_band = 0x58000006;
     mpi->request_null = 0x2c000000;
     mpi->datatype_null = 0x0c000000;
@@ -77,6 +78,9 @@ static void set_mpich(struct mpi *mpi)
     mpi->count_shift = 1;
     mpi->status_ignore = (void *)1;
     mpi->seek_set = 600;
+    mpi->seek_end = 604;
+    mpi->err_io = 32;
+    mpi->err_no_space = 36;
 }
 
 static void set_openmpi(struct mpi *mpi)
@@ -87,6 +91,7 @@ static void set_openmpi(struct mpi *mpi)
     mpi->byte = object("ompi_mpi_byte");
     mpi->int64 = object("ompi_mpi_int64_t");
     mpi->op_min = object("ompi_mpi_op_min");
+    mpi->op_sum = object("ompi_mpi_op_sum");
     mpi->op_band = object("ompi_mpi_op_band");
     mpi->request_null = object("ompi_request_null");
     mpi->datatype_null = object("ompi_mpi_datatype_null");
@@ -97,6 +102,9 @@ static void set_openmpi(struct mpi *mpi)
     mpi->count_shift = 0;
     mpi->status_ignore = NULL;
     mpi->seek_set = 600;
+    mpi->seek_end = 604;
+    mpi->err_io = 35;
+    mpi->err_no_space = 41;
 }
 
 static void set_abi(struct mpi *mpi)
@@ -107,6 +115,7 @@ static void set_abi(struct mpi *mpi)
     mpi->byte = 0x247;
     mpi->int64 = 0x258;
     mpi->op_min = 0x22;
+    mpi->op_sum = 0x21;
     mpi->op_band = 0x28;
     mpi->request_null = 0x180;
     mpi->datatype_null = 0x200;
@@ -115,6 +124,9 @@ static void set_abi(struct mpi *mpi)
     mpi->status_size = 32;
     mpi->status_ignore = NULL;
     mpi->seek_set = 403;
+    mpi->seek_end = 402;
+    mpi->err_io = 35;
+    mpi->err_no_space = 41;
 }
 
 static bool is_abi(void)
@@ -138,6 +150,8 @@ static void find_calls(struct mpi *mpi)
     FIND(Comm_free);
     FIND(Iallreduce);
     FIND(Ibcast);
+    FIND(Iallgather);
+    FIND(Iallgatherv);
     FIND(Wait);
     FIND(Test);
     FIND(Cancel);
@@ -166,6 +180,11 @@ static void find_calls(struct mpi *mpi)
     FIND(File_read_c);
     FIND(File_read_at);
     FIND(File_read_at_c);
+    FIND(File_write);
+    FIND(File_write_c);
+    FIND(File_write_at);
+    FIND(File_write_at_c);
+    FIND(File_call_errhandler);
 #undef FIND
 }
 

@@ -29,7 +29,7 @@ enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMO
  * and RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
 struct mpi {
     enum mpi_family family;
-    mpi_handle comm_world, byte, int64, op_min, op_band, request_null, comm_null;
+    mpi_handle comm_world, byte, int64, op_min, op_sum, op_band, request_null, comm_null;
     mpi_handle datatype_null;
     uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
@@ -37,7 +37,7 @@ struct mpi {
     size_t count_place;    /* where a status has the bytes moved, as 8 bytes; on MPICH with the upper 4 shifted by 1 */
     int count_shift;
     void *status_ignore;   /* also STATUSES_IGNORE */
-    int seek_set;
+    int seek_set, seek_end, err_io, err_no_space;
     int (*Initialized)(int *);
     int (*Error_class)(int, int *);
     int (*Get_library_version)(char *, int *);
@@ -47,6 +47,8 @@ struct mpi {
     int (*Comm_free)(mpi_handle *);
     int (*Iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, mpi_handle *);
     int (*Ibcast)(void *, int, mpi_handle, int, mpi_handle, mpi_handle *);
+    int (*Iallgather)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle, mpi_handle *);
+    int (*Iallgatherv)(const void *, int, mpi_handle, void *, const int *, const int *, mpi_handle, mpi_handle, mpi_handle *);
     int (*Wait)(mpi_handle *, void *);
     int (*Test)(mpi_handle *, int *, void *);
     int (*Cancel)(mpi_handle *);
@@ -76,6 +78,11 @@ struct mpi {
     int (*File_read_c)(mpi_handle, void *, mpi_count, mpi_handle, void *); /* or NULL */
     int (*File_read_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
     int (*File_read_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
+    int (*File_write)(mpi_handle, void *, int, mpi_handle, void *);
+    int (*File_write_c)(mpi_handle, void *, mpi_count, mpi_handle, void *); /* or NULL */
+    int (*File_write_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
+    int (*File_write_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
+    int (*File_call_errhandler)(mpi_handle, int);
 };
 extern const struct mpi *running_mpi; /* NULL until it is found; mpi.c only */
 const struct mpi *find_mpi(void);
@@ -104,7 +111,8 @@ struct file_view {
     bool native;         /* datarep "native" */
 };
 
-struct stub_file; /* the redirection stub's state of one open file */
+struct stub_file;   /* the redirection stub's state of one open file */
+struct stub_writer; /* and of its redirected writes */
 
 /* One per MPI_File that the library saw opened. Members change only in collective calls on the file, which MPI forbids
  * to run beside others; so is it closed, and needs no count of its users. */
@@ -120,6 +128,7 @@ struct file_handle {
     unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
     uint64_t split;      /* the recorded split collective that is under way, or 0 */
     struct stub_file *stub; /* NULL: nothing to redirect */
+    struct stub_writer *writer; /* NULL: writes go to the original */
     pthread_mutex_t pointer; /* held by independent calls that use the individual file pointer: threads share it */
 };
 
@@ -156,17 +165,27 @@ struct io_call {
  * refused `comm`. Sets
  * handle->stub when redirection is possible; `handle` is NULL when the open failed on this rank. */
 void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
-/* Before the real MPI_File_close; collective. Frees handle->stub. */
-void stub_closing(struct file_handle *handle);
+/* Before the real MPI_File_close; collective. Frees handle->stub and handle->writer. Returns what MPI_File_close is to return
+ * if it succeeds. */
+int stub_closing(struct file_handle *handle);
 /* A read (not shared, not split), also through an opaque view or from an unknown position, since collective reads have
  * to agree. True when the stub served the whole call: *rc is then what the wrapper returns, and the status or request
  * and the individual file pointer have been set. False: nothing was touched, make the real call. Collective reads agree
  * on the answer over the file's communicator. */
 bool stub_read(struct io_call *call, int *rc);
+/* A write (not shared, not split) on a handle that has a writer. True when it was redirected, or otherwise done: as for
+ * stub_read(). */
+bool stub_write(struct io_call *call, int *rc);
 /* Around every real writing call on a known handle. `call` NULL: the extents are unknown (shared pointers, split,
- * set_size, preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. */
-void stub_write_begin(struct file_handle *handle, const struct io_call *call);
+ * set_size, preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. What begin
+ * returns is not 0 when the call is not to be made, and then is its result. */
+int stub_write_begin(struct file_handle *handle, const struct io_call *call);
 void stub_write_end(struct file_handle *handle);
+/* Before a call that sees the contents or the size of the file, on a handle that has a writer. Returns what stub_write_begin()
+ * does. With STUB_TOGETHER all ranks make the call, and what any of them wrote is in the original afterwards. STUB_FOR_GOOD:
+ * and no more writes are redirected by this rank. */
+enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
+int stub_look(struct file_handle *handle, enum stub_look how);
 /* A read that is not handed over (shared, split...) and passed through: counted under `why`, a literal. */
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
 /* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */

@@ -2,7 +2,7 @@
 
 #include "stub.h"
 
-enum { LONGEST = 31 }; /* collective reads without agreeing anew */
+enum { LONGEST = 31 }; /* collective calls without agreeing anew */
 
 /* RATIONALE: nonblocking and waited for. MPICH's blocking reductions and broadcasts on a node spin without yielding, which
  * takes 10 ms a call where there are more ranks than cores; these take a two-hundredth of that. */
@@ -30,22 +30,34 @@ bool agree_broadcast(void *data, int bytes, mpi_handle comm)
     return comm == mpi->comm_null || finish(mpi->Ibcast(data, bytes, mpi->byte, 0, comm, &request), &request);
 }
 
-bool agreement_holds(struct stub_file *stub, unsigned views)
+bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm)
 {
-    struct agreement *agreement = &stub->agreement;
+    const struct mpi *mpi = pdla_mpi();
+    mpi_handle request = 0;
+    if (comm == mpi->comm_null) {
+        memcpy(all, mine, (size_t)bytes);
+        return true;
+    }
+    if (counts == NULL)
+        return finish(mpi->Iallgather(mine, bytes, mpi->byte, all, bytes, mpi->byte, comm, &request), &request);
+    return finish(mpi->Iallgatherv(mine, bytes, mpi->byte, all, counts, places, mpi->byte, comm, &request), &request);
+}
+
+bool agreement_holds(struct agreement *agreement, unsigned views)
+{
     if (agreement->calls == 0 || agreement->views != views)
         return false;
     agreement->calls--;
     return true;
 }
 
-bool agreement_make(struct stub_file *stub, unsigned views, const char *objection, int64_t calls_left)
+bool agreement_make(struct agreement *agreement, mpi_handle comm, bool lasting, unsigned views, const char *objection,
+                    int64_t calls_left)
 {
-    struct agreement *agreement = &stub->agreement;
     int64_t mine[2] = {objection == NULL, calls_left}, all[2];
-    bool redirects = agree_reduce(mine, all, 2, pdla_mpi()->op_min, stub->comm) && all[0] != 0;
+    bool redirects = agree_reduce(mine, all, 2, pdla_mpi()->op_min, comm) && all[0] != 0;
     bool again = agreement->views == views && agreement->redirects == redirects;
-    int64_t span = !stub->independent || !again ? 0 : 2 * agreement->span + 1;
+    int64_t span = !lasting || !again ? 0 : 2 * agreement->span + 1;
     span = span > LONGEST ? LONGEST : span;
     *agreement = (struct agreement){.redirects = redirects,
                                     .why_not = objection != NULL ? objection : "another rank cannot redirect",

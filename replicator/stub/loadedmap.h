@@ -13,6 +13,7 @@ struct loaded_map {
     const char *base;                  /* of the map file in memory */
     const struct map_header *header;
     const struct map_file *files;
+    const struct map_target *targets;
     const struct map_replica *replicas;
     struct state_file *state;          /* [file_count], shared with every process of the node */
     uint8_t *stale;                    /* [replica_count], enum state_stale */
@@ -32,6 +33,9 @@ const char *map_check(const void *base, size_t size);
 
 /* The file with this device and inode, or NULL. */
 const struct map_file *map_find(const struct loaded_map *, uint64_t device, uint64_t inode);
+
+/* The target of this name in the directory with this device and inode, or NULL. */
+const struct map_target *map_find_target(const struct loaded_map *, uint64_t device, uint64_t inode, const char *name);
 
 static inline int64_t nanoseconds(struct timespec time)
 {

@@ -100,6 +100,51 @@ static bool striping_fits(const struct image *image, const struct map_replica *r
     return true;
 }
 
+/* The inverse of the map of a target's replica is found by division. */
+static bool is_dense(const struct image *image, const struct map_replica *replica)
+{
+    const struct map_loop *loops = (const struct map_loop *)(image->base + replica->loops);
+    int64_t dense = replica->length, low = replica->replica_start;
+    for (uint32_t found = 0; found < replica->loop_count; found++) {
+        uint32_t k = 0;
+        while (k < replica->loop_count && (loops[k].count < 2 || llabs(loops[k].replica_stride) != dense))
+            k++;
+        if (k == replica->loop_count)
+            break;
+        low += loops[k].replica_stride < 0 ? loops[k].replica_stride * (loops[k].count - 1) : 0;
+        dense *= loops[k].count;
+    }
+    return low == 0 && dense == replica->size;
+}
+
+/* Whether a replica from the table, which is the next one's, is sound. */
+static bool replica_fits(const struct image *image, const struct map_replica *replica, uint32_t owner, int64_t original_size)
+{
+    bool fits = replica->extent_count > 0 ? extents_fit(image, replica, original_size)
+                                          : loops_fit(image, replica, original_size);
+    return fits && replica->file == owner && striping_fits(image, replica);
+}
+
+static const char *name_of(const struct image *image, const struct map_target *target)
+{
+    return image->base + target->name;
+}
+
+static bool name_inside(const struct image *image, uint32_t offset)
+{
+    return offset < image->size && memchr(image->base + offset, '\0', image->size - offset) != NULL;
+}
+
+static int compare_targets(const struct map_target *one, const char *one_name, const struct map_target *other,
+                           const char *other_name)
+{
+    if (one->device != other->device)
+        return one->device < other->device ? -1 : 1;
+    if (one->inode != other->inode)
+        return one->inode < other->inode ? -1 : 1;
+    return strcmp(one_name, other_name);
+}
+
 static bool in_order(const struct map_file *earlier, const struct map_file *later)
 {
     if (earlier->identity.device != later->identity.device)
@@ -123,6 +168,7 @@ const char *map_check(const void *base, size_t size)
         return "map: checksum does not match";
     if (!array_inside(&image, header->files_offset, header->file_count, sizeof(struct map_file))
         || !array_inside(&image, header->replicas_offset, header->replica_count, sizeof(struct map_replica))
+        || !array_inside(&image, header->targets_offset, header->target_count, sizeof(struct map_target))
         || !path_inside(&image, header->state_path))
         return "map: an offset leaves the file";
     const struct map_file *files = (const struct map_file *)(image.base + header->files_offset);
@@ -134,10 +180,21 @@ const char *map_check(const void *base, size_t size)
             || file->replica_count > header->replica_count - replica || (i > 0 && !in_order(file - 1, file)))
             return "map: a file's entry is wrong";
         for (uint32_t last = replica + file->replica_count; replica < last; replica++) {
+            if (!replica_fits(&image, &replicas[replica], i, file->identity.size))
+                return "map: a replica's entry is wrong";
+        }
+    }
+    const struct map_target *targets = (const struct map_target *)(image.base + header->targets_offset);
+    for (uint32_t i = 0; i < header->target_count; i++) {
+        const struct map_target *target = &targets[i];
+        if (!path_inside(&image, target->path) || !path_inside(&image, target->journals)
+            || !name_inside(&image, target->name) || target->first_replica != replica
+            || target->replica_count > header->replica_count - replica
+            || (i > 0 && compare_targets(target - 1, name_of(&image, target - 1), target, name_of(&image, target)) >= 0))
+            return "map: a target's entry is wrong";
+        for (uint32_t last = replica + target->replica_count; replica < last; replica++) {
             const struct map_replica *entry = &replicas[replica];
-            bool fits = entry->extent_count > 0 ? extents_fit(&image, entry, file->identity.size)
-                                                : loops_fit(&image, entry, file->identity.size);
-            if (entry->file != i || !striping_fits(&image, entry) || !fits)
+            if (entry->extent_count > 0 || !replica_fits(&image, entry, i, INT64_MAX) || !is_dense(&image, entry))
                 return "map: a replica's entry is wrong";
         }
     }
@@ -208,6 +265,7 @@ static struct loaded_map *load(const char *path, const char **why)
             .base = base,
             .header = header,
             .files = (const struct map_file *)(base + header->files_offset),
+            .targets = (const struct map_target *)(base + header->targets_offset),
             .replicas = (const struct map_replica *)(base + header->replicas_offset),
             .device = found.st_dev,
             .inode = found.st_ino,
@@ -260,4 +318,22 @@ const struct map_file *map_find(const struct loaded_map *map, uint64_t device, u
     if (low == map->header->file_count || in_order(&wanted, &map->files[low]))
         return NULL;
     return &map->files[low];
+}
+
+const struct map_target *map_find_target(const struct loaded_map *map, uint64_t device, uint64_t inode, const char *name)
+{
+    uint32_t low = 0, high = map->header->target_count;
+    const struct map_target wanted = {.device = device, .inode = inode};
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct map_target *target = &map->targets[middle];
+        int order = compare_targets(target, map_at(map, target->name), &wanted, name);
+        if (order == 0)
+            return target;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
 }

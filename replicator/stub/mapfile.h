@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define MAPFILE_MAGIC "PDLAMAP1"
+#define MAPFILE_MAGIC "PDLAMAP2"
 #define MAPFILE_STATE_MAGIC "PDLASTA1"
 
 struct map_header {         /* at byte 0 */
@@ -20,9 +20,11 @@ struct map_header {         /* at byte 0 */
     uint32_t file_count;
     uint32_t replica_count;
     uint32_t files_offset;  /* struct map_file[file_count], sorted by (device, inode) */
-    uint32_t replicas_offset; /* struct map_replica[replica_count]: those of file 0, of file 1, ... */
+    uint32_t replicas_offset; /* struct map_replica[replica_count]: those of file 0, of file 1, ..., of target 0, ... */
     uint32_t state_path;    /* NUL-terminated absolute path of the state file */
-    uint32_t reserved[4];   /* 0 */
+    uint32_t target_count;
+    uint32_t targets_offset; /* struct map_target[target_count], sorted by (device, inode, name) */
+    uint32_t reserved[2];   /* 0 */
 };
 _Static_assert(sizeof(struct map_header) == 64, "header");
 
@@ -35,6 +37,17 @@ struct map_file {
     struct map_identity identity;
     uint32_t first_replica, replica_count;
     uint32_t path;          /* NUL-terminated absolute path, for messages */
+    uint32_t reserved;
+};
+
+/* A file whose writes may go to replicas, which hold nothing between runs. It is known by its name in its directory: it may
+ * not exist yet, or be made anew by every run. */
+struct map_target {
+    uint64_t device, inode; /* of the directory */
+    uint32_t name;          /* NUL-terminated, in the directory */
+    uint32_t path;          /* NUL-terminated absolute path, for messages */
+    uint32_t journals;      /* NUL-terminated absolute path of the directory of its journals */
+    uint32_t first_replica, replica_count;
     uint32_t reserved;
 };
 
@@ -52,14 +65,17 @@ struct map_component {      /* one file of a replica, on one server */
     uint32_t path;          /* NUL-terminated absolute path */
     uint32_t reserved;
     uint64_t inode;         /* a component whose inode, size or mtime differs makes the replica unusable */
-    int64_t size, mtime_ns;
+    int64_t size, mtime_ns; /* of a target's replica the mtime does not count */
 };
 
 /* Striping of the replica's logical bytes [0, size) over its components. With w = servers / groups, cycle = sum(strips):
  *   section r = x / section; y = x % section; group = r % groups
  *   in a cycle: c = y / cycle, z = y % cycle; server j of the group is the one whose strip holds z, s = z - (strips before j)
  *   component = group * w + j; its offset = (r / groups) * ceil(section / cycle) * strips[j] + c * strips[j] + s
- * groups = 1 is 1-DH, groups = servers is 1-DV, in between 2-D. */
+ * groups = 1 is 1-DH, groups = servers is 1-DV, in between 2-D.
+ *
+ * A target's replica is regular, and its bytes are each mapped once: sorted by size, the replica strides are `length`, `length`
+ * times the first count, ... */
 struct map_replica {
     uint64_t id;            /* the catalog's */
     int64_t start, length, replica_start;
@@ -72,7 +88,7 @@ struct map_replica {
     uint32_t servers, groups;
     uint32_t strips;        /* offset of int64_t[servers / groups] */
     uint32_t components;    /* offset of struct map_component[servers] */
-    uint32_t file;          /* index of its original */
+    uint32_t file;          /* index of its original, or of its target */
     uint32_t reserved;
 };
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stub.h"
+#include "writer.h"
 
 static const char *map_name(void)
 {
@@ -278,20 +278,26 @@ void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, 
         return;
     int error = errno;
     open_agreed(handle, comm, path, amode);
+    writer_open(handle, comm, path, amode);
     errno = error;
 }
 
-void stub_closing(struct file_handle *handle)
+static void close_stub(struct file_handle *handle)
 {
     struct stub_file *stub = handle->stub;
-    if (stub == NULL)
-        return;
-    int error = errno;
     while (__atomic_load_n(&stub->writes, __ATOMIC_RELAXED) > 0)
-        stub_write_end(handle);
+        replicas_write_end(handle);
     handle->stub = NULL;
     if (stub->reads && stub->comm != pdla_mpi()->comm_null)
         pdla_mpi()->Comm_free(&stub->comm);
     free_stub(stub);
+}
+
+int stub_closing(struct file_handle *handle)
+{
+    int error = errno, rc = handle->writer == NULL ? 0 : writer_close(handle);
+    if (handle->stub != NULL)
+        close_stub(handle);
     errno = error;
+    return rc;
 }

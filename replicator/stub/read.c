@@ -1,7 +1,4 @@
 #include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "stub.h"
@@ -15,38 +12,16 @@ struct plan {
     struct typemap *memory;  /* NULL: contiguous; to be released */
 };
 
-static bool memory_layout(const struct io_call *call, struct plan *plan)
-{
-    if (call->datatype == pdla_mpi()->byte)
-        return true;
-    struct typemap *memory = typemap_flatten(call->datatype);
-    if (memory == NULL)
-        return false;
-    if (typemap_is_contiguous(memory))
-        typemap_release(memory);
-    else
-        plan->memory = memory;
-    return true;
-}
-
 /* NULL: the stub could serve the call; else why not. */
 static const char *make_plan(const struct io_call *call, struct plan *plan)
 {
     struct stub_file *stub = call->handle->stub;
-    const struct file_view *view = &call->handle->view;
     *plan = (struct plan){.chosen = -1};
     if (call->bytes == 0)
         return NULL;
-    if (call->handle->atomic)
-        return "atomic mode";
-    if (view->map == NULL || !view->native || typemap_size(view->map) <= 0)
-        return "the view is opaque";
-    if (call->position < 0 || call->bytes < 0 || view->etype_size <= 0 || call->bytes % view->etype_size != 0
-        || call->position % view->etype_size != 0 || call->bytes > INT64_MAX - call->position)
-        return "the position is not known";
-    plan->request = (struct request){view->map, view->displacement, call->position, call->bytes};
-    if (!request_fits(&plan->request))
-        return "past the end of the file";
+    const char *why = request_of(call, &plan->request);
+    if (why != NULL)
+        return why;
     switch (state_check(stub->source->map, stub->source->file, stub->fd, &plan->size)) {
     case STATE_WRITING:
         return "being written";
@@ -55,71 +30,14 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     case STATE_FRESH:
         break;
     }
-    if (pdla_mpi()->Status_set_elements_x == NULL && call->bytes > INT_MAX)
-        return "too large for a status";
+    if ((why = result_fits(call)) != NULL)
+        return why;
     if (request_last(&plan->request) >= plan->size)
         return "past the end of the file";
-    if (!memory_layout(call, plan))
+    if (!memory_of(call, &plan->memory))
         return "the memory datatype is opaque";
     plan->chosen = plan_choose(stub, &plan->request, &plan->covered, &plan->why_none);
     return NULL;
-}
-
-static void set_status(void *status, int64_t bytes)
-{
-    const struct mpi *mpi = pdla_mpi();
-    if (status == NULL || status == mpi->status_ignore)
-        return;
-    if (mpi->Status_set_elements_x != NULL)
-        mpi->Status_set_elements_x(status, mpi->byte, bytes);
-    else
-        mpi->Status_set_elements(status, mpi->byte, (int)bytes);
-}
-
-static int request_query(void *state, void *status)
-{
-    set_status(status, *(int64_t *)state);
-    pdla_mpi()->Status_set_cancelled(status, 0);
-    return 0;
-}
-
-static int request_free(void *state)
-{
-    free(state);
-    return 0;
-}
-
-static int request_cancel(void *state, int complete)
-{
-    (void)state;
-    (void)complete;
-    return 0;
-}
-
-/* A request that is complete when the program gets it. */
-static bool hand_out_request(const struct io_call *call)
-{
-    const struct mpi *mpi = pdla_mpi();
-    mpi_handle request = 0;
-    int64_t *bytes = malloc(sizeof *bytes);
-    if (bytes == NULL)
-        return false;
-    *bytes = call->bytes;
-    if (mpi->Grequest_start(request_query, request_free, request_cancel, bytes, &request) != 0) {
-        free(bytes);
-        return false;
-    }
-    mpi->Grequest_complete(request);
-    memcpy(call->request, &request, mpi->handle_size);
-    return true;
-}
-
-/* Sets the individual file pointer, where the call uses it, to byte `position` of the view's data. */
-static bool seek(const struct io_call *call, int64_t position)
-{
-    const struct mpi *mpi = pdla_mpi();
-    return call->flags & CALL_EXPLICIT
-        || mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
 }
 
 static uint64_t now_ns(void)
@@ -136,33 +54,14 @@ static bool serve(struct io_call *call, const struct plan *plan)
     struct served served = {0};
     uint64_t start = now_ns();
     if (call->bytes > 0
-        && (!engine_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served)
-            || !seek(call, call->position + call->bytes)))
+        && !engine_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
         return false;
-    if (!(call->flags & CALL_NONBLOCKING)) {
-        set_status(call->status, call->bytes);
-    } else if (!hand_out_request(call)) {
-        seek(call, call->position);
+    if (!result_give(call))
         return false;
-    }
     if (call->bytes > 0)
         report_served(stub->source, plan->chosen, call->bytes, &served, now_ns() - start);
     call->redirected = served.replica.bytes > 0;
     return true;
-}
-
-/* The same request by the MPI library alone, after the ranks have agreed that nobody makes the collective call. */
-static int read_natively(const struct io_call *call)
-{
-    const struct mpi *mpi = pdla_mpi();
-    mpi_handle file = call->handle->file;
-    bool large = call->count > INT_MAX;
-    if (!(call->flags & CALL_EXPLICIT))
-        return large ? mpi->File_read_c(file, call->buffer, call->count, call->datatype, call->status)
-                     : mpi->File_read(file, call->buffer, (int)call->count, call->datatype, call->status);
-    mpi_offset offset = call->position < 0 ? -1 : call->position / call->handle->view.etype_size;
-    return large ? mpi->File_read_at_c(file, offset, call->buffer, call->count, call->datatype, call->status)
-                 : mpi->File_read_at(file, offset, call->buffer, (int)call->count, call->datatype, call->status);
 }
 
 /* How many calls like this one, each going on where the one before ends, stay inside whole tiles of the view that are inside the
@@ -199,7 +98,7 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
 {
     struct stub_file *stub = call->handle->stub;
     unsigned views = call->handle->views;
-    bool holds = agreement_holds(stub, views);
+    bool holds = agreement_holds(&stub->agreement, views);
     struct plan plan = {.chosen = -1};
     *why = stub->agreement.why_not;
     if (holds && !stub->agreement.redirects)
@@ -209,10 +108,11 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
-    bool redirects = holds || agreement_make(stub, views, mine, mine == NULL ? calls_left(&plan) : 0);
+    bool redirects = holds || agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine,
+                                             mine == NULL ? calls_left(&plan) : 0);
     if (redirects && (mine != NULL || !serve(call, &plan))) {
         report_passed(stub->source, call->bytes, mine != NULL ? mine : "a replica could not be read");
-        *rc = read_natively(call);
+        *rc = make_alone(call);
     }
     *why = stub->agreement.why_not;
     typemap_release(plan.memory);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stub.h"
+#include "writer.h"
 
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct source *sources; /* the newest first; none is ever taken out */
@@ -60,16 +60,21 @@ void report_opened(const struct loaded_map *map, const char *refusal)
     pthread_mutex_unlock(&process.lock);
 }
 
+void add_passed(struct passed *passed, int64_t bytes, const char *why)
+{
+    int i = 0;
+    while (i < PASSED_REASONS - 1 && passed[i].why != NULL && strcmp(passed[i].why, why) != 0)
+        i++;
+    if (passed[i].why == NULL)
+        passed[i].why = i < PASSED_REASONS - 1 ? why : "other reasons";
+    passed[i].calls++;
+    passed[i].bytes += bytes > 0 ? (uint64_t)bytes : 0;
+}
+
 void report_passed(struct source *source, int64_t bytes, const char *why)
 {
     pthread_mutex_lock(&source->lock);
-    int i = 0;
-    while (i < PASSED_REASONS - 1 && source->passed[i].why != NULL && strcmp(source->passed[i].why, why) != 0)
-        i++;
-    if (source->passed[i].why == NULL)
-        source->passed[i].why = i < PASSED_REASONS - 1 ? why : "other reasons";
-    source->passed[i].calls++;
-    source->passed[i].bytes += bytes > 0 ? (uint64_t)bytes : 0;
+    add_passed(source->passed, bytes, why);
     pthread_mutex_unlock(&source->lock);
 }
 
@@ -124,7 +129,7 @@ static int utf8_length(const unsigned char *text)
 }
 
 /* Bytes that are not UTF-8 become lone surrogates, as Python's file names have them. */
-static void write_string(FILE *out, const char *string)
+void write_string(FILE *out, const char *string)
 {
     fputc('"', out);
     for (const unsigned char *at = (const unsigned char *)string; *at != '\0';) {
@@ -148,6 +153,18 @@ static void write_tally(FILE *out, const char *name, const struct tally *tally)
             (unsigned long long)tally->contiguous, (unsigned long long)tally->bytes);
 }
 
+void write_passed(FILE *out, const struct passed *passed)
+{
+    fputs(",\"passed\":[", out);
+    for (int i = 0; i < PASSED_REASONS && passed[i].why != NULL; i++) {
+        fputs(i > 0 ? ",{\"why\":" : "{\"why\":", out);
+        write_string(out, passed[i].why);
+        fprintf(out, ",\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)passed[i].calls,
+                (unsigned long long)passed[i].bytes);
+    }
+    fputc(']', out);
+}
+
 static void write_source(FILE *out, struct source *source)
 {
     pthread_mutex_lock(&source->lock);
@@ -157,14 +174,8 @@ static void write_source(FILE *out, struct source *source)
             (unsigned long long)source->bytes);
     write_tally(out, "replica", &source->replica);
     write_tally(out, "original", &source->original);
-    fputs(",\"passed\":[", out);
-    for (int i = 0; i < PASSED_REASONS && source->passed[i].why != NULL; i++) {
-        fputs(i > 0 ? ",{\"why\":" : "{\"why\":", out);
-        write_string(out, source->passed[i].why);
-        fprintf(out, ",\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)source->passed[i].calls,
-                (unsigned long long)source->passed[i].bytes);
-    }
-    fputs("],\"replicas\":[", out);
+    write_passed(out, source->passed);
+    fputs(",\"replicas\":[", out);
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         uint8_t stale = state_stale(source->map, replica);
@@ -196,6 +207,8 @@ static void write_report(FILE *out, const char *host)
         if (source->next != NULL)
             fputc(',', out);
     }
+    fputs("],\"writes\":[", out);
+    written_report(out);
     fputs("]}\n", out);
 }
 

@@ -3,6 +3,7 @@
 #define PDLA_STUB_H
 
 #include <pthread.h>
+#include <stdio.h>
 
 #include "loadedmap.h"
 #include "locate.h"
@@ -13,6 +14,12 @@ enum { PASSED_REASONS = 24 };
 
 struct tally {
     uint64_t requests, contiguous, bytes;
+};
+
+/* Calls that were left to the original, for one reason. */
+struct passed {
+    const char *why; /* a literal; NULL: none */
+    uint64_t calls, bytes;
 };
 
 struct source_replica {
@@ -28,10 +35,7 @@ struct source {
     pthread_mutex_t lock;  /* of all that follows */
     uint64_t calls, bytes, nanoseconds; /* redirected */
     struct tally replica, original;
-    struct {
-        const char *why;
-        uint64_t calls, bytes;
-    } passed[PASSED_REASONS];
+    struct passed passed[PASSED_REASONS];
     struct source_replica *replicas; /* [file->replica_count] */
     struct source *next;
 };
@@ -43,12 +47,12 @@ struct opened_replica {
     int64_t next;     /* where the previous request that it could have served ended; atomic */
 };
 
-/* What the ranks agreed on at a collective read, and for how many more it holds. */
+/* What the ranks agreed on at a collective read or write, and for how many more it holds. */
 struct agreement {
     bool redirects;
     const char *why_not; /* `redirects` false: a literal, this rank's own reason where it has one */
     unsigned views;      /* the handle's set_view calls at that time */
-    int64_t span, calls; /* collective reads that it was made for; left of them */
+    int64_t span, calls; /* such calls that it was made for; left of them */
 };
 
 struct stub_file {
@@ -70,9 +74,25 @@ static inline const struct map_replica *replica_of(const struct source *source, 
     return &source->map->replicas[source->file->first_replica + i];
 }
 
+/* ---- request.c: a call as a request, and ending it in the place of the MPI library --------------------------------------- */
+
+struct request;
+/* NULL: `request` is what the call reads or writes; else why that is not known or not to be redirected, a literal. */
+const char *request_of(const struct io_call *, struct request *);
+/* *memory: how the call's buffer is laid out, to be released; NULL: contiguous. False when that is not known. */
+bool memory_of(const struct io_call *, struct typemap **memory);
+/* NULL: this MPI can be told how many bytes the call moved; else why not. */
+const char *result_fits(const struct io_call *);
+/* Sets the status or the request, and the individual file pointer, as if MPI had done all of the call. False when that
+ * could not be done; then nothing was changed. */
+bool result_give(const struct io_call *);
+/* A collective call's request by the MPI library's independent call, after the ranks have agreed that nobody makes the
+ * collective one. Returns what that returned. */
+int make_alone(const struct io_call *);
+
 /* ---- plan.c: what a request would read ---------------------------------------------------------------------------------- */
 
-/* A read request as a stream of bytes of the original. */
+/* A request as a stream of bytes of the original. */
 struct request {
     const struct typemap *view;
     int64_t displacement, position, bytes;
@@ -118,19 +138,30 @@ struct served {
 bool engine_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *);
 
+/* ---- write.c: the marks of writes to the original -------------------------------------------------------------------------- */
+
+/* Around a write, or (`call` of no bytes) bringing back: replicas that it touches become stale, the others learn the original's
+ * new identity. */
+void replicas_write_begin(struct file_handle *, const struct io_call *);
+void replicas_write_end(struct file_handle *);
+
 /* ---- agree.c: deciding together ----------------------------------------------------------------------------------------- */
 
-/* Reductions of 8-byte words and broadcasts from rank 0; MPI_COMM_NULL is a single rank. False when MPI failed. */
+/* Reductions of 8-byte words, broadcasts from rank 0, and gathering bytes, as many of every rank (`counts` NULL) or not;
+ * MPI_COMM_NULL is a single rank. False when MPI failed. */
 bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm);
 bool agree_broadcast(void *data, int bytes, mpi_handle comm);
+bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm);
 
-/* For collective reads, on all ranks alike. Whether the last agreement is good for this one, which then counts. It is not
- * after a set_view, nor on a file that ranks on several nodes may write to. */
-bool agreement_holds(struct stub_file *, unsigned views);
-/* Whether all ranks redirect this collective read, because none has an objection (a literal; NULL: none): those that do not make the library's collective call either, but read by
- * themselves. Holds the longer the more often the answer was the same, but not beyond the calls that any rank has left before
- * the end of the file: what is read there is for the MPI library to say, by all ranks together. */
-bool agreement_make(struct stub_file *, unsigned views, const char *objection, int64_t calls_left);
+/* For collective reads and writes, on all ranks alike. Whether the last agreement is good for this call, which then counts. It
+ * is not after a set_view, nor for reads of a file that ranks on several nodes may write to. */
+bool agreement_holds(struct agreement *, unsigned views);
+/* Whether all ranks redirect this collective call, because none has an objection (a literal; NULL: none): those that do not
+ * make the library's collective call either, but read or write by themselves. With `lasting` it holds the longer the more
+ * often the answer was the same, but not beyond the calls that any rank has left before the end of the file: what is read
+ * there is for the MPI library to say, by all ranks together. */
+bool agreement_make(struct agreement *, mpi_handle comm, bool lasting, unsigned views, const char *objection,
+                    int64_t calls_left);
 
 /* ---- report.c: counters and the exit report ----------------------------------------------------------------------------- */
 
@@ -138,10 +169,15 @@ bool agreement_make(struct stub_file *, unsigned views, const char *objection, i
 struct source *report_source(const struct loaded_map *, const struct map_file *);
 /* An MPI file was opened; `refusal` says why there is no map, NULL when `map` was used. */
 void report_opened(const struct loaded_map *map, const char *refusal);
+/* Counts a call in a table of PASSED_REASONS. */
+void add_passed(struct passed *, int64_t bytes, const char *why);
 void report_passed(struct source *, int64_t bytes, const char *why);
 void report_served(struct source *, int chosen, int64_t bytes, const struct served *, uint64_t nanoseconds);
 
 void replica_refuse(struct source *, uint32_t replica, const char *why);
 bool replica_refused(const struct source *, uint32_t replica);
+/* JSON: a string, and the member "passed" with a table of reasons. */
+void write_string(FILE *out, const char *string);
+void write_passed(FILE *out, const struct passed *);
 
 #endif

@@ -1,6 +1,6 @@
 #include <errno.h>
 
-#include "stub.h"
+#include "writer.h"
 
 static void mark_written(const struct file_handle *handle, const struct io_call *call)
 {
@@ -21,27 +21,44 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
     }
 }
 
-void stub_write_begin(struct file_handle *handle, const struct io_call *call)
+void replicas_write_begin(struct file_handle *handle, const struct io_call *call)
 {
     struct stub_file *stub = handle->stub;
     if (stub == NULL)
         return;
-    int error = errno;
     mark_written(handle, call);
     state_write_begin(stub->source->map, stub->source->file, stub->fd);
     __atomic_add_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
-    errno = error;
 }
 
-void stub_write_end(struct file_handle *handle)
+void replicas_write_end(struct file_handle *handle)
 {
     struct stub_file *stub = handle->stub;
     if (stub == NULL)
         return;
-    int error = errno;
     struct source *source = stub->source;
     __atomic_sub_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
     bool publish = !__atomic_load_n(&source->shared_by_nodes, __ATOMIC_RELAXED);
     state_write_end(source->map, source->file, stub->fd, publish);
+}
+
+int stub_write_begin(struct file_handle *handle, const struct io_call *call)
+{
+    if (handle->stub == NULL && handle->writer == NULL)
+        return 0;
+    int error = errno, rc = handle->writer == NULL ? 0 : writer_original_begin(handle, call);
+    replicas_write_begin(handle, call);
+    errno = error;
+    return rc;
+}
+
+void stub_write_end(struct file_handle *handle)
+{
+    if (handle->stub == NULL && handle->writer == NULL)
+        return;
+    int error = errno;
+    replicas_write_end(handle);
+    if (handle->writer != NULL)
+        writer_original_end(handle);
     errno = error;
 }

@@ -1,0 +1,81 @@
+/* The journal of one open file in one process: which bytes of the write replicas are newer than the original. It is mapped
+ * into the program, so that what is in it outlives a killed process at once, and a crash of the node from journal_sync() on.
+ * replicator/journals.py reads it. */
+#ifndef PDLA_JOURNAL_H
+#define PDLA_JOURNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mapfile.h"
+
+#define JOURNAL_MAGIC "PDLAJNL1"
+enum { JOURNAL_HEADER = 4096 };
+
+struct journal_header {
+    char magic[8];
+    uint32_t checksum;     /* CRC32C of the header's bytes from `rank` up to `target` and of `target` */
+    int32_t rank;          /* in the file's communicator */
+    char boot[40];         /* the node's boot; what is not synced is believed in the same one only */
+    char host[64];
+    int64_t pid;
+    uint64_t device, inode; /* of the original */
+    uint64_t lease;        /* 1: to be brought back later, also without a crash */
+    char target[2048];     /* NUL-terminated path of the original */
+    /* What changes. */
+    uint64_t count;        /* entries that count */
+    uint64_t synced;       /* of these, durable with their bytes */
+    int64_t size, mtime_ns, ctime_ns; /* the original when this process had last done with it */
+    uint64_t busy;         /* writes of this process to the original under way: then its identity is not known */
+    int64_t stamp_ns;      /* CLOCK_REALTIME when such a write was last begun or ended */
+    uint64_t closed;       /* 1: the file was closed; nothing is missing */
+    uint64_t overtaken;    /* 1: the original has newer bytes than some of these, which could not be brought back in time */
+};
+_Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER, "a page");
+_Static_assert(offsetof(struct journal_header, count) % 8 == 0, "what changes is aligned");
+
+/* `start` .. `start + length` of a replica. The last word is set by one store, which makes the entry. */
+struct journal_entry {
+    uint64_t replica;      /* the catalog's number */
+    int64_t start;
+    uint64_t seal;         /* length in the lower half, CRC32C of replica, start and length (as 8 bytes each) in the upper */
+};
+_Static_assert(sizeof(struct journal_entry) == 24, "entry");
+
+struct journal {
+    char *path;
+    int fd;
+    struct journal_header *header; /* mapped, and after its page the entries; NULL: there is none */
+    size_t size;
+    bool fresh;                    /* the next entry does not extend the last: that one is synced */
+};
+
+/* Whose journal it is. */
+struct journal_owner {
+    const char *directory, *target;
+    uint64_t device, inode;
+    int rank;
+    bool lease;
+};
+
+/* 0 or an errno. */
+int journal_create(struct journal *, const struct journal_owner *, int original);
+/* Notes that these bytes of a replica are newer than the original. 0, or an errno: then they do not count. */
+int journal_add(struct journal *, uint64_t replica, int64_t start, int64_t length);
+static inline uint64_t journal_count(const struct journal *journal)
+{
+    return journal->header == NULL ? 0 : journal->header->count;
+}
+struct journal_entry journal_entry(const struct journal *, uint64_t number, int64_t *length);
+/* All entries are durable; their bytes are already. 0 or an errno. */
+int journal_sync(struct journal *);
+/* The original has it all. */
+void journal_clear(struct journal *);
+/* Around writes to the original. */
+void journal_original_begin(struct journal *);
+void journal_original_end(struct journal *, int original);
+/* Gives it up, and removes it unless it has entries. */
+void journal_close(struct journal *);
+
+#endif

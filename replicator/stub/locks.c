@@ -1,0 +1,24 @@
+#define _GNU_SOURCE
+#include "locks.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+bool lock_bytes(int fd, enum lock_kind kind, int64_t low, int64_t high)
+{
+    struct flock lock = {.l_type = kind == LOCK_NONE ? F_UNLCK : kind == LOCK_SHARED ? F_RDLCK : F_WRLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = low,
+                         .l_len = high - low};
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+int lock_file(const char *path, enum lock_kind kind)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 && !lock_bytes(fd, kind, 0, 1)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}

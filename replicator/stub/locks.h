@@ -1,0 +1,16 @@
+/* Locks of open files (OFD locks). RATIONALE: those of the process vanish when anybody in it closes any descriptor of the file. */
+#ifndef PDLA_LOCKS_H
+#define PDLA_LOCKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
+
+/* Locks bytes [low, high) at once, or not. Other processes' locks of either sort, and other descriptors' of this one, are in
+ * the way. */
+bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
+/* A new descriptor of the file at `path`, which is made, with the lock; -1: that cannot be. */
+int lock_file(const char *path, enum lock_kind);
+
+#endif

@@ -1,0 +1,129 @@
+/* A call as a request, and ending it in the place of the MPI library. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stub.h"
+
+const char *request_of(const struct io_call *call, struct request *request)
+{
+    const struct file_view *view = &call->handle->view;
+    if (call->handle->atomic)
+        return "atomic mode";
+    if (view->map == NULL || !view->native || typemap_size(view->map) <= 0)
+        return "the view is opaque";
+    if (call->position < 0 || call->bytes < 0 || view->etype_size <= 0 || call->bytes % view->etype_size != 0
+        || call->position % view->etype_size != 0 || call->bytes > INT64_MAX - call->position)
+        return "the position is not known";
+    *request = (struct request){view->map, view->displacement, call->position, call->bytes};
+    return request_fits(request) ? NULL : "past the end of the file";
+}
+
+bool memory_of(const struct io_call *call, struct typemap **memory)
+{
+    *memory = NULL;
+    if (call->datatype == pdla_mpi()->byte)
+        return true;
+    struct typemap *map = typemap_flatten(call->datatype);
+    if (map == NULL)
+        return false;
+    if (typemap_is_contiguous(map))
+        typemap_release(map);
+    else
+        *memory = map;
+    return true;
+}
+
+static void set_status(void *status, int64_t bytes)
+{
+    const struct mpi *mpi = pdla_mpi();
+    if (status == NULL || status == mpi->status_ignore)
+        return;
+    if (mpi->Status_set_elements_x != NULL)
+        mpi->Status_set_elements_x(status, mpi->byte, bytes);
+    else
+        mpi->Status_set_elements(status, mpi->byte, (int)bytes);
+}
+
+static int request_query(void *state, void *status)
+{
+    set_status(status, *(int64_t *)state);
+    pdla_mpi()->Status_set_cancelled(status, 0);
+    return 0;
+}
+
+static int request_free(void *state)
+{
+    free(state);
+    return 0;
+}
+
+static int request_cancel(void *state, int complete)
+{
+    (void)state;
+    (void)complete;
+    return 0;
+}
+
+/* A request that is complete when the program gets it. */
+static bool hand_out_request(const struct io_call *call)
+{
+    const struct mpi *mpi = pdla_mpi();
+    mpi_handle request = 0;
+    int64_t *bytes = malloc(sizeof *bytes);
+    if (bytes == NULL)
+        return false;
+    *bytes = call->bytes;
+    if (mpi->Grequest_start(request_query, request_free, request_cancel, bytes, &request) != 0) {
+        free(bytes);
+        return false;
+    }
+    mpi->Grequest_complete(request);
+    memcpy(call->request, &request, mpi->handle_size);
+    return true;
+}
+
+/* Sets the individual file pointer, where the call uses it, to byte `position` of the view's data. */
+static bool seek(const struct io_call *call, int64_t position)
+{
+    const struct mpi *mpi = pdla_mpi();
+    return call->flags & CALL_EXPLICIT
+        || mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
+}
+
+const char *result_fits(const struct io_call *call)
+{
+    bool fits = pdla_mpi()->Status_set_elements_x != NULL || call->bytes <= INT_MAX;
+    return fits ? NULL : "too large for a status";
+}
+
+bool result_give(const struct io_call *call)
+{
+    if (call->bytes > 0 && !seek(call, call->position + call->bytes))
+        return false;
+    if (!(call->flags & CALL_NONBLOCKING)) {
+        set_status(call->status, call->bytes);
+    } else if (!hand_out_request(call)) {
+        seek(call, call->position);
+        return false;
+    }
+    return true;
+}
+
+int make_alone(const struct io_call *call)
+{
+    const struct mpi *mpi = pdla_mpi();
+    const mpi_handle file = call->handle->file;
+    const bool large = call->count > INT_MAX, writing = call->flags & CALL_WRITE;
+    const int count = (int)call->count;
+    if (!(call->flags & CALL_EXPLICIT)) {
+        if (large)
+            return (writing ? mpi->File_write_c : mpi->File_read_c)(file, call->buffer, call->count, call->datatype, call->status);
+        return (writing ? mpi->File_write : mpi->File_read)(file, call->buffer, count, call->datatype, call->status);
+    }
+    mpi_offset offset = call->position < 0 ? -1 : call->position / call->handle->view.etype_size;
+    if (large)
+        return (writing ? mpi->File_write_at_c : mpi->File_read_at_c)(file, offset, call->buffer, call->count, call->datatype,
+                                                                      call->status);
+    return (writing ? mpi->File_write_at : mpi->File_read_at)(file, offset, call->buffer, count, call->datatype, call->status);
+}

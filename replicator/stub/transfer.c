@@ -1,0 +1,133 @@
+#define _GNU_SOURCE
+#include "transfer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { MOST_PARTS = 1 << 16, CALL_PARTS = 1024 /* IOV_MAX of Linux */ };
+
+static int by_place(const void *one, const void *other)
+{
+    const struct part *a = one, *b = other;
+    if (a->component != b->component)
+        return a->component < b->component ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* Moves parts that follow one another in a component. */
+static int move(const struct transfer *transfer, const struct part *parts, size_t count)
+{
+    struct iovec memory[CALL_PARTS];
+    int64_t offset = parts->offset, left = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < count; i++) {
+        memory[i] = (struct iovec){parts[i].memory, (size_t)parts[i].length};
+        left += parts[i].length;
+    }
+    while (left > 0) {
+        const int fd = transfer->components[parts->component], number = (int)(count - first);
+        ssize_t moved = transfer->writing ? pwritev(fd, memory + first, number, offset)
+                                          : preadv(fd, memory + first, number, offset);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved <= 0)
+            return moved < 0 ? errno : EIO;
+        offset += moved;
+        left -= moved;
+        while (first < count && (size_t)moved >= memory[first].iov_len)
+            moved -= (ssize_t)memory[first++].iov_len;
+        if (first < count) {
+            memory[first].iov_base = (char *)memory[first].iov_base + moved;
+            memory[first].iov_len -= (size_t)moved;
+        }
+    }
+    return 0;
+}
+
+int transfer_flush(struct transfer *transfer)
+{
+    struct part *parts = transfer->parts;
+    int error = 0;
+    qsort(parts, transfer->count, sizeof *parts, by_place);
+    for (size_t first = 0, last; error == 0 && first < transfer->count; first = last) {
+        for (last = first + 1; last < transfer->count && last - first < CALL_PARTS; last++)
+            if (parts[last].component != parts[first].component
+                || parts[last].offset != parts[last - 1].offset + parts[last - 1].length)
+                break;
+        error = move(transfer, &parts[first], last - first);
+        transfer->requests++;
+    }
+    transfer->count = 0;
+    return error;
+}
+
+int transfer_select(struct transfer *transfer, const struct map_replica *replica, const int *components)
+{
+    int error = transfer->replica == replica ? 0 : transfer_flush(transfer);
+    transfer->replica = replica;
+    transfer->components = components;
+    return error;
+}
+
+static int add_part(struct transfer *transfer, const struct strip *strip, char *memory)
+{
+    struct part *last = transfer->count > 0 ? &transfer->parts[transfer->count - 1] : NULL;
+    if (last != NULL && last->component == strip->component && last->offset + last->length == strip->offset
+        && last->memory + last->length == memory) {
+        last->length += strip->length;
+        return 0;
+    }
+    if (transfer->count == MOST_PARTS) {
+        int error = transfer_flush(transfer);
+        if (error != 0)
+            return error;
+    }
+    if (transfer->count == transfer->capacity) {
+        size_t capacity = transfer->capacity == 0 ? 16 : 2 * transfer->capacity;
+        struct part *larger = realloc(transfer->parts, capacity * sizeof *larger);
+        if (larger == NULL)
+            return ENOMEM;
+        transfer->parts = larger;
+        transfer->capacity = capacity;
+    }
+    transfer->parts[transfer->count++] = (struct part){strip->component, strip->offset, strip->length, memory};
+    return 0;
+}
+
+int transfer_add(struct transfer *transfer, int64_t offset, int64_t length, char *memory)
+{
+    while (length > 0) {
+        struct strip strip = locate_strip(transfer->map, transfer->replica, offset);
+        if (strip.length > length)
+            strip.length = length;
+        int error = add_part(transfer, &strip, memory);
+        if (error != 0)
+            return error;
+        offset += strip.length;
+        length -= strip.length;
+        memory += strip.length;
+    }
+    return 0;
+}
+
+void transfer_free(struct transfer *transfer)
+{
+    free(transfer->parts);
+}
+
+int write_whole(int fd, const char *memory, int64_t length, int64_t offset)
+{
+    while (length > 0) {
+        ssize_t written = pwrite(fd, memory, (size_t)length, offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return written < 0 ? errno : ENOSPC;
+        memory += written;
+        length -= written;
+        offset += written;
+    }
+    return 0;
+}

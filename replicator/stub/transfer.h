@@ -1,0 +1,40 @@
+/* Bytes between memory and the components of a replica: gathered, sorted by where they are, and moved in calls as large as the
+ * components allow, in whichever order they were asked for. */
+#ifndef PDLA_TRANSFER_H
+#define PDLA_TRANSFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "locate.h"
+
+struct part {
+    uint32_t component;
+    int64_t offset, length; /* in the component */
+    char *memory;
+};
+
+/* To be zeroed but for the first three members; transfer_free() afterwards. */
+struct transfer {
+    const struct loaded_map *map;
+    bool writing;
+    uint64_t requests; /* out: contiguous accesses to components */
+    const struct map_replica *replica;
+    const int *components; /* its descriptors */
+    struct part *parts;
+    size_t count, capacity;
+};
+
+/* What is added from now on is of this replica; what was added is moved first. 0 or an errno. */
+int transfer_select(struct transfer *, const struct map_replica *, const int *components);
+/* `length` bytes at `offset` of the replica; moved now or later. 0 or an errno. */
+int transfer_add(struct transfer *, int64_t offset, int64_t length, char *memory);
+/* Moves all that was added. 0 or an errno; EIO when a component is shorter than it should be. */
+int transfer_flush(struct transfer *);
+void transfer_free(struct transfer *);
+
+/* Writes `length` bytes at `offset`. 0 or an errno. */
+int write_whole(int fd, const char *memory, int64_t length, int64_t offset);
+
+#endif

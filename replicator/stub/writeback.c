@@ -1,0 +1,465 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "locks.h"
+#include "transfer.h"
+#include "writer.h"
+
+enum {
+    BATCH_BYTES = 16 << 20,
+    BATCH_PIECES = 1 << 16,
+    SHARE_GRAIN = 1 << 20, /* ranks write to different blocks of the original, whatever its file system's are */
+    LOCK_PAUSE_NS = 1000000,
+    LOCK_TRIES = 2000,
+    MOST_RANGES = 1 << 20  /* of all ranks; more are too many to tell all ranks of */
+};
+
+/* Bytes [start, stop) of replica `replica` of the target. */
+struct range {
+    int64_t replica, start, stop;
+};
+
+static int by_start(const void *one, const void *other)
+{
+    const struct range *a = one, *b = other;
+    if (a->replica != b->replica)
+        return a->replica < b->replica ? -1 : 1;
+    return a->start < b->start ? -1 : a->start > b->start;
+}
+
+/* Sorts, and makes one of those that touch. Returns how many there are then. */
+static size_t merge(struct range *ranges, size_t count)
+{
+    size_t last = 0;
+    if (count == 0)
+        return 0;
+    qsort(ranges, count, sizeof *ranges, by_start);
+    for (size_t i = 1; i < count; i++) {
+        if (ranges[i].replica == ranges[last].replica && ranges[i].start <= ranges[last].stop)
+            ranges[last].stop = ranges[i].stop > ranges[last].stop ? ranges[i].stop : ranges[last].stop;
+        else
+            ranges[++last] = ranges[i];
+    }
+    return last + 1;
+}
+
+/* What the journal tells. NULL: out of memory. */
+static struct range *own_ranges(const struct stub_writer *writer, size_t *count)
+{
+    *count = journal_count(&writer->journal);
+    struct range *ranges = malloc((*count + 1) * sizeof *ranges);
+    if (ranges == NULL)
+        return NULL;
+    for (size_t i = 0; i < *count; i++) {
+        int64_t length;
+        struct journal_entry entry = journal_entry(&writer->journal, i, &length);
+        uint32_t replica = 0;
+        while (target_replica(writer, replica)->id != entry.replica)
+            replica++;
+        ranges[i] = (struct range){replica, entry.start, entry.start + length};
+    }
+    *count = merge(ranges, *count);
+    return ranges;
+}
+
+/* ---- a batch of pieces ---------------------------------------------------------------------------------------------- */
+
+/* Bytes that are contiguous in the original and in replica `replica`. */
+struct chunk {
+    int64_t offset, length, replica_offset;
+    uint32_t replica;
+};
+
+struct batch {
+    struct stub_writer *writer;
+    char *memory;
+    struct chunk *chunks;
+    size_t count;
+    int64_t bytes;
+    uint64_t requests, moved; /* of all batches */
+};
+
+static int by_offset(const void *one, const void *other)
+{
+    const struct chunk *a = one, *b = other;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static bool batch_start(struct batch *batch, struct stub_writer *writer)
+{
+    *batch = (struct batch){.writer = writer};
+    batch->memory = malloc(BATCH_BYTES);
+    batch->chunks = malloc(BATCH_PIECES * sizeof *batch->chunks);
+    return batch->memory != NULL && batch->chunks != NULL;
+}
+
+static void batch_free(struct batch *batch)
+{
+    free(batch->memory);
+    free(batch->chunks);
+}
+
+/* Reads the chunks, replica by replica, to where they are in the original's order. */
+static int fetch(const struct batch *batch)
+{
+    struct stub_writer *writer = batch->writer;
+    struct transfer transfer = {.map = writer->map};
+    int error = 0;
+    for (uint32_t replica = 0; error == 0 && replica < writer->target->replica_count; replica++) {
+        char *memory = batch->memory;
+        error = transfer_select(&transfer, target_replica(writer, replica), writer->components[replica]);
+        for (size_t i = 0; error == 0 && i < batch->count; i++) {
+            const struct chunk *chunk = &batch->chunks[i];
+            if (chunk->replica == replica)
+                error = transfer_add(&transfer, chunk->replica_offset, chunk->length, memory);
+            memory += chunk->length;
+        }
+    }
+    if (error == 0)
+        error = transfer_flush(&transfer);
+    transfer_free(&transfer);
+    return error;
+}
+
+static int batch_flush(struct batch *batch)
+{
+    qsort(batch->chunks, batch->count, sizeof *batch->chunks, by_offset);
+    int error = fetch(batch);
+    const char *memory = batch->memory;
+    for (size_t first = 0, last; error == 0 && first < batch->count; first = last) {
+        int64_t end = batch->chunks[first].offset;
+        for (last = first; last < batch->count && batch->chunks[last].offset == end; last++)
+            end += batch->chunks[last].length;
+        int64_t length = end - batch->chunks[first].offset;
+        error = write_whole(batch->writer->fd, memory, length, batch->chunks[first].offset);
+        memory += length;
+        batch->requests++;
+        batch->moved += error == 0 ? (uint64_t)length : 0;
+    }
+    batch->count = 0;
+    batch->bytes = 0;
+    return error;
+}
+
+static int batch_add(struct batch *batch, struct chunk chunk)
+{
+    while (chunk.length > 0) {
+        if (batch->count == BATCH_PIECES || batch->bytes == BATCH_BYTES) {
+            int error = batch_flush(batch);
+            if (error != 0)
+                return error;
+        }
+        struct chunk part = chunk;
+        if (part.length > BATCH_BYTES - batch->bytes)
+            part.length = BATCH_BYTES - batch->bytes;
+        batch->chunks[batch->count++] = part;
+        batch->bytes += part.length;
+        chunk.offset += part.length;
+        chunk.replica_offset += part.length;
+        chunk.length -= part.length;
+    }
+    return 0;
+}
+
+/* ---- from the replica's order ------------------------------------------------------------------------------------- */
+
+/* The byte of the original that byte `offset` of a target's replica stands for; *length: as many from there on are contiguous
+ * in both. */
+static int64_t original_of(const struct loaded_map *map, const struct map_replica *replica, int64_t offset, int64_t *length)
+{
+    const struct map_loop *loops = map_at(map, replica->loops);
+    int64_t at = replica->start, rest = offset, below = INT64_MAX;
+    for (;;) {
+        const struct map_loop *next = NULL;
+        for (uint32_t k = 0; k < replica->loop_count; k++) {
+            int64_t stride = llabs(loops[k].replica_stride);
+            if (loops[k].count > 1 && stride < below && (next == NULL || stride > llabs(next->replica_stride)))
+                next = &loops[k];
+        }
+        if (next == NULL)
+            break;
+        below = llabs(next->replica_stride);
+        int64_t digit = rest / below;
+        rest %= below;
+        at += (next->replica_stride < 0 ? next->count - 1 - digit : digit) * next->stride;
+    }
+    *length = replica->length - rest;
+    return at + rest;
+}
+
+static int add_ranges(struct batch *batch, const struct range *ranges, size_t count)
+{
+    const struct stub_writer *writer = batch->writer;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < count; i++) {
+        const struct map_replica *replica = target_replica(writer, (uint32_t)ranges[i].replica);
+        for (int64_t at = ranges[i].start; error == 0 && at < ranges[i].stop;) {
+            int64_t length, offset = original_of(writer->map, replica, at, &length);
+            if (length > ranges[i].stop - at)
+                length = ranges[i].stop - at;
+            error = batch_add(batch, (struct chunk){offset, length, at, (uint32_t)ranges[i].replica});
+            at += length;
+        }
+    }
+    return error == 0 ? batch_flush(batch) : error;
+}
+
+/* ---- in the original's order -------------------------------------------------------------------------------------- */
+
+/* The first of the sorted ranges that ends after byte `offset` of a replica. */
+static size_t first_after(const struct range *ranges, size_t count, int64_t replica, int64_t offset)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (ranges[middle].replica < replica || (ranges[middle].replica == replica && ranges[middle].stop <= offset))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What is in the ranges of the piece of replica `replica`. */
+static int add_piece(struct batch *batch, const struct range *ranges, size_t count, int64_t replica, const struct piece *piece)
+{
+    const int64_t stop = piece->replica_offset + piece->length;
+    int error = 0;
+    for (size_t i = first_after(ranges, count, replica, piece->replica_offset);
+         error == 0 && i < count && ranges[i].replica == replica && ranges[i].start < stop; i++) {
+        int64_t from = ranges[i].start > piece->replica_offset ? ranges[i].start : piece->replica_offset;
+        int64_t to = ranges[i].stop < stop ? ranges[i].stop : stop;
+        error = batch_add(batch, (struct chunk){piece->offset + from - piece->replica_offset, to - from, from, (uint32_t)replica});
+    }
+    return error;
+}
+
+/* Bytes [low, high) of the original, replicas that interleave together. */
+static int add_share(struct batch *batch, const struct range *ranges, size_t count, int64_t low, int64_t high)
+{
+    const struct stub_writer *writer = batch->writer;
+    const uint32_t replicas = writer->target->replica_count;
+    struct piece *next = malloc(replicas * sizeof *next);
+    int error = next == NULL ? ENOMEM : 0;
+    for (uint32_t i = 0; error == 0 && i < replicas; i++)
+        if (!locate_piece(writer->map, target_replica(writer, i), low, high, &next[i]))
+            next[i].length = 0;
+    while (error == 0) {
+        uint32_t first = replicas;
+        for (uint32_t i = 0; i < replicas; i++)
+            if (next[i].length > 0 && (first == replicas || next[i].offset < next[first].offset))
+                first = i;
+        if (first == replicas)
+            break;
+        error = add_piece(batch, ranges, count, first, &next[first]);
+        int64_t at = next[first].offset + next[first].length;
+        if (!locate_piece(writer->map, target_replica(writer, first), at, high, &next[first]))
+            next[first].length = 0;
+    }
+    free(next);
+    return error == 0 ? batch_flush(batch) : error;
+}
+
+/* ---- bringing back ------------------------------------------------------------------------------------------------ */
+
+static int end(struct batch *batch, int error)
+{
+    struct stub_writer *writer = batch->writer;
+    /* RATIONALE: what the journal forgets must not be lost with the power. */
+    if (error == 0 && batch->moved > 0 && fdatasync(writer->fd) != 0)
+        error = errno;
+    pthread_mutex_lock(&writer->written->lock);
+    writer->written->back_bytes += batch->moved;
+    writer->written->back_requests += batch->requests;
+    if (error != 0)
+        writer->written->error = error;
+    pthread_mutex_unlock(&writer->written->lock);
+    batch_free(batch);
+    return error;
+}
+
+static void forget(struct stub_writer *writer)
+{
+    journal_clear(&writer->journal);
+    writer->low = INT64_MAX;
+    writer->high = 0;
+}
+
+/* Replicas of the original were marked when the write was redirected; they need only know its new identity. */
+static void original_begin(struct file_handle *handle)
+{
+    const struct io_call nothing = {.handle = handle};
+    journal_original_begin(&handle->writer->journal);
+    replicas_write_begin(handle, &nothing);
+}
+
+static void original_end(struct file_handle *handle)
+{
+    replicas_write_end(handle);
+    journal_original_end(&handle->writer->journal, handle->writer->fd);
+}
+
+/* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what other ranks write to
+ * the block's other bytes is not lost. Bringing back alone is such another rank's write. The wait has an end because the program
+ * itself may hold such a lock. */
+static bool lock_original(const struct stub_writer *writer)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+    for (int tries = 0; tries < LOCK_TRIES; tries++) {
+        if (lock_bytes(writer->fd, LOCK_ALONE, writer->low, writer->high))
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+int bring_back_own(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    if (journal_count(&writer->journal) == 0)
+        return 0;
+    size_t count;
+    struct batch batch;
+    struct range *ranges = own_ranges(writer, &count);
+    int error = batch_start(&batch, writer) && ranges != NULL ? 0 : ENOMEM;
+    original_begin(handle);
+    bool locked = lock_original(writer);
+    if (error == 0)
+        error = add_ranges(&batch, ranges, count);
+    error = end(&batch, error);
+    if (locked)
+        lock_bytes(writer->fd, LOCK_NONE, writer->low, writer->high);
+    original_end(handle);
+    if (error == 0)
+        forget(writer);
+    free(ranges);
+    return error;
+}
+
+/* All ranks' ranges, merged. NULL, on all ranks alike: too many or no memory. */
+static struct range *gather(const struct stub_writer *writer, const struct range *mine, size_t count, int64_t total,
+                            size_t *merged)
+{
+    const struct mpi *mpi = pdla_mpi();
+    struct range *all = total <= MOST_RANGES ? malloc((size_t)total * sizeof *all) : NULL;
+    int *counts = malloc((size_t)writer->ranks * 2 * sizeof *counts);
+    int64_t able = all != NULL && counts != NULL, agreed;
+    if (agree_reduce(&able, &agreed, 1, mpi->op_min, writer->comm) && agreed) {
+        int *places = counts + writer->ranks, words = (int)count * 3;
+        able = agree_gather(&words, sizeof words, counts, NULL, NULL, writer->comm);
+        for (int rank = 0, at = 0; able && rank < writer->ranks; rank++) {
+            counts[rank] *= (int)sizeof(int64_t);
+            places[rank] = at;
+            at += counts[rank];
+        }
+        able = able && agree_gather(mine, (int)(count * sizeof *mine), all, counts, places, writer->comm);
+    } else {
+        able = false;
+    }
+    free(counts);
+    if (able) {
+        *merged = merge(all, (size_t)total);
+        return all;
+    }
+    free(all);
+    return NULL;
+}
+
+/* This rank's share of [low, high). */
+static void share(const struct stub_writer *writer, int64_t *low, int64_t *high)
+{
+    const int64_t start = *low - *low % SHARE_GRAIN, stop = *high;
+    int64_t each = (stop - start) / writer->ranks + 1;
+    each += SHARE_GRAIN - 1 - (each - 1) % SHARE_GRAIN;
+    int64_t from, to;
+    if (__builtin_mul_overflow(each, (int64_t)writer->rank, &from) || __builtin_add_overflow(from, start, &from) || from > stop)
+        from = stop;
+    if (__builtin_add_overflow(from, each, &to) || to > stop)
+        to = stop;
+    *low = from > *low ? from : *low;
+    *high = to;
+}
+
+/* With the ranges of all ranks, `total` in number. */
+static int bring_share(struct file_handle *handle, const struct range *mine, size_t count, int64_t total, int64_t low, int64_t high)
+{
+    struct stub_writer *writer = handle->writer;
+    size_t merged = 0;
+    struct range *all = gather(writer, mine, count, total, &merged);
+    struct batch batch;
+    int error = batch_start(&batch, writer) ? 0 : ENOMEM;
+    original_begin(handle);
+    if (error == 0 && all != NULL) {
+        share(writer, &low, &high);
+        error = add_share(&batch, all, merged, low, high);
+    } else if (error == 0) {
+        error = add_ranges(&batch, mine, count);
+    }
+    error = end(&batch, error);
+    original_end(handle);
+    free(all);
+    return error;
+}
+
+/* The worst error of any rank. */
+static int agree_error(const struct stub_writer *writer, int error)
+{
+    int64_t mine = -(int64_t)error, all;
+    if (!agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm))
+        return EIO;
+    return (int)-all;
+}
+
+int bring_back_together(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    const struct mpi *mpi = pdla_mpi();
+    pthread_mutex_lock(&writer->mutex);
+    size_t count = 0;
+    struct range *mine = own_ranges(writer, &count);
+    int error = writer->error != 0 ? writer->error : mine == NULL ? ENOMEM : 0;
+    /* The worst error, the lowest and (negated) the highest byte; then how many ranges there are. */
+    int64_t bounds[3] = {-(int64_t)error, writer->low, -writer->high}, all[3];
+    int64_t counted = (int64_t)count, total = 0;
+    if (!agree_reduce(bounds, all, 3, mpi->op_min, writer->comm))
+        error = EIO;
+    else if (all[0] != 0)
+        error = (int)-all[0];
+    else if (-all[2] > all[1]) {
+        if (!agree_reduce(&counted, &total, 1, mpi->op_sum, writer->comm))
+            error = EIO;
+        else
+            error = agree_error(writer, bring_share(handle, mine, count, total, all[1], -all[2]));
+    }
+    if (error == 0)
+        forget(writer);
+    else
+        writer->error = error;
+    free(mine);
+    pthread_mutex_unlock(&writer->mutex);
+    return error;
+}
+
+int keep_together(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    int error = writer->error;
+    pthread_mutex_lock(&writer->mutex);
+    bool any = journal_count(&writer->journal) > 0;
+    for (uint32_t i = 0; any && i < writer->target->replica_count; i++)
+        for (uint32_t j = 0; writer->components[i] != NULL && j < target_replica(writer, i)->servers; j++)
+            if (fdatasync(writer->components[i][j]) != 0 && error == 0)
+                error = errno;
+    if (any && error == 0)
+        error = journal_sync(&writer->journal);
+    error = agree_error(writer, error);
+    /* All ranks are here: the original is at rest. */
+    journal_original_begin(&writer->journal);
+    journal_original_end(&writer->journal, writer->fd);
+    if (error == 0)
+        writer->journal.header->closed = 1;
+    pthread_mutex_unlock(&writer->mutex);
+    return error;
+}

@@ -1,0 +1,80 @@
+/* Redirected writes (PDLA_WRITES=close or lease): a write that a write replica of its file covers goes there, in the order of
+ * the accesses, and is brought back to the original in the original's order before anybody is to see it.
+ *
+ * One rule keeps this right: what is in the journal of a process is newer than the original, and that process brings it back
+ * before it does anything else with these bytes. All ranks bring back together where MPI makes the bytes visible to the others:
+ * MPI_File_sync and MPI_File_close, collective reads, and what changes the file's size or mode.
+ */
+#ifndef PDLA_WRITER_H
+#define PDLA_WRITER_H
+
+#include "journal.h"
+#include "stub.h"
+
+/* Counters of a target, for the exit report. */
+struct written {
+    const struct loaded_map *map;
+    const struct map_target *target;
+    pthread_mutex_t lock;  /* of all that follows */
+    const char *refused;   /* why the file's writes were not redirected when it was last opened; a literal or NULL */
+    uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
+    uint64_t back_bytes, back_requests;    /* brought back, and contiguous writes to the original for it */
+    uint64_t left;                         /* bytes that were left in journals */
+    int error;                             /* errno of the last failure to bring back */
+    struct passed passed[PASSED_REASONS];
+    struct written *next;
+};
+
+struct stub_writer {
+    const struct loaded_map *map;
+    const struct map_target *target;
+    struct written *written;
+    struct file_handle *handle; /* whose writer it is */
+    bool lease;
+    const char *why_not;  /* atomic; this process redirects no more writes: a literal */
+    int fd;               /* of the original */
+    uint64_t device, inode;
+    int lock;             /* descriptor of the journals' lock file, locked */
+    mpi_handle comm;      /* a duplicate, MPI_COMM_NULL for a single rank */
+    int rank, ranks;
+    struct agreement agreement;
+    int **components;     /* [target->replica_count][servers] descriptors; NULL: not used */
+    pthread_mutex_t mutex; /* of all that follows: a call that another thread makes waits until bytes are brought back */
+    struct journal journal;
+    int64_t low, high;    /* what the journal tells of is in these bytes of the original */
+    int error;            /* errno of the first failure to bring back, after which it is not tried any more */
+    struct stub_writer *next; /* of this process */
+};
+
+static inline const struct map_replica *target_replica(const struct stub_writer *writer, uint32_t i)
+{
+    return &writer->map->replicas[writer->target->first_replica + i];
+}
+
+/* ---- writer.c ----------------------------------------------------------------------------------------------------------- */
+
+/* On all ranks of `comm` after an open; `handle` NULL: it failed on this rank. */
+void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
+/* Before the close. Returns what MPI_File_close is to return if it succeeds. */
+int writer_close(struct file_handle *handle);
+/* Before and after a write to the original by the MPI library; `call` NULL: of unknown bytes. Not 0: stub_write_begin() is to
+ * return that. */
+int writer_original_begin(struct file_handle *handle, const struct io_call *call);
+void writer_original_end(struct file_handle *handle);
+
+/* ---- writeback.c -------------------------------------------------------------------------------------------------------- */
+
+/* What this process has in its journal goes to the original; with the mutex held. 0 or an errno, and then it is still there. */
+int bring_back_own(struct file_handle *handle);
+/* What any rank has, by all of them. */
+int bring_back_together(struct file_handle *handle);
+/* Makes what is in the journals durable where it is. 0 or an errno, the same on all ranks. */
+int keep_together(struct file_handle *handle);
+
+/* ---- written.c ---------------------------------------------------------------------------------------------------------- */
+
+struct written *written_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
+void written_passed(struct written *, int64_t bytes, const char *why);
+void written_report(FILE *out);
+
+#endif

@@ -1,0 +1,62 @@
+/* Counters of redirected writes for the exit report. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "writer.h"
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct written *all; /* the newest first; none is ever taken out */
+
+struct written *written_of(const struct loaded_map *map, const struct map_target *target)
+{
+    pthread_mutex_lock(&all_lock);
+    struct written *written = all;
+    while (written != NULL && written->target != target)
+        written = written->next;
+    if (written == NULL && (written = calloc(1, sizeof *written)) != NULL) {
+        written->map = map;
+        written->target = target;
+        pthread_mutex_init(&written->lock, NULL);
+        written->next = all;
+        all = written;
+    }
+    pthread_mutex_unlock(&all_lock);
+    return written;
+}
+
+void written_passed(struct written *written, int64_t bytes, const char *why)
+{
+    pthread_mutex_lock(&written->lock);
+    add_passed(written->passed, bytes, why);
+    pthread_mutex_unlock(&written->lock);
+}
+
+static void write_one(FILE *out, const struct written *written)
+{
+    fputs("{\"path\":", out);
+    write_string(out, map_at(written->map, written->target->path));
+    fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}", (unsigned long long)written->calls,
+            (unsigned long long)written->bytes, (unsigned long long)written->requests);
+    fprintf(out, ",\"brought_back\":{\"bytes\":%llu,\"requests\":%llu},\"left\":%llu,\"refused\":",
+            (unsigned long long)written->back_bytes, (unsigned long long)written->back_requests,
+            (unsigned long long)written->left);
+    write_string(out, written->refused == NULL ? "" : written->refused);
+    fputs(",\"error\":", out);
+    write_string(out, written->error == 0 ? "" : strerror(written->error));
+    write_passed(out, written->passed);
+    fputc('}', out);
+}
+
+void written_report(FILE *out)
+{
+    pthread_mutex_lock(&all_lock);
+    for (struct written *written = all; written != NULL; written = written->next) {
+        pthread_mutex_lock(&written->lock);
+        write_one(out, written);
+        pthread_mutex_unlock(&written->lock);
+        if (written->next != NULL)
+            fputc(',', out);
+    }
+    pthread_mutex_unlock(&all_lock);
+}
