@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -23,8 +24,9 @@ from pdla.errors import FormatError, PdlaError
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import is_at
+from pdla.replicator.targets import directory_identity, journals_of, target_of
 
-MAGIC = b"PDLAMAP1"
+MAGIC = b"PDLAMAP2"
 STATE_MAGIC = b"PDLASTA1"
 
 HEADER = np.dtype(
@@ -38,7 +40,9 @@ HEADER = np.dtype(
         ("files_offset", "<u4"),
         ("replicas_offset", "<u4"),
         ("state_path", "<u4"),
-        ("reserved", "<u4", 4),
+        ("target_count", "<u4"),
+        ("targets_offset", "<u4"),
+        ("reserved", "<u4", 2),
     ]
 )
 CHECKSUM_AT = 24
@@ -52,6 +56,18 @@ FILE = np.dtype(
         ("first_replica", "<u4"),
         ("replica_count", "<u4"),
         ("path", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+TARGET = np.dtype(
+    [
+        ("device", "<u8"),
+        ("inode", "<u8"),
+        ("name", "<u4"),
+        ("path", "<u4"),
+        ("journals", "<u4"),
+        ("first_replica", "<u4"),
+        ("replica_count", "<u4"),
         ("reserved", "<u4"),
     ]
 )
@@ -107,17 +123,30 @@ class MapOriginal:
 
 
 @dataclass(frozen=True)
+class MapTarget:
+    """A file whose writes may go to replicas: its directory's device and inode, and where the journals are."""
+
+    path: Path
+    device: int
+    inode: int
+    journals: Path
+    replicas: tuple[MapReplica, ...]
+
+
+@dataclass(frozen=True)
 class MapFile:
     """What a map file says."""
 
     generation: int
     state_path: Path
     originals: tuple[MapOriginal, ...]
+    targets: tuple[MapTarget, ...] = ()
 
     @property
     def replicas(self) -> tuple[MapReplica, ...]:
         """All of them, in the order of the state file's bytes."""
-        return tuple(replica for original in self.originals for replica in original.replicas)
+        owners: tuple[MapOriginal | MapTarget, ...] = (*self.originals, *self.targets)
+        return tuple(replica for owner in owners for replica in owner.replicas)
 
 
 @dataclass(frozen=True)
@@ -172,16 +201,40 @@ def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
     with catalog.exclusive():
         fold(catalog, path)
         generation = catalog.next_generation(_generation_of(path) + 1)
-        replicas = sorted(catalog.replicas("valid"), key=_file_order)
+        replicas = sorted(_copies(catalog), key=_file_order)
         by_file = [list(group) for _, group in groupby(replicas, key=_file_order)]
+        targets = _targets(catalog, path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             state_path = path.with_name(f"{path.name}.{generation}.state").absolute()
-            _replace(state_path, _state_image(generation, by_file))
-            _replace(path, _map_image(generation, state_path, by_file))
+            for target, _ in targets:
+                target.journals.mkdir(parents=True, exist_ok=True, mode=0o700)
+            written = sum(len(group) for _, group in targets)
+            _replace(state_path, _state_image(generation, by_file, written))
+            _replace(path, _map_image(generation, state_path, by_file, targets))
         except OSError as error:
             raise PdlaError(f"cannot publish the map {path}: {error}") from error
     return read_map(path)
+
+
+def _copies(catalog: Catalog) -> list[Replica]:
+    """The valid replicas that reads may be served from."""
+    return [replica for replica in catalog.replicas("valid") if replica.purpose == "read"]
+
+
+def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Replica]]]:
+    """The files whose writes have replicas, in the map's order."""
+    found: dict[Path, list[Replica]] = {}
+    for replica in catalog.replicas("valid", "dirty"):
+        if replica.purpose == "write":
+            found.setdefault(target_of(replica), []).append(replica)
+    targets = []
+    for path, group in found.items():
+        with suppress(PdlaError):  # a directory that is gone has no files to write to
+            directory = directory_identity(path)
+            journals = journals_of(map_path, path)
+            targets.append((MapTarget(path, directory.device, directory.inode, journals, ()), group))
+    return sorted(targets, key=lambda item: (item[0].device, item[0].inode, os.fsencode(item[0].path.name)))
 
 
 def _key(identity: Identity) -> tuple[int, int]:
@@ -212,9 +265,14 @@ def _replace(path: Path, image: bytes) -> None:
     sync_directory(path.parent)
 
 
-def _map_image(generation: int, state_path: Path, by_file: list[list[Replica]]) -> bytes:
+def _map_image(
+    generation: int,
+    state_path: Path,
+    by_file: list[list[Replica]],
+    by_target: list[tuple[MapTarget, list[Replica]]],
+) -> bytes:
     image = _Image()
-    files, rows, first = [], [], 0
+    files, targets, rows, first = [], [], [], 0
     for index, group in enumerate(by_file):
         original = group[0].original
         identity = original.identity
@@ -226,11 +284,18 @@ def _map_image(generation: int, state_path: Path, by_file: list[list[Replica]]) 
         )
         first += len(group)
         rows += [_replica_row(image, replica, index) for replica in group]
+    for index, (target, group) in enumerate(by_target):
+        name = image.append(os.fsencode(target.path.name) + b"\0")
+        texts = (name, image.text(target.path), image.text(target.journals))
+        targets.append((target.device, target.inode, *texts, first, len(group), 0))
+        first += len(group)
+        rows += [_replica_row(image, replica, index) for replica in group]
     header = np.zeros((), dtype=HEADER)
     header["magic"], header["generation"] = MAGIC, generation
     header["file_count"], header["replica_count"] = len(files), len(rows)
     header["files_offset"] = image.rows(files, FILE)
     header["replicas_offset"] = image.rows(rows, REPLICA)
+    header["target_count"], header["targets_offset"] = len(targets), image.rows(targets, TARGET)
     header["state_path"] = image.text(state_path)
     header["total_size"] = len(image.data)
     image.data[: HEADER.itemsize] = header.tobytes()
@@ -252,8 +317,9 @@ def _replica_row(image: _Image, replica: Replica, file: int) -> tuple[int, ...]:
     )
 
 
-def _state_image(generation: int, by_file: list[list[Replica]]) -> bytes:
-    count = sum(len(group) for group in by_file)
+def _state_image(generation: int, by_file: list[list[Replica]], written: int) -> bytes:
+    """``written``: how many replicas are for writes; nothing is noted of them."""
+    count = sum(len(group) for group in by_file) + written
     header = np.array((STATE_MAGIC, generation, len(by_file), count, 0), dtype=STATE_HEADER)
     identities = [group[0].original.identity for group in by_file]
     files = np.array([(i.size, i.mtime_ns, i.ctime_ns, 0, 0) for i in identities], dtype=STATE_FILE)
@@ -307,9 +373,18 @@ def _parse_map(image: bytes) -> MapFile:
         replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
         originals.append(MapOriginal(_text(image, file["path"]), identity, replicas))
         first = stop
+    targets: list[MapTarget] = []
+    for index, target in enumerate(_records(image, header["targets_offset"], header["target_count"], TARGET)):
+        stop = first + int(target["replica_count"])
+        if target["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
+            raise FormatError(f"the replicas of target {index} are not where they should be")
+        texts = (_text(image, target["path"]), int(target["device"]), int(target["inode"]))
+        replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
+        targets.append(MapTarget(*texts, _text(image, target["journals"]), replicas))
+        first = stop
     if first != len(rows):
         raise FormatError("it has replicas of no file")
-    return MapFile(int(header["generation"]), _text(image, header["state_path"]), tuple(originals))
+    return MapFile(int(header["generation"]), _text(image, header["state_path"]), tuple(originals), tuple(targets))
 
 
 def _parse_replica(image: bytes, row: Any) -> MapReplica:
@@ -388,13 +463,13 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
         pass
     else:
         _fold_state(catalog, map_file, state)
-    for replica in catalog.replicas("valid"):
+    for replica in _copies(catalog):
         if not is_at(replica.original.path, replica.original.identity):
             catalog.mark(replica.id, "stale", CHANGED)
 
 
 def _fold_state(catalog: Catalog, map_file: MapFile, state: StateFile) -> None:
-    valid = {replica.id: replica for replica in catalog.replicas("valid")}
+    valid = {replica.id: replica for replica in _copies(catalog)}
     published = set()
     for entry, stale in zip(map_file.replicas, state.stale, strict=True):
         published.add(entry.id)

@@ -1,0 +1,60 @@
+"""Write replicas and their targets, the files that are written, each known by its name in its directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Replica
+from pdla.errors import PdlaError
+from pdla.model import Identity
+
+JOURNALS = "journals"
+MOST_PIECES = 10_000_000
+_WINDOW_PIECES = 1_000_000
+
+
+def target_of(replica: Replica) -> Path:
+    """The file whose writes a write replica is for."""
+    return Path(replica.signature.file)
+
+
+def directory_identity(path: Path) -> Identity:
+    """What tells the directory of a target from others; it changes all the time, and only its number counts.
+
+    Raises:
+        PdlaError: there is no such directory.
+    """
+    try:
+        found = path.parent.stat()
+    except OSError as error:
+        raise PdlaError(f"cannot use {path.parent}, where {path.name} is to be written: {error.strerror}") from error
+    return Identity(found.st_dev, found.st_ino, 0, 0, 0)
+
+
+def journals_of(map_path: Path, path: Path) -> Path:
+    """The directory of the journals of writes to the file at ``path``: beside the map, the same for every map."""
+    return map_path.parent.absolute() / JOURNALS / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def are_disjoint(one: AccessMap, other: AccessMap) -> bool:
+    """Whether two maps have no byte in common; False also where it takes too long to tell."""
+    low = max(one.extent[0], other.extent[0])
+    high = min(one.extent[1], other.extent[1])
+    if low >= high:
+        return True
+    if one.pieces + other.pieces > MOST_PIECES:
+        return False
+    span = max(one.extent[1] - one.extent[0], other.extent[1] - other.extent[0])
+    step = span * _WINDOW_PIECES // (one.pieces + other.pieces) + 1
+    for start in range(low, high, step):
+        parts = [access_map.tiles(start, min(start + step, high))[:2] for access_map in (one, other)]
+        starts, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(starts, kind="stable")
+        if (starts[order][1:] < (starts + lengths)[order][:-1]).any():
+            return False
+    return True

@@ -1,0 +1,261 @@
+"""Redirected writes: MPI programs, native and redirected, leave the same files and see the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mpi import REPOSITORY, Mpi, available_mpis
+from stubmaps import Replica, write_map
+
+PIECE, ROWS, START = 96, 60, 480
+SIZE = START + 4 * ROWS * PIECE
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tests/programs/writes.c goes, compiled once for each MPI."""
+    return tmp_path_factory.mktemp("writers")
+
+
+def columns(**layout: Any) -> Replica:
+    """The four columns that the program writes, one after another."""
+    column = ROWS * PIECE
+    loops = [(ROWS, 4 * PIECE, PIECE), (4, PIECE, column)]
+    return Replica(size=4 * column, start=START, length=PIECE, loops=loops, **layout)
+
+
+@dataclass
+class Case:
+    """A file that does not exist yet, the replicas for its writes, and the program that writes it, under one MPI."""
+
+    mpi: Mpi
+    program: Path
+    library: Path
+    directory: Path
+
+    @property
+    def original(self) -> Path:
+        return self.directory / "original"
+
+    @property
+    def journals(self) -> list[Path]:
+        return list((self.directory / "journals" / "original").glob("*.journal"))
+
+    def prepare(self, *replicas: Replica, reading: Sequence[Replica] = ()) -> None:
+        made = [replica.prepare(self.directory / f"replica{i}") for i, replica in enumerate(replicas)]
+        files = [(self.original, reading)] if reading else []
+        write_map(self.directory / "map", files, targets=[(self.original, made)])
+
+    def run(self, mode: str, *steps: str, ranks: int = 4) -> tuple[str, list[dict[str, Any]]]:
+        """What the ranks saw, and what their exit reports say of writes; ``mode`` "native": without the library."""
+        out = Path(tempfile.mkdtemp(dir=self.directory))
+        settings = [
+            *(f"PDLA_MAP={self.directory / 'map'}", f"PDLA_REPORT={out}"),
+            *(f"PDLA_WRITES={mode}", f"LD_PRELOAD={self.library}"),
+        ]
+        words = [self.program, self.original, out / "rank", *steps]
+        self.mpi.run(self.mpi.command(ranks, "env", *(settings if mode != "native" else []), *words))
+        seen = "".join(f"rank {i}\n{(out / f'rank.{i}').read_text()}" for i in range(ranks))
+        reports = sorted((json.loads(path.read_text()) for path in out.glob("*.json")), key=lambda one: one["rank"])
+        return seen, [file for report in reports for file in report["writes"]]
+
+    def compare(self, *steps: str, ranks: int = 4, before: bytes | None = None) -> list[dict[str, Any]]:
+        """Run natively and redirected; the same must be seen, and be in the file."""
+        results = []
+        for mode in ("native", "close"):
+            self.original.unlink(missing_ok=True)
+            if before is not None:
+                self.original.write_bytes(before)
+            seen, reports = self.run(mode, *steps, ranks=ranks)
+            results.append((seen, self.original.read_bytes() if self.original.exists() else None))
+        assert results[0] == results[1]
+        assert self.journals == []
+        return reports
+
+
+def total(reports: list[dict[str, Any]], part: str, key: str = "bytes") -> int:
+    return sum(report[part][key] for report in reports)
+
+
+def reasons(reports: list[dict[str, Any]]) -> set[str]:
+    return {passed["why"] for report in reports for passed in report["passed"]}
+
+
+def make_case(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:
+    program = programs / mpi.name
+    if not program.exists():
+        mpi.compile(REPOSITORY / "tests/programs/writes.c", program, "-Wall", "-Wextra")
+    case = Case(mpi, program, library, directory)
+    case.prepare(columns(strips=[1000, 500]))
+    return case
+
+
+@pytest.fixture
+def case(mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under each MPI: for what depends on it."""
+    return make_case(mpi, tmp_path, library, programs)
+
+
+@pytest.fixture
+def mpich(tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under MPICH only: for what the stub does by itself."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    return make_case(mpi, tmp_path, library, programs)
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 6])
+def test_every_kind_of_write_leaves_what_it_leaves_natively(case: Case, ranks: int) -> None:
+    steps = ["open", "strided", "sync", "pointer", "collective", "at-all", "nonblocking", "split", "backwards", "close"]
+    reports = case.compare(*steps, ranks=ranks)
+    assert total(reports, "redirected") > 4 * 4 * ROWS * PIECE
+    assert reasons(reports) == {"nonblocking collective"} or reasons(reports) == set()
+    assert total(reports, "brought_back") >= 4 * ROWS * PIECE
+
+
+def test_strided_writes_are_brought_back_in_one_piece(mpich: Case) -> None:
+    """Each rank writes a column, 60 pieces one after another in the replica; one rank writes the file, at once."""
+    reports = mpich.compare("open", "strided", "close")
+    assert [report["redirected"]["calls"] for report in reports] == [ROWS] * 4
+    assert [report["brought_back"] for report in reports] == [{"bytes": SIZE - START, "requests": 1}] + [
+        {"bytes": 0, "requests": 0}
+    ] * 3
+    assert total(reports, "redirected", "requests") < 4 * ROWS + 4 * (SIZE // 500)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"groups": 4, "strips": [1000], "section": ROWS * PIECE},
+        {"groups": 2, "strips": [0, 100, 7], "section": 1000},
+    ],
+    ids=["1-DV", "2-D"],
+)
+def test_a_striped_replica_takes_the_same_writes(mpich: Case, layout: dict[str, Any]) -> None:
+    mpich = Case(mpich.mpi, mpich.program, mpich.library, mpich.directory / "other")
+    mpich.directory.mkdir()
+    mpich.prepare(columns(**layout))
+    reports = mpich.compare("open-both", "collective", "own-reads", "strided", "backwards", "close")
+    assert total(reports, "redirected") > 0
+
+
+def test_two_replicas_that_interleave_are_brought_back_together(mpich: Case) -> None:
+    halves = []
+    for first in (0, 2):
+        loops = [(ROWS, 4 * PIECE, -PIECE), (2, PIECE, ROWS * PIECE)]
+        size, start = 2 * ROWS * PIECE, START + first * PIECE
+        halves.append(
+            Replica(size=size, start=start, length=PIECE, replica_start=(ROWS - 1) * PIECE, loops=loops, strips=[700])
+        )
+    mpich = Case(mpich.mpi, mpich.program, mpich.library, mpich.directory / "other")
+    mpich.directory.mkdir()
+    mpich.prepare(*halves)
+    reports = mpich.compare("open", "strided", "close")
+    assert reports[0]["brought_back"] == {"bytes": SIZE - START, "requests": 1}
+
+
+def test_h01_a_rank_reads_what_it_has_written(case: Case) -> None:
+    reports = case.compare("open-both", "strided", "own-reads", "twice", "own-reads", "collective", "read-all", "close")
+    assert total(reports, "redirected") > 0
+
+
+def test_h01_after_sync_barrier_sync_every_rank_reads_it(case: Case) -> None:
+    steps = ["open-both", "header", "strided", "visible", "across", "visible", "overtake", "visible", "twice", "close"]
+    reports = case.compare(*steps)
+    assert total(reports, "redirected") > 0
+    assert "no replica for these writes" in reasons(reports)
+
+
+def test_h02_what_the_mpi_library_reads_changes_and_writes_back_is_not_lost(case: Case) -> None:
+    """Native strided writes, whose holes the library may read and write back, beside bytes that are in the replica."""
+    before = os.urandom(SIZE + 100)
+    reports = case.compare("open-both", "external", "strided", "external", "shared", "twice", "close", before=before)
+    assert total(reports, "redirected") > 0
+
+
+def test_h03_a_byte_written_twice_has_the_later_value(case: Case) -> None:
+    case.compare("open", "strided", "twice", "backwards", "twice", "across", "twice", "close")
+
+
+def test_h04_atomic_mode_drains_and_bypasses(case: Case) -> None:
+    reports = case.compare("open-both", "strided", "atomic", "twice", "own-reads", "not-atomic", "backwards", "close")
+    assert "atomic mode" in reasons(reports)
+
+
+def test_h05_shared_pointers_drain_and_bypass_from_then_on(case: Case) -> None:
+    reports = case.compare("open-both", "strided", "shared", "ordered", "twice", "visible", "close")
+    assert "shared file pointer" in reasons(reports)
+
+
+@pytest.mark.parametrize("step", ["shrink", "empty", "grow"])
+def test_h13_a_changed_size_counts(mpich: Case, step: str) -> None:
+    mpich.compare("open-both", "strided", step, "size", "visible", "twice", "size", "close")
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_h14_the_size_is_that_of_what_was_written(case: Case, ranks: int) -> None:
+    case.compare("open-both", "strided", "size", "twice", "size", "close", ranks=ranks)
+
+
+def test_h15_a_deleted_file_does_not_come_back(mpich: Case) -> None:
+    mpich.compare("open", "strided", "unlink", "close")
+    reports = mpich.compare("open-scratch", "strided", "own-reads", "close")
+    assert not mpich.original.exists()
+    assert {report["refused"] for report in reports} == {"deleted on close"}
+
+
+def test_h16_appending_goes_to_the_original(mpich: Case) -> None:
+    reports = mpich.compare("open-append", "pointer", "close", ranks=1, before=bytes(100))
+    assert [report["refused"] for report in reports] == ["sequential access, or appending"]
+
+
+def test_h17_a_misused_call_has_the_error_of_the_mpi(case: Case) -> None:
+    case.compare("open", "misuse", "strided", "misuse", "close", ranks=2)
+
+
+def test_h19_a_reader_without_the_library_sees_the_last_sync_and_close(mpich: Case) -> None:
+    mpich.original.unlink(missing_ok=True)
+    mpich.run("native", "open", "strided", "sync", "stop")
+    native = mpich.original.read_bytes()
+    mpich.original.unlink()
+    mpich.run("close", "open", "strided", "sync", "stop")
+    assert mpich.original.read_bytes() == native
+
+
+def test_h25_another_number_of_ranks_uses_the_same_replica(mpich: Case) -> None:
+    for ranks in (3, 5):
+        reports = mpich.compare("open", "strided", "close", "open-both", "collective", "close", ranks=ranks)
+        assert total(reports, "redirected") > SIZE
+
+
+def test_h27_another_handle_on_the_file_ends_redirection(case: Case) -> None:
+    reports = case.compare("open-both", "strided", "again", "twice", "visible", "close")
+    assert "the file was opened again" in reasons(reports)
+
+
+def test_a_file_that_is_read_later_is_served_as_it_was_written(mpich: Case) -> None:
+    """A replica for reading of the bytes that are written is out of date from the first write on."""
+    before = os.urandom(SIZE)
+    mpich.original.write_bytes(before)
+    reading = columns().build(before, mpich.directory / "reading")
+    writing = columns().prepare(mpich.directory / "writing")
+    results = []
+    for mode in ("native", "close"):
+        mpich.original.write_bytes(before)
+        write_map(mpich.directory / "map", [(mpich.original, [reading])], targets=[(mpich.original, [writing])])
+        steps = ["open-both", "own-reads", "strided", "own-reads", "visible", "close", "open-read", "read-all", "close"]
+        results.append((mpich.run(mode, *steps)[0], mpich.original.read_bytes()))
+    assert results[0] == results[1]
+
+
+def test_writes_go_to_the_original_unless_asked_otherwise(mpich: Case) -> None:
+    mpich.run("original", "open", "strided", "close")
+    _, reports = mpich.run("original", "open", "strided", "close")
+    assert {(report["refused"], report["redirected"]["calls"]) for report in reports} == {("not asked for", 0)}
