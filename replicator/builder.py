@@ -13,7 +13,7 @@ from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
 from pdla.errors import BusyError, PdlaError
-from pdla.layouts.room import by_pool, room_in, taken_in
+from pdla.layouts.room import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Plan, Pool, Signature
 from pdla.replicator.backends import backend_of
@@ -196,14 +196,12 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
 
 
 def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
-    replicas = catalog.replicas()
-    needed = by_pool(pool, sizes)
-    for part in pool.parts or (pool,):
-        room = room_in(part, replicas)
-        if needed[part.name] > room:
+    left = room(pool.parts or (pool,), catalog.replicas())
+    for space, needed in spaces(pool, sizes).items():
+        if needed > left[space]:
             raise PdlaError(
-                f"pool {part.name} has {format_bytes(taken_in(part, replicas))} of replicas and room for "
-                f"{format_bytes(room)}: not for {format_bytes(needed[part.name])} more (pdla rm or pdla gc makes some)"
+                f"no room for {format_bytes(needed)} of a replica: {space} has {format_bytes(left[space])} left "
+                "(pdla rm or pdla gc makes some)"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime
@@ -18,7 +19,7 @@ from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
 from pdla.layouts.config import load_cluster
-from pdla.layouts.room import by_pool
+from pdla.layouts.room import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import STILL, Cluster, Growth, Identity, Layout, Loop, Plan, Pool, Signature
 from pdla.policies import policy_names
@@ -248,6 +249,17 @@ def test_a_pool_without_a_capacity_has_what_its_file_systems_have_free(tmp_path)
     assert [one.chosen > 0 for one in made.patterns] == [True, False]
 
 
+def test_pools_without_a_capacity_share_what_their_file_system_has_free(tmp_path):
+    pools = [
+        replace(pool, capacity=None, where=tuple(str(tmp_path / f"{pool.name}{n}") for n in range(pool.servers)))
+        for pool in (HDD, SSD)
+    ]
+    ((space, free),) = room(pools, []).items()
+    assert free == pytest.approx(os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize, rel=0.05)
+    taken = [spaces(pool, [MiB] * pool.servers) for pool in pools]
+    assert taken == [{space: HDD.servers * MiB}, {space: SSD.servers * MiB}]
+
+
 def test_equal_patterns_are_served_in_their_order():
     twins = [replace(STRIDED, file=f"/d/{name}") for name in "xyz"]
     made = plan(*twins, cluster=replace(CLUSTER, pools=(replace(HDD, capacity=2 * MiB),)))
@@ -323,13 +335,15 @@ def test_a_plan_never_makes_things_worse_nor_overfills_a_pool(signatures, policy
     cluster = replace(CLUSTER, pools=(replace(HDD, capacity=4 * MiB), replace(SSD, capacity=MiB)))
     made = make_plan(analysis(*signatures), cluster, policy)
     assert made.predicted_after <= made.predicted_before
-    taken = Counter({"hdd": 0, "ssd": 0})
+    taken = Counter()
     for pattern in made.patterns:
         layout = pattern.choice.layout
         if layout is not None:
             size = AccessMap.from_signature(pattern.signature).size
-            taken.update(by_pool(cluster.pool(layout.pool), component_sizes(layout, size)))
-    assert all(taken[pool.name] <= pool.capacity for pool in cluster.pools)
+            taken.update(spaces(cluster.pool(layout.pool), component_sizes(layout, size)))
+    left = room(cluster.pools, [])
+    assert left == {"pool hdd": 4 * MiB, "pool ssd": MiB}
+    assert all(taken[space] <= left[space] for space in left)
 
 
 def test_a_plan_is_written_the_same_every_time(tmp_path):

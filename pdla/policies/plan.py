@@ -10,7 +10,7 @@ from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
-from pdla.layouts.room import by_pool, room_in, taken_in
+from pdla.layouts.room import room, spaces
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
 from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, PatternPlan, Plan, Signature
@@ -50,10 +50,9 @@ def make_plan(
     chosen_policy = get_policy(policy)
     patterns, refused = _patterns(analysis)
     asked = [_ask(pattern, cluster, chosen_policy, obstacle) for pattern in patterns]
-    room = _room(cluster, patterns, replicas)
-    choice = SELECTIONS[selection]([one.options for one in asked], room)
+    left = _room(cluster, patterns, replicas)
+    choice = SELECTIONS[selection]([one.options for one in asked], left)
 
-    left = dict(room)
     placed = [one.wishes[j] if j is not None else None for one, j in zip(asked, choice.options, strict=True)]
     for one, place in zip(asked, placed, strict=True):
         _take(left, one.space(place), 1)
@@ -81,7 +80,7 @@ class _Pattern:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a pattern costs where, what the policy wishes for it, and the bytes of every pool that each wish takes."""
+    """What a pattern costs where, what the policy wishes for it, and the bytes of every space that each wish takes."""
 
     pattern: _Pattern
     candidates: tuple[Candidate, ...]
@@ -108,15 +107,15 @@ def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy, obstacle: Obstacle
         if one.layout and not one.refused:
             wishes.append(place)
             sizes = component_sizes(one.layout, size)
-            options.append(Option(place.gain, by_pool(cluster.pool(one.layout.pool), sizes)))
+            options.append(Option(place.gain, spaces(cluster.pool(one.layout.pool), sizes)))
     return _Asked(pattern, found, tuple(wishes), tuple(options))
 
 
 def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:
-    """Every pool's room; what replicas of these patterns take is theirs again, so that a plan can be repeated."""
+    """The room in every space; what replicas of these patterns take is theirs again, so that a plan can be repeated."""
     planned = {(pattern.signature.file, pattern.map) for pattern in patterns}
     own = [replica for replica in replicas if (str(replica.original.path), replica.access_map) in planned]
-    return {pool.name: room_in(pool, replicas) + taken_in(pool, own) for pool in cluster.pools}
+    return room(cluster.pools, replicas, leaving=own)
 
 
 def _take(left: dict[str, int], space: Mapping[str, int], sign: int) -> None:
@@ -130,7 +129,7 @@ def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], thre
     for wish, option in zip(asked.wishes, asked.options, strict=True):
         if place is None or wish.gain > place.gain:
             full = next(name for name, size in option.space.items() if size > left[name])
-            why = f"needs {format_bytes(option.space[full])}, and pool {full} has {format_bytes(left[full])} left"
+            why = f"needs {format_bytes(option.space[full])}, and {full} has {format_bytes(left[full])} left"
             found[wish.candidate] = replace(found[wish.candidate], refused=why)
     signature = asked.pattern.signature
     if place:

@@ -145,7 +145,7 @@ static int fuzz(const char *path, uint64_t seed, int count)
             if (random_number() % 8 != 0) {
                 memcpy(header->magic, MAPFILE_MAGIC, 8);
                 header->total_size = length;
-                header->checksum = crc32c(crc32c(0, base + 64, length - 64), base, 24);
+                header->checksum = crc32c(crc32c(0, base, 24), base + 28, length - 28);
             }
         }
         if (map_check(base, length) == NULL) {
