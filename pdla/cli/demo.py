@@ -206,10 +206,11 @@ def _evict(paths: Iterable[Path]) -> None:
 
 def _conclude(runs: list[Run], report: Path, as_json: bool, say: Say) -> None:
     """Write the report, print the outcome, and fail when a byte differed."""
+    from pdla.report.comparison import Comparison
     from pdla.report.html import write_report
 
     write_report(report, runs)
-    comparisons = [run.comparison for run in runs if run.comparison is not None]
+    comparisons = [run.comparison for run in runs if isinstance(run.comparison, Comparison)]
     identical = all(comparison.identical for comparison in comparisons)
     say(f"\nThe report with the pictures: {report}")
     if as_json:

@@ -11,6 +11,9 @@ import click
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
 trace_argument = click.argument("trace_path", metavar="RUN.h5", type=click.Path(path_type=Path))
+cluster_option = click.option(
+    "--cluster", metavar="FILE|NAME", help="cluster.toml, or an example's name; by default a nominal one."
+)
 command_argument = click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 import click
 
 import pdla
-from pdla.cli.options import json_option, print_json, trace_argument
+from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
 
 
 @click.command()
 @trace_argument
-@click.option(
-    "--cluster", "cluster", metavar="FILE|NAME", help="cluster.toml, or an example's name; by default a nominal one."
-)
+@cluster_option
 @click.option("--policy", default="auto", show_default=True, help="auto, pdla-h, pdla-s or none.")
 @click.option(
     "--selection", default="optimal", show_default=True, help="How scarce space is shared out: optimal or greedy."

@@ -7,23 +7,37 @@ from pathlib import Path
 import click
 
 import pdla
-from pdla.cli.options import json_option, print_json, trace_argument
+from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
 
 
 @click.command()
 @trace_argument
 @click.option(
+    "--compare", "other", metavar="RUN2.h5", type=click.Path(path_type=Path), help="Another run, to set beside."
+)
+@cluster_option
+@click.option(
     "-o", "output", type=click.Path(path_type=Path), default="report.html", show_default=True, help="File to write."
 )
 @json_option
-def report(trace_path: Path, output: Path, as_json: bool) -> None:
+def report(trace_path: Path, other: Path | None, cluster: str | None, output: Path, as_json: bool) -> None:
     """Draw a trace in one HTML file.
 
-    Who accessed which bytes when, request sizes, signatures.
+    Who accessed which bytes when, signatures, what the planner compares, advice; and another run beside it.
     """
+    from pdla.analyzers.analysis import analyze
+    from pdla.layouts.config import load_cluster
+    from pdla.policies.plan import make_plan
+    from pdla.replicator.backends import obstacles
+    from pdla.report.comparison import Contrast
     from pdla.report.html import Run, write_report
 
-    write_report(output, [Run.of(pdla.load(trace_path))])
+    storage, trace = load_cluster(cluster), pdla.load(trace_path)
+    after = pdla.load(other) if other else None
+    analysis = analyze(trace)
+    plan = make_plan(analysis, storage, command=trace.command, obstacle=obstacles())
+    contrast = Contrast(trace, after) if after else None
+    write_report(output, [Run(trace, analysis, plan, after, comparison=contrast)])
     if as_json:
         print_json({"report": str(output)})
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pdla.analyzers.stats import summarize
@@ -101,24 +102,9 @@ class Comparison:
                 format_bytes(self.bytes_from_replicas),
                 f"{format_share(self.bytes_from_replicas, self.bytes_after)} of all",
             ),
-            Row(
-                "reading, slowest rank",
-                format_seconds(self.reading_before),
-                format_seconds(self.reading_after),
-                _ratio(self.reading_before, self.reading_after, "faster", "slower"),
-            ),
-            Row(
-                "reading and writing, slowest rank",
-                format_seconds(self.seconds_before),
-                format_seconds(self.seconds_after),
-                _ratio(self.seconds_before, self.seconds_after, "faster", "slower"),
-            ),
-            Row(
-                "whole program",
-                format_seconds(self.wall_before),
-                format_seconds(self.wall_after),
-                _ratio(self.wall_before, self.wall_after, "faster", "slower"),
-            ),
+            _faster("reading, slowest rank", self.reading_before, self.reading_after),
+            _faster("reading and writing, slowest rank", self.seconds_before, self.seconds_after),
+            _faster("whole program", self.wall_before, self.wall_after),
             Row("checksum of all bytes received", "", "identical" if self.identical else "DIFFERENT", ""),
         )
 
@@ -140,10 +126,51 @@ class Comparison:
         )
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """Two traces of a program side by side, whatever was different between the runs."""
+
+    before: Trace
+    after: Trace
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The table of both, a row for each of the things recorded."""
+        first, second = summarize(self.before), summarize(self.after)
+        redirected = [format_count(int(trace.records["redirected"].sum())) for trace in (self.before, self.after)]
+        return (
+            Row(
+                "requests (contiguous accesses)",
+                format_count(first.requests),
+                format_count(second.requests),
+                _ratio(first.requests, second.requests, "fewer", "more"),
+            ),
+            Row("of them in sequence", format_share(first.contiguous, 1), format_share(second.contiguous, 1), ""),
+            Row("bytes", format_bytes(first.bytes), format_bytes(second.bytes), ""),
+            Row("redirected calls", redirected[0], redirected[1], ""),
+            _faster("reading, slowest rank", _reading(self.before), _reading(self.after)),
+            _faster("reading and writing, slowest rank", first.io_seconds, second.io_seconds),
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Which run spent less time in data calls."""
+        seconds = [summarize(trace).io_seconds for trace in (self.before, self.after)]
+        ratio = _ratio(seconds[0], seconds[1], "less", "more")
+        verdict = f"{ratio} time" if ratio and ratio != "the same" else "about the same time"
+        told = f"{format_seconds(seconds[1])}, and {format_seconds(seconds[0])} in the first run"
+        return f"In the second run the slowest rank spent {verdict} in data calls: {told}."
+
+
 def _reading(trace: Trace) -> float:
     """Seconds that the slowest rank spent in read calls."""
     reads = trace.records[trace.records["op"] == "read"]
     return float((reads["t_end"] - reads["t_start"]).groupby(reads["rank"]).sum().max()) if len(reads) else 0.0
+
+
+def _faster(what: str, before: float, after: float) -> Row:
+    """A row of seconds."""
+    return Row(what, format_seconds(before), format_seconds(after), _ratio(before, after, "faster", "slower"))
 
 
 def _ratio(before: float, after: float, less: str, more: str) -> str:

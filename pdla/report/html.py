@@ -18,12 +18,14 @@ import numpy as np
 from markupsafe import Markup
 
 from pdla import __version__
-from pdla.analyzers.analysis import Analysis, Irregular, analyze
+from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.analyzers.posix import MadeOf, made_of
 from pdla.analyzers.stats import FileStats, Summary, summarize
 from pdla.files import replacing
 from pdla.model import Signature, Trace
 from pdla.report import activity, loops, pictures, plans, style
+from pdla.report.advice import advise
+from pdla.report.comparison import Comparison, Contrast
 from pdla.report.text import (
     by_ranks,
     call_name,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
     from pdla.model import PatternPlan, Plan
     from pdla.replicator.reports import RunReport
-    from pdla.report.comparison import Comparison
 
 MOST_FILES = 12  # with pictures; programs with a file per process have thousands
 MOST_SIGNATURES = 40  # listed per file
@@ -49,24 +50,20 @@ MOST_LOOPS = 4  # signatures drawn per file
 MOST_PATTERNS = 12  # with pictures
 MOST_LIBRARY = 40  # files and calls of which the report says what the MPI library made of them
 MOST_REFUSED = 20
+COSTS = ("candidate", "connect", "network", "start-up", "transfer", "total", "")
 HALF = 5.2  # inches: two pictures side by side
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known of a program: its traced run and, where it came to that, the plan and the redirected run."""
+    """All that is known of a program: its traced run, the plan for it and, where there is one, another run of it."""
 
     trace: Trace
     analysis: Analysis
-    plan: Plan | None = None
+    plan: Plan
     after: Trace | None = None
     served: RunReport | None = None
-    comparison: Comparison | None = None
-
-    @classmethod
-    def of(cls, trace: Trace) -> Run:
-        """A run of which there is only the trace."""
-        return cls(trace, analyze(trace))
+    comparison: Comparison | Contrast | None = None
 
 
 def write_report(path: Path, runs: Sequence[Run]) -> None:
@@ -83,6 +80,7 @@ def write_report(path: Path, runs: Sequence[Run]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["seconds"] = format_seconds
     draw = _Drawing()
     text = environment.get_template("report.html.j2").render(
         runs=[_run(run, draw) for run in runs],
@@ -134,7 +132,7 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
     trace, analysis = run.trace, run.analysis
     mpi = " ".join(trace.mpi.split(",")[0].replace("Version:", " ").split())
     accesses = trace.accesses()
-    summary = summarize(trace)
+    summary, library = summarize(trace), made_of(trace)
     facts = [
         _number(trace.ranks, "rank"),
         mpi,
@@ -149,8 +147,9 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "overview": _overview(summary),
         "files": _files(trace, analysis, summary, accesses, draw),
         "more_files": max(len({row.file for row in summary.files}) - MOST_FILES, 0),
-        "library": _library(made_of(trace)),
-        "plan": _plan(run.plan, draw) if run.plan else None,
+        "library": _library(library),
+        "plan": _plan(run.plan, draw),
+        "advice": advise(run.plan, summary, library),
         "comparison": _comparison(run, accesses, draw) if run.comparison else None,
     }
 
@@ -376,7 +375,7 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
     for candidate in pattern.candidates:
         cost = candidate.cost
         seconds = (cost.connect, cost.network, cost.startup, cost.transfer, cost.total)
-        rows.append([candidate_name(candidate), *map(format_seconds, seconds)])
+        rows.append([candidate_name(candidate), *map(format_seconds, seconds), candidate.refused])
     marks = ["chosen" if number == pattern.chosen else "" for number in range(len(rows))]
     replicated = pattern.choice.layout is not None
     return {
@@ -384,7 +383,9 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
         f"{signature.file}",
         "notation": str(signature),
         "reason": pattern.reason,
-        "costs": Table(["candidate", "connect", "network", "start-up", "transfer", "total"], "lrrrrr", rows, marks),
+        "costs": Table(
+            ["candidate", "connect", "network", "start-up", "transfer", "total", ""], "lrrrrrw", rows, marks
+        ),
         "cost_picture": draw(plans.cost_picture(pattern)),
         "layout_picture": draw(plans.layout_picture(pattern, plan.cluster)) if replicated else None,
     }
@@ -408,13 +409,13 @@ def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, A
                 draw(
                     pictures.access_picture(part, path, ranks=run.trace.ranks, seconds=seconds, title=title, width=HALF)
                 )
-                for part, title in zip(parts, ("before: traced", "after: redirected"), strict=True)
+                for part, title in zip(parts, ("before", "after"), strict=True)
             ]
             pairs.append({"path": path, "pictures": pictured})
     return {
         "sentence": run.comparison.sentence,
         "served": run.served.sentence if run.served else "",
-        "identical": run.comparison.identical,
+        "wrong": isinstance(run.comparison, Comparison) and not run.comparison.identical,
         "table": Table(["", "before", "after", ""], "lrrl", run.comparison.rows),
         "pairs": pairs,
     }
