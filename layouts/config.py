@@ -16,7 +16,7 @@ from pdla.model import Cluster, Pool
 
 T = TypeVar("T")
 
-BACKENDS = {"directories": False, "orangefs": True}
+BACKENDS = {"directories": False, "cephfs": True, "orangefs": True}
 """Whether the storage names its servers; otherwise each is a directory."""
 KINDS = ("hdd", "ssd", "node")
 RESERVED = ("original", "collective")  # spaces of a plan that are not pools

@@ -16,8 +16,8 @@ from pdla.errors import BusyError, PdlaError
 from pdla.layouts.room import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Plan, Pool, Signature
-from pdla.replicator.backends import backend_of
-from pdla.replicator.backends.base import commit, delete
+from pdla.replicator.backends import backend_of, placement_of
+from pdla.replicator.backends.base import Backend, commit, delete
 from pdla.replicator.checksums import whole
 from pdla.replicator.copying import Progress, Task, copy_together, opened
 from pdla.replicator.copying import assist as assist
@@ -143,7 +143,8 @@ def build(
                         )
                     commit(paths)
                     components = [
-                        _component(one, file, sums) for one, file, sums in zip(paths, files, checksums, strict=True)
+                        _component(backend, one, file, sums)
+                        for one, file, sums in zip(paths, files, checksums, strict=True)
                     ]
                     catalog.finish_replica(replica.id, components, checksums, lease)
                     for old in same:
@@ -205,6 +206,8 @@ def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
             )
 
 
-def _component(path: Path, file: int, checksums: list[Checksum]) -> Component:
+def _component(backend: Backend, path: Path, file: int, checksums: list[Checksum]) -> Component:
     found = os.fstat(file)
-    return Component(path, found.st_size, found.st_ino, found.st_mtime_ns, whole(checksums))
+    return Component(
+        path, found.st_size, found.st_ino, found.st_mtime_ns, whole(checksums), placement_of(backend, path)
+    )

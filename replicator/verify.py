@@ -16,6 +16,7 @@ from pdla import config
 from pdla.catalog import Catalog, Component, Replica
 from pdla.errors import PdlaError
 from pdla.layouts.striping import locate
+from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete
 from pdla.replicator.checksums import first_damage
 from pdla.replicator.mapfile import fold, publish, read_map
@@ -71,6 +72,8 @@ def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] |
     for component, checksums in zip(replica.components, catalog.checksums(replica.id), strict=True):
         if not _unchanged(component):
             return component.path, "is missing or is not the file that was built"
+        if now := misplaced(component):
+            return component.path, f"is now placed as {now}"
         with component.path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             if (damage := first_damage(file.fileno(), checksums)) is not None:

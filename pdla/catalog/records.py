@@ -30,13 +30,17 @@ class Checksum(NamedTuple):
 
 @dataclass(frozen=True)
 class Component:
-    """One file of a replica, on one server. Inode, size, mtime and checksum are 0 while it is being built."""
+    """One file of a replica. Inode, mtime and checksum are 0 while it is being built.
+
+    ``placement`` says where on its servers the storage put it, if it stripes natively, in the words of its back end.
+    """
 
     path: Path
     size: int
     inode: int = 0
     mtime_ns: int = 0
     crc32c: int = 0
+    placement: str = ""
 
 
 @dataclass(frozen=True)

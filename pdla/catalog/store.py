@@ -413,6 +413,7 @@ class Catalog:
             for old, component, extents in zip(row.components, components, checksums, strict=True):
                 old.path, old.size, old.inode = str(component.path), component.size, component.inode
                 old.mtime_ns, old.crc32c = component.mtime_ns, component.crc32c
+                old.placement = component.placement
                 old.extents = [ExtentRow(offset=e.offset, length=e.length, crc32c=e.crc32c) for e in extents]
             row.state = "valid"
             session.flush()
@@ -541,6 +542,7 @@ def _component_row(number: int, component: Component) -> ComponentRow:
         inode=component.inode,
         mtime_ns=component.mtime_ns,
         crc32c=component.crc32c,
+        placement=component.placement,
     )
 
 
@@ -554,7 +556,9 @@ def _replica(row: ReplicaRow) -> Replica:
         state=cast(State, row.state),
         why=row.why,
         created=runs.utc(row.created),
-        components=tuple(Component(Path(c.path), c.size, c.inode, c.mtime_ns, c.crc32c) for c in row.components),
+        components=tuple(
+            Component(Path(c.path), c.size, c.inode, c.mtime_ns, c.crc32c, c.placement) for c in row.components
+        ),
         purpose=cast(Purpose, row.purpose),
         fence=row.fence,
     )

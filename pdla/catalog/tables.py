@@ -25,7 +25,7 @@ from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import PURPOSES, STATES
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The number of the last migration."""
 
 
@@ -159,6 +159,7 @@ class ComponentRow(Base):
     inode: Mapped[int] = mapped_column(Unsigned64, default=0)
     mtime_ns: Mapped[int] = mapped_column(BigInteger, default=0)
     crc32c: Mapped[int] = mapped_column(BigInteger, default=0)
+    placement: Mapped[str] = mapped_column(Text, default="", server_default="")
     extents: Mapped[list[ExtentRow]] = relationship(
         order_by="ExtentRow.offset", cascade="all, delete-orphan", passive_deletes=True
     )

@@ -23,10 +23,15 @@ def replicate(plan_path: Path, as_json: bool) -> None:
     They are verified, and published for later runs.
     """
     from pdla.catalog import open_catalog
+    from pdla.cli.watched import watched
     from pdla.policies.planfile import read_plan
+    from pdla.replicator.backends import losable
     from pdla.replicator.builder import replicate as build_all
 
-    plan, catalog = read_plan(plan_path), open_catalog()
+    plan = read_plan(plan_path)
+    if (trouble := losable(plan)) is not None:
+        watched(trouble)
+    catalog = open_catalog()
     built = build_all(plan, catalog)
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is not None), "built")
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is None), "left")

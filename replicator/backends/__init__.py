@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
+from pdla.catalog import Component
 from pdla.errors import ConfigError
-from pdla.model import Layout, Pool
+from pdla.model import Layout, Plan, Pool
 from pdla.policies.base import Obstacle
 from pdla.replicator.backends.base import Backend
+from pdla.replicator.backends.cephfs import CephFS
 from pdla.replicator.backends.directories import Directories
 from pdla.replicator.backends.orangefs import OrangeFS
 
-BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Directories, OrangeFS)}
+BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Directories, CephFS, OrangeFS)}
 
 
 def backend_of(pool: Pool) -> Backend:
@@ -26,6 +30,39 @@ def backend_of(pool: Pool) -> Backend:
     if pool.backend not in BACKENDS:
         raise ConfigError(f"pool {pool.name}: unknown backend {pool.backend!r} (there are: {', '.join(BACKENDS)})")
     return BACKENDS[pool.backend](pool)
+
+
+def placement_of(backend: Backend, path: Path) -> str:
+    """Where the storage put a component, for ``misplaced``; empty where that follows from its path.
+
+    Raises:
+        OSError, PdlaError: the storage cannot be asked.
+    """
+    told = backend.placement(path)
+    return f"{backend.name} {told}" if told else ""
+
+
+def misplaced(component: Component) -> str:
+    """Where a component is now, if that is not where it was built.
+
+    Raises:
+        OSError, PdlaError: the storage cannot be asked.
+    """
+    name, _, placement = component.placement.partition(" ")
+    if not name:
+        return ""
+    now = BACKENDS[name].placement(component.path)
+    return now if now != placement else ""
+
+
+def losable(plan: Plan) -> Callable[[], str] | None:
+    """What says whether storage that a plan uses is lost; None: none of it can tell."""
+    pools = {layout.pool for pattern in plan.patterns if (layout := pattern.choice.layout) is not None}
+    found = [backend_of(plan.cluster.pool(pool)) for pool in sorted(pools)]
+    telling = [backend for backend in found if type(backend).trouble is not Backend.trouble]
+    if not telling:
+        return None
+    return lambda: next((why for backend in telling if (why := backend.trouble(backend.servers))), "")
 
 
 def obstacles() -> Obstacle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from typing import ClassVar, NamedTuple
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout, Pool
+
+PATIENCE = 15.0
+"""Seconds after which storage that does not answer is taken to be lost."""
 
 
 class Server(NamedTuple):
@@ -67,6 +71,23 @@ class Backend(ABC):
         group, ``layout.by_group``: a component per group. The catalog tells the two by the number of components.
         """
         return layout
+
+    def trouble(self, servers: Sequence[Server]) -> str:
+        """Not required. What the storage itself says is wrong with these servers now; empty: nothing.
+
+        It is asked all the while a replica is built, and answers within seconds also when the storage is lost.
+        """
+        return ""
+
+    @classmethod
+    def placement(cls, path: Path) -> str:
+        """Not required. Where the storage says that a component is, in words that are the same while it is there.
+
+        Raises:
+            OSError: it cannot be asked.
+            PdlaError: likewise.
+        """
+        return ""
 
     @abstractmethod
     def prepare(self, servers: Sequence[Server]) -> None:
@@ -144,6 +165,22 @@ def make_private(file: Path) -> int:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise PdlaError(f"cannot make {file}: {error.strerror}") from error
+
+
+def responds(directory: Path) -> bool:
+    """Whether storage does something within ``PATIENCE``, if only refuse: a file is made and removed.
+
+    Another process tries: what waits for lost storage can often not be stopped, not even killed.
+    """
+    command = ["sh", "-c", 'file=$(mktemp -p "$0" .pdla-XXXXXX) && rm "$file"', str(directory)]
+    nothing = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True, cwd="/")
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return False
+    return True
 
 
 def commit(paths: Sequence[Path]) -> None:

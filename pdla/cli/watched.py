@@ -1,0 +1,58 @@
+"""Build where storage can be lost: what waits for it cannot be stopped, so a process that does not wait looks on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from pdla.errors import PdlaError
+
+GRACE = 30.0
+"""Seconds of trouble after which storage is taken to be lost: a metadata server has been replaced by then."""
+PERIOD = 3.0
+PR_SET_PDEATHSIG = 1
+
+
+def watched(trouble: Callable[[], str]) -> None:
+    """Return in a child process, whose exit code becomes this one's; ``trouble`` says what is wrong now.
+
+    The child is killed with its parent.
+
+    Raises:
+        PdlaError: in the parent, when there was the same trouble for ``GRACE``. The child may then go on waiting, and
+            ends when the storage is back.
+    """
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return
+
+    def forward(number: int, _: FrameType | None) -> None:
+        os.kill(child, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, forward)
+    since, pause = None, 0.01
+    asked = time.monotonic()
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.2)
+        if time.monotonic() < asked + PERIOD:
+            continue
+        wrong = trouble()
+        asked = time.monotonic()
+        since = (since or asked) if wrong else None
+        if since is not None and asked > since + GRACE:
+            os.kill(child, signal.SIGKILL)
+            raise PdlaError(f"{wrong}, for {GRACE:.0f} s: given up (pdla gc removes what is left when it is back)")
+    code = os.waitstatus_to_exitcode(ended[1])
+    sys.exit(code if code >= 0 else 128 - code)
