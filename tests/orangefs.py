@@ -21,9 +21,14 @@ import pytest
 IO_SERVERS = 6
 TOOLS = ("pvfs2-server", "pvfs2-genconfig", "pvfs2-statfs", "pvfs2-viewdist", "pvfs2-xattr", "pvfs2-cp", "pvfs2fuse")
 
+HINTED = "pvfs2fuse_xattr"
+
 
 class OrangeFSServers:
-    """Running servers. ``names`` are those of the I/O servers, ``mount`` is where all is mounted."""
+    """Running servers. ``names`` are those of the I/O servers, ``mount`` is where all is mounted.
+
+    It is mounted at ``hinted``, too, if there is a client with extended attributes.
+    """
 
     def __init__(self, folder: Path) -> None:
         with ExitStack() as stack:
@@ -31,7 +36,7 @@ class OrangeFSServers:
             for one in sockets:
                 one.bind(("127.0.0.1", 0))
             addresses = [f"tcp://127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-        self.folder, self.mount = folder, folder / "mount"
+        self.folder, self.mount, self.hinted = folder, folder / "mount", folder / "hinted"
         self.metadata, *self.names = addresses
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -47,8 +52,10 @@ class OrangeFSServers:
             self._run("pvfs2-server", "--mkfs", "--alias", _alias(name), config)
         for name in (*self.names, self.metadata):
             self.start(name)
-        self.mount.mkdir()
-        self._run("pvfs2fuse", "-o", f"fs_spec={self.metadata}/orangefs", "-o", "use_ino,big_writes", self.mount)
+        for client, mount in (("pvfs2fuse", self.mount), (HINTED, self.hinted)):
+            if shutil.which(client):
+                mount.mkdir()
+                self._run(client, "-o", f"fs_spec={self.metadata}/orangefs", "-o", "use_ino,big_writes", mount)
 
     def start(self, name: str) -> None:
         """Start a server and wait until it takes connections."""
@@ -70,15 +77,17 @@ class OrangeFSServers:
 
     def down(self) -> None:
         """Unmount and end what runs."""
-        if self.mount.is_mount():
-            subprocess.run(["fusermount", "-u", "-z", self.mount], check=True)
+        for mount in (self.mount, self.hinted):
+            if mount.is_mount():
+                subprocess.run(["fusermount", "-u", "-z", mount], check=True)
         for name in list(self.processes):
             self.kill(name)
 
     def view(self, file: Path) -> str:
         """What pvfs2-viewdist says of a file."""
         table = self.folder / "pvfs2tab"
-        table.write_text(f"{self.metadata}/orangefs {self.mount} pvfs2 defaults,noauto 0 0\n")
+        mounts = (self.mount, self.hinted)
+        table.write_text("".join(f"{self.metadata}/orangefs {one} pvfs2 defaults,noauto 0 0\n" for one in mounts))
         environment = {**os.environ, "PVFS2TAB_FILE": str(table)}
         words = ["pvfs2-viewdist", "-f", file]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, groupby, zip_longest
 from pathlib import Path
 
@@ -11,15 +14,15 @@ import numpy as np
 import pytest
 from conftest import REPOSITORY, Pdla
 from mpi import Mpi, available_mpis
-from orangefs import OrangeFSServers
+from orangefs import HINTED, OrangeFSServers
 
 from pdla.catalog import open_catalog
-from pdla.errors import PdlaError
-from pdla.model import Pool
+from pdla.errors import ConfigError, PdlaError
+from pdla.model import Layout, Pool
 from pdla.policies.planfile import read_plan
-from pdla.replicator.backends.base import NewComponent
+from pdla.replicator.backends.base import Backend, NewComponent, temporary
 from pdla.replicator.backends.orangefs import OrangeFS
-from pdla.replicator.backends.suite import BackendTests
+from pdla.replicator.backends.suite import SIZE, BackendTests
 from pdla.replicator.builder import replicate
 
 KIB64 = 65536
@@ -32,24 +35,105 @@ def pool(where: Path, names: list[str]) -> Pool:
     )
 
 
-class TestOrangeFS(BackendTests):
-    @pytest.fixture
-    def backend(self, orangefs_servers: OrangeFSServers, request: pytest.FixtureRequest) -> OrangeFS:
-        where = orangefs_servers.mount / re.sub(r"\W", "_", request.node.name)
+class OnOrangeFS(BackendTests):
+    """On four of the servers, not in the order of OrangeFS's configuration, and not beginning with its first."""
+
+    def on(self, mount: Path, servers: OrangeFSServers, request: pytest.FixtureRequest) -> OrangeFS:
+        self.servers, names = servers, servers.names
+        where = mount / re.sub(r"\W", "_", request.node.nodeid)
         where.mkdir()
-        # Not in the order of OrangeFS's configuration, and not beginning with its first.
-        self.servers, names = orangefs_servers, orangefs_servers.names
         return OrangeFS(pool(where, [names[4], names[1], names[5], names[2]]))
 
-    def stored(self, backend: OrangeFS, component: NewComponent) -> list[bytes]:
+    def stored(self, backend: Backend, component: NewComponent) -> list[bytes]:
         """Of the datafiles of one server after one another every one has a strip in turn."""
-        strip = int(re.findall(r"strip_size:(\d+)", self.servers.view(component.path))[0])
-        held = []
+        (strip, *_) = *map(int, re.findall(r"strip_size:(\d+)", self.servers.view(component.path))), SIZE
+        held = {server.name: b"" for server in component.servers}
         for server, datafiles in groupby(self.servers.datafiles(component.path), key=lambda one: one[0]):
-            assert server == component.servers[len(held)].name
             cut = [[data[at : at + strip] for at in range(0, len(data), strip)] for _, data in datafiles]
-            held.append(b"".join(b"".join(row) for row in zip_longest(*cut, fillvalue=b"")))
-        return held
+            held[server] = b"".join(b"".join(row) for row in zip_longest(*cut, fillvalue=b""))
+        return [*held.values()]
+
+    def test_files_that_are_made_at_the_same_time_are_all_where_they_should_be(self, backend: OrangeFS) -> None:
+        """Each builder changes what the directory says of new files."""
+        layouts = [Layout("pfs", width, 1, (4096 * width,) * width, KIB64) for width in (1, 2, 3, 4)]
+        backend.check(layouts[-1], SIZE)
+
+        def make(number: int) -> list[str]:
+            (component,) = backend.components(f"t/{number}", layouts[number % 4], SIZE)
+            os.close(backend.create(component))
+            return [server for server, _ in self.servers.datafiles(temporary(component.path))]
+
+        with ThreadPoolExecutor(4) as builders:
+            found = list(builders.map(make, range(8)))
+        names = [server.name for server in backend.servers]
+        assert found == [names[: number % 4 + 1] for number in range(8)]
+
+
+class TestByTools(OnOrangeFS):
+    """The mount of stock pvfs2fuse."""
+
+    @pytest.fixture
+    def backend(self, orangefs_servers: OrangeFSServers, request: pytest.FixtureRequest) -> OrangeFS:
+        return self.on(orangefs_servers.mount, orangefs_servers, request)
+
+    def test_strips_that_want_more_datafiles_than_there_are_servers_are_refused(self, backend: OrangeFS) -> None:
+        layout = Layout("pfs", 3, 1, (KIB64, 3 * KIB64, 3 * KIB64), 8 * KIB64)
+        assert backend.obstacle(layout, SIZE) == (
+            "strips of 64 KiB, 192 KiB, 192 KiB are 7 datafiles of the same strip for 6 I/O servers; unequal ones need "
+            "a mount with extended attributes"
+        )
+
+
+class TestByAttributes(OnOrangeFS):
+    """A mount with extended attributes, as that of the kernel client."""
+
+    @pytest.fixture
+    def backend(self, orangefs_servers: OrangeFSServers, request: pytest.FixtureRequest) -> OrangeFS:
+        if not orangefs_servers.hinted.is_mount():
+            pytest.skip(f"OrangeFS has no client with extended attributes: there is no {HINTED}")
+        return self.on(orangefs_servers.hinted, orangefs_servers, request)
+
+    @pytest.mark.parametrize("strips", [(KIB64, 3 * KIB64, 3 * KIB64), (1000, 777, 0, 1)])
+    def test_strips_that_want_more_datafiles_than_there_are_servers_are_unequal(
+        self, backend: OrangeFS, strips: tuple[int, ...]
+    ) -> None:
+        layout = Layout("pfs", len(strips), 1, strips, 5 * KIB64)
+        assert backend.obstacle(layout, SIZE) == ""
+        self.test_12_every_byte_is_on_the_server_that_the_layout_names(backend, len(strips), 1, strips, 5 * KIB64)
+        (component,) = backend.components("t/1", layout, SIZE)
+        assert "dist_name = varstrip_dist" in self.servers.view(component.path)
+
+
+def test_other_storage_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not in a mounted OrangeFS but in \w+ at /"):
+        OrangeFS(pool(tmp_path, ["tcp://a:1"])).check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
+
+
+def test_a_server_that_is_none_is_refused_with_those_that_there_are(orangefs_servers: OrangeFSServers) -> None:
+    backend = OrangeFS(pool(orangefs_servers.mount, ["tcp://a:1"]))
+    known = ", ".join(sorted(orangefs_servers.names))
+    with pytest.raises(ConfigError, match=f"pool pfs: tcp://a:1 is no I/O server of .* \\(there are: {known}\\)"):
+        backend.check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
+
+
+def test_a_mount_that_makes_up_inode_numbers_is_refused(orangefs_servers: OrangeFSServers, tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    subprocess.run(["pvfs2fuse", "-o", f"fs_spec={orangefs_servers.metadata}/orangefs", mount], check=True)
+    try:
+        with pytest.raises(ConfigError, match="do not last: mount OrangeFS with -o use_ino"):
+            OrangeFS(pool(mount, orangefs_servers.names)).check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
+    finally:
+        subprocess.run(["fusermount", "-u", "-z", mount], check=True)
+
+
+def test_without_the_tools_it_says_what_to_do(
+    orangefs_servers: OrangeFSServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    backend = OrangeFS(pool(orangefs_servers.mount, orangefs_servers.names))
+    with pytest.raises(ConfigError, match=r"pool pfs: there is no pvfs2-statfs: put .* tools in PATH"):
+        backend.check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
 
 
 CLUSTER = """

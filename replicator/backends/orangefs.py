@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import random
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -25,7 +27,8 @@ from pdla.replicator.backends.pvfs2 import (
 )
 from pdla.units import format_bytes
 
-TRIES = 3
+TRIES, PAUSE = 10, 0.1
+"""To place a file where others make theirs; seconds."""
 _ZEROS = bytes(1 << 20)
 
 
@@ -49,7 +52,7 @@ class OrangeFS(Backend):
             return f"the names of {len(placement.servers)} servers are more than the {LONGEST_LIST} bytes of a list"
         if placement.distribution == SIMPLE:
             return ""
-        told = f"strips of {', '.join(map(format_bytes, strips))} bytes"
+        told = f"strips of {', '.join(map(format_bytes, strips))}"
         if not self._client.takes_hints:
             return (
                 f"{told} are {sum(strips) // math.gcd(*strips)} datafiles of the same strip for "
@@ -149,7 +152,8 @@ class OrangeFS(Backend):
                 )
 
     def _place(self, file: Path, placement: Placement) -> None:
-        for _ in range(TRIES):
+        for number in range(TRIES):
+            time.sleep(random.uniform(0, number * PAUSE))
             self._client.make(file, placement)
             found = self._client.placement(file)
             if found == placement:

@@ -85,15 +85,15 @@ class Client:
         self.mount = mount
 
     def free(self) -> dict[str, int]:
-        """Bytes left on every I/O server, in the order of OrangeFS's configuration."""
+        """Bytes left on every I/O server."""
         said = self._run("pvfs2-statfs", "-m", self.mount.directory).partition("I/O server statistics:")[2]
         found = re.findall(r"server: (\S+).*?bytes available\s*: (\d+)", said, re.DOTALL)
         return {name: int(count) for name, count in found}
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
-        """The I/O servers, in the order of OrangeFS's configuration."""
-        return tuple(self.free())
+        """The names of the I/O servers."""
+        return tuple(sorted(self.free()))
 
     @cached_property
     def takes_hints(self) -> bool:
@@ -145,13 +145,14 @@ class Client:
         """By attributes that need no NUL, or get one, and a copy of an empty file.
 
         RATIONALE: pvfs2-xattr writes no NUL. A blank ends a list as well; and it writes numbers for mirror.copies as
-        four bytes, under the last key that it is given. The distribution is an argument of pvfs2-cp.
+        four bytes, under the last key that it is given. The distribution is an argument of pvfs2-cp, and as many
+        datafiles as there can be: of these it makes those in the list.
         """
         path, hints = file.resolve(), placement.hints
         keys = [f"{_HINT}{key}" for key in ("server_list", "mirror.copies", "layout")]
         self._run("pvfs2-xattr", "-s", "-k", keys[0], "-v", hints["server_list"] + " ", path.parent)
         self._run("pvfs2-xattr", "-s", "-k", keys[1], "-v", str(ord(hints["layout"])), "-k", keys[2], path.parent)
-        strip, count = placement.parameters.partition(":")[2], str(len(placement.servers))
+        strip, count = placement.parameters.partition(":")[2], str(len(self.servers))
         with NamedTemporaryFile() as empty:
             self._run("pvfs2-cp", "-s", strip, "-n", count, empty.name, path)
 
