@@ -56,7 +56,8 @@ def child(original: str, pools: str, name: str) -> None:
     """Build one replica in this process, or as one of several, and print seconds and MiB of memory (at process 0)."""
     from pdla.catalog import open_catalog
     from pdla.cli.processes import mpi_processes
-    from pdla.replicator.builder import assist, build, dismiss
+    from pdla.replicator.builder import build
+    from pdla.replicator.copying import assist, dismiss
     from pdla.replicator.together import Alone
 
     processes = mpi_processes() or Alone()

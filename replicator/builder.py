@@ -20,8 +20,6 @@ from pdla.replicator.backends import backend_of, placement_of
 from pdla.replicator.backends.base import Backend, commit, delete
 from pdla.replicator.checksums import whole
 from pdla.replicator.copying import Progress, Task, copy_together, opened
-from pdla.replicator.copying import assist as assist
-from pdla.replicator.copying import dismiss as dismiss
 from pdla.replicator.identity import identity_of, is_at, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
 from pdla.replicator.ownership import follow_owner

@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import local
 from typing import NamedTuple, Self
 
@@ -108,7 +109,7 @@ class ComponentFiles:
         """Make what was written durable; returns the checksums of it."""
         self._turn()
         self._turn()
-        list(self._threads.map(os.fsync, self._files))
+        list(self._threads.map(self._sync, range(len(self._files))))
         return self._sums
 
     def verify(self, extents: Sequence[tuple[int, Checksum]], progress: Callable[[int, int], None]) -> None:
@@ -153,13 +154,26 @@ class ComponentFiles:
         landed.used, landed.writes, landed.complete = 0, [], []
         self._filling, self._flying = landed, self._filling
 
+    @contextmanager
+    def _told(self, what: str, component: int) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            path = self._components[component].path
+            raise PdlaError(f"cannot {what} {path}: {error.strerror}: nothing was replicated") from error
+
+    def _sync(self, component: int) -> None:
+        with self._told("make durable", component):
+            os.fsync(self._files[component])
+
     def _store(self, writes: list[_Write]) -> None:
         for component, offset, data, sparse in writes:
-            for start, stop in _holes(offset, data) if sparse else ():
-                self._put(component, offset, data[: start - offset])
-                _punch(self._files[component], start, stop - start)
-                offset, data = stop, data[stop - offset :]
-            self._put(component, offset, data)
+            with self._told("write", component):
+                for start, stop in _holes(offset, data) if sparse else ():
+                    self._put(component, offset, data[: start - offset])
+                    _punch(self._files[component], start, stop - start)
+                    offset, data = stop, data[stop - offset :]
+                self._put(component, offset, data)
 
     def _put(self, component: int, offset: int, data: Bytes) -> None:
         file, direct = self._files[component], self._direct[component]
@@ -186,11 +200,9 @@ class ComponentFiles:
         os.posix_fadvise(file, checksum.offset, checksum.length, os.POSIX_FADV_DONTNEED)
         whole = self._buffers.extent[: -(-checksum.length // BLOCK) * BLOCK]
         count = 0
-        while count < checksum.length:
-            more = os.preadv(file, [whole[count:].data], checksum.offset + count)
-            if more == 0:
-                break
-            count += more
+        with self._told("read back", component):
+            while count < checksum.length and (more := os.preadv(file, [whole[count:].data], checksum.offset + count)):
+                count += more
         if count < checksum.length or google_crc32c.value(whole[: checksum.length]) != checksum.crc32c:
             raise PdlaError(
                 f"{self._components[component].path} did not come back from storage as it was written: "

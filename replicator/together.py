@@ -42,18 +42,18 @@ def together(processes: Processes, work: Callable[[], T]) -> T:
     """What ``work`` gives, if it succeeds at all processes.
 
     Raises:
-        PdlaError: it failed at one: at all of them why.
+        PdlaError: it failed at one: at all of them why. At process 0 what it raised itself.
     """
     if isinstance(processes, Alone):
         return work()
     result: T | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     told = []
     try:
         result = work()
     except FailedElsewhereError as error:
         failure = error
-    except Exception as error:  # whatever it is, the others wait for an answer
+    except BaseException as error:  # whatever it is, the others wait for an answer
         failure = error
         told = [processes.isend(None, other, _STOP) for other in range(processes.size) if other != processes.rank]
     own = None if isinstance(failure, FailedElsewhereError) else failure and (str(failure) or type(failure).__name__)
@@ -63,7 +63,7 @@ def together(processes: Processes, work: Callable[[], T]) -> T:
     while processes.iprobe(tag=_STOP):
         processes.recv(tag=_STOP)
     if problem is not None:
-        raise failure if own == problem and failure else PdlaError(problem)
+        raise failure if failure and own and not processes.rank else PdlaError(problem)
     return cast(T, result)
 
 

