@@ -73,9 +73,9 @@ class Place:
         found = []
         for replica in read_map(self.home / "replicas.map").replicas:
             files = [component.path.read_bytes() for component in replica.components]
-            pieces = locate(replica.layout, 0, len(self.wanted))
+            pieces = locate(replica.rule, 0, len(self.wanted))
             assert b"".join(files[p.component][p.offset :][: p.length] for p in pieces) == self.wanted
-            found.append(replica.layout.groups)
+            found.append(replica.rule.groups)
         return found
 
     def check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from mpi import Mpi, available_mpis, launching_pdla
 from pdla.accessmap import AccessMap
 from pdla.catalog import open_catalog
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
-from pdla.policies.planfile import write_plan
+from pdla.policies.planfile import read_plan, write_plan
+from pdla.replicator.builder import replicate
 from pdla.replicator.verify import verify
 
 PDLA = Path(sys.executable).parent / "pdla"
@@ -71,16 +73,55 @@ def test_any_number_of_processes_builds_the_same_files(mpi: Mpi, tmp_path: Path,
     original = tmp_path / "data"
     original.write_bytes(np.random.default_rng(1).bytes(40_000_100))
     signature = strided(original, 5000, 4, 2000, start=100)
-    built = {}
-    for processes in (1, 2, 3, 4) if mpi.name == "mpich" else (3,):
+    built = []
+    for processes in (1, 2, 4) if mpi.name == "mpich" else (1, 3):
         plan = plan_of(tmp_path / str(processes), signature)
-        done = replicated(plan, mpi, processes)
-        assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
         monkeypatch.setenv("PDLA_HOME", str(plan.parent))
         catalog = open_catalog()
+        if processes == 1:
+            replicate(read_plan(plan), catalog)
+        else:
+            done = replicated(plan, mpi, processes)
+            assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
         assert verify(catalog, deep=True) == []
-        built[processes] = components(plan.parent), catalog.checksums(1)
+        built.append((components(plan.parent), catalog.checksums(1)))
         catalog.close()
-    assert all(one == built[max(built)] for one in built.values())
-    pieces = np.fromfile(original, dtype=np.uint8)[100:].reshape(2000, 4, 5000).transpose(1, 0, 2).reshape(4, -1)
-    assert built[3][0][0][:65536] == pieces[0][:65536].tobytes()
+    assert all(one == built[0] for one in built)
+
+
+FAILING = """
+import resource, sys
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+sys.argv = ["pdla", "replicate", sys.argv[1]]
+import pdla.cli
+pdla.cli.main()
+"""
+
+
+def test_what_fails_at_one_process_ends_all_with_one_line(mpi: Mpi, tmp_path: Path, monkeypatch: Any) -> None:
+    original = tmp_path / "data"
+    original.write_bytes(bytes(48 << 20))
+    plan = plan_of(tmp_path / "home", strided(original, 4096, 4, 3072))
+    monkeypatch.setenv("PDLA_HOME", str(plan.parent))
+    command = mpi.command(3, sys.executable, "-c", FAILING, plan)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, **mpi.env})
+    assert done.returncode != 0
+    (line,) = said(done)
+    assert re.fullmatch(r"pdla: cannot write .*/1\.\d: File too large: nothing was replicated", line)
+    assert "Traceback" not in done.stderr
+    assert_nothing_is_left(plan.parent)
+
+
+def test_a_plan_that_cannot_be_read_ends_all_processes(mpi: Mpi, tmp_path: Path) -> None:
+    done = replicated(tmp_path / "plan.json", mpi, 2)
+    assert done.returncode != 0
+    assert said(done) == [f"pdla: {tmp_path}/plan.json: cannot read this plan: No such file or directory"]
+
+
+def assert_nothing_is_left(home: Path) -> None:
+    assert [file for file in (home / "pools").rglob("*") if file.is_file()] == []
+    catalog = open_catalog()
+    assert catalog.replicas() == []
+    catalog.close()
