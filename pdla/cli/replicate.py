@@ -37,7 +37,8 @@ def replicate(plan_path: Path, as_json: bool) -> None:
         return
     try:
         plan = read_plan(plan_path)
-        if (trouble := losable(plan)) is not None:
+        # A process of MPI must not be forked; mpiexec can end it.
+        if processes.size == 1 and (trouble := losable(plan)) is not None:
             watched(trouble)
         catalog = open_catalog()
         built = build_all(plan, catalog, processes=processes)
