@@ -15,3 +15,7 @@ class ConfigError(PdlaError):
 
 class BusyError(PdlaError):
     """Another process is at it; what was asked for may work later."""
+
+
+class CatalogError(PdlaError):
+    """The database of the catalog failed, or cannot be reached."""

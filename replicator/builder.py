@@ -101,7 +101,7 @@ def build(
     access_map = AccessMap.from_signature(signature)
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
-    with opened(path) as source, _leased(catalog, source, path) as lease:
+    with opened(path) as source, _leased(catalog, source, path) as lease, ExitStack() as stack:
         identity = settled_identity(source, path)
         if access_map.extent[1] > identity.size:
             raise PdlaError(
@@ -119,42 +119,31 @@ def build(
             replica = catalog.begin_replica(identity, signature, access_map, layout, lease=lease)
             new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
             paths = [component.path for component in new]
+            stack.enter_context(_whole_or_not_at_all(catalog, replica, paths))
+            # Before they are on record: files whose directory is missing are then known to be out of reach.
+            for component in paths:
+                component.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             replica = catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
-        try:
-            with ExitStack() as stack:
-                files = []
-                for component in new:
-                    files.append(backend.create(component))
-                    stack.callback(os.close, files[-1])
-                # Who was stopped for long may have lost the record of these files: soon is better than at the end.
-                catalog.check(lease)
-                task = Task(path, identity, access_map, replica.rule, tuple(new))
-                checksums = copy_together(task, processes or Alone(), progress)
-                for file in files:
-                    follow_owner(source, file)
-                    os.fsync(file)
-                with catalog.exclusive():
-                    catalog.check(lease)
-                    if identity_of(source) != identity or not is_at(path, identity):
-                        raise PdlaError(
-                            f"{path} was changed while it was copied: run pdla replicate again when it is at rest"
-                        )
-                    commit(paths)
-                    components = [
-                        _component(backend, one, file, sums)
-                        for one, file, sums in zip(paths, files, checksums, strict=True)
-                    ]
-                    catalog.finish_replica(replica.id, components, checksums, lease)
-                    for old in same:
-                        catalog.mark(old.id, "retired", f"replaced by replica {replica.id}")
-        except BaseException as error:
-            with suppress(OSError, PdlaError):  # what stays is on record, and gc's
-                for component in new:
-                    delete(component.path)
-                catalog.forget_replica(replica.id)
-            if isinstance(error, OSError):
-                raise PdlaError(f"cannot build a replica of {path}: {error}") from error
-            raise
+        files = []
+        for one in new:
+            files.append(backend.create(one))
+            stack.callback(os.close, files[-1])
+        # Who was stopped for long may have lost the record of these files: soon is better than at the end.
+        catalog.check(lease)
+        task = Task(path, identity, access_map, replica.rule, tuple(new))
+        checksums = copy_together(task, processes or Alone(), progress)
+        for file in files:
+            follow_owner(source, file)
+            os.fsync(file)
+        with catalog.exclusive():
+            catalog.check(lease)
+            if identity_of(source) != identity or not is_at(path, identity):
+                raise BusyError(f"{path} was changed while it was copied: run pdla replicate again when it is at rest")
+            commit(paths)
+            components = [_component(backend, *one) for one in zip(paths, files, checksums, strict=True)]
+            catalog.finish_replica(replica.id, components, checksums, lease)
+            for old in same:
+                catalog.mark(old.id, "retired", f"replaced by replica {replica.id}")
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
 
 
@@ -168,6 +157,21 @@ def _leased(catalog: Catalog, source: int, path: Path) -> Iterator[Lease]:
         except BusyError as error:
             raise BusyError(f"{path}: {error}") from None
         yield lease
+
+
+@contextmanager
+def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Path]) -> Iterator[None]:
+    """Undo a replica whose building fails: its files, then its record, which stays for gc if they do."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OSError, PdlaError):
+            for path in paths:
+                delete(path)
+            catalog.forget_replica(replica.id)
+        if isinstance(error, OSError):
+            raise PdlaError(f"cannot build a replica of {replica.original.path}: {error}") from error
+        raise
 
 
 def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path) -> list[Replica]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pdla import config
-from pdla.catalog import Catalog, Component, Replica
-from pdla.errors import PdlaError
+from pdla.catalog import Catalog, Component, Replica, State
+from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete
@@ -22,14 +22,24 @@ from pdla.replicator.checksums import first_damage
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.transpose import runs
 
+UNFINISHED: tuple[State, ...] = ("planned", "building")
+
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a replica, which is stale from then on."""
+    """Something wrong with a replica."""
 
     replica: int
     path: Path
     problem: str
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What was removed: the bytes that the files had; replicas that stay on record, since their files could not be."""
+
+    bytes: int
+    kept: tuple[Finding, ...]
 
 
 def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None) -> list[Finding]:
@@ -137,32 +147,37 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> list[dict[str, 
     ]
 
 
-def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -> int:
-    """Remove a replica and return the bytes that its files had. Running programs go on with the original.
+def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -> Removed:
+    """Remove a replica. Running programs go on with the original.
 
     Raises:
-        PdlaError: there is no such replica, or another process is changing the replicas.
+        BusyError: it is being built.
+        PdlaError: there is no such replica, or it holds what the original has not.
     """
-    catalog.replica(replica_id)
+    replica = catalog.replica(replica_id)
+    if replica.state == "dirty":
+        raise PdlaError(f"replica {replica_id} has what {replica.original.path} has not yet: run pdla sync first")
+    for lease in catalog.leases():
+        if replica.state in UNFINISHED and lease.token == replica.fence and lease.seconds > 0:
+            raise BusyError(f"replica {replica_id} is being built by {lease.holder}: wait for it, or end that process")
     return discard(catalog, [replica_id], map_path)
 
 
-def gc(catalog: Catalog, *, map_path: Path | None = None) -> int:
+def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
     """Remove what nobody can use: replicas that are stale, retired or were never finished, old state files, and the
     reports of runs whose pdla was killed.
 
-    Returns:
-        The bytes that the replicas' files had.
-
     Raises:
-        PdlaError: another process is changing the replicas.
+        BusyError: another process is changing the replicas.
     """
     map_path = map_path or config.map_path()
     with catalog.exclusive():
         fold(catalog, map_path)
-        working = {lease.token for lease in catalog.leases() if lease.seconds > 0}
-        unfinished = [one.id for one in catalog.replicas("planned", "building") if one.fence not in working]
-        removed = discard(catalog, [*unfinished, *(one.id for one in catalog.replicas("stale", "retired"))], map_path)
+        catalog.end_leases()
+        working = {lease.token for lease in catalog.leases()}
+        unfinished = [replica.id for replica in catalog.replicas(*UNFINISHED) if replica.fence not in working]
+        unusable = [replica.id for replica in catalog.replicas("stale", "retired")]
+        removed = discard(catalog, [*unfinished, *unusable], map_path)
         try:
             current = read_map(map_path).state_path
         except PdlaError:
@@ -190,23 +205,30 @@ def _remove_unlocked(directory: Path) -> None:
         os.close(descriptor)
 
 
-def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None = None) -> int:
-    """Take replicas out of the published map, then remove their files, then their rows; return the files' bytes.
+def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None = None) -> Removed:
+    """Take replicas out of the published map, then remove their files, then their rows.
 
-    Whenever it is interrupted the rows are still there to find the files by.
+    Whenever it is interrupted, and where files cannot be removed, the rows are still there to find the files by.
     """
+    freed, kept = 0, []
     if not replica_ids:
-        return 0
+        return Removed(0, ())
     with catalog.exclusive():
         for replica in _with_ids(catalog, replica_ids):
             if replica.state == "valid":
                 catalog.mark(replica.id, "retired", "removed")
         publish(catalog, map_path)
-        removed = 0
         for replica in _with_ids(catalog, replica_ids):
-            removed += sum(delete(component.path) for component in replica.components)
+            try:
+                for component in replica.components:
+                    freed += delete(component.path)
+            except OSError as error:
+                problem = f"cannot be removed: {error.strerror}"
+                catalog.mark(replica.id, "retired", f"{error.filename} {problem}")
+                kept.append(Finding(replica.id, Path(error.filename), problem))
+                continue
             catalog.forget_replica(replica.id)
-    return removed
+    return Removed(freed, tuple(kept))
 
 
 def _with_ids(catalog: Catalog, replica_ids: Iterable[int]) -> list[Replica]:

@@ -26,7 +26,7 @@ from pdla.replicator import transpose
 from pdla.replicator.builder import build, replicate
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.transpose import runs
-from pdla.replicator.verify import gc, verify
+from pdla.replicator.verify import Removed, gc, verify
 
 SERVERS = 4
 
@@ -384,7 +384,7 @@ def test_h32_a_killed_build_leaves_litter_that_gc_removes(place: Place, moment: 
     assert done.returncode == -signal.SIGKILL
     assert [replica.state for replica in place.catalog.replicas()] == ["building"]
     assert len(place.components) == SERVERS
-    assert gc(place.catalog) == 1 << 20
+    assert gc(place.catalog) == Removed(1 << 20, ())
     assert_nothing_is_left(place)
     assert read_map(place.home / "replicas.map").replicas == ()
 
@@ -407,7 +407,7 @@ def test_h36_two_builds_at_once_are_refused(place: Place):
             BusyError, match=rf"^{place.original}: .*:{os.getpid()}:\d+ works on original \d+:\d+: wait"
         ):
             build(signature, layout(signature), place.pool, other)
-        assert gc(other) == 0
+        assert gc(other) == Removed(0, ())
 
     built = build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
     assert verify(place.catalog) == []

@@ -16,7 +16,7 @@ from pdla.errors import PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish, read_map
-from pdla.replicator.verify import gc, remove, status, verify
+from pdla.replicator.verify import Finding, Removed, gc, remove, status, verify
 
 
 class Place:
@@ -155,7 +155,7 @@ def test_status_sees_a_changed_original(place: Place):
 
 
 def test_removing_takes_a_replica_out_of_the_map_and_off_the_disks(place: Place):
-    assert remove(place.catalog, 1) == 65536
+    assert remove(place.catalog, 1) == Removed(65536, ())
     assert place.published() == [2]
     assert place.files() == ["2.0", "2.1"]
     assert place.states() == [(2, "valid", "")]
@@ -170,16 +170,32 @@ def test_gc_removes_stale_replicas_and_old_state_files_only(place: Place):
     place.catalog.mark(1, "stale", "old")
     other = place.map_path.parent / "replicas.map.txt"
     other.write_text("not ours")
-    assert gc(place.catalog) == 65536
+    assert gc(place.catalog) == Removed(65536, ())
     assert place.files() == ["2.0", "2.1"]
     assert place.published() == [2]
     left = sorted(file.name for file in place.map_path.parent.glob("replicas.map*"))
     assert left == ["replicas.map", read_map(place.map_path).state_path.name, "replicas.map.txt"]
 
 
+def test_what_cannot_be_removed_stays_on_record(place: Place):
+    """A disk that is not mounted: its directory is missing. What is on the other one is removed."""
+    away, pool = place.map_path.parent / "away", place.map_path.parent / "pools" / "b"
+    place.catalog.mark(1, "stale", "old")
+    path = place.component(1, 1)
+    pool.rename(away)
+    problem = "cannot be removed: its directory is not there (mount its file system)"
+    for freed in (32768, 0):
+        assert gc(place.catalog) == Removed(freed, (Finding(1, path, problem),))
+        assert place.states() == [(1, "retired", f"{path} {problem}"), (2, "valid", "")]
+    away.rename(pool)
+    assert gc(place.catalog) == Removed(32768, ())
+    assert place.states() == [(2, "valid", "")]
+    assert place.files() == ["2.0", "2.1"]
+
+
 def test_gc_replaces_a_damaged_map(place: Place):
     place.map_path.write_bytes(b"PDLAMAP1")
-    assert gc(place.catalog) == 0
+    assert gc(place.catalog) == Removed(0, ())
     assert place.published() == [1, 2]
 
 

@@ -1,6 +1,7 @@
 """The catalog: what runs were traced, their patterns, what replicas exist, and what redirected runs reported."""
 
 from pdla.catalog.records import (
+    Census,
     Checksum,
     Component,
     Lease,
@@ -18,6 +19,7 @@ from pdla.catalog.store import Catalog, open_catalog
 
 __all__ = [
     "Catalog",
+    "Census",
     "Checksum",
     "Component",
     "Lease",

@@ -93,10 +93,10 @@ def check(session: Session, lease: Lease) -> None:
     """Nothing, if nobody has taken the lease over; nobody can until this transaction ends.
 
     Raises:
-        PdlaError: somebody has.
+        BusyError: somebody has.
     """
     if session.scalars(_row_of(lease).with_for_update()).one_or_none() is None:
-        raise PdlaError(f"another process has taken over the work on {lease.resource}: nothing of this one's is kept")
+        raise BusyError(f"another process has taken over the work on {lease.resource}: nothing of this one's is kept")
 
 
 def release(session: Session, lease: Lease) -> None:
@@ -108,6 +108,13 @@ def leases(session: Session) -> list[Lease]:
     """All of them, by resource, those that are up too."""
     rows = session.execute(select(LeaseRow, LeaseRow.expires - _Now()).order_by(LeaseRow.resource))
     return [Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else left) for row, left in rows]
+
+
+def end(session: Session) -> None:
+    """Delete those that are up."""
+    for lease in leases(session):
+        if lease.seconds <= 0:
+            release(session, lease)
 
 
 def _left(session: Session, row: LeaseRow) -> float:

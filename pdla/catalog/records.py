@@ -14,6 +14,7 @@ from pdla.accessmap import AccessMap
 from pdla.model import STILL, Growth, Identity, Layout, Loop, Signature
 
 QueueState = Literal["queued", "planned", "built", "left", "failed"]
+QUEUE_STATES: tuple[QueueState, ...] = get_args(QueueState)
 State = Literal["planned", "building", "valid", "dirty", "stale", "retired"]
 STATES: tuple[State, ...] = get_args(State)
 Purpose = Literal["read", "write"]
@@ -91,6 +92,14 @@ class Replica:
     def rule(self) -> Layout:
         """How its bytes are striped over the components: fewer than servers are striped themselves, one per group."""
         return self.layout if len(self.components) == self.layout.servers else self.layout.by_group
+
+
+@dataclass(frozen=True)
+class Census:
+    """Number and bytes of the replicas in every state, number of the patterns at every place of the queue."""
+
+    replicas: Mapping[State, tuple[int, int]]
+    queue: Mapping[QueueState, int]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ from pdla.catalog import leases, runs
 from pdla.catalog.leases import LEASE_SECONDS
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import (
+    QUEUE_STATES,
+    STATES,
+    Census,
     Checksum,
     Component,
     Lease,
@@ -49,10 +52,11 @@ from pdla.catalog.tables import (
     ExtentRow,
     MetaRow,
     OriginalRow,
+    QueueRow,
     ReplicaRow,
     ResultRow,
 )
-from pdla.errors import BusyError, ConfigError, FormatError, PdlaError
+from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Phase, Signature
 
 BUSY_SECONDS = 20
@@ -133,7 +137,7 @@ class Report(Protocol):
 class Catalog:
     """Originals, replicas, results, runs, patterns, plans and leases.
 
-    Every method is a transaction, and raises PdlaError when the database fails.
+    Every method is a transaction, and raises CatalogError when the database fails.
     """
 
     def __init__(self, engine: Engine, url: URL) -> None:
@@ -253,8 +257,8 @@ class Catalog:
         finally:
             os.close(descriptor)
 
-    def _failed(self, error: SQLAlchemyError) -> PdlaError:
-        return PdlaError(f"the catalog {self} failed: {_one_line(error)}")
+    def _failed(self, error: SQLAlchemyError) -> CatalogError:
+        return CatalogError(f"the catalog {self} failed: {_one_line(error)}")
 
     def acquire(self, resource: str, seconds: float = LEASE_SECONDS) -> Lease:
         """A lease of a resource, which ends after so many seconds unless it is renewed.
@@ -279,7 +283,7 @@ class Catalog:
         """Nothing, if the lease is still this one's.
 
         Raises:
-            PdlaError: another process has taken it.
+            BusyError: another process has taken it.
         """
         with self._session() as session:
             leases.check(session, lease)
@@ -288,6 +292,11 @@ class Catalog:
         """All of them, by resource; of those that are up, ``seconds`` is not above 0."""
         with self._session() as session:
             return leases.leases(session)
+
+    def end_leases(self) -> None:
+        """Forget those that are up: whoever held one can do nothing with it any more."""
+        with self._session(alone=True) as session:
+            leases.end(session)
 
     @contextmanager
     def leased(self, resource: str, seconds: float = LEASE_SECONDS) -> Iterator[Lease]:
@@ -316,6 +325,18 @@ class Catalog:
             row = session.get_one(MetaRow, "generation")
             row.value = str(max(int(row.value) + 1, at_least))
             return int(row.value)
+
+    def census(self) -> Census:
+        """How many replicas and patterns there are in every state."""
+        of_replicas = select(ReplicaRow.state, func.count(), func.sum(ReplicaRow.size)).group_by(ReplicaRow.state)
+        of_queue = select(QueueRow.state, func.count()).group_by(QueueRow.state)
+        with self._session() as session:
+            held = {state: (int(count), int(size)) for state, count, size in session.execute(of_replicas)}
+            placed = {state: int(count) for state, count in session.execute(of_queue)}
+        return Census(
+            {state: held.get(state, (0, 0)) for state in STATES},
+            {place: placed.get(place, 0) for place in QUEUE_STATES},
+        )
 
     def originals(self) -> list[Original]:
         """All of them, by number."""
@@ -404,7 +425,7 @@ class Catalog:
         """The files are complete, verified and durable: the replica is ``valid``, if the lease is still this one's.
 
         Raises:
-            PdlaError: another process has taken over.
+            BusyError: another process has taken over.
         """
         with self._session() as session:
             if lease is not None:

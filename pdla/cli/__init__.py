@@ -14,6 +14,7 @@ from pdla import __version__
 from pdla.cli.analyze import analyze
 from pdla.cli.calibrate import calibrate
 from pdla.cli.care import gc, rm, status, verify
+from pdla.cli.daemon import daemon
 from pdla.cli.demo import demo
 from pdla.cli.doctor import doctor, preload
 from pdla.cli.imports import import_
@@ -43,7 +44,7 @@ def cli() -> None:
 
 
 VERBS = (
-    *(trace, pack, import_, analyze, patterns, calibrate, plan, replicate, run),
+    *(trace, pack, import_, analyze, patterns, calibrate, plan, replicate, daemon, run),
     *(report, status, verify, gc, rm, doctor, preload, demo),
 )
 for command in VERBS:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from pdla.cli.options import json_option, print_json
-from pdla.units import counted, format_bytes, format_seconds, parse_bytes
+from pdla.cli.options import size as size_option
+from pdla.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pdla.layouts.calibrate import Calibration, Storage
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from pdla.layouts.network import Network
 
 LEAST_SECONDS = 1.0
-
-
-def _size(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_bytes(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -40,7 +34,9 @@ def _size(_: click.Context, __: click.Parameter, text: str | None) -> int | None
 @click.option(
     "--seconds", type=click.FloatRange(min=LEAST_SECONDS), default=30.0, show_default=True, help="Time for each pool."
 )
-@click.option("--size", callback=_size, help="Space in each directory; by default 1G, at most a tenth of what is free.")
+@click.option(
+    "--size", callback=size_option, help="Space in each directory; by default 1G, at most a tenth of what is free."
+)
 @json_option
 def calibrate(
     directories: tuple[Path, ...],

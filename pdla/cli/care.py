@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from pdla.cli.options import json_option, print_json
 from pdla.errors import PdlaError
-from pdla.units import format_bytes
+from pdla.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from pdla.replicator.verify import Removed
 
 LATEST_RUNS = 5
 
@@ -77,11 +82,7 @@ def gc(as_json: bool) -> None:
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import gc as collect_garbage
 
-    freed = collect_garbage(open_catalog())
-    if as_json:
-        print_json({"bytes": freed})
-    else:
-        click.echo(f"Freed {format_bytes(freed)}.")
+    _tell_removed(collect_garbage(open_catalog()), "Freed", as_json)
 
 
 @click.command()
@@ -95,8 +96,18 @@ def rm(replica: int, as_json: bool) -> None:
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import remove
 
-    freed = remove(open_catalog(), replica)
+    _tell_removed(remove(open_catalog(), replica), f"Removed replica {replica},", as_json)
+
+
+def _tell_removed(removed: Removed, what: str, as_json: bool) -> None:
+    """Say what was removed; where something could not be, a line for each, and fail."""
     if as_json:
-        print_json({"bytes": freed})
+        kept = [{"replica": one.replica, "path": str(one.path), "problem": one.problem} for one in removed.kept]
+        print_json({"bytes": removed.bytes, "kept": kept})
     else:
-        click.echo(f"Removed replica {replica}, {format_bytes(freed)}.")
+        for one in removed.kept:
+            click.echo(f"replica {one.replica}: {one.path} {one.problem}")
+        click.echo(f"{'Freed' if removed.kept else what} {format_bytes(removed.bytes)}.")
+    if removed.kept:
+        left = counted(len(removed.kept), "replica")
+        raise PdlaError(f"the files of {left} could not be removed: they stay on record for the next pdla gc")

@@ -8,6 +8,7 @@ import click
 
 import pdla
 from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
+from pdla.units import counted
 
 
 @click.command()
@@ -18,6 +19,7 @@ from pdla.cli.options import cluster_option, json_option, print_json, trace_argu
     "--selection", default="optimal", show_default=True, help="How scarce space is shared out: optimal or greedy."
 )
 @click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
+@click.option("--queue", is_flag=True, help="Put it into the queue, for pdla daemon to build.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Plan to write, for pdla replicate.")
 @json_option
 def plan(
@@ -26,6 +28,7 @@ def plan(
     policy: str,
     selection: str,
     explain: bool,
+    queue: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -39,16 +42,20 @@ def plan(
     from pdla.policies.plan import make_plan
     from pdla.policies.planfile import plan_to_json, write_plan
     from pdla.replicator.backends import obstacles
+    from pdla.replicator.planned import enqueue
     from pdla.report.text import plan_summary, plan_table
 
     storage = load_cluster(cluster)
     trace = pdla.load(trace_path)
-    replicas = open_catalog().replicas()
+    catalog = open_catalog()
+    replicas = catalog.replicas()
     made = make_plan(
         analyze(trace), storage, policy, trace.command, selection=selection, replicas=replicas, obstacle=obstacles()
     )
     if output is not None:
         write_plan(made, output)
+    if queue:
+        click.echo(f"pdla: {counted(enqueue(catalog, made), 'pattern')} planned, for pdla daemon to build", err=True)
     if as_json:
         print_json(plan_to_json(made))
     else:

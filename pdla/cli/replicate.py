@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -47,22 +47,7 @@ def replicate(plan_path: Path, as_json: bool) -> None:
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is not None), "built")
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is None), "left")
     if as_json:
-        print_json(
-            {
-                "replicas": [
-                    {
-                        "id": replica.id,
-                        "original": str(replica.original),
-                        "layout": replica.layout.name,
-                        "pool": replica.layout.pool,
-                        "bytes": replica.bytes,
-                        "seconds": replica.seconds,
-                        "kept": replica.kept,
-                    }
-                    for replica in built
-                ]
-            }
-        )
+        print_json({"replicas": [built_json(replica) for replica in built]})
     elif built:
         click.echo("\n".join(map(built_line, built)))
     else:
@@ -74,3 +59,16 @@ def built_line(replica: BuiltReplica) -> str:
     what = "was there already" if replica.kept else f"built and verified in {format_seconds(replica.seconds)}"
     where = f"{replica.layout.name} on {replica.layout.pool}"
     return f"replica {replica.id} of {replica.original.name}: {format_bytes(replica.bytes)}, {where}, {what}"
+
+
+def built_json(replica: BuiltReplica) -> dict[str, Any]:
+    """The same as plain values."""
+    return {
+        "id": replica.id,
+        "original": str(replica.original),
+        "layout": replica.layout.name,
+        "pool": replica.layout.pool,
+        "bytes": replica.bytes,
+        "seconds": replica.seconds,
+        "kept": replica.kept,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from abc import ABC, abstractmethod
@@ -196,7 +197,14 @@ def commit(paths: Sequence[Path]) -> None:
 
 
 def delete(path: Path) -> int:
-    """Remove a component, finished or temporary, and say how many bytes it had; nothing happens where there is none."""
+    """Remove a component, finished or temporary, and say how many bytes it had; nothing happens where there is none.
+
+    Raises:
+        OSError: it cannot be removed. A component's directory is made before the component is on record: where it is
+            missing, a file system is not mounted.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "its directory is not there (mount its file system)", str(path))
     removed = 0
     for file in (temporary(path), path):
         try:

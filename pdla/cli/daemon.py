@@ -1,0 +1,160 @@
+"""pdla daemon: build what waits in the replication queue, while the machine has nothing better to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pdla.cli.options import json_option, print_json, size
+from pdla.cli.replicate import built_json, built_line
+from pdla.errors import PdlaError
+from pdla.units import counted
+
+if TYPE_CHECKING:
+    from pdla.replicator.daemon import Done
+    from pdla.replicator.verify import Removed
+
+UNIT = Path(__file__).with_name("pdla-daemon.service")
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Do what there is to do now, and end: for cron and for batch jobs.")
+@click.option("--cluster", metavar="FILE|NAME", help="Plan for new patterns too, on the storage of this cluster.toml.")
+@click.option("--max-bandwidth", callback=size, help="Copy at most so many bytes per second.")
+@click.option(
+    "--idle-load",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Work only while others use at most this share of the processors.",
+)
+@click.option(
+    "--idle-io",
+    callback=size,
+    default="64M",
+    show_default=True,
+    help="... and move at most so many bytes per second to and from this machine's disks.",
+)
+@click.option(
+    "--metrics-file", type=click.Path(path_type=Path), help="Write metrics for Prometheus to this .prom file."
+)
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve them on this port of 127.0.0.1.")
+@click.option("--unit", is_flag=True, help="Print a systemd unit that runs this command line, and end.")
+@json_option
+def daemon(
+    once: bool,
+    cluster: str | None,
+    max_bandwidth: int | None,
+    idle_load: float,
+    idle_io: int,
+    metrics_file: Path | None,
+    metrics_port: int | None,
+    unit: bool,
+    as_json: bool,
+) -> None:
+    """Build the replicas that plans chose (pdla plan --queue), while the machine is idle.
+
+    One pattern at a time, at the lowest priority; removes replicas whose original is gone or changed. Logs a line of
+    JSON for each event to standard error. SIGTERM ends it: a replica that is not complete is undone.
+    """
+    if unit:
+        words = [word for word in sys.argv[1:] if word != "--unit"]
+        command = shlex.join([str(Path(sys.argv[0]).absolute()), *words])
+        click.echo(UNIT.read_text().replace("@COMMAND@", command.replace("%", "%%")), nl=False)
+        return
+    from pdla.catalog import open_catalog
+    from pdla.layouts.config import load_cluster
+    from pdla.replicator.daemon import Daemon
+    from pdla.replicator.idle import Gate, Limit, give_way
+    from pdla.replicator.metrics import Metrics
+
+    stop = threading.Event()
+    catalog = open_catalog()
+    give_way()
+    served = Daemon(
+        catalog,
+        stop,
+        Gate(idle_load, idle_io),
+        Limit(max_bandwidth) if max_bandwidth else None,
+        Metrics(metrics_file, metrics_port),
+        load_cluster(cluster) if cluster else None,
+    )
+    with _logging(), _stopping(stop):
+        if not once:
+            served.run()
+            return
+        done, removed = served.once()
+    _tell(done, removed, served.busy, as_json)
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Have what the daemon logs on standard error, a JSON object per line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    logger = logging.getLogger("pdla.daemon")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _JsonLines(logging.Formatter):
+    """``time`` (ISO 8601, UTC), ``level``, ``event``, and what the event brings along."""
+
+    _usual = frozenset(vars(logging.makeLogRecord({})))
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        more = {name: value for name, value in vars(record).items() if name not in self._usual}
+        return json.dumps({"time": time, "level": record.levelname.lower(), "event": record.getMessage(), **more})
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Set ``stop`` on SIGTERM, SIGINT and SIGHUP: the daemon undoes what is not complete, and ends as it should."""
+    from pdla.cli import STOPPING
+
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(done: list[Done], removed: Removed, busy: str, as_json: bool) -> None:
+    """What ``--once`` did; fail if something went wrong."""
+    failed = [one for one in done if one.replica is None]
+    if as_json:
+        print_json(
+            {
+                "built": [{"pattern": one.pattern, **built_json(one.replica)} for one in done if one.replica],
+                "failed": [{"pattern": one.pattern, "original": one.original, "why": one.why} for one in failed],
+                "freed": removed.bytes,
+                "busy": busy,
+            }
+        )
+    else:
+        for one in done:
+            if one.replica:
+                click.echo(built_line(one.replica))
+        if busy:
+            click.echo(f"The rest waits: {busy}.")
+        elif not done:
+            click.echo("Nothing waits to be built.")
+    if failed:
+        raise PdlaError(f"{counted(len(failed), 'replica')} could not be built: {failed[0].original}: {failed[0].why}")

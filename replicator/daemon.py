@@ -1,0 +1,192 @@
+"""Serve the replication queue: build what plans chose, one pattern at a time, while the machine is idle enough."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdla import config
+from pdla.catalog import Catalog, Pattern
+from pdla.catalog.leases import this_process
+from pdla.errors import BusyError, CatalogError, PdlaError
+from pdla.model import Cluster
+from pdla.replicator.builder import BuiltReplica, build
+from pdla.replicator.idle import LEAST_SECONDS, Gate, Limit
+from pdla.replicator.mapfile import publish
+from pdla.replicator.metrics import Metrics
+from pdla.replicator.planned import choice, plan_queued
+from pdla.replicator.verify import Removed, discard, gc
+
+log = logging.getLogger("pdla.daemon")
+
+QUEUE_SECONDS = 10.0
+"""Between two looks at the queue, and, while others need the machine, at what they do."""
+SCAN_SECONDS = 300.0
+"""Between two scans for replicas that nobody can use any more."""
+PRESENT = "daemon "
+"""What the lease of a daemon's presence begins with."""
+
+
+class StoppedError(Exception):
+    """The daemon was told to end; what it was building is undone on the way out."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a pattern that was planned: a replica, or why it failed."""
+
+    pattern: int
+    original: str
+    replica: BuiltReplica | None
+    why: str = ""
+
+
+class Daemon:
+    """Builds what waits in the queue and removes what is stale, until ``stop`` is set.
+
+    With a ``cluster``, it plans for the patterns that wait for a plan; ``busy`` is why it is not the time to build.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        stop: threading.Event,
+        gate: Gate,
+        limit: Limit | None = None,
+        metrics: Metrics | None = None,
+        cluster: Cluster | None = None,
+        map_path: Path | None = None,
+    ) -> None:
+        self._catalog, self._stop, self._gate, self._limit = catalog, stop, gate, limit
+        self._cluster = cluster
+        self._metrics = metrics or Metrics()
+        self._map_path = map_path or config.map_path()
+        self._next_scan = 0.0
+        self._told = 0
+        self.busy = ""
+
+    def run(self) -> None:
+        """Go on until told to stop. A catalog that fails is tried again."""
+        with self._presence():
+            while not self._stop.is_set():
+                try:
+                    if time.monotonic() >= self._next_scan:
+                        self._scan()
+                    while self._serve_one() is not None:
+                        pass
+                    self._tell()
+                except BusyError as error:
+                    log.info("waiting", extra={"why": str(error)})
+                except CatalogError as error:
+                    self._metrics.failures.inc()
+                    log.error("catalog failed", extra={"why": str(error)})
+                self._stop.wait(QUEUE_SECONDS)
+
+    def once(self) -> tuple[list[Done], Removed]:
+        """Remove what is stale, then build what waits until nothing does, the machine is ``busy``, or told to stop.
+
+        Raises:
+            PdlaError: the catalog failed.
+        """
+        with self._presence():
+            removed = self._scan()
+            done = list(iter(self._serve_one, None))
+            self._tell()
+        return done, removed
+
+    @contextmanager
+    def _presence(self) -> Iterator[None]:
+        """On record as running: pdla status tells it."""
+        with self._catalog.leased(PRESENT + this_process()):
+            log.info("started", extra={"holder": this_process(), "catalog": str(self._catalog)})
+            self._stop.wait(LEAST_SECONDS)  # for a first look at what others do
+            yield
+        log.info("stopped")
+
+    def _scan(self) -> Removed:
+        """Remove the replicas of originals that are gone or changed, and what ended processes left."""
+        removed = gc(self._catalog, map_path=self._map_path)
+        self._next_scan = time.monotonic() + SCAN_SECONDS
+        self._metrics.scanned.set_to_current_time()
+        self._metrics.freed_bytes.inc(removed.bytes)
+        log.info("scanned", extra={"freed": removed.bytes})
+        for kept in removed.kept:
+            log.warning("cannot be removed", extra={"replica": kept.replica, "why": f"{kept.path} {kept.problem}"})
+        return removed
+
+    def _serve_one(self) -> Done | None:
+        """Build the first replica that waits and that nobody else builds; None: none does, or this is not the time."""
+        if self._cluster is not None and (planned := plan_queued(self._catalog, self._cluster)):
+            log.info("planned", extra={"patterns": planned})
+        for pattern in self._catalog.patterns(state="planned"):
+            if self._stop.is_set() or self._is_busy():
+                return None
+            try:
+                return self._serve(pattern)
+            except StoppedError:
+                log.info("undone", extra={"pattern": pattern.id})
+                return None
+            except BusyError as error:
+                log.info("left for later", extra={"pattern": pattern.id, "why": str(error)})
+        return None
+
+    def _serve(self, pattern: Pattern) -> Done:
+        signature = pattern.signature
+        about = {"pattern": pattern.id, "original": signature.file}
+        log.info("building", extra=about)
+        self._metrics.building.set(1)
+        try:
+            built = self._build(pattern)
+        except (BusyError, CatalogError):
+            raise
+        except PdlaError as error:
+            self._catalog.settle([signature], "failed", str(error))
+            self._metrics.builds.labels("failed").inc()
+            log.error("failed", extra={**about, "why": str(error)})
+            return Done(pattern.id, signature.file, None, str(error))
+        finally:
+            self._metrics.building.set(0)
+        self._catalog.settle([signature], "built")
+        self._metrics.builds.labels("kept" if built.kept else "built").inc()
+        self._metrics.built_bytes.inc(0 if built.kept else built.bytes)
+        facts = {"replica": built.id, "bytes": built.bytes, "seconds": round(built.seconds, 3), "kept": built.kept}
+        log.info("built", extra={**about, **facts})
+        return Done(pattern.id, signature.file, built)
+
+    def _build(self, pattern: Pattern) -> BuiltReplica:
+        """Build and publish what the pattern's plan chose for it; where publishing failed last time it is there."""
+        layout, pool = choice(self._catalog, pattern)
+        self._told = 0
+        built = build(
+            *(pattern.signature, layout, pool, self._catalog),
+            progress=self._progress,
+            map_path=self._map_path,
+        )
+        publish(self._catalog, self._map_path)
+        discard(self._catalog, [replica.id for replica in self._catalog.replicas("retired")], self._map_path)
+        return built
+
+    def _progress(self, what: str, done: int, total: int) -> None:
+        """Called by the builder every few MiB: the place to be slow, to pause, and to stop."""
+        moved = done - self._told if done >= self._told else done
+        self._told = done
+        if self._stop.wait(self._limit.wait(moved) if self._limit else 0):
+            raise StoppedError
+        while self._is_busy():
+            if self._stop.wait(QUEUE_SECONDS):
+                raise StoppedError
+
+    def _is_busy(self) -> bool:
+        before, self.busy = self.busy, self._gate.busy()
+        self._metrics.busy.set(bool(self.busy))
+        if bool(self.busy) != bool(before):
+            log.info("busy" if self.busy else "idle", extra={"why": self.busy or "others are done"})
+        return bool(self.busy)
+
+    def _tell(self) -> None:
+        self._metrics.tell(self._catalog.census())

@@ -1,0 +1,54 @@
+"""What a daemon tells Prometheus: a file for node_exporter's textfile collector, a port on this machine, or both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
+
+from pdla.catalog import Census
+from pdla.errors import PdlaError
+
+
+class Metrics:
+    """The metrics of one daemon.
+
+    Raises:
+        PdlaError: nobody can listen on ``port``.
+    """
+
+    def __init__(self, file: Path | None = None, port: int | None = None) -> None:
+        registry = CollectorRegistry()
+        self._registry, self._file = registry, file
+        self.replicas = Gauge("pdla_replicas", "Replicas by state", ["state"], registry=registry)
+        self.replica_bytes = Gauge("pdla_replica_bytes", "Bytes of replicas by state", ["state"], registry=registry)
+        self.queue = Gauge("pdla_queue_patterns", "Patterns by their place in the queue", ["state"], registry=registry)
+        self.busy = Gauge("pdla_daemon_busy", "1 while others leave too little of the machine", registry=registry)
+        self.building = Gauge("pdla_daemon_building", "1 while a replica is built", registry=registry)
+        self.builds = Counter("pdla_daemon_builds", "Builds that ended, by how", ["outcome"], registry=registry)
+        self.built_bytes = Counter("pdla_daemon_built_bytes", "Bytes of replicas built", registry=registry)
+        self.freed_bytes = Counter("pdla_daemon_freed_bytes", "Bytes of replicas removed", registry=registry)
+        self.failures = Counter("pdla_daemon_failures", "Times that the catalog failed", registry=registry)
+        self.scanned = Gauge("pdla_daemon_scan_timestamp_seconds", "When all originals were checked", registry=registry)
+        if port is not None:
+            try:
+                start_http_server(port, "127.0.0.1", registry)
+            except OSError as error:
+                raise PdlaError(f"cannot listen on 127.0.0.1:{port} for Prometheus: {error.strerror}") from error
+
+    def tell(self, census: Census) -> None:
+        """What the catalog holds now; the file, if there is one, is written anew.
+
+        Raises:
+            PdlaError: it cannot be.
+        """
+        for state, (count, size) in census.replicas.items():
+            self.replicas.labels(state).set(count)
+            self.replica_bytes.labels(state).set(size)
+        for place, count in census.queue.items():
+            self.queue.labels(place).set(count)
+        if self._file is not None:
+            try:
+                write_to_textfile(str(self._file), self._registry)
+            except OSError as error:
+                raise PdlaError(f"cannot write the metrics to {self._file}: {error.strerror}") from error

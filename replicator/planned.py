@@ -1,0 +1,70 @@
+"""Plans in the replication queue: how they get there, and what a daemon is to build of them."""
+
+from __future__ import annotations
+
+from pdla.analyzers.analysis import Analysis
+from pdla.catalog import Catalog, Pattern
+from pdla.catalog.records import pattern_digest
+from pdla.errors import PdlaError
+from pdla.model import Cluster, Layout, Plan, Pool
+from pdla.policies.plan import make_plan
+from pdla.policies.planfile import plan_from_json, plan_to_json
+from pdla.replicator.backends import obstacles
+
+
+def enqueue(catalog: Catalog, plan: Plan) -> int:
+    """Have a daemon build what a plan chose; returns the number of patterns that now wait for it.
+
+    Raises:
+        PdlaError: the catalog does not know one of the patterns; those that it knows wait.
+    """
+    chosen = [one.signature for one in plan.patterns if one.choice.layout is not None]
+    catalog.settle((one.signature for one in plan.patterns if one.choice.layout is None), "left")
+    known = catalog.queue_plan(plan_to_json(plan), chosen)
+    if known < len(chosen):
+        raise PdlaError(f"the catalog knows {known} of the plan's {len(chosen)} patterns: run pdla analyze first")
+    return known
+
+
+def plan_queued(catalog: Catalog, cluster: Cluster, policy: str = "auto") -> int:
+    """Plan for the patterns that wait for a plan, with the others of the latest run that has them; returns how many.
+
+    Raises:
+        ConfigError: unknown policy.
+    """
+    planned = 0
+    while queued := catalog.patterns(state="queued"):
+        run, occurrences = catalog.run(catalog.pattern(queued[0].id)[1][-1][0].id)
+        found = tuple(one.signature for one in occurrences)
+        plan = make_plan(
+            Analysis(found, (), run.requests, run.bytes),
+            cluster,
+            policy,
+            run.command,
+            replicas=catalog.replicas(),
+            obstacle=obstacles(),
+        )
+        waiting = {pattern_digest(one.signature) for one in queued}
+        chosen = {
+            pattern_digest(one.signature): one.signature for one in plan.patterns if one.choice.layout is not None
+        }
+        here = {pattern_digest(one): one for one in found}
+        catalog.settle((here[one] for one in here.keys() & waiting - chosen.keys()), "left")
+        planned += catalog.queue_plan(plan_to_json(plan), [chosen[one] for one in chosen.keys() & waiting])
+    return planned
+
+
+def choice(catalog: Catalog, pattern: Pattern) -> tuple[Layout, Pool]:
+    """What the plan that a pattern waits for chose for it.
+
+    Raises:
+        PdlaError: the plan is of another version, or has no replica for the pattern.
+    """
+    if pattern.plan is None:
+        raise PdlaError(f"pattern {pattern.id} is {pattern.state}: it waits for no plan")
+    plan = plan_from_json(catalog.plan(pattern.plan))
+    digest = pattern_digest(pattern.signature)
+    for one in plan.patterns:
+        if one.choice.layout is not None and pattern_digest(one.signature) == digest:
+            return one.choice.layout, plan.cluster.pool(one.choice.layout.pool)
+    raise PdlaError(f"plan {pattern.plan} has no replica for pattern {pattern.id}: make a new plan")

@@ -1,0 +1,290 @@
+"""The daemon builds what plans put into the queue, once, out of the way of others; nothing that ends it does harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import PDLA, InProcess
+
+from pdla.catalog import Catalog, open_catalog
+from pdla.layouts.config import load_cluster
+from pdla.layouts.striping import locate
+from pdla.replicator.daemon import Daemon
+from pdla.replicator.idle import Activity, Gate, Limit
+from pdla.replicator.mapfile import read_map
+from pdla.replicator.verify import Removed, gc
+from pdla.units import MiB
+
+ANYTIME = ("--idle-load", "1", "--idle-io", "1T")
+
+WITH_LEASES_OF = """
+import functools, sys
+from pdla.catalog import Catalog
+from pdla.cli import main
+Catalog.leased = functools.partialmethod(Catalog.leased, seconds=float(sys.argv.pop(1)))
+main()
+"""
+
+
+class Place(InProcess):
+    """A home whose queue has a plan for the rows of some files."""
+
+    catalog: Catalog
+
+    def fill(self, *sizes: int) -> None:
+        """Files of random bytes, read by four ranks in turn, 4 KiB each."""
+        lines = ["rank,file,op,offset,length,t_start,t_end"]
+        for number, size in enumerate(sizes):
+            (self.directory / f"{number}.dat").write_bytes(np.random.default_rng(number).bytes(size))
+            lines += [
+                f"{rank},{self.directory}/{number}.dat,read,{rank * 4096 + row * 16384},4096,{row},{row}.5"
+                for rank in range(4)
+                for row in range(size // 16384)
+            ]
+        (self.directory / "a.csv").write_text("\n".join(lines) + "\n")
+        self.run("import", "csv", "a.csv", "-o", "a.h5")
+        self.run("analyze", "a.h5")
+
+    def daemon(self, **options: object) -> Daemon:
+        return Daemon(self.catalog, threading.Event(), Gate(1.0, 1e15), **options)  # type: ignore[arg-type]
+
+    def start(self, *words: str, lease: float = 60) -> subprocess.Popen[str]:
+        """A daemon of its own."""
+        command = [sys.executable, "-c", WITH_LEASES_OF, str(lease), "daemon", *ANYTIME, *words]
+        return subprocess.Popen(
+            command, env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def stopped(self, daemon: subprocess.Popen[str]) -> bool:
+        """Stop it, unless it is changing the catalog, which SQLite lets one process do at a time."""
+        daemon.send_signal(signal.SIGSTOP)
+        with closing(sqlite3.connect(self.home / "catalog.db", timeout=0.5)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                return True
+            except sqlite3.OperationalError:
+                daemon.send_signal(signal.SIGCONT)
+                return False
+
+    def queue(self) -> list[tuple[str, str]]:
+        return [(one.state, one.why) for one in self.catalog.patterns()]
+
+    def files(self) -> list[str]:
+        """What is in the pools."""
+        return sorted(file.name for file in (self.home / "pools").rglob("*") if file.is_file())
+
+    def is_sound(self) -> bool:
+        """Every published replica has the original's bytes; nothing else is there, and gc finds nothing."""
+        valid = self.catalog.replicas("valid")
+        for replica in valid:
+            held = [component.path.read_bytes() for component in replica.components]
+            pieces = locate(replica.rule, 0, replica.size)
+            data = b"".join(held[at.component][at.offset : at.offset + at.length] for at in pieces)
+            original = np.frombuffer(replica.original.path.read_bytes(), np.uint8)
+            if data != original.reshape(-1, 4, 4096).transpose(1, 0, 2).tobytes():
+                return False
+        before = self.files()
+        return (
+            [one.id for one in read_map(self.home / "replicas.map").replicas] == [one.id for one in valid]
+            and self.catalog.replicas() == valid
+            and gc(self.catalog) == Removed(0, ())
+            and before == self.files() == sorted(one.path.name for replica in valid for one in replica.components)
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    place = Place(tmp_path, {})
+    monkeypatch.setenv("PDLA_HOME", str(place.home))
+    place.catalog = open_catalog()
+    yield place
+    place.catalog.close()
+
+
+@pytest.fixture
+def queued(place: Place) -> Place:
+    """A plan for 4 MiB waits in the queue."""
+    place.fill(4 * MiB)
+    done = place.run("plan", "a.h5", "--queue")
+    assert done.stderr == "pdla: 1 pattern planned, for pdla daemon to build\n"
+    assert place.queue() == [("planned", "")]
+    return place
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    until = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_it_builds_and_publishes_what_a_plan_put_into_the_queue(queued: Place):
+    done, removed = queued.daemon().once()
+    assert [(one.pattern, one.why, one.replica and one.replica.bytes) for one in done] == [(1, "", 4 * MiB)]
+    assert removed == Removed(0, ())
+    assert queued.queue() == [("built", "")]
+    assert len(queued.catalog.replicas("valid")) == 1
+    assert queued.is_sound()
+    assert queued.daemon().once() == ([], Removed(0, ()))
+
+
+def test_a_plan_for_patterns_that_were_not_analyzed_is_refused(place: Place):
+    place.fill(MiB)
+    (place.home / "catalog.db").unlink()
+    done = place.run("plan", "a.h5", "--queue", code=1)
+    assert done.stderr == "pdla: the catalog knows 0 of the plan's 1 patterns: run pdla analyze first\n"
+
+
+def test_with_a_cluster_it_plans_for_itself(place: Place):
+    place.fill(MiB, MiB)
+    assert place.queue() == [("queued", ""), ("queued", "")]
+    done, _ = place.daemon(cluster=load_cluster(None)).once()
+    assert sorted(one.pattern for one in done) == [1, 2]
+    assert place.queue() == [("built", ""), ("built", "")]
+    assert place.is_sound()
+
+
+def test_a_pattern_that_cannot_be_built_is_left_with_the_reason(place: Place):
+    place.fill(MiB, MiB)
+    place.run("plan", "a.h5", "--queue")
+    gone = place.directory / "0.dat"
+    gone.unlink()
+    done, _ = place.daemon().once()
+    why = f"cannot read the original {gone}: No such file or directory"
+    assert [one.why for one in done] == [why, ""]
+    assert place.queue() == [("failed", why), ("built", "")]
+    assert why in " ".join(place.run("patterns", "show", "1").stdout.split())
+    assert place.is_sound()
+
+
+def test_a_scan_removes_replicas_whose_original_is_gone_or_changed(place: Place):
+    place.fill(MiB, MiB, MiB)
+    place.daemon(cluster=load_cluster(None)).once()
+    (place.directory / "0.dat").unlink()
+    (place.directory / "1.dat").write_bytes(b"other")
+    _, removed = place.daemon().once()
+    assert removed == Removed(2 * MiB, ())
+    assert [replica.original.path.name for replica in place.catalog.replicas()] == ["2.dat"]
+    assert place.is_sound()
+
+
+def test_h36_two_daemons_build_every_replica_once(place: Place):
+    place.fill(*[MiB] * 4)
+    place.run("plan", "a.h5", "--queue")
+    daemons = [place.start("--once", "--json") for _ in range(2)]
+    told = [json.loads(daemon.communicate(timeout=60)[0])["built"] for daemon in daemons]
+    built = [one["id"] for one in (*told[0], *told[1]) if not one["kept"]]
+    place.daemon().once()
+    assert sorted(built) == [replica.id for replica in place.catalog.replicas("valid")]
+    assert {replica.original.path.name for replica in place.catalog.replicas()} == {f"{n}.dat" for n in range(4)}
+    assert place.is_sound()
+
+
+def test_the_command_logs_json_lines_writes_metrics_and_tells_what_it_did(queued: Place):
+    words = ["daemon", "--once", *ANYTIME, "--json", "--metrics-file", "m.prom"]
+    done = subprocess.run([PDLA, *words], cwd=queued.directory, env=queued.environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [one["event"] for one in events] == ["started", "scanned", "building", "built", "stopped"]
+    assert (events[3]["replica"], events[3]["bytes"], events[3]["level"]) == (1, 4 * MiB, "info")
+    (built,) = json.loads(done.stdout)["built"]
+    assert (built["pattern"], built["id"], built["kept"]) == (1, 1, False)
+    metrics = (queued.directory / "m.prom").read_text().splitlines()
+    assert 'pdla_daemon_builds_total{outcome="built"} 1.0' in metrics
+    assert 'pdla_replica_bytes{state="valid"} 4.194304e+06' in metrics
+    assert 'pdla_queue_patterns{state="planned"} 0.0' in metrics
+
+
+def test_sigterm_undoes_what_is_not_complete(queued: Place):
+    with queued.start("--max-bandwidth", "1M") as daemon:
+        wait_for(queued.files)
+        daemon.send_signal(signal.SIGTERM)
+        _, log = daemon.communicate(timeout=30)
+    assert daemon.returncode == 0
+    assert [json.loads(line)["event"] for line in log.splitlines()][-2:] == ["undone", "stopped"]
+    assert (queued.files(), queued.catalog.replicas(), queued.catalog.leases()) == ([], [], [])
+    assert queued.queue() == [("planned", "")]
+
+
+def test_h32_after_kill_9_the_next_daemon_builds_it(queued: Place):
+    with queued.start("--max-bandwidth", "1M") as daemon:
+        wait_for(queued.files)
+        daemon.kill()
+    assert [replica.state for replica in queued.catalog.replicas()] == ["building"]
+    queued.daemon().once()
+    assert [replica.id for replica in queued.catalog.replicas()] == [2]
+    assert queued.is_sound()
+
+
+def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: Place):
+    with queued.start("--once", "--max-bandwidth", "3M", lease=1) as daemon:
+        wait_for(queued.files)
+        wait_for(lambda: queued.stopped(daemon))
+        wait_for(lambda: all(lease.seconds <= 0 for lease in queued.catalog.leases()))
+        done, _ = queued.daemon().once()
+        assert [one.replica and one.replica.id for one in done] == [2]
+        daemon.send_signal(signal.SIGCONT)
+        _, log = daemon.communicate(timeout=60)
+    events = {event["event"]: event for event in map(json.loads, log.splitlines())}
+    assert events["left for later"]["why"].startswith("another process has taken over the work on original ")
+    assert [replica.id for replica in queued.catalog.replicas()] == [2]
+    assert queued.queue() == [("built", "")]
+    assert queued.is_sound()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_the_systemd_unit_runs_this_command_line(place: Place):
+    unit = place.directory / "pdla-daemon.service"
+    done = subprocess.run(
+        [PDLA, "daemon", "--max-bandwidth", "100M", "--unit"], capture_output=True, text=True, check=True
+    )
+    assert f"ExecStart={PDLA} daemon --max-bandwidth 100M\n" in done.stdout
+    unit.write_text(done.stdout)
+    subprocess.run(["systemd-analyze", "verify", "--man=no", unit], check=True)
+
+
+def test_the_gate_closes_while_others_use_processors_or_disks():
+    """On two processors; what this process does itself does not count, nor its writes that reach the disk later."""
+    now = [Activity(0, 100, 0, 0, 0)]
+    processors = os.cpu_count() or 1
+    gate = Gate(0.5, 100.0, lambda: now[0])
+
+    def later(seconds: float, used: float, moved: int, own: float = 0, own_moved: int = 0) -> str:
+        last = now[0]
+        now[0] = Activity(
+            last.time + seconds,
+            last.processors + used * processors,
+            last.disks + moved,
+            last.own_processors + own * processors,
+            last.own_disks + own_moved,
+        )
+        return gate.busy()
+
+    assert later(10, used=4, moved=900) == ""
+    assert later(10, used=6, moved=0) == "others keep 60% of the processors busy (limit 50%)"
+    assert later(0.5, used=0, moved=0) == "others keep 60% of the processors busy (limit 50%)"  # too soon to tell
+    assert later(10, used=9, own=5, moved=0) == ""
+    assert later(10, used=0, moved=2048 * 10) == "others move 2 KiB/s from and to disks (limit 100 B/s)"
+    assert later(10, used=0, moved=0, own_moved=5000) == ""
+    assert later(10, used=0, moved=5000) == ""
+    assert later(10, used=0, moved=5000) == "others move 500 B/s from and to disks (limit 100 B/s)"
+
+
+def test_the_limit_asks_to_wait_for_what_is_over():
+    limit = Limit(1000)
+    assert limit.wait(500) <= 0.5
+    assert 99 < limit.wait(100_000) <= 100.5
+    assert 199 < limit.wait(100_000) <= 200.5
