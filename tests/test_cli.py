@@ -18,6 +18,7 @@ VERBS = (
     "calibrate",
     "plan",
     "replicate",
+    "daemon",
     "run",
     "report",
     "status",

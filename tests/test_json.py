@@ -141,8 +141,8 @@ def test_the_replicas(answers: dict[str, dict[str, Any]]) -> None:
     assert set(answers["status"]["replicas"][0]) == keys(section("Replicas"))
     assert answers["status"]["replicas"][0]["state"] == "valid"
     assert answers["verify"] == {"checked": 1, "findings": []}
-    assert answers["gc"] == {"bytes": 0}
-    assert answers["rm"] == {"bytes": 1 << 20}
+    assert answers["gc"] == {"bytes": 0, "kept": []}
+    assert answers["rm"] == {"bytes": 1 << 20, "kept": []}
 
 
 def test_a_redirected_run(answers: dict[str, dict[str, Any]]) -> None:
