@@ -66,6 +66,19 @@ class OrangeFS(Backend):
         """A component per group."""
         return layout.by_group
 
+    def trouble(self, servers: Sequence[Server]) -> str:
+        """What pvfs2-statfs says."""
+        try:
+            self._client.free()
+        except PdlaError as error:
+            return str(error)
+        return ""
+
+    @classmethod
+    def placement(cls, path: Path) -> str:
+        """What pvfs2-viewdist says."""
+        return str(Client(mount_of(path)).placement(path))
+
     def prepare(self, servers: Sequence[Server]) -> None:
         """The servers are I/O servers of a mounted OrangeFS that answers."""
         try:
@@ -159,7 +172,7 @@ class OrangeFS(Backend):
             if found == placement:
                 return
             file.unlink()
-        raise PdlaError(f"OrangeFS does not place {file} as asked (wanted {placement}, got {found})")
+        raise PdlaError(f"OrangeFS does not place {file} as asked (wanted {placement}; got {found})")
 
 
 def _extend(descriptor: int, size: int, placement: Placement) -> None:

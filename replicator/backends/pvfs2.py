@@ -14,9 +14,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from pdla.errors import ConfigError, PdlaError
-
-TIMEOUT = 60.0
-"""Seconds: a client gives up a server that refuses connections after 5 tries, 2 s apart if nobody changed that."""
+from pdla.replicator.backends.base import PATIENCE
 
 SIMPLE, VARIED = "simple_stripe", "varstrip_dist"
 LONGEST_PARAMETERS, LONGEST_LIST = 1024, 4096
@@ -32,6 +30,10 @@ class Placement(NamedTuple):
     distribution: str
     parameters: str
     servers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """In one line without line ends."""
+        return " ".join((self.distribution, self.parameters, *self.servers))
 
     @property
     def hints(self) -> dict[str, str]:
@@ -79,7 +81,11 @@ def _plain(field: str) -> str:
 
 
 class Client:
-    """A mounted OrangeFS. All that fails is a PdlaError of one line."""
+    """A mounted OrangeFS. All that fails is a PdlaError of one line.
+
+    RATIONALE: a client gives up a server that refuses connections after 10 s, if nobody changed that, but waits for one
+    that says nothing for half an hour: the tools are given ``PATIENCE``.
+    """
 
     def __init__(self, mount: Mount) -> None:
         self.mount = mount
@@ -163,12 +169,12 @@ class Client:
             environment = {**os.environ, "PVFS2TAB_FILE": table.name, "LC_ALL": "C"}
             try:
                 done = subprocess.run(
-                    [tool, *words], env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+                    [tool, *words], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
                 )
             except FileNotFoundError:
                 raise PdlaError(f"there is no {tool}: put the directory of OrangeFS's tools in PATH") from None
             except subprocess.TimeoutExpired:
-                raise PdlaError(f"{tool} has had no answer from {self.mount.source} in {TIMEOUT:.0f} s") from None
+                raise PdlaError(f"{tool} has had no answer from {self.mount.source} in {PATIENCE:.0f} s") from None
         if done.returncode:
             raise PdlaError(f"{tool} of {self.mount.source}: {_reason(done)}")
         return done.stdout
