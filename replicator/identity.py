@@ -9,9 +9,11 @@ from pathlib import Path
 
 from pdla.errors import PdlaError
 from pdla.model import Identity
+from pdla.replicator.backends.pvfs2 import stamps_writes
 
 # Kernels stamp files with a coarse clock: a write in the same tick as the one before leaves mtime and ctime alone.
 TICK_SECONDS = 0.05
+COARSE_SECONDS = 1.0  # as those of file systems that keep whole seconds
 
 
 def identity_of(path: Path | int) -> Identity:
@@ -28,13 +30,20 @@ def settled_identity(descriptor: int, path: Path) -> Identity:
     """The identity of an open regular file that any later change alters: waits until its last change is a tick old.
 
     Raises:
-        PdlaError: not a regular file.
+        PdlaError: not a regular file, or one that changes without a trace.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise PdlaError(f"{path} is not a regular file: only regular files have replicas")
+    if not stamps_writes(path):
+        raise PdlaError(
+            f"{path} is on pvfs2fuse, which leaves the mtime of written files alone: no replica could be told from a "
+            "stale one (mount OrangeFS by its kernel client)"
+        )
     identity = identity_of(descriptor)
-    if abs(time.time() - max(identity.mtime_ns, identity.ctime_ns) / 1e9) < TICK_SECONDS:
-        time.sleep(TICK_SECONDS)
+    coarse = identity.mtime_ns % 10**9 == identity.ctime_ns % 10**9 == 0
+    tick = COARSE_SECONDS if coarse else TICK_SECONDS
+    if abs(time.time() - max(identity.mtime_ns, identity.ctime_ns) / 1e9) < tick:
+        time.sleep(tick)
         identity = identity_of(descriptor)
     return identity
 

@@ -55,6 +55,8 @@ class OrangeFSServers:
         for client, mount in (("pvfs2fuse", self.mount), (HINTED, self.hinted)):
             if shutil.which(client):
                 mount.mkdir()
+                with (self.folder / "pvfs2tab").open("a") as table:
+                    table.write(f"{self.metadata}/orangefs {mount} pvfs2 defaults,noauto 0 0\n")
                 self._run(client, "-o", f"fs_spec={self.metadata}/orangefs", "-o", "use_ino,big_writes", mount)
 
     def start(self, name: str) -> None:
@@ -85,10 +87,7 @@ class OrangeFSServers:
 
     def view(self, file: Path) -> str:
         """What pvfs2-viewdist says of a file."""
-        table = self.folder / "pvfs2tab"
-        mounts = (self.mount, self.hinted)
-        table.write_text("".join(f"{self.metadata}/orangefs {one} pvfs2 defaults,noauto 0 0\n" for one in mounts))
-        environment = {**os.environ, "PVFS2TAB_FILE": str(table)}
+        environment = {**os.environ, "PVFS2TAB_FILE": str(self.folder / "pvfs2tab")}
         words = ["pvfs2-viewdist", "-f", file]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
 

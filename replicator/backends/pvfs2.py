@@ -22,6 +22,7 @@ LONGEST_PARAMETERS, LONGEST_LIST = 1024, 4096
 BY_LIST = 4
 """PVFS_SYS_LAYOUT_LIST of OrangeFS 2.10."""
 _HINT = "user.pvfs2."
+_FUSE = "pvfs2fuse#"
 
 
 class Placement(NamedTuple):
@@ -55,24 +56,34 @@ class Mount(NamedTuple):
     fuse: bool
 
 
-def mount_of(directory: Path) -> Mount:
-    """The OrangeFS that a directory, there or still to be made, is in.
+def mount_of(path: Path) -> Mount:
+    """The OrangeFS that a file or directory, there or still to be made, is in.
 
     Raises:
         ConfigError: it is in another file system.
     """
-    path, best = directory.resolve(), (Path("/"), "", "")
+    root, kind, source = _mounted(path)
+    if kind == "pvfs2":
+        return Mount(root, source, False)
+    if source.startswith(_FUSE):
+        return Mount(root, source.removeprefix(_FUSE), True)
+    raise ConfigError(f"{path} is not in a mounted OrangeFS but in {kind or 'no file system'} at {root}: mount it")
+
+
+def stamps_writes(path: Path) -> bool:
+    """Whether a file that is written gets a new mtime and ctime: not through pvfs2fuse of OrangeFS 2.10."""
+    return not _mounted(path)[2].startswith(_FUSE)
+
+
+def _mounted(path: Path) -> tuple[Path, str, str]:
+    """Where the file system of a path is mounted, its type and its source."""
+    path, best = path.resolve(), (Path("/"), "", "")
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         before, after = line.split(" - ", 1)
         root, (kind, source, *_) = Path(_plain(before.split()[4])), map(_plain, after.split())
         if path.is_relative_to(root) and len(root.parts) >= len(best[0].parts):  # the later mount hides the earlier
             best = root, kind, source
-    root, kind, source = best
-    if kind == "pvfs2":
-        return Mount(root, source, False)
-    if source.startswith("pvfs2fuse#"):
-        return Mount(root, source.removeprefix("pvfs2fuse#"), True)
-    raise ConfigError(f"{directory} is not in a mounted OrangeFS but in {kind or 'no file system'} at {root}: mount it")
+    return best
 
 
 def _plain(field: str) -> str:
@@ -84,7 +95,7 @@ class Client:
     """A mounted OrangeFS. All that fails is a PdlaError of one line.
 
     RATIONALE: a client gives up a server that refuses connections after 10 s, if nobody changed that, but waits for one
-    that says nothing for half an hour: the tools are given ``PATIENCE``.
+    that says nothing for 300 s and more: the tools are given ``PATIENCE``.
     """
 
     def __init__(self, mount: Mount) -> None:
