@@ -78,6 +78,11 @@ class Analysis:
             sum(signature.bytes for signature in self.signatures),
         )
 
+    def _repr_html_(self) -> str:
+        from pdla.report.rich import analysis_html
+
+        return analysis_html(self)
+
     def share(self, part: Signature | Irregular) -> Share:
         """The part's share of the whole trace."""
         return self._share(part.requests, part.bytes)

@@ -101,6 +101,11 @@ class Signature:
         offsets, lengths, ranks = self.nest.expand_with(np.array(self.ranks, np.int64), self.rank_loops)
         return offsets, ranks, lengths
 
+    def _repr_html_(self) -> str:
+        from pdla.report.rich import signature_html
+
+        return signature_html(self)
+
     def __str__(self) -> str:
         """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
@@ -253,6 +258,11 @@ class Trace:
         from pdla.collectors.blocks import of_trace
 
         return of_trace(self, part, parts)
+
+    def _repr_html_(self) -> str:
+        from pdla.report.rich import trace_html
+
+        return trace_html(self)
 
     def path(self, file: int) -> str:
         """The path of the file with this id."""
@@ -467,3 +477,8 @@ class Plan:
     def predicted_after(self) -> float:
         """Seconds of all patterns as chosen."""
         return sum(pattern.choice.cost.total for pattern in self.patterns)
+
+    def _repr_html_(self) -> str:
+        from pdla.report.rich import plan_html
+
+        return plan_html(self)

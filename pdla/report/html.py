@@ -50,7 +50,6 @@ MOST_LOOPS = 4  # signatures drawn per file
 MOST_PATTERNS = 12  # with pictures
 MOST_LIBRARY = 40  # files and calls of which the report says what the MPI library made of them
 MOST_REFUSED = 20
-COSTS = ("candidate", "connect", "network", "start-up", "transfer", "total", "")
 HALF = 5.2  # inches: two pictures side by side
 
 
@@ -144,7 +143,7 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "facts": [fact for fact in facts if fact],
         "warnings": warnings(trace),
         "story": story(trace, analysis, summary, accesses),
-        "overview": _overview(summary),
+        "overview": overview_table(summary),
         "files": _files(trace, analysis, summary, accesses, draw),
         "more_files": max(len({row.file for row in summary.files}) - MOST_FILES, 0),
         "library": _library(library),
@@ -230,7 +229,8 @@ def _number(number: int, noun: str) -> str:
     return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
 
 
-def _overview(summary: Summary) -> Table:
+def overview_table(summary: Summary) -> Table:
+    """A row for the reads and one for the writes of each file."""
     headers = ["file", "", "calls", "requests", "bytes", "contiguous", "I/O time", "rate"]
     return Table(headers, "wlrrrrrr", [[row.file, row.op, *_numbers(row)] for row in summary.files])
 
@@ -288,13 +288,14 @@ def _files(
                         for row in rows
                     ],
                 ),
-                "signatures": _signatures(analysis, path),
+                "signatures": signatures_table(analysis, path),
             }
         )
     return files
 
 
-def _signatures(analysis: Analysis, path: str) -> Table:
+def signatures_table(analysis: Analysis, path: str) -> Table:
+    """The signatures of a file, and what no template matches."""
     rows: list[list[str]] = []
     marks: list[str] = []
 
@@ -369,23 +370,25 @@ def _plan(plan: Plan, draw: _Drawing) -> dict[str, Any]:
     }
 
 
-def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
-    signature = pattern.signature
+def costs_table(pattern: PatternPlan) -> Table:
+    """What each candidate of a pattern costs, and why it cannot be chosen."""
     rows = []
     for candidate in pattern.candidates:
         cost = candidate.cost
         seconds = (cost.connect, cost.network, cost.startup, cost.transfer, cost.total)
         rows.append([candidate_name(candidate), *map(format_seconds, seconds), candidate.refused])
     marks = ["chosen" if number == pattern.chosen else "" for number in range(len(rows))]
-    replicated = pattern.choice.layout is not None
+    return Table(["candidate", "connect", "network", "start-up", "transfer", "total", ""], "lrrrrrw", rows, marks)
+
+
+def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
+    signature, replicated = pattern.signature, pattern.choice.layout is not None
     return {
         "head": f"{call_name(signature)} {by_ranks(signature.ranks)}, {format_bytes(signature.bytes)} of "
         f"{signature.file}",
         "notation": str(signature),
         "reason": pattern.reason,
-        "costs": Table(
-            ["candidate", "connect", "network", "start-up", "transfer", "total", ""], "lrrrrrw", rows, marks
-        ),
+        "costs": costs_table(pattern),
         "cost_picture": draw(plans.cost_picture(pattern)),
         "layout_picture": draw(plans.layout_picture(pattern, plan.cluster)) if replicated else None,
     }

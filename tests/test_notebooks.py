@@ -1,0 +1,53 @@
+"""The notebooks run from the first cell to the last, and show what they say."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from pdla.analyzers.analysis import analyze
+from pdla.collectors import workloads
+from pdla.layouts.config import load_cluster
+from pdla.policies.plan import make_plan
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+SHOWN = {
+    "explore": ("slabs: rank 3 received 16777216 bytes", "global", "READ, 0, 2", "<svg"),
+    "what_if": ("1-DH", "SSD servers", "image/png"),
+    "before_and_after": ("slabs: rank 3 received 16777216 bytes", "redirected calls", "built and verified"),
+    "darshan": ("source: darshan", "signature", "<svg"),
+}
+
+
+def test_every_notebook_is_run_here() -> None:
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    assert all(not cell.get("outputs") for cell in notebook.cells)
+    NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    shown = "".join(str(cell["outputs"]) for cell in notebook.cells if cell.cell_type == "code")
+    assert [text for text in SHOWN[name] if text not in shown] == []
+
+
+def test_objects_show_themselves() -> None:
+    trace = workloads.mpi_tile_io(4, 4, 64, 64, 32)
+    analysis = analyze(trace)
+    plan = make_plan(analysis, load_cluster("pdla"))
+    assert "16 ranks" in trace._repr_html_()
+    assert "generated, not recorded" in trace._repr_html_()
+    assert analysis._repr_html_().count("<tr>") == 7  # the head, the global signature, 4 members, and "12 more"
+    assert "16 ranks" not in analysis.signatures[0]._repr_html_()
+    assert "by ranks 0-15" in analysis.signatures[0]._repr_html_()
+    replicas = sum(pattern.choice.layout is not None for pattern in plan.patterns)
+    assert plan._repr_html_().count("<svg") == len(plan.patterns) + replicas
