@@ -17,10 +17,15 @@ from pdla.policies.plan import make_plan
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SHOWN = {
-    "explore": ("slabs: rank 3 received 16777216 bytes", "global", "READ, 0, 2", "<svg"),
-    "what_if": ("1-DH", "SSD servers", "image/png"),
-    "before_and_after": ("slabs: rank 3 received 16777216 bytes", "redirected calls", "built and verified"),
-    "darshan": ("source: darshan", "signature", "<svg"),
+    "explore": ("slabs: rank 3 received 16777216 bytes", "global", "READ, 0, 2", "image/png"),
+    "what_if": ("ssd 1-DV", "SSD servers", "s4d-cache", "image/png"),
+    "before_and_after": (
+        "slabs: rank 3 received 16777216 bytes",
+        "built and verified",
+        "64 MiB from replicas",
+        "image/png",
+    ),
+    "darshan": ("source: darshan", "signature", "image/png"),
 }
 
 
