@@ -23,6 +23,7 @@ from pdla.replicator.copying import Progress, Task, copy_together, opened
 from pdla.replicator.identity import identity_of, is_at, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
 from pdla.replicator.ownership import follow_owner
+from pdla.replicator.targets import are_disjoint, directory_identity, is_of
 from pdla.replicator.together import Alone, Processes
 from pdla.replicator.verify import components_unchanged, discard
 from pdla.units import format_bytes
@@ -88,14 +89,17 @@ def build(
 ) -> BuiltReplica:
     """Build, verify and register one replica; ``mapfile.publish`` then makes it known to redirected runs.
 
-    Stale replicas of the original are removed first; a valid one of the same bytes in another layout is retired. One
-    process at a time builds replicas of an original: it holds a lease of it; ``processes`` help it as in ``replicate``.
+    That of a pattern that writes is empty (``prepare``). Stale replicas of the original are removed first; a valid one
+    of the same bytes in another layout is retired. One process at a time builds replicas of an original: it holds a
+    lease of it; ``processes`` help it as in ``replicate``.
 
     Raises:
         BusyError: another process builds a replica of this original.
         PdlaError: the pattern leaves the file, there is no space, the original changed while it was copied, or the
             lease was lost. Nothing is left of the replica.
     """
+    if signature.op == "write":
+        return prepare(signature, layout, pool, catalog, map_path=map_path)
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = AccessMap.from_signature(signature)
@@ -144,6 +148,58 @@ def build(
             catalog.finish_replica(replica.id, components, checksums, lease)
             for old in same:
                 catalog.mark(old.id, "retired", f"replaced by replica {replica.id}")
+    return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
+
+
+def prepare(
+    signature: Signature, layout: Layout, pool: Pool, catalog: Catalog, *, map_path: Path | None = None
+) -> BuiltReplica:
+    """Make an empty replica, its space reserved, for the writes of a pattern; the file that is written need not exist.
+
+    Replicas for the same file that have bytes in common with it are removed.
+
+    Raises:
+        PdlaError: the pattern is irregular, there is no space, or such a replica holds what is not in its file yet.
+    """
+    began = time.monotonic()
+    path = Path(signature.file).absolute()
+    access_map = AccessMap.from_signature(signature)
+    if access_map.extents is not None:
+        raise PdlaError(f"{path}: the pattern {signature} is irregular: its writes go to the original")
+    backend = backend_of(pool)
+    backend.check(layout, access_map.size)
+    with catalog.exclusive():
+        fold(catalog, map_path)
+        others = [replica for replica in catalog.replicas() if is_of(replica, path)]
+        for old in others:
+            if (old.access_map, old.layout, old.state) == (access_map, layout, "valid") and components_unchanged(old):
+                return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
+        overlapping = [old.id for old in others if not are_disjoint(old.access_map, access_map)]
+        discard(catalog, overlapping, map_path)
+        _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
+        directory = directory_identity(path)
+        catalog.set_original(path.parent, directory)
+        replica = catalog.begin_replica(directory, signature, access_map, layout, purpose="write")
+        new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
+        catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
+        try:
+            components = []
+            for one in new:
+                file = backend.create(one)
+                try:
+                    os.fsync(file)
+                    components.append(_component(one.path, file, []))
+                finally:
+                    os.close(file)
+            commit([one.path for one in new])
+            catalog.finish_replica(replica.id, components, [[] for _ in new])
+        except BaseException as error:
+            for one in new:
+                delete(one.path)
+            catalog.forget_replica(replica.id)
+            if isinstance(error, OSError):
+                raise PdlaError(f"cannot make a replica for writes to {path}: {error}") from error
+            raise
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
 
 

@@ -24,7 +24,9 @@ from pdla.errors import FormatError, PdlaError
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import is_at
+from pdla.replicator.journals import bytes_waiting
 from pdla.replicator.targets import directory_identity, journals_of, target_of
+from pdla.units import format_bytes
 
 MAGIC = b"PDLAMAP2"
 STATE_MAGIC = b"PDLASTA1"
@@ -222,14 +224,19 @@ def _copies(catalog: Catalog) -> list[Replica]:
     return [replica for replica in catalog.replicas("valid") if replica.purpose == "read"]
 
 
-def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Replica]]]:
-    """The files whose writes have replicas, in the map's order."""
+def _written(catalog: Catalog) -> dict[Path, list[Replica]]:
+    """The write replicas of every target."""
     found: dict[Path, list[Replica]] = {}
     for replica in catalog.replicas("valid", "dirty"):
         if replica.purpose == "write":
             found.setdefault(target_of(replica), []).append(replica)
+    return found
+
+
+def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Replica]]]:
+    """The files whose writes have replicas, in the map's order."""
     targets = []
-    for path, group in found.items():
+    for path, group in _written(catalog).items():
         with suppress(PdlaError):  # a directory that is gone has no files to write to
             directory = directory_identity(path)
             journals = journals_of(map_path, path)
@@ -466,6 +473,26 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
     for replica in _copies(catalog):
         if not is_at(replica.original.path, replica.original.identity):
             catalog.mark(replica.id, "stale", CHANGED)
+    _fold_journals(catalog, path or config.map_path())
+
+
+def still_waiting(catalog: Catalog, map_path: Path | None = None) -> list[str]:
+    """What redirected writes wait to be brought back, in a sentence each."""
+    _fold_journals(catalog, map_path or config.map_path())
+    return [replica.why for replica in catalog.replicas("dirty")]
+
+
+def _fold_journals(catalog: Catalog, map_path: Path) -> None:
+    """Replicas of which journals tell are dirty until their bytes are brought back."""
+    for target, group in _written(catalog).items():
+        waiting = bytes_waiting(journals_of(map_path, target))
+        for replica in group:
+            if size := waiting.get(replica.id, 0):
+                why = f"{format_bytes(size)} of {target} are newer here than there (pdla sync brings them back)"
+                if (replica.state, replica.why) != ("dirty", why):
+                    catalog.mark(replica.id, "dirty", why)
+            elif replica.state == "dirty":
+                catalog.mark(replica.id, "valid", "")
 
 
 def _fold_state(catalog: Catalog, map_file: MapFile, state: StateFile) -> None:

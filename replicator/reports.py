@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +51,24 @@ class FileReport:
 
 
 @dataclass(frozen=True)
+class WriteReport:
+    """A file whose writes had replicas. ``requests`` are contiguous accesses that redirected calls made to components,
+    ``back_requests`` contiguous writes to the file when ``back_bytes`` were brought back; ``left_bytes`` stayed in
+    replicas when it was closed. ``refused``: why nothing was redirected of an open, ``errors``: of bringing back."""
+
+    path: str
+    redirected_calls: int
+    redirected_bytes: int
+    requests: int
+    back_bytes: int
+    back_requests: int
+    left_bytes: int
+    refused: tuple[str, ...]
+    errors: tuple[str, ...]
+    passed: tuple[Passed, ...]
+
+
+@dataclass(frozen=True)
 class RunReport:
     """A redirected run: ``map`` counts its processes by what became of the map ("ok", or why it was refused),
     ``seconds`` is what the slowest process spent in redirected calls."""
@@ -62,6 +80,12 @@ class RunReport:
     unreadable: int
     seconds: float
     files: tuple[FileReport, ...]
+    writes: tuple[WriteReport, ...] = ()
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why redirected writes could not be brought back, with the file."""
+        return tuple(f"{file.path}: {error}" for file in self.writes for error in file.errors)
 
     @property
     def redirected_calls(self) -> int:
@@ -130,6 +154,7 @@ class RunReport:
             "original_contiguous": self.original_contiguous,
             "passed": _rows(self.passed),
             "files": files,
+            "writes": [{**asdict(file), "passed": _rows(file.passed)} for file in self.writes],
         }
 
 
@@ -144,14 +169,18 @@ def collect(directory: Path, command: str) -> RunReport:
             process = json.loads(path.read_bytes())
             if process["version"] != VERSION:
                 raise ValueError(f"version {process['version']}")
-            processes.append((process, [_file(entry) for entry in process["files"]]))
+            files, writes = map(_file, process["files"]), map(_written, process["writes"])
+            processes.append((process, list(files), list(writes)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             unreadable += 1
     by_path: dict[str, list[FileReport]] = {}
-    for _, files in processes:
-        for file in files:
+    written: dict[str, list[WriteReport]] = {}
+    for _, read_files, written_files in processes:
+        for file in read_files:
             by_path.setdefault(file.path, []).append(file)
-    heads = [process for process, _ in processes]
+        for target in written_files:
+            written.setdefault(target.path, []).append(target)
+    heads = [process for process, _, _ in processes]
     return RunReport(
         command=command,
         ranks=max((int(head["ranks"]) for head in heads), default=0),
@@ -160,6 +189,7 @@ def collect(directory: Path, command: str) -> RunReport:
         unreadable=unreadable,
         seconds=max((float(head["seconds"]) for head in heads), default=0.0),
         files=tuple(_merge_files(files) for _, files in sorted(by_path.items())),
+        writes=tuple(_merge_written(files) for _, files in sorted(written.items())),
     )
 
 
@@ -180,12 +210,38 @@ def _file(entry: Mapping[str, Any]) -> FileReport:
     )
 
 
+def _written(entry: Mapping[str, Any]) -> WriteReport:
+    redirected, back = entry["redirected"], entry["brought_back"]
+    return WriteReport(
+        path=str(entry["path"]),
+        redirected_calls=int(redirected["calls"]),
+        redirected_bytes=int(redirected["bytes"]),
+        requests=int(redirected["requests"]),
+        back_bytes=int(back["bytes"]),
+        back_requests=int(back["requests"]),
+        left_bytes=int(entry["left"]),
+        refused=tuple(filter(None, [str(entry["refused"])])),
+        errors=tuple(filter(None, [str(entry["error"])])),
+        passed=tuple(Passed(str(p["why"]), int(p["calls"]), int(p["bytes"])) for p in entry["passed"]),
+    )
+
+
+def _sums(files: Sequence[FileReport] | Sequence[WriteReport]) -> dict[str, int]:
+    kinds = type(files[0]).__annotations__
+    return {name: sum(getattr(file, name) for file in files) for name, kind in kinds.items() if kind == "int"}
+
+
+def _merge_written(files: list[WriteReport]) -> WriteReport:
+    return WriteReport(
+        path=files[0].path,
+        refused=tuple(sorted({why for file in files for why in file.refused})),
+        errors=tuple(sorted({error for file in files for error in file.errors})),
+        passed=_merge_passed(entry for file in files for entry in file.passed),
+        **_sums(files),
+    )
+
+
 def _merge_files(files: list[FileReport]) -> FileReport:
-    counts = {
-        name: sum(getattr(file, name) for file in files)
-        for name, kind in FileReport.__annotations__.items()
-        if kind == "int"
-    }
     used: dict[int, Used] = {}
     for entry in (entry for file in files for entry in file.replicas):
         known = used.get(entry.id, Used(entry.id, 0, "valid"))
@@ -194,7 +250,7 @@ def _merge_files(files: list[FileReport]) -> FileReport:
         path=files[0].path,
         passed=_merge_passed(entry for file in files for entry in file.passed),
         replicas=tuple(used[replica_id] for replica_id in sorted(used)),
-        **counts,
+        **_sums(files),
     )
 
 
@@ -240,6 +296,7 @@ def sentence(report: Mapping[str, Any]) -> str:
         parts = ["nothing was redirected"]
     else:
         parts = ["no process opened a file through MPI-IO"]
+    parts += [part for file in report.get("writes", ()) for part in _written_parts(file)]
     if passed:
         parts.append("left to the original: " + ", ".join(passed))
     if refused:
@@ -247,3 +304,19 @@ def sentence(report: Mapping[str, Any]) -> str:
     if report["unreadable"]:
         parts.append(f"damaged reports: {report['unreadable']}")
     return "; ".join(parts)
+
+
+def _written_parts(file: Mapping[str, Any]) -> list[str]:
+    """What became of the redirected writes to a file."""
+    if not file["redirected_calls"]:
+        return []
+    parts = [
+        f"{counted(file['redirected_calls'], 'write')} redirected, {format_bytes(file['back_bytes'])} brought back in "
+        f"{counted(file['back_requests'], 'request')}"
+    ]
+    if file["left_bytes"]:
+        parts.append(f"{format_bytes(file['left_bytes'])} wait in replicas (pdla sync)")
+    passed = [f"{counted(p['calls'], 'call')} ({p['why']})" for p in file["passed"]]
+    if passed:
+        parts.append("written themselves: " + ", ".join(passed))
+    return parts + [f"NOT BROUGHT BACK: {error}" for error in file["errors"]]

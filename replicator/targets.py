@@ -20,7 +20,12 @@ _WINDOW_PIECES = 1_000_000
 
 def target_of(replica: Replica) -> Path:
     """The file whose writes a write replica is for."""
-    return Path(replica.signature.file)
+    return Path(replica.signature.file).absolute()
+
+
+def is_of(replica: Replica, path: Path) -> bool:
+    """Whether it is a replica for writes to the file at ``path``."""
+    return replica.purpose == "write" and target_of(replica) == path
 
 
 def directory_identity(path: Path) -> Identity:

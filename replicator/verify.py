@@ -20,6 +20,7 @@ from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete
 from pdla.replicator.checksums import first_damage
 from pdla.replicator.mapfile import fold, publish, read_map
+from pdla.replicator.targets import target_of
 from pdla.replicator.transpose import runs
 
 UNFINISHED: tuple[State, ...] = ("planned", "building")
@@ -53,10 +54,10 @@ def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None
     """
     findings = []
     with catalog.exclusive():
-        before = catalog.replicas("valid")
+        before = [replica for replica in catalog.replicas("valid") if replica.purpose == "read"]
         fold(catalog, map_path)
-        still = {replica.id for replica in catalog.replicas("valid")}
-        for replica in before:
+        still = {replica.id: replica for replica in catalog.replicas("valid")}
+        for replica in (*before, *(replica for replica in still.values() if replica.purpose == "write")):
             if replica.id not in still:
                 finding = Finding(replica.id, replica.original.path, catalog.replica(replica.id).why)
             elif (wrong := _wrong(catalog, replica, deep)) is not None:
@@ -80,7 +81,7 @@ def _is_readable(map_path: Path) -> bool:
 
 def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] | None:
     for component, checksums in zip(replica.components, catalog.checksums(replica.id), strict=True):
-        if not _unchanged(component):
+        if not _unchanged(component, replica.purpose == "write"):
             return component.path, "is missing or is not the file that was built"
         if now := misplaced(component):
             return component.path, f"is now placed as {now}"
@@ -88,7 +89,7 @@ def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] |
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             if (damage := first_damage(file.fileno(), checksums)) is not None:
                 return component.path, f"has wrong bytes between {damage.offset} and {damage.offset + damage.length}"
-    if deep and (at := _first_difference(replica)) is not None:
+    if deep and replica.purpose == "read" and (at := _first_difference(replica)) is not None:
         return replica.original.path, f"differs from the replica at the replica's byte {at}"
     return None
 
@@ -112,26 +113,28 @@ def _first_difference(replica: Replica) -> int | None:
 
 
 def components_unchanged(replica: Replica) -> bool:
-    """Whether every component is the file that was built, by inode, size and mtime."""
-    return all(_unchanged(component) for component in replica.components)
+    """Whether every component is the file that was built, by inode, size and, unless it is for writes, mtime."""
+    return all(_unchanged(component, replica.purpose == "write") for component in replica.components)
 
 
-def _unchanged(component: Component) -> bool:
+def _unchanged(component: Component, written: bool = False) -> bool:
     try:
         found = component.path.stat()
     except OSError:
         return False
-    return (found.st_ino, found.st_size, found.st_mtime_ns) == (component.inode, component.size, component.mtime_ns)
+    same = (found.st_ino, found.st_size) == (component.inode, component.size)
+    return same and (written or found.st_mtime_ns == component.mtime_ns)
 
 
 def status(catalog: Catalog, *, map_path: Path | None = None) -> list[dict[str, Any]]:
-    """A row per replica, as plain values: id, original, state, why, layout, pool, servers, groups, bytes, signature,
-    created (ISO 8601), components (path, bytes)."""
+    """A row per replica, as plain values: id, original, purpose, state, why, layout, pool, servers, groups, bytes,
+    signature, created (ISO 8601), components (path, bytes)."""
     fold(catalog, map_path)
     return [
         {
             "id": replica.id,
-            "original": str(replica.original.path),
+            "original": str(replica.original.path if replica.purpose == "read" else target_of(replica)),
+            "purpose": replica.purpose,
             "state": replica.state,
             "why": replica.why,
             "layout": replica.layout.name,
@@ -214,6 +217,10 @@ def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None 
     if not replica_ids:
         return Removed(0, ())
     with catalog.exclusive():
+        fold(catalog, map_path)
+        for replica in _with_ids(catalog, replica_ids):
+            if replica.state == "dirty":
+                raise PdlaError(f"replica {replica.id}: {replica.why}")
         for replica in _with_ids(catalog, replica_ids):
             if replica.state == "valid":
                 catalog.mark(replica.id, "retired", "removed")

@@ -133,6 +133,22 @@ def test_writes_go_to_the_original():
     assert made.refused == ((f"/d/a {write}", "writes go to the original"),)
 
 
+def test_writes_that_are_to_be_redirected_get_replicas_unless_their_bytes_were_accessed_before():
+    write = replace(STRIDED, op="write")
+    made = make_plan(analysis(write), CLUSTER, dependences=[RAW])
+    assert made.patterns[0].choice.layout is not None
+    before = made.patterns[0].candidates[0].cost.total
+    assert made.patterns[0].choice.cost.total < before
+    made = make_plan(analysis(write), CLUSTER, dependences=[WAR | WAW])
+    why = "its bytes are accessed before they are written (write-after-read and write-after-write)"
+    assert (made.patterns[0].chosen, made.refused[0][1]) == (0, why)
+
+
+def test_irregular_patterns_are_not_redirected():
+    triangle = replace(STRIDED, op="write", growth=(STILL, Growth(0, 512, 0)))
+    assert make_plan(analysis(triangle), CLUSTER, dependences=[0]).refused[0][1] == "irregular: its writes would have no order"
+
+
 def test_a_read_of_bytes_that_the_run_writes_is_refused():
     write = Signature("/d/a", "write", False, 4096 * 10, 4096, (), (0,))
     read = Signature("/d/a", "read", False, 0, 4096, (Loop(8192, 100),), (0,))

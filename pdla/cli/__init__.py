@@ -23,6 +23,7 @@ from pdla.cli.plan import plan
 from pdla.cli.replicate import replicate
 from pdla.cli.report import report
 from pdla.cli.run import run
+from pdla.cli.sync import sync
 from pdla.cli.trace import pack, trace
 from pdla.errors import PdlaError
 
@@ -45,7 +46,7 @@ def cli() -> None:
 
 VERBS = (
     *(trace, pack, import_, analyze, patterns, calibrate, plan, replicate, daemon, run),
-    *(report, status, verify, gc, rm, doctor, preload, demo),
+    *(report, status, verify, sync, gc, rm, doctor, preload, demo),
 )
 for command in VERBS:
     cli.add_command(command)

@@ -18,6 +18,13 @@ from pdla.units import counted
 @click.option(
     "--selection", default="optimal", show_default=True, help="How scarce space is shared out: optimal or greedy."
 )
+@click.option(
+    "--writes",
+    type=click.Choice(["original", "close"]),
+    default="original",
+    show_default=True,
+    help="Where writes are to go, see pdla run: with close, replicas are also planned for patterns that write.",
+)
 @click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
 @click.option("--queue", is_flag=True, help="Put it into the queue, for pdla daemon to build.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Plan to write, for pdla replicate.")
@@ -27,6 +34,7 @@ def plan(
     cluster: str | None,
     policy: str,
     selection: str,
+    writes: str,
     explain: bool,
     queue: bool,
     output: Path | None,
@@ -37,6 +45,7 @@ def plan(
     Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
     """
     from pdla.analyzers.analysis import analyze
+    from pdla.analyzers.dependence import pattern_dependences
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
@@ -49,8 +58,14 @@ def plan(
     trace = pdla.load(trace_path)
     catalog = open_catalog()
     replicas = catalog.replicas()
+    analysis = analyze(trace)
+    depends = None if writes == "original" else pattern_dependences(analysis, trace.accesses())
     made = make_plan(
-        analyze(trace), storage, policy, trace.command, selection=selection, replicas=replicas, obstacle=obstacles()
+        *(analysis, storage, policy, trace.command),
+        selection=selection,
+        replicas=replicas,
+        dependences=depends,
+        obstacle=obstacles(),
     )
     if output is not None:
         write_plan(made, output)

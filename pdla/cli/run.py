@@ -20,7 +20,7 @@ from pdla.errors import PdlaError
 
 
 @contextmanager
-def redirection() -> Iterator[tuple[dict[str, str], Path]]:
+def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path]]:
     """The environment variables that redirect a program, and the directory its ranks leave their exit reports in.
 
     The directory is locked while it is in use: pdla gc removes those of killed commands.
@@ -30,32 +30,47 @@ def redirection() -> Iterator[tuple[dict[str, str], Path]]:
     descriptor = os.open(reports, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield {"PDLA_MAP": str(map_path()), "PDLA_REPORT": str(reports)}, reports
+        yield {"PDLA_MAP": str(map_path()), "PDLA_REPORT": str(reports), "PDLA_WRITES": writes}, reports
     finally:
         shutil.rmtree(reports, ignore_errors=True)
         os.close(descriptor)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--writes",
+    type=click.Choice(["original", "close"]),
+    default="original",
+    show_default=True,
+    help="close: to replicas, and brought back before MPI_File_sync or MPI_File_close returns.",
+)
 @json_option
 @command_argument
-def run(as_json: bool, command: tuple[str, ...]) -> None:
+def run(writes: str, as_json: bool, command: tuple[str, ...]) -> None:
     """Run a program served from replicas.
 
-    Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own.
-    To record a redirected run: pdla trace -- pdla run -- COMMAND.
+    Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own,
+    or 1 where that is 0 and redirected writes could not be brought back. To record a redirected run: pdla trace -- pdla
+    run -- COMMAND.
     """
     from pdla.catalog import open_catalog
+    from pdla.replicator.mapfile import still_waiting
     from pdla.replicator.reports import collect
 
-    with redirection() as (variables, reports):
+    with redirection(writes) as (variables, reports):
         code = launch(command, preloaded(variables))
         report = collect(reports, shlex.join(command))
+    code = code or int(bool(report.errors))
     try:
-        open_catalog().add_result(report)
+        catalog = open_catalog()
+        catalog.add_result(report)
+        waiting = still_waiting(catalog)
     except PdlaError as error:
         # The program has done its work: whoever waits for its exit code is to get it.
         click.echo(f"pdla: the report of this run is not kept: {error}", err=True)
+        waiting = []
+    for why in waiting:
+        click.echo(f"pdla: {why}", err=True)
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
     elif map_path().exists():

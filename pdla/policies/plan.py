@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis
+from pdla.analyzers.dependence import DEPENDENCES, RAW
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
 from pdla.layouts.room import room, spaces
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
 from pdla.layouts.striping import component_sizes
-from pdla.model import Candidate, Cluster, PatternPlan, Plan, Signature
+from pdla.model import Candidate, Cluster, Op, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
 from pdla.policies.base import LEAST_GAIN, Obstacle, Place, Policy
 from pdla.policies.planfile import LARGEST
@@ -34,13 +35,16 @@ def make_plan(
     *,
     selection: str = "optimal",
     replicas: Sequence[Replica] = (),
+    dependences: Sequence[int] | None = None,
     obstacle: Obstacle = lambda pool, layout, size: "",
 ) -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``, which has ``replicas`` already.
 
-    The policy wishes; what refuses it is here: a pattern that writes, or reads bytes that the same run writes (a
-    replica would be stale at once), storage that cannot hold the layout (``obstacle``), a pool without room. Irregular
-    accesses are not costed, nor patterns that another one's replica serves. Signatures in the plan carry no members.
+    The policy wishes; what refuses it is here: a pattern that writes, unless its writes are to be redirected and do not
+    depend on earlier accesses (PDLA 6; ``dependences``: those of each signature, given where that is asked for), or
+    that reads bytes that the same run writes (a replica would be stale at once), storage that cannot hold the layout
+    (``obstacle``), a pool without room. Irregular accesses are not costed, nor patterns that another one's replica
+    serves. Signatures in the plan carry no members.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -48,7 +52,7 @@ def make_plan(
     if selection not in SELECTIONS:
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
-    patterns, refused = _patterns(analysis)
+    patterns, refused = _patterns(analysis, dependences)
     asked = [_ask(pattern, cluster, chosen_policy, obstacle) for pattern in patterns]
     left = _room(cluster, patterns, replicas)
     choice = SELECTIONS[selection]([one.options for one in asked], left)
@@ -114,7 +118,7 @@ def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy, obstacle: Obstacle
 def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:
     """The room in every space; what replicas of these patterns take is theirs again, so that a plan can be repeated."""
     planned = {(pattern.signature.file, pattern.map) for pattern in patterns}
-    own = [replica for replica in replicas if (str(replica.original.path), replica.access_map) in planned]
+    own = [replica for replica in replicas if (replica.signature.file, replica.access_map) in planned]
     return room(cluster.pools, replicas, leaving=own)
 
 
@@ -170,13 +174,13 @@ def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> st
     )
 
 
-def _patterns(analysis: Analysis) -> tuple[list[_Pattern], list[tuple[str, str]]]:
+def _patterns(analysis: Analysis, dependences: Sequence[int] | None) -> tuple[list[_Pattern], list[tuple[str, str]]]:
     """The patterns to cost, and why the other accesses are not."""
     written = _written(analysis)
     patterns: list[_Pattern] = []
-    seen: dict[tuple[str, AccessMap], Signature] = {}
+    seen: dict[tuple[str, Op, AccessMap], Signature] = {}
     refused: list[tuple[str, str]] = []
-    for signature in analysis.signatures:
+    for number, signature in enumerate(analysis.signatures):
         if signature.extent[1] > LARGEST:
             refused.append((_name(signature), f"reaches byte {signature.extent[1]}, of at most {LARGEST}"))
             continue
@@ -185,9 +189,14 @@ def _patterns(analysis: Analysis) -> tuple[list[_Pattern], list[tuple[str, str]]
         except PdlaError as error:
             refused.append((_name(signature), f"irregular: {error}"))
             continue
-        obstacle = _obstacle(signature, written)
+        if signature.op == "read":
+            obstacle = _reading_obstacle(signature, written)
+        elif dependences is None:
+            obstacle = "writes go to the original"
+        else:
+            obstacle = _writing_obstacle(access_map, dependences[number])
         if not obstacle:
-            twin = seen.setdefault((signature.file, access_map), signature)
+            twin = seen.setdefault((signature.file, signature.op, access_map), signature)
             if twin is not signature:
                 why = f"the same bytes in the same order as {twin}: one replica serves both"
                 refused.append((_name(signature), why))
@@ -199,9 +208,13 @@ def _patterns(analysis: Analysis) -> tuple[list[_Pattern], list[tuple[str, str]]
     return patterns, refused
 
 
-def _obstacle(signature: Signature, written: Mapping[str, Sequence[tuple[int, int]]]) -> str:
-    if signature.op == "write":
-        return "writes go to the original"
+def _writing_obstacle(access_map: AccessMap, depends: int) -> str:
+    if found := [name for flag, name in DEPENDENCES.items() if flag != RAW and depends & flag]:
+        return f"its bytes are accessed before they are written ({' and '.join(found)})"
+    return "irregular: its writes would have no order" if access_map.extents is not None else ""
+
+
+def _reading_obstacle(signature: Signature, written: Mapping[str, Sequence[tuple[int, int]]]) -> str:
     low, high = signature.extent
     overlap = next(((a, b) for a, b in written.get(signature.file, ()) if low < b and a < high), None)
     return f"the same run writes to bytes {overlap[0]} to {overlap[1]} of this file" if overlap else ""

@@ -71,7 +71,6 @@ static void note_original(struct journal_header *header, int original)
 
 static void fill(struct journal_header *header, const struct journal_owner *owner, int original)
 {
-    memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
     header->rank = owner->rank;
     read_boot(header->boot);
     gethostname(header->host, sizeof header->host - 1);
@@ -84,6 +83,17 @@ static void fill(struct journal_header *header, const struct journal_owner *owne
     size_t start = offsetof(struct journal_header, rank), stop = offsetof(struct journal_header, count);
     header->stamp_ns = now();
     header->checksum = crc32c(0, (const char *)header + start, stop - start);
+    memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
+}
+
+bool journal_is_empty(const char *path)
+{
+    uint64_t count = 1;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    bool empty = fd >= 0 && pread(fd, &count, sizeof count, offsetof(struct journal_header, count)) == sizeof count && count == 0;
+    if (fd >= 0)
+        close(fd);
+    return empty;
 }
 
 int journal_create(struct journal *journal, const struct journal_owner *owner, int original)
@@ -171,16 +181,21 @@ void journal_clear(struct journal *journal)
     __atomic_store_n(&journal->header->count, 0, __ATOMIC_RELEASE);
 }
 
-void journal_original_begin(struct journal *journal)
+void journal_original_stamp(struct journal *journal)
 {
     __atomic_store_n(&journal->header->stamp_ns, now(), __ATOMIC_RELEASE);
+}
+
+void journal_original_begin(struct journal *journal)
+{
+    journal_original_stamp(journal);
     __atomic_add_fetch(&journal->header->busy, 1, __ATOMIC_ACQ_REL);
 }
 
 void journal_original_end(struct journal *journal, int original)
 {
     note_original(journal->header, original);
-    __atomic_store_n(&journal->header->stamp_ns, now(), __ATOMIC_RELEASE);
+    journal_original_stamp(journal);
     if (__atomic_load_n(&journal->header->busy, __ATOMIC_ACQUIRE) > 0)
         __atomic_sub_fetch(&journal->header->busy, 1, __ATOMIC_ACQ_REL);
 }

@@ -59,6 +59,8 @@ struct journal_owner {
     bool lease;
 };
 
+/* Whether the journal at `path` tells of nothing. */
+bool journal_is_empty(const char *path);
 /* 0 or an errno. */
 int journal_create(struct journal *, const struct journal_owner *, int original);
 /* Notes that these bytes of a replica are newer than the original. 0, or an errno: then they do not count. */
@@ -72,8 +74,9 @@ struct journal_entry journal_entry(const struct journal *, uint64_t number, int6
 int journal_sync(struct journal *);
 /* The original has it all. */
 void journal_clear(struct journal *);
-/* Around writes to the original. */
+/* Around writes to the original, and before each of several. */
 void journal_original_begin(struct journal *);
+void journal_original_stamp(struct journal *);
 void journal_original_end(struct journal *, int original);
 /* Gives it up, and removes it unless it has entries. */
 void journal_close(struct journal *);

@@ -133,6 +133,7 @@ static int batch_flush(struct batch *batch)
         for (last = first; last < batch->count && batch->chunks[last].offset == end; last++)
             end += batch->chunks[last].length;
         int64_t length = end - batch->chunks[first].offset;
+        journal_original_stamp(&batch->writer->journal);
         error = write_whole(batch->writer->fd, memory, length, batch->chunks[first].offset);
         memory += length;
         batch->requests++;

@@ -335,13 +335,21 @@ static int lock_journals(const char *directory, enum lock_kind kind)
     return snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path ? lock_file(path, kind) : -1;
 }
 
+/* Whether the journals that killed programs left tell of anything; those that do not are removed. With the lock. */
 static bool has_journals(const char *directory)
 {
+    static const char suffix[] = ".journal";
     DIR *journals = opendir(directory);
     bool found = journals == NULL;
-    for (struct dirent *entry; !found && (entry = readdir(journals)) != NULL;) {
-        size_t length = strlen(entry->d_name), suffix = strlen(".journal");
-        found = length > suffix && strcmp(entry->d_name + length - suffix, ".journal") == 0;
+    for (struct dirent *entry; journals != NULL && (entry = readdir(journals)) != NULL;) {
+        size_t length = strlen(entry->d_name);
+        char path[4096];
+        if (length < sizeof suffix || strcmp(entry->d_name + length - (sizeof suffix - 1), suffix) != 0)
+            continue;
+        if (snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path && journal_is_empty(path))
+            unlink(path);
+        else
+            found = true;
     }
     if (journals != NULL)
         closedir(journals);

@@ -1,0 +1,63 @@
+"""pdla sync: bring back to originals what redirected runs left in write replicas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from pdla.cli.options import json_option, print_json
+from pdla.errors import PdlaError
+from pdla.units import format_bytes
+
+if TYPE_CHECKING:
+    from pdla.replicator.sync import BroughtBack, Conflict
+
+SHOWN = 5
+
+
+@click.command()
+@click.option(
+    "--changed",
+    type=click.Choice(["keep", "overwrite", "discard"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of bytes whose original somebody else has changed since: they wait, they win, they are dropped.",
+)
+@json_option
+def sync(changed: str, as_json: bool) -> None:
+    """Bring redirected writes back.
+
+    What a killed run left in replicas. Says exactly what could not be saved, and
+    fails when anything still waits or is lost.
+    """
+    from pdla.catalog import open_catalog
+    from pdla.replicator.sync import bring_back
+
+    found = bring_back(open_catalog(), conflict=cast("Conflict", changed))
+    if as_json:
+        print_json({"originals": [{**asdict(one), "original": str(one.original)} for one in found]})
+    elif found:
+        click.echo("\n".join(line for one in found for line in _lines(one)))
+    else:
+        click.echo("Nothing to bring back.")
+    if bad := [one for one in found if one.problem or one.lost or one.damaged]:
+        raise PdlaError(f"of {len(bad)} of {len(found)} files not all was brought back")
+
+
+def _lines(one: BroughtBack) -> list[str]:
+    lines = []
+    if one.bytes:
+        unsynced = f", {format_bytes(one.unsynced)} of it never synced" if one.unsynced else ""
+        lines.append(f"{one.original}: {format_bytes(one.bytes)} brought back{unsynced}")
+    if one.dropped:
+        lines.append(f"{one.original}: {format_bytes(one.dropped)} dropped")
+    if one.problem:
+        lines.append(f"{one.original}: {one.problem}")
+    if one.damaged:
+        lines.append(f"{one.original}: {one.damaged} entries of the journals are damaged: what they told of is lost")
+    lines += [f"{one.original}: lost bytes {start} to {start + length}" for start, length in one.lost[:SHOWN]]
+    if len(one.lost) > SHOWN:
+        lines.append(f"{one.original}: and {len(one.lost) - SHOWN} more lost extents (--json lists all)")
+    return lines or [f"{one.original}: nothing was waiting"]

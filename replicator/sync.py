@@ -1,0 +1,304 @@
+"""Bring back to originals what redirected runs left in write replicas: after a crash, or because they had a lease."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from pdla import config
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, Replica
+from pdla.errors import BusyError, FormatError
+from pdla.layouts.striping import locate
+from pdla.model import Identity, Int64Array
+from pdla.replicator.identity import identity_of
+from pdla.replicator.journals import Journal, locked, paths_in, read_journal, this_boot
+from pdla.replicator.mapfile import fold
+from pdla.replicator.targets import JOURNALS
+from pdla.replicator.transpose import Bytes
+from pdla.replicator.verify import components_unchanged
+from pdla.units import MiB
+
+Conflict = Literal["keep", "overwrite", "discard"]
+"""What becomes of bytes whose original was changed by somebody else: they wait, they win, or they are dropped."""
+
+Progress = Callable[[str, int, int], None]
+
+BATCH = 16 * MiB
+STAMP_SLACK_NS = 2_000_000_000
+"""The file system stamps a write of the killed program no later than this after the program's own note of it."""
+_PIECES = 1 << 16
+
+
+@dataclass(frozen=True)
+class BroughtBack:
+    """What became of the redirected writes to one file.
+
+    ``bytes`` are in the original now, of which no sync or close had said so for ``unsynced``. ``lost`` are extents
+    (offset, length) of the original that were written, and of whose bytes nothing is left. ``dropped`` bytes were given
+    up because ``conflict`` said so. Of ``damaged`` entries of journals nothing is known. ``problem``: why bytes still
+    wait, or empty; ``busy``: a program is writing them.
+    """
+
+    original: Path
+    bytes: int = 0
+    unsynced: int = 0
+    lost: tuple[tuple[int, int], ...] = ()
+    dropped: int = 0
+    damaged: int = 0
+    problem: str = ""
+    busy: bool = False
+
+
+def bring_back(
+    catalog: Catalog,
+    *,
+    map_path: Path | None = None,
+    conflict: Conflict = "keep",
+    progress: Progress | None = None,
+) -> list[BroughtBack]:
+    """Bring back what no running program has in its write replicas; a row for every file of which there was something.
+
+    Each original is written under a lease, in its own order. A journal is removed when its bytes are durable there; so
+    after an interruption all of it is done again. Nothing is written over what somebody else has written since, unless
+    ``conflict`` says so.
+
+    Raises:
+        PdlaError: the catalog cannot be used.
+    """
+    map_path = map_path or config.map_path()
+    found = []
+    for directory in sorted(path for path in (map_path.parent / JOURNALS).glob("*") if path.is_dir()):
+        with locked(directory) as busy:
+            done = _running(directory) if busy else _settle(catalog, directory, conflict, progress)
+        found += [done] if done else []
+    if found:
+        fold(catalog, map_path)
+    return found
+
+
+def _read(directory: Path) -> tuple[list[Journal], list[str]]:
+    """The journals of a directory, and what is wrong with those that cannot be read."""
+    journals, problems = [], []
+    for path in paths_in(directory):
+        try:
+            journals.append(read_journal(path))
+        except FormatError as error:
+            problems.append(str(error))
+    return journals, problems
+
+
+def _running(directory: Path) -> BroughtBack | None:
+    journals = [journal for journal in _read(directory)[0] if len(journal.entries)]
+    if not journals:
+        return None
+    return BroughtBack(journals[0].target, problem="a program is writing to it", busy=True)
+
+
+def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None) -> BroughtBack | None:
+    journals, problems = _read(directory)
+    if problems:
+        return BroughtBack(journals[0].target if journals else directory, problem="; ".join(problems))
+    if not any(len(journal.entries) + journal.damaged for journal in journals):
+        _remove(journals)
+        return None
+    path = journals[0].target
+    replicas = {replica.id: replica for replica in catalog.replicas()}
+    good, lost = _sorted_out(journals)
+    try:
+        with ExitStack() as stack:
+            target = stack.enter_context(_opened(path))
+            identity = identity_of(target)
+            stack.enter_context(catalog.leased(f"original {identity.device}:{identity.inode}"))
+            changed = _changed(journals, identity)
+            if changed and conflict == "discard":
+                _remove(journals)
+                return BroughtBack(path, dropped=_length(good))
+            if changed and conflict == "keep":
+                return BroughtBack(path, problem=f"{changed}: {_length(good)} bytes wait in replicas")
+            count = _copy(target, path, replicas, good, progress)
+            os.fsync(target)
+    except (OSError, BusyError) as error:
+        if isinstance(error, FileNotFoundError) and conflict == "discard":
+            _remove(journals)
+            return BroughtBack(path, dropped=_length(good))
+        return BroughtBack(path, problem=f"{error}: {_length(good)} bytes wait in replicas", busy=False)
+    _remove(journals)
+    unsynced = _length(good) - _length(_merged([journal.entries[: journal.synced] for journal in journals]))
+    damaged = sum(journal.damaged for journal in journals)
+    return BroughtBack(path, count, max(unsynced, 0), _extents(replicas, lost), damaged=damaged)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _remove(journals: Sequence[Journal]) -> None:
+    for journal in journals:
+        journal.path.unlink(missing_ok=True)
+
+
+def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array]:
+    """Ranges (replica, start, stop) that can be believed, and those that were never durable before the node crashed."""
+    boot = this_boot()
+    good, doubtful = [], []
+    for journal in journals:
+        believed = len(journal.entries) if journal.boot == boot else journal.synced
+        good.append(journal.entries[:believed])
+        doubtful.append(journal.entries[believed:])
+    return _merged(good), _merged(doubtful)
+
+
+def _merged(parts: Sequence[Int64Array]) -> Int64Array:
+    """Sorted, with ranges that touch made one."""
+    rows = np.concatenate([np.zeros((0, 3), np.int64), *parts])
+    merged: list[list[int]] = []
+    for replica, start, stop in rows[np.lexsort((rows[:, 1], rows[:, 0]))].tolist():
+        if merged and merged[-1][0] == replica and start <= merged[-1][2]:
+            merged[-1][2] = max(merged[-1][2], stop)
+        else:
+            merged.append([replica, start, stop])
+    return np.array(merged, dtype=np.int64).reshape(-1, 3)
+
+
+def _length(ranges: Int64Array) -> int:
+    return int((ranges[:, 2] - ranges[:, 1]).sum())
+
+
+def _changed(journals: Sequence[Journal], now: Identity) -> str:
+    """What somebody else has done to the original since the program left it; empty: nothing."""
+    was = journals[0].identity
+    if (was.device, was.inode) != (now.device, now.inode):
+        return "another file has its name now"
+    if any(journal.overtaken for journal in journals):
+        return "it may have newer bytes, from a run that could not bring them back"
+    if now in {journal.identity for journal in journals}:
+        return ""
+    # A program that was killed while it wrote to the original could not say how it left it.
+    busy = [journal.stamp_ns for journal in journals if journal.busy]
+    if busy and max(now.mtime_ns, now.ctime_ns) <= max(busy) + STAMP_SLACK_NS:
+        return ""
+    return "it was changed since by somebody else"
+
+
+def _copy(target: int, path: Path, replicas: dict[int, Replica], ranges: Int64Array, progress: Progress | None) -> int:
+    """Copy ranges of replicas to where they belong; returns the bytes."""
+    done, total = 0, _length(ranges)
+    for number in np.unique(ranges[:, 0]).tolist():
+        replica = replicas.get(number)
+        if replica is None or not components_unchanged(replica):
+            raise FileNotFoundError(f"replica {number} or a component of it is missing")
+        mine = ranges[ranges[:, 0] == number][:, 1:]
+        with ExitStack() as stack:
+            files = [os.open(component.path, os.O_RDONLY | os.O_CLOEXEC) for component in replica.components]
+            for file in files:
+                stack.callback(os.close, file)
+            for offsets, lengths, places in _batches(replica.access_map, mine):
+                _move(target, files, replica, offsets, lengths, places)
+                done += int(lengths.sum())
+                if progress:
+                    progress(f"bringing back {path.name}", done, total)
+    return done
+
+
+def _batches(access_map: AccessMap, ranges: Int64Array) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+    """The pieces of ranges (start, stop) of a replica in the original's order: (offsets, lengths, replica offsets)."""
+    low, high = access_map.extent
+    step = max((high - low) // max(access_map.pieces // _PIECES, 1), 1)
+    for start in range(low, high, step):
+        offsets, lengths, places = access_map.tiles(start, min(start + step, high))
+        first = np.searchsorted(ranges[:, 1], places, side="right")
+        last = np.searchsorted(ranges[:, 0], places + lengths, side="left")
+        counts = np.maximum(last - first, 0)
+        piece = np.repeat(np.arange(len(places)), counts)
+        inside = ranges[np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts) + first[piece]]
+        begin = np.maximum(inside[:, 0], places[piece])
+        end = np.minimum(inside[:, 1], places[piece] + lengths[piece])
+        yield from _cut(offsets[piece] + begin - places[piece], end - begin, begin)
+
+
+def _cut(
+    offsets: Int64Array, lengths: Int64Array, places: Int64Array
+) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+    """Batches of pieces of no more than ``BATCH`` bytes together, longer pieces cut."""
+    parts = -(-lengths // BATCH)
+    piece = np.repeat(np.arange(len(lengths)), parts)
+    skip = (np.arange(len(piece)) - np.repeat(np.cumsum(parts) - parts, parts)) * BATCH
+    offsets, places = offsets[piece] + skip, places[piece] + skip
+    lengths = np.minimum(lengths[piece] - skip, BATCH)
+    number = np.cumsum(lengths) // (BATCH + 1)
+    for cut in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1):
+        if len(cut):
+            yield offsets[cut], lengths[cut], places[cut]
+
+
+def _move(
+    target: int, files: Sequence[int], replica: Replica, offsets: Int64Array, lengths: Int64Array, places: Int64Array
+) -> None:
+    """Read pieces in the replica's order, write them in the original's, neighbours at once."""
+    at = np.cumsum(lengths) - lengths
+    buffer = np.empty(int(lengths.sum()), dtype=np.uint8)
+    order = np.argsort(places)
+    for group in _neighbours(places[order], lengths[order]):
+        run = order[group]
+        data = _read_replica(files, replica, int(places[run[0]]), int(lengths[run].sum()))
+        begin = 0
+        for piece in run.tolist():
+            length = int(lengths[piece])
+            buffer[at[piece] : at[piece] + length] = data[begin : begin + length]
+            begin += length
+    for group in _neighbours(offsets, lengths):
+        first, last = group[0], group[-1]
+        _write(target, buffer[at[first] : at[last] + lengths[last]].data, int(offsets[first]))
+
+
+def _neighbours(starts: Int64Array, lengths: Int64Array) -> list[Int64Array]:
+    """The groups of sorted pieces that follow one another."""
+    cuts = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
+    return list(np.split(np.arange(len(starts)), cuts))
+
+
+def _read_replica(files: Sequence[int], replica: Replica, start: int, length: int) -> Bytes:
+    data = np.empty(length, dtype=np.uint8)
+    for piece in locate(replica.rule, start, start + length):
+        done = 0
+        view = data[piece.logical - start :][: piece.length].data
+        while done < piece.length:
+            count = os.preadv(files[piece.component], [view[done:]], piece.offset + done)
+            if count == 0:
+                raise OSError(f"{replica.components[piece.component].path} is shorter than it was")
+            done += count
+    return data
+
+
+def _write(target: int, data: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(target, data[done:], offset + done)
+
+
+def _extents(replicas: dict[int, Replica], ranges: Int64Array) -> tuple[tuple[int, int], ...]:
+    """Ranges of replicas as extents of the original, neighbours made one."""
+    found: list[tuple[int, int]] = []
+    for number in np.unique(ranges[:, 0]).tolist():
+        if (replica := replicas.get(number)) is not None:
+            for offsets, lengths, _ in _batches(replica.access_map, ranges[ranges[:, 0] == number][:, 1:]):
+                found += zip(offsets.tolist(), lengths.tolist(), strict=True)
+    merged: list[tuple[int, int]] = []
+    for offset, length in sorted(found):
+        if merged and sum(merged[-1]) >= offset:
+            merged[-1] = (merged[-1][0], max(sum(merged[-1]), offset + length) - merged[-1][0])
+        else:
+            merged.append((offset, length))
+    return tuple(merged)

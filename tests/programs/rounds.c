@@ -1,0 +1,52 @@
+/* Writes a file round by round until it is killed: rounds FILE OUT close|sync. Each round every rank writes its column, words
+ * that say which round, rank and row they are of, and says in OUT.<rank> "begin N" before and "done N" after the MPI library
+ * said that the round is in the file. Rank 0 also writes a header natively, outside of the pattern. */
+#include <mpi.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORDS = 64, ROWS = 200, HEADER = 512 };
+
+static void say(FILE *out, const char *what, int round)
+{
+    fprintf(out, "%s %d\n", what, round);
+    fflush(out);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, ranks;
+    char name[4096];
+    uint64_t words[WORDS];
+    MPI_File file;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    snprintf(name, sizeof name, "%s.%d", argv[2], rank);
+    FILE *out = fopen(name, "w");
+    say(out, "pid", (int)getpid());
+    const int closes = argc > 3 && strcmp(argv[3], "close") == 0;
+    if (!closes)
+        MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    for (int round = 1;; round++) {
+        if (closes)
+            MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+        say(out, "begin", round);
+        for (int row = 0; row < ROWS; row++) {
+            for (int i = 0; i < WORDS; i++)
+                words[i] = (uint64_t)round << 32 | (uint64_t)rank << 16 | (uint64_t)row;
+            MPI_Offset place = HEADER + ((MPI_Offset)row * ranks + rank) * (MPI_Offset)sizeof words;
+            if (round % 2)
+                MPI_File_write_at(file, place, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
+            else
+                MPI_File_write_at_all(file, place, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
+        }
+        if (rank == 0)
+            MPI_File_write_at(file, 0, words, HEADER, MPI_BYTE, MPI_STATUS_IGNORE);
+        if ((closes ? MPI_File_close(&file) : MPI_File_sync(file)) == MPI_SUCCESS)
+            say(out, "done", round);
+    }
+}

@@ -1,0 +1,296 @@
+"""What killed programs and leases leave in replicas is brought back by pdla sync, or said to be lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi import REPOSITORY, Mpi, available_mpis
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, open_catalog
+from pdla.errors import PdlaError
+from pdla.model import Layout, Loop, Pool, Signature
+from pdla.replicator.builder import build
+from pdla.replicator.journals import paths_in, read_journal
+from pdla.replicator.mapfile import publish, still_waiting
+from pdla.replicator.sync import bring_back
+from pdla.replicator.targets import journals_of
+from pdla.replicator.verify import gc, remove, status
+
+RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
+KILLS = int(os.environ.get("PDLA_TEST_KILLS", "6"))
+
+
+@dataclass
+class Place:
+    """A file that is written in rounds, and an empty replica for that."""
+
+    mpi: Mpi
+    program: Path
+    library: Path
+    directory: Path
+    catalog: Catalog
+
+    @property
+    def original(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def map(self) -> Path:
+        return self.directory / "home" / "replicas.map"
+
+    @property
+    def journals(self) -> list[Path]:
+        return paths_in(journals_of(self.map, self.original))
+
+    def words(self, *words: str, writes: str = "close", out: Path | None = None) -> list[str]:
+        settings = [f"PDLA_MAP={self.map}", f"PDLA_WRITES={writes}", f"LD_PRELOAD={self.library}"]
+        if out is not None:
+            settings.append(f"PDLA_REPORT={out}")
+        return self.mpi.command(RANKS, "env", *settings, *words)
+
+
+def pattern(path: Path) -> Signature:
+    """Every rank writes ``ROWS`` rows of its column."""
+    length = 8 * WORDS
+    loops = (Loop(length, RANKS), Loop(RANKS * length, ROWS))
+    return Signature(str(path), "write", False, HEADER, length, loops, tuple(range(RANKS)), 1)
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    directory = tmp_path_factory.mktemp("rounds")
+    return mpi.compile(REPOSITORY / "tests/programs/rounds.c", directory / "rounds", "-Wall", "-Wextra")
+
+
+@pytest.fixture
+def place(tmp_path: Path, library: Path, program: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    catalog = open_catalog()
+    place = Place(mpi, program, library, tmp_path, catalog)
+    where = tuple(str(tmp_path / "home" / "pools" / f"{n}") for n in range(2))
+    pool = Pool("disks", "hdd", 2, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
+    signature = pattern(place.original)
+    build(signature, Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)), pool, catalog)
+    publish(catalog)
+    yield place
+    catalog.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def said(out: Path, rank: int) -> list[tuple[str, int]]:
+    """What a rank has said so far; the last line may be cut."""
+    try:
+        lines = out.with_name(f"{out.name}.{rank}").read_text().split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+    return [(what, int(number)) for what, number in map(str.split, lines)]
+
+
+def run_and_kill(place: Place, seed: int, kind: str, writes: str) -> tuple[int, int]:
+    """Kill one rank or all of them at a random moment; returns the last round that was acknowledged, and begun."""
+    choose = random.Random(seed)
+    out = place.directory / f"said{seed}"
+    job = subprocess.Popen(
+        place.words(str(place.program), str(place.original), str(out), kind, writes=writes),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not all(len(said(out, rank)) >= 2 for rank in range(RANKS)):
+            assert job.poll() is None
+            time.sleep(0.005)
+        pids = [said(out, rank)[0][1] for rank in range(RANKS)]
+        time.sleep(choose.uniform(0, 0.3))
+        for pid in pids if seed % 2 else [choose.choice(pids)]:
+            os.kill(pid, signal.SIGKILL)
+    except BaseException:
+        job.kill()
+        raise
+    job.wait(timeout=60)
+    while any(map(alive, pids)):
+        time.sleep(0.01)
+    rounds = [said(out, rank) for rank in range(RANKS)]
+    done = max((number for lines in rounds for what, number in lines if what == "done"), default=0)
+    return done, max(number for lines in rounds for what, number in lines if what == "begin")
+
+
+def check(place: Place, done: int, begun: int) -> None:
+    """Every word is of the round that was acknowledged last or of the next one, and in its place."""
+    data = place.original.read_bytes()
+    words = np.zeros(HEADER // 8 + ROWS * RANKS * WORDS, dtype=np.uint64)
+    found = np.frombuffer(data[: len(data) // 8 * 8], dtype=np.uint64)
+    words[: len(found)] = found
+    table = words[HEADER // 8 :].reshape(ROWS, RANKS, WORDS)
+    rounds = table >> np.uint64(32)
+    assert done <= int(rounds.min()) and int(rounds.max()) <= begun
+    rows, ranks = np.indices((ROWS, RANKS))
+    places = (ranks << 16 | rows).astype(np.uint64)[:, :, None]
+    written = rounds > 0
+    assert ((table & np.uint64(0xFFFFFFFF)) == places)[written].all()
+    assert (table[~written] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["sync", "close"])
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_h32_after_a_kill_sync_brings_back_what_was_acknowledged(place: Place, seed: int, kind: str) -> None:
+    done, begun = run_and_kill(place, seed, kind, "close")
+    rows = bring_back(place.catalog)
+    assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
+    check(place, done, begun)
+    assert place.journals == []
+    assert {replica.state for replica in place.catalog.replicas()} == {"valid"}
+    assert bring_back(place.catalog) == []
+
+
+def killed_with_journals(place: Place) -> None:
+    """A run that was killed in a round of which bytes are in the replica only."""
+    for seed in range(100):
+        run_and_kill(place, 2 * seed + 1, "sync", "close")
+        if still_waiting(place.catalog):
+            return
+        bring_back(place.catalog)
+    raise AssertionError("nothing was left")
+
+
+def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: Place) -> None:
+    killed_with_journals(place)
+    time.sleep(2.1)
+    place.original.write_bytes(b"somebody else's")
+    (row,) = bring_back(place.catalog)
+    assert row.problem.startswith("it was changed since by somebody else")
+    assert (row.bytes, place.original.read_bytes()) == (0, b"somebody else's")
+    (replica,) = place.catalog.replicas()
+    assert replica.state == "dirty"
+    with pytest.raises(PdlaError, match="pdla sync"):
+        remove(place.catalog, replica.id)
+    gc(place.catalog)
+    assert [row["state"] for row in status(place.catalog)] == ["dirty"]
+    (row,) = bring_back(place.catalog, conflict="discard")
+    assert row.dropped > 0 and place.original.read_bytes() == b"somebody else's"
+    assert place.catalog.replica(replica.id).state == "valid"
+
+
+def test_h15_a_deleted_original_is_not_made_again(place: Place) -> None:
+    killed_with_journals(place)
+    time.sleep(2.1)
+    place.original.unlink()
+    (row,) = bring_back(place.catalog)
+    assert "No such file" in row.problem and not place.original.exists()
+    place.original.write_bytes(b"a new one")
+    (row,) = bring_back(place.catalog)
+    # File systems give the number of a deleted file to the next one.
+    assert row.problem.startswith(("another file has its name now", "it was changed since by somebody else"))
+    (row,) = bring_back(place.catalog, conflict="discard")
+    assert row.dropped > 0 and place.original.read_bytes() == b"a new one"
+
+
+def test_h33_after_a_crash_of_the_node_what_was_not_synced_is_told_as_lost(place: Place) -> None:
+    killed_with_journals(place)
+    before = place.original.read_bytes()
+    for path in place.journals:
+        forget_boot(path)
+    (row,) = bring_back(place.catalog)
+    assert (row.bytes, row.problem) == (0, "")
+    assert sum(length for _, length in row.lost) > 0
+    assert all(HEADER <= start < HEADER + 8 * WORDS * RANKS * ROWS for start, _ in row.lost)
+    assert place.original.read_bytes() == before
+    assert place.journals == []
+
+
+def forget_boot(path: Path) -> None:
+    """As if the node had been started anew since."""
+    import google_crc32c
+
+    image = bytearray(path.read_bytes())
+    image[16:56] = b"00000000-0000-0000-0000-000000000000".ljust(40, b"\0")
+    image[8:12] = google_crc32c.value(bytes(image[12:2200])).to_bytes(4, "little")
+    path.write_bytes(image)
+
+
+def test_a_damaged_entry_of_a_journal_is_told(place: Place) -> None:
+    killed_with_journals(place)
+    for path in place.journals:
+        if len(read_journal(path).entries):
+            image = bytearray(path.read_bytes())
+            image[4096 + 8] ^= 1
+            path.write_bytes(image)
+            break
+    (row,) = bring_back(place.catalog)
+    assert (row.damaged, row.problem) == (1, "")
+
+
+def test_h33_a_lost_component_is_told_and_nothing_is_dropped(place: Place) -> None:
+    killed_with_journals(place)
+    (replica,) = place.catalog.replicas()
+    replica.components[0].path.unlink()
+    (row,) = bring_back(place.catalog)
+    assert "missing" in row.problem
+    assert place.journals != []
+
+
+def test_h43_a_running_program_is_left_alone(place: Place) -> None:
+    out = place.directory / "said"
+    job = subprocess.Popen(place.words(str(place.program), str(place.original), str(out), "sync"))
+    try:
+        while not all(("done", 3) in said(out, rank) for rank in range(RANKS)):
+            assert job.poll() is None
+            time.sleep(0.01)
+        rows = bring_back(place.catalog)
+        assert [(row.busy, row.bytes) for row in rows] in ([], [(True, 0)])
+    finally:
+        for rank in range(RANKS):
+            os.kill(said(out, rank)[0][1], signal.SIGKILL)
+        job.wait(timeout=60)
+
+
+def test_a_run_after_a_kill_writes_to_the_original_until_sync(place: Place) -> None:
+    killed_with_journals(place)
+    writer = place.mpi.compile(REPOSITORY / "tests/programs/writes.c", place.directory / "writes")
+    out = place.directory / "reports"
+    out.mkdir()
+    words = [str(writer), str(place.original), str(out / "rank"), "open", "close"]
+    place.mpi.run(place.words(*words, out=out))
+    refused = {file["refused"] for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]}
+    assert refused == {"earlier writes wait for pdla sync"}
+
+
+def test_a_replica_in_another_layout_takes_the_place_of_the_first(place: Place) -> None:
+    (old,) = place.catalog.replicas()
+    pool = Pool(
+        "disks",
+        "hdd",
+        2,
+        ((0, 0.0),),
+        1e-8,
+        1e-8,
+        1 << 30,
+        4096,
+        "directories",
+        tuple(str(place.directory / "home" / "pools" / f"{n}") for n in range(2)),
+    )
+    again = build(old.signature, old.layout, pool, place.catalog)
+    assert (again.id, again.kept) == (old.id, True)
+    other = build(old.signature, replace(old.layout, groups=2, strips=(4096,)), pool, place.catalog)
+    assert [replica.id for replica in place.catalog.replicas()] == [other.id]
+    assert not old.components[0].path.exists()
