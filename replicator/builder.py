@@ -188,7 +188,7 @@ def prepare(
                 file = backend.create(one)
                 try:
                     os.fsync(file)
-                    components.append(_component(one.path, file, []))
+                    components.append(_component(backend, one.path, file, []))
                 finally:
                     os.close(file)
             commit([one.path for one in new])

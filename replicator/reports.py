@@ -292,6 +292,8 @@ def sentence(report: Mapping[str, Any]) -> str:
             f"{format_bytes(report['replica_bytes'])} from replicas in "
             f"{counted(report['replica_requests'], 'request')}, {share} of them contiguous"
         ]
+    elif any(file["redirected_calls"] for file in report.get("writes", ())):
+        parts = []
     elif report["map"]:
         parts = ["nothing was redirected"]
     else:

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis, Irregular
+from pdla.analyzers.dependence import RAW, WAR, WAW
 from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
 from pdla.layouts.config import load_cluster
@@ -134,7 +135,7 @@ def test_writes_go_to_the_original():
 
 
 def test_writes_that_are_to_be_redirected_get_replicas_unless_their_bytes_were_accessed_before():
-    write = replace(STRIDED, op="write")
+    write = replace(STRIDED, op="write", loops=(Loop(4096, 4), Loop(1 << 24, 64), Loop(16384, 1024)))
     made = make_plan(analysis(write), CLUSTER, dependences=[RAW])
     assert made.patterns[0].choice.layout is not None
     before = made.patterns[0].candidates[0].cost.total
@@ -146,7 +147,10 @@ def test_writes_that_are_to_be_redirected_get_replicas_unless_their_bytes_were_a
 
 def test_irregular_patterns_are_not_redirected():
     triangle = replace(STRIDED, op="write", growth=(STILL, Growth(0, 512, 0)))
-    assert make_plan(analysis(triangle), CLUSTER, dependences=[0]).refused[0][1] == "irregular: its writes would have no order"
+    assert (
+        make_plan(analysis(triangle), CLUSTER, dependences=[0]).refused[0][1]
+        == "irregular: its writes would have no order"
+    )
 
 
 def test_a_read_of_bytes_that_the_run_writes_is_refused():

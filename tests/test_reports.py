@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from pdla.catalog import open_catalog
-from pdla.replicator.reports import FileReport, Passed, Used, collect, sentence
+from pdla.replicator.reports import FileReport, Passed, Used, WriteReport, collect, sentence
 
 
 def process(rank: int, *files: dict[str, Any], map_state: str = "ok", seconds: float = 0.5) -> dict[str, Any]:
     return {
         "version": 1, "rank": rank, "ranks": 4, "host": "node", "pid": 100 + rank, "map": map_state,
-        "generation": 3, "seconds": seconds, "files": list(files),
+        "generation": 3, "seconds": seconds, "files": list(files), "writes": [],
     }  # fmt: skip
 
 
@@ -102,3 +102,26 @@ def test_a_report_kept_in_the_catalog_says_the_same(tmp_path: Path):
     assert result.report == json.loads(json.dumps(report.to_json()))
     assert sentence(result.report) == report.sentence
     assert result.time.utcoffset().total_seconds() == 0
+
+
+def test_redirected_writes_are_added_by_file(tmp_path: Path):
+    def written(calls: int, left: int, error: str) -> dict[str, Any]:
+        return {
+            "path": "/out",
+            "redirected": {"calls": calls, "bytes": calls * 100, "requests": calls},
+            "brought_back": {"bytes": 500, "requests": 1},
+            "left": left,
+            "refused": "",
+            "error": error,
+            "passed": [{"why": "atomic mode", "calls": 1, "bytes": 10}],
+        }
+
+    leave(tmp_path, {**process(0), "writes": [written(3, 0, "")]}, {**process(1), "writes": [written(4, 60, "full")]})
+    report = collect(tmp_path, "")
+    passed = (Passed("atomic mode", 2, 20),)
+    assert report.writes == (WriteReport("/out", 7, 700, 7, 1000, 2, 60, (), ("full",), passed),)
+    assert report.errors == ("/out: full",)
+    assert report.sentence == (
+        "7 writes redirected, 1000 B brought back in 2 requests; 60 B wait in replicas (pdla "
+        "sync); written themselves: 2 calls (atomic mode); NOT BROUGHT BACK: full"
+    )

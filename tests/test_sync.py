@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import Pdla
 from mpi import REPOSITORY, Mpi, available_mpis
 
 from pdla.accessmap import AccessMap
@@ -294,3 +295,60 @@ def test_a_replica_in_another_layout_takes_the_place_of_the_first(place: Place) 
     other = build(old.signature, replace(old.layout, groups=2, strips=(4096,)), pool, place.catalog)
     assert [replica.id for replica in place.catalog.replicas()] == [other.id]
     assert not old.components[0].path.exists()
+
+
+def test_the_loop_with_redirected_writes(tmp_path: Path, program: Path) -> None:
+    """Trace, plan, replicate and run, and the file is the same."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    pdla = Pdla(tmp_path, mpi.env)
+    writer = mpi.compile(REPOSITORY / "tests/programs/writes.c", tmp_path / "writes")
+    data = tmp_path / "data"
+    job = mpi.command(1, writer, data, tmp_path / "out", "open", "strided", "close")
+    pdla.run("trace", "-o", "run.h5", "--", *job)
+    native = data.read_bytes()
+    pdla.run("plan", "run.h5", "--writes", "close", "--cluster", favourable(tmp_path), "-o", "plan.json")
+    (built,) = pdla.json("replicate", "plan.json", "--json")["replicas"]
+    data.unlink()
+    report = pdla.json("run", "--writes", "close", "--json", "--", *job)
+    (file,) = report["writes"]
+    assert data.read_bytes() == native
+    assert (file["redirected_calls"], file["back_bytes"], file["left_bytes"]) == (240, 4 * 60 * 96, 0)
+    assert pdla.json("status", "--json")["replicas"][0]["purpose"] == "write"
+    assert "Nothing to bring back." in pdla.run("sync").stdout
+    assert pdla.json("verify", "--json") == {"checked": 1, "findings": []}
+    assert pdla.json("rm", str(built["id"]), "--json")["bytes"] > 0
+
+
+FAVOURABLE = """
+[home]
+pool = "slow"
+servers = 2
+strip = "64K"
+[clients]
+processes_per_node = 16
+connect_seconds = 0.0
+network_seconds_per_byte = 0.0
+[pools.slow]
+kind = "hdd"
+startup = [[0, 0.0], [1, 0.01]]
+read_seconds_per_byte = 1e-8
+write_seconds_per_byte = 1e-8
+where = ["slow0", "slow1"]
+[pools.fast]
+kind = "ssd"
+startup = [[0, 0.0]]
+read_seconds_per_byte = 1e-9
+write_seconds_per_byte = 1e-9
+grain = "1K"
+where = ["fast0", "fast1"]
+"""
+
+
+def favourable(directory: Path) -> Path:
+    """A cluster on which replicas of anything are worth it: slow disks with originals, fast ones for replicas."""
+    for name in ("slow0", "slow1", "fast0", "fast1"):
+        (directory / name).mkdir()
+    file = directory / "cluster.toml"
+    file.write_text(FAVOURABLE)
+    return file
