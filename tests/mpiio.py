@@ -1,0 +1,523 @@
+"""Random MPI-IO programs as texts, which tests/programs/interpreter.c runs; what they see natively and redirected.
+
+A line is a call: its name, the slot of the open file, its arguments; ``a|b|c`` are the arguments of ranks 0, 1, 2, 0...
+Two kinds of lines are for the files that a program works on::
+
+    file NAME SIZE                      SIZE random bytes
+    replica NAME JSON                   the fields of stubmaps.Replica
+
+``python tests/mpiio.py`` makes those small that differ; they are then kept in tests/programs/found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi import REPOSITORY, Mpi, available_mpis, build_library
+from stubmaps import Replica, write_map
+
+FILES = "ab"
+READS = ["read_at", "read_at_all", "read", "read_all"]
+NONBLOCKING = ["iread_at", "iread"]
+TOGETHER = ["iread_at_all", "iread_all"]
+SPLIT = ["read_at_all_begin", "read_all_begin"]
+SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
+ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
+SERVERS = 3
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program for so many ranks; ``number`` is the seed that made it."""
+
+    number: int
+    ranks: int
+    lines: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Program:
+        """From its text."""
+        first, *lines = path.read_text().splitlines()
+        number, ranks = map(int, first.split()[1:])
+        return cls(number, ranks, tuple(lines))
+
+    @property
+    def text(self) -> str:
+        return "\n".join((f"program {self.number} {self.ranks}", *self.lines, ""))
+
+    def files(self) -> dict[str, int]:
+        """The size of each file."""
+        words = [line.split() for line in self.lines if line.startswith("file ")]
+        return {name: int(size) for _, name, size in words}
+
+    def replicas(self, name: str) -> list[Replica]:
+        """Those of one file."""
+        words = [line.split(" ", 2) for line in self.lines if line.startswith(f"replica {name} ")]
+        return [Replica(**json.loads(fields)) for _, _, fields in words]
+
+
+# ---- making them -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """What files are like: rows of ``columns`` pieces of ``piece`` bytes from ``start`` on."""
+
+    start: int
+    piece: int
+    columns: int
+    rows: int
+
+    def replica(self, choose: random.Random) -> Replica:
+        """Its columns one after the other, or only some of it."""
+        rows, row = self.rows, self.columns * self.piece
+        column = rows * self.piece
+        loops = [(rows, row, self.piece), (self.columns, self.piece, column)]
+        replica = Replica(self.columns * column, self.start, self.piece, loops=loops)
+        if choose.random() < 0.2:
+            replica = Replica(column, self.start + self.piece, self.piece, loops=[(rows, row, self.piece)])
+        elif choose.random() < 0.2:
+            step = [(self.start + i * row, self.piece, (rows - 1 - i) * self.piece) for i in range(rows)]
+            replica = Replica(column, extents=step)
+        replica.groups = choose.choice([1, 1, SERVERS])
+        strips = [choose.choice([0, 16, 100, 512]) for _ in range(SERVERS // replica.groups)]
+        replica.strips = strips if sum(strips) else [64] * len(strips)
+        replica.section = choose.choice([column, choose.randint(1, 5000), 1 << 40])
+        return replica
+
+
+class Writer:
+    """Writes one random program."""
+
+    def __init__(self, seed: int, ranks: int, writes: bool, shared: bool) -> None:
+        self.choose = random.Random(seed)
+        self.ranks, self.writes, self.shared_pointers = ranks, writes, shared
+        self.lines: list[str] = []
+        self.sizes: dict[str, int] = {}
+        self.tables: dict[str, list[Table]] = {}
+
+    def say(self, *words: object) -> None:
+        self.lines.append(" ".join(map(str, words)))
+
+    def each(self, value: Callable[[], object]) -> str:
+        """The same for all ranks, or one for each."""
+        if self.choose.random() < 0.4:
+            return str(value())
+        return "|".join(str(value()) for _ in range(self.ranks))
+
+    # datatypes
+
+    def memory(self, size: int) -> str:
+        """A memory datatype of as many bytes as an etype of ``size``, or a few of it."""
+        choose = self.choose
+        kind = choose.randrange(8)
+        if kind == 0:
+            return f"v({choose.randint(1, 4)},{size},{size + choose.randint(0, 9)},b)"
+        if kind == 1:
+            return f"r(0,{14 * size},x({3 * size}:{9 * size};{2 * size}:{size},b))"
+        if kind == 2:
+            return f"r(0,{size + choose.randint(1, 5)},c({size},b))"
+        if kind == 3:
+            return f"s({size}:{3 * size};{size}:0,b)"
+        return "b" if size == 1 else f"c({size},b)"
+
+    def filetype(self, etype: str, size: int) -> str:
+        """Etypes with holes, ascending."""
+        choose = self.choose
+        places, at = [], 0
+        for _ in range(choose.randint(1, 6)):
+            at += choose.randrange(2) * choose.randrange(40)
+            length = choose.randint(1, 40)
+            places.append((length, at))
+            at += length
+        kind = choose.randrange(10)
+        if kind == 0:
+            return f"c({choose.randint(1, 50)},{etype})"
+        if kind == 1:
+            blocks, length = choose.randint(1, 30), choose.randint(1, 30)
+            stride = length + choose.randrange(60)
+            return f"r(0,{size * (blocks * stride + choose.randrange(90))},v({blocks},{length},{stride},{etype}))"
+        if kind == 2:
+            parts = []
+            for _ in range(choose.randint(1, 3)):
+                whole = choose.randint(1, 14)
+                part = choose.randint(1, whole)
+                parts.append(f"{whole}:{part}:{choose.randint(0, whole - part)}")
+            return f"a({choose.choice('CF')},{';'.join(parts)},{etype})"
+        pairs = ";".join(f"{length}:{place}" for length, place in places)
+        scaled = ";".join(f"{length}:{place * size}" for length, place in places)
+        extent = (at + choose.randrange(50)) * size
+        if kind == 3:
+            return f"x({pairs},{etype})"
+        if kind == 4:
+            return f"r(0,{extent},s({scaled},{etype}))"
+        if kind == 5:
+            return f"X({scaled},{etype})"
+        if kind == 6:
+            return f"k({';'.join(f'{places[0][0]}:{i * (places[0][0] + 3)}' for i in range(len(places)))},{etype})"
+        if kind == 7:
+            wholes = [choose.randint(2, 12) for _ in range(choose.randint(1, 2))]
+            parts = [f"{whole}:{choose.randrange(2)}:0:{2 - min(i, 1)}" for i, whole in enumerate(wholes)]
+            dimensions = ";".join(parts)
+            return f"y(2,{choose.randrange(2)},{dimensions},{etype})"
+        if kind == 8:
+            return f"d(x({pairs},{etype}))"
+        inner = f"V({choose.randint(1, 5)},{choose.randint(1, 9)},{size * choose.randint(9, 18)},{etype})"
+        return f"v({choose.randint(1, 4)},1,{choose.randint(1, 3)},{inner})"
+
+    # calls
+
+    def place(self, units: int) -> int:
+        kind = self.choose.randrange(14)
+        if kind == 0:
+            return max(0, units - 9)
+        return 0 if kind == 1 else self.choose.randrange(max(1, units))
+
+    def length(self, most: int) -> int:
+        choose = self.choose
+        if choose.random() < 0.1:
+            return 0
+        return choose.randint(1, choose.choice([1, 8, 60, most]))
+
+    def data(self, slot: int, call: str, size: int, units: int, memory: str | None = None) -> None:
+        memory = memory or self.memory(size)
+        most = 40 if memory.startswith("v") else 2000
+        large = "_c" if self.choose.random() < 0.2 else ""
+        offset = self.each(lambda: self.place(units))
+        count = self.each(lambda: self.length(most))
+        ignore = self.choose.choice(["", "", "", "", " ignore"])
+        self.say(call + large, slot, offset, count, memory + ignore)
+
+    def complete(self, slot: int) -> None:
+        self.say("complete", slot, self.each(lambda: self.choose.choice(ENDINGS)))
+
+    def reads(self, slot: int, size: int, units: int, inside: int) -> None:
+        """One or several calls that read; ``inside`` are the etypes that are far from the end of the file."""
+        kind = self.choose.randrange(12)
+        if kind < 5:
+            self.data(slot, self.choose.choice(READS), size, units)
+        elif kind < 7:
+            call, memory = self.choose.choice(READS), self.memory(size)
+            count, start = self.length(40), self.choose.randrange(max(1, inside))
+            for i in range(self.choose.randint(2, 8)):
+                step = start + i * count if self.choose.random() < 0.8 else self.place(units)
+                self.say(call, slot, step, count, memory)
+                if self.choose.random() < 0.1:
+                    self.say("seek", slot, self.each(lambda: self.place(units)), "set")
+        elif kind < 9:
+            for _ in range(self.choose.randint(1, 4)):
+                self.data(slot, self.choose.choice(NONBLOCKING), size, inside)
+            self.complete(slot)
+        elif kind == 9:
+            self.say("seek", slot, self.each(lambda: self.place(inside)), "set")
+            self.data(slot, self.choose.choice(TOGETHER), size, inside)
+            self.complete(slot)
+        else:
+            self.say("seek", slot, self.each(lambda: self.place(inside)), "set")
+            self.data(slot, self.choose.choice(SPLIT), size, inside)
+            if self.choose.random() < 0.3:
+                self.say("ask", slot, 0)
+            self.say("end", slot)
+
+    def view(self, slot: int, name: str) -> tuple[int, int]:
+        """Sets a view that follows a table or none; the size of its etype and about how many the file has."""
+        choose = self.choose
+        size = choose.choice([1, 1, 4, 8, 3])
+        etype = "b" if size == 1 else f"c({size},b)"
+        kind = choose.randrange(10)
+        if kind == 0:
+            self.say("view", slot, 0, "b", "b", "native")
+            return 1, self.sizes[name]
+        if kind == 1 and choose.random() < 0.3:
+            representation = choose.choice(["bogus", "internal", "external32"])
+            self.say("view", slot, choose.choice([0, -7]), etype, etype, representation)
+            return size, self.sizes[name] // size
+        if kind < 7:
+            table = choose.choice(self.tables[name])
+            row, rank = table.columns * table.piece, iter(range(self.ranks))
+            place = "|".join(str(table.start + next(rank) % table.columns * table.piece) for _ in range(self.ranks))
+            filetype = choose.choice([f"r(0,{row},", f"r(0,{row},", f"v({table.rows},1,{table.columns},"])
+            self.say("view", slot, place, "b", f"{filetype}c({table.piece},b))", "native")
+            return 1, table.rows * table.piece
+        displacement, filetype = (
+            self.each(lambda: choose.randrange(2000)),
+            self.each(lambda: self.filetype(etype, size)),
+        )
+        self.say("view", slot, displacement, etype, filetype, "native")
+        return size, self.sizes[name] // size // 2
+
+    def shared(self, slot: int) -> None:
+        self.say("view", slot, self.choose.randrange(100), "b", "b", "native")
+        self.say("seek_shared", slot, self.choose.randrange(3000), "set")
+        for _ in range(self.choose.randint(1, 3)):
+            call = self.choose.choice(SHARED)
+            if self.writes and self.choose.random() < 0.3:
+                call = call.replace("read", "write")
+            self.say(call, slot, 0, self.each(lambda: self.choose.randrange(300)), "b")
+
+    def writing(self, slot: int, name: str) -> None:
+        """Writes of the ranks to bytes of their own, and reads of them."""
+        choose = self.choose
+        if choose.random() < 0.3:
+            length = choose.randint(1, 400)
+            base = choose.choice([choose.randrange(self.sizes[name]), self.sizes[name] - 50])
+            self.say("block", slot, max(0, base), length)
+            size, units = 1, length
+        else:
+            size = choose.choice([1, 1, 4])
+            etype = "b" if size == 1 else f"c({size},b)"
+            table = choose.choice(self.tables[name])
+            follow = choose.random() < 0.5
+            filetype = f"c({table.piece},b)" if follow else self.filetype(etype, size)
+            base = table.start if follow else choose.randrange(1500)
+            self.say("deal", slot, base, "b" if follow else etype, filetype)
+            size, units = (1, table.piece * table.rows) if follow else (size, 300)
+        for _ in range(choose.randint(1, 5)):
+            kind = choose.randrange(8)
+            if kind < 5:
+                calls = [*READS, *NONBLOCKING, *SPLIT, *TOGETHER]
+                call = choose.choice(calls)
+                self.data(slot, call.replace("read", "write"), size, units)
+                if call in (*NONBLOCKING, *TOGETHER):
+                    self.complete(slot)
+                elif call in SPLIT:
+                    self.say("end", slot)
+            elif kind < 7:
+                self.data(slot, choose.choice(READS), size, units)
+            else:
+                self.say("settle", slot)
+
+    def mistake(self, slot: int) -> None:
+        choose = self.choose
+        kind = choose.randrange(5)
+        if kind == 0:
+            self.say(choose.choice(["read_at", "read_at_all", "write_at"]), slot, -choose.randint(1, 9), 10, "b")
+        elif kind == 1:
+            self.say(choose.choice(READS), slot, 0, -1, "b")
+        elif kind == 2:
+            self.say("seek", slot, -choose.randint(1, 10**6), choose.choice(["set", "cur", "end"]))
+        elif kind == 3:
+            self.say("write_at", slot, 0, 5, "b")
+        else:
+            self.say("delete", "nothing")
+
+    def phase(self) -> None:
+        """From an open to its close."""
+        choose = self.choose
+        name = choose.choice(FILES)
+        slot = choose.randrange(4)
+        writable = self.writes and choose.random() < 0.5
+        comm = choose.choice(["world"] * 6 + ["self", "halves", "reversed"])
+        flags = "u" if writable else "r"
+        if choose.random() < 0.15:
+            flags = choose.choice(["rc", "re", "w", "rw", "rs", "us", "ra", "ro", "uc", ""])
+            if comm == "world":
+                flags = choose.choice([flags, "ud", "rd"] if self.writes else [flags])
+        hint = choose.choice(["", "", "", " romio_cb_read=enable", " romio_cb_read=disable"])
+        opened = choose.choice([name] * 12 + ["new", "none"]) if self.writes else name
+        self.say("open", slot, opened, flags, comm + hint)
+        if choose.random() < 0.15:
+            self.say("open", (slot + 1) % 4, choose.choice(FILES), "u" if writable else "r", "world")
+        size, units = 1, self.sizes[name]
+        for _ in range(choose.randint(2, 9)):
+            kind = choose.randrange(20)
+            if kind < 4:
+                size, units = self.view(slot, name)
+            elif kind < 13:
+                self.reads(slot, size, units + 9, units // 3)
+            elif kind == 13:
+                whence = choose.choice(["set", "cur", "end"])
+                low = {"set": 0, "cur": -50, "end": -2000}[whence]
+                self.say("seek", slot, self.each(lambda low=low: low + choose.randrange(2000)), whence)  # type: ignore[misc]
+            elif kind == 14 and self.shared_pointers:
+                self.shared(slot)
+            elif kind == 15:
+                self.mistake(slot)
+            elif kind == 16:
+                self.say("ask", slot, choose.randrange(1000))
+            elif kind < 19 and writable:
+                self.writing(slot, name)
+                self.say("view", slot, 0, "b", "b", "native")
+                size, units = 1, self.sizes[name]
+            elif writable:
+                bytes_ = self.sizes[name] * choose.randint(1, 3) // 2 + choose.randrange(500)
+                self.say(choose.choice(["set_size", "preallocate"]), slot, bytes_)
+                if choose.random() < 0.3:
+                    self.say("atomic", slot, choose.randrange(2))
+            else:
+                self.reads((slot + 1) % 4, 1, self.sizes[name], self.sizes[name] // 2)
+        if choose.random() < 0.8:
+            self.say("close", slot)
+
+    def program(self, number: int) -> Program:
+        choose = self.choose
+        for name in FILES:
+            tables = []
+            self.sizes[name] = choose.randint(4_000, 16_000)
+            for _ in range(choose.randint(1, 2)):
+                piece, columns = choose.choice([1, 7, 24, 64, 96, 500]), choose.randint(2, 4)
+                start = choose.randrange(1000)
+                rows = min(80, (self.sizes[name] - start) // (piece * columns))
+                tables.append(Table(start, piece, columns, rows))
+            self.tables[name] = tables
+            self.say("file", name, self.sizes[name])
+            for table in tables:
+                fields = {k: v for k, v in vars(table.replica(choose)).items() if k != "components"}
+                self.say("replica", name, json.dumps(fields, separators=(",", ":")))
+        for _ in range(choose.randint(1, 4)):
+            self.phase()
+        return Program(number, self.ranks, tuple(self.lines))
+
+
+def make(number: int, ranks: int, *, writes: bool = True, shared: bool = True) -> Program:
+    """The random program of this seed; it writes, and uses shared file pointers, only where that is wanted."""
+    return Writer(number, ranks, writes, shared).program(number)
+
+
+# ---- running them ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs programs under one MPI, with one library."""
+
+    mpi: Mpi
+    interpreter: Path
+    library: Path
+
+    @classmethod
+    def prepare(cls, mpi: Mpi, directory: Path, library: Path | None = None) -> Runner:
+        """Compiles the interpreter and, where none is given, the library."""
+        source = REPOSITORY / "tests/programs/interpreter.c"
+        interpreter = mpi.compile(source, directory / f"interpreter-{mpi.name}", "-Wall", "-Wextra")
+        return cls(mpi, interpreter, library or build_library(directory / "libpdla.so"))
+
+    def make_files(self, programs: Sequence[Program], directory: Path) -> None:
+        """``native`` and ``redirected``, each with a directory a program, and the map of the latter's replicas."""
+        originals = []
+        for program in programs:
+            content = random.Random(program.number)
+            for name, size in program.files().items():
+                file = directory / "redirected" / str(program.number) / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content.randbytes(size))
+                built = [
+                    replica.build(file.read_bytes(), directory / "replicas" / f"{program.number}-{name}-{i}")
+                    for i, replica in enumerate(program.replicas(name))
+                ]
+                originals.append((file, built))
+            (directory / "redirected" / str(program.number)).mkdir(parents=True, exist_ok=True)
+        shutil.copytree(directory / "redirected", directory / "native")
+        write_map(directory / "map", originals)
+
+    def run(self, text: Path, ranks: int, directory: Path, how: str) -> list[list[str]]:
+        """What each rank saw."""
+        reports = directory / "reports"
+        reports.mkdir(exist_ok=True)
+        settings = []
+        if how == "redirected":
+            settings = [f"PDLA_MAP={directory / 'map'}", f"PDLA_REPORT={reports}", f"LD_PRELOAD={self.library}"]
+        words = ["env", *settings, self.interpreter, text, directory / how, directory / f"{how}.out"]
+        self.mpi.run(self.mpi.command(ranks, *words))
+        return [(directory / f"{how}.out.{rank}").read_text().splitlines() for rank in range(ranks)]
+
+    def difference(self, programs: Sequence[Program], directory: Path) -> str:
+        """The first difference between the programs native and redirected; "" where there is none."""
+        directory.mkdir()
+        self.make_files(programs, directory)
+        text = directory / "text"
+        text.write_text("".join(program.text for program in programs))
+        ranks = programs[0].ranks
+        native = self.run(text, ranks, directory, "native")
+        redirected = self.run(text, ranks, directory, "redirected")
+        for rank, (expected, got) in enumerate(zip(native, redirected, strict=True)):
+            for one, other in zip(expected, got, strict=False):
+                if one != other:
+                    return f"rank {rank} of {ranks} under {self.mpi.name}\nnative     {one}\nredirected {other}"
+            if len(expected) != len(got):
+                return f"rank {rank} of {ranks} under {self.mpi.name} ended early"
+        return next(files_differ(directory / "native", directory / "redirected"), "")
+
+
+def files_differ(native: Path, redirected: Path) -> Iterator[str]:
+    names = {path.relative_to(root) for root in (native, redirected) for path in root.rglob("*") if path.is_file()}
+    for name in sorted(names):
+        pair = [root / name for root in (native, redirected)]
+        if not all(path.exists() for path in pair) or pair[0].read_bytes() != pair[1].read_bytes():
+            yield f"{name} is left differently"
+
+
+# ---- making them small -----------------------------------------------------------------------------------------------
+
+
+def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
+    """The lines of a failing program without which it does not fail."""
+    lines, part = list(program.lines), max(1, len(program.lines) // 2)
+    while True:
+        i, before = 0, len(lines)
+        while i < len(lines):
+            fewer = lines[:i] + lines[i + part :]
+            if fails(Program(program.number, program.ranks, tuple(fewer))):
+                lines = fewer
+            else:
+                i += part
+        if part == 1 and len(lines) == before:
+            return Program(program.number, program.ranks, tuple(lines))
+        part = max(1, part // 2)
+
+
+def main() -> None:
+    """Run many programs in batches; make small whatever differs, and write it to --found."""
+    options = argparse.ArgumentParser(description=main.__doc__)
+    options.add_argument("first", type=int)
+    options.add_argument("last", type=int)
+    options.add_argument("--mpi", choices=["mpich", "openmpi"], default="mpich")
+    options.add_argument("--ranks", type=int, default=2)
+    options.add_argument("--batch", type=int, default=100)
+    options.add_argument("--found", type=Path, default=Path("found"))
+    chosen = options.parse_args()
+    (mpi,) = [parameter.values[0] for parameter in available_mpis() if parameter.id == chosen.mpi]
+    with tempfile.TemporaryDirectory() as scratch:
+        runner = Runner.prepare(mpi, Path(scratch))
+        for first in range(chosen.first, chosen.last, chosen.batch):
+            last = min(first + chosen.batch, chosen.last)
+            programs = [make(number, chosen.ranks) for number in range(first, last)]
+            for small in failing(runner, programs, Path(scratch)):
+                chosen.found.mkdir(exist_ok=True)
+                (chosen.found / f"{mpi.name}-{small.ranks}-{small.number}.txt").write_text(small.text)
+            print(f"{mpi.name}, {chosen.ranks} ranks: {first} to {last - 1} are done", flush=True)
+
+
+def failing(runner: Runner, programs: Sequence[Program], scratch: Path) -> Iterator[Program]:
+    """Those programs that differ by themselves, made small."""
+
+    def fails(*these: Program) -> str:
+        directory = Path(tempfile.mkdtemp(dir=scratch)) / "case"
+        try:
+            return runner.difference(these, directory)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return f"{type(error).__name__}: {error}"[:2000]
+        finally:
+            shutil.rmtree(directory.parent)
+
+    what = fails(*programs)
+    if not what:
+        return
+    if len(programs) > 1:
+        for half in (programs[: len(programs) // 2], programs[len(programs) // 2 :]):
+            yield from failing(runner, half, scratch)
+        return
+    print(f"program {programs[0].number}: {what}", flush=True)
+    yield shrink(programs[0], lambda program: bool(fails(program)))
+
+
+if __name__ == "__main__":
+    main()
