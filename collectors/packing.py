@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +40,13 @@ class Packed:
     calls: int = 0
     moved: int = 0
 
-    def counted(self, blocks: Iterator[dict[str, npt.NDArray[Any]]]) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+    def counted(
+        self, blocks: Iterator[dict[str, npt.NDArray[Any]]], progress: Callable[[int], None]
+    ) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
         """The blocks, counted as they pass."""
         for block in blocks:
             self.calls += len(block["rank"])
+            progress(self.calls)
             self.moved += int(np.sum(block["length"][block["op"] != OPS.index("other")]))
             yield block
 
@@ -53,10 +56,13 @@ def pack(
     output: str | os.PathLike[str],
     command: str = "",
     environment: Mapping[str, str] | None = None,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Packed:
     """Pack the logs in ``directory``, which stay, into the trace file ``output``.
 
-    ``environment`` are the variables that the program ran with, of which those that matter are kept.
+    ``environment`` are the variables that the program ran with, of which those that matter are kept. ``progress`` is
+    called with what is done, and the records packed and in all.
 
     Raises:
         PdlaError: no log is there, or the trace cannot be written.
@@ -64,7 +70,12 @@ def pack(
     """
     logs = RawLogs(directory, command, telling(environment or {}))
     packed = Packed(logs.about)
-    records = Rows(packed.counted(logs.blocks()), logs.rows, {"op": OPS, "kind": logs.kinds})
+
+    def tell(calls: int) -> None:
+        if progress:
+            progress("packing", calls, logs.rows)
+
+    records = Rows(packed.counted(logs.blocks(), tell), logs.rows, {"op": OPS, "kind": logs.kinds})
     posix = Rows(logs.posix_blocks(), logs.posix_rows, {"op": OPS, "kind": logs.posix_kinds})
     write_blocks(logs.about, records, posix if logs.posix_kinds else None, output)
     return packed

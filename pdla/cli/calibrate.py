@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +11,7 @@ import click
 
 from pdla.cli.options import json_option, print_json
 from pdla.cli.options import size as size_option
+from pdla.cli.progress import progress
 from pdla.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -76,8 +74,15 @@ def calibrate(
         click.echo(
             f"pdla: measuring for about {format_seconds(total)}, with {format_bytes(space)} of scratch files", err=True
         )
-        with _progress(total) as tell:
-            done = [measure(storage, one, seconds, tell) for storage, one in zip(storages, sizes, strict=True)]
+        passed = 0.0
+        with progress("s") as tell:
+
+            def pass_(more: float) -> None:
+                nonlocal passed
+                passed += more
+                tell("measuring", round(min(passed, total), 1), total)
+
+            done = [measure(storage, one, seconds, pass_) for storage, one in zip(storages, sizes, strict=True)]
         text = cluster_text(done, between_nodes, f"{time.strftime('%Y-%m-%d %H:%M:%S %z')} on {socket.gethostname()}")
         with replacing(output) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -116,16 +121,6 @@ def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Sto
             raise click.UsageError(f"two pools are named {name!r}")
         storages.append(Storage(tuple(map(Path, names.split(","))), name, cast(Any, kind or None)))
     return storages
-
-
-@contextlib.contextmanager
-def _progress(seconds: float) -> Iterator[Callable[[float], None]]:
-    """Where to say that so many seconds more have passed."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    with click.progressbar(length=round(1000 * seconds), label="measuring", file=sys.stderr) as bar:
-        yield lambda passed: bar.update(round(1000 * passed))
 
 
 def _told(calibration: Calibration) -> str:

@@ -9,6 +9,7 @@ import click
 
 from pdla.cli.options import json_option, print_json
 from pdla.cli.processes import mpi_processes
+from pdla.cli.progress import progress
 from pdla.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def replicate(plan_path: Path, as_json: bool) -> None:
         if processes.size == 1 and (trouble := losable(plan)) is not None:
             watched(trouble)
         catalog = open_catalog()
-        built = build_all(plan, catalog, processes=processes)
+        with progress() as tell:
+            built = build_all(plan, catalog, progress=tell, processes=processes)
     finally:
         dismiss(processes)
     catalog.settle((one.signature for one in plan.patterns if one.choice.layout is not None), "built")

@@ -14,6 +14,7 @@ import click
 
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import command_argument, json_option
+from pdla.cli.progress import progress
 from pdla.cli.told import tell
 from pdla.errors import PdlaError
 
@@ -57,7 +58,8 @@ def record(
                 "(ldd PROGRAM shows no libmpi), the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it, or "
                 f"it could not write into {folder}"
             )
-        packed = pack_logs(logs, output, shlex.join(command), os.environ)
+        with progress(" records") as told:
+            packed = pack_logs(logs, output, shlex.join(command), os.environ, progress=told)
         keep = False
     except PdlaError as error:
         if not keep:
@@ -114,5 +116,6 @@ def pack(directory: Path, output: Path, as_json: bool) -> None:
     """
     from pdla.collectors.packing import pack as pack_logs
 
-    packed = pack_logs(directory, output)
+    with progress(" records") as told:
+        packed = pack_logs(directory, output, progress=told)
     tell(packed.about, packed.calls, packed.moved, output, as_json, {}, err=False)
