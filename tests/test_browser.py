@@ -1,0 +1,105 @@
+"""The report in a real browser: no errors, and a picture that one can zoom into."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from mpi import unavailable
+
+from pdla.analyzers.analysis import analyze
+from pdla.collectors import workloads
+from pdla.layouts.config import load_cluster
+from pdla.model import Trace
+from pdla.policies.plan import make_plan
+from pdla.report.html import Run, write_report
+
+# Before all scripts of the page: what goes wrong in them. After them: a drag over a part of the first picture.
+WATCH = "<script>window.wrong = []; addEventListener('error', (e) => wrong.push(e.message));</script>"
+DRAG = """<script>
+addEventListener("load", async () => {
+  const figure = document.querySelector("figure.zoom"), still = figure.querySelector("svg");
+  while (!figure.querySelector("canvas")) await new Promise((done) => setTimeout(done, 10));
+  const canvas = figure.querySelector("canvas"), said = figure.querySelector("figcaption");
+  const send = (target, type, x, y, buttons) =>
+    target.dispatchEvent(new PointerEvent(type, { bubbles: true, clientX: x, clientY: y, button: 0, buttons }));
+  const first = said.textContent, at = still.getBoundingClientRect();
+  send(still, "pointerdown", at.left + 300, at.top + 100, 1);
+  const box = canvas.getBoundingClientRect();
+  send(window, "pointermove", box.left + 600, box.top + 200, 1);
+  send(window, "pointerup", box.left + 600, box.top + 200, 0);
+  const pen = canvas.getContext("2d"), pixels = pen.getImageData(0, 0, canvas.width, canvas.height).data;
+  const colours = new Set();
+  for (let i = 0; i < pixels.length; i += 4)
+    if (pixels[i + 3] === 255) colours.add(pixels.slice(i, i + 3).join());
+  const view = JSON.parse(figure.dataset.view);
+  const told = [];
+  for (let y = 0; y < 240; y += 2) {
+    send(canvas, "pointermove", box.left + 400, box.top + y, 0);
+    told.push(said.textContent);
+  }
+  canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+  const whole = canvas.hidden && still.style.display === "";
+  const answer = { wrong, first, view, colours: [...colours], told, whole };
+  document.body.innerHTML = `<pre id="answer"></pre>`;
+  document.getElementById("answer").textContent = JSON.stringify(answer);
+});
+</script>"""
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        unavailable("Chromium")
+    return str(found)
+
+
+def opened(browser: str, trace: Trace, directory: Path) -> dict[str, object]:
+    """What a drag over the picture of a report did."""
+    analysis = analyze(trace)
+    page = directory / "report.html"
+    write_report(page, [Run(trace, analysis, make_plan(analysis, load_cluster(None)))])
+    text = page.read_text().replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{DRAG}</body>")
+    page.write_text(text)
+    done = subprocess.run(
+        [
+            *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-quic"),
+            *(f"--user-data-dir={directory / 'profile'}", "--virtual-time-budget=20000", "--window-size=1100,1200"),
+            *("--dump-dom", page.as_uri()),
+        ],
+        capture_output=True, text=True, check=True, timeout=100,
+    )  # fmt: skip
+    answer = re.search(r'<pre id="answer">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert answer is not None, done.stdout[-2000:]
+    told = json.loads(html.unescape(answer[1]))
+    assert isinstance(told, dict)
+    return told
+
+
+@pytest.mark.parametrize("requests", [40, 4000], ids=["extents", "cells"])
+def test_a_drag_over_the_picture_zooms_into_it(browser: str, tmp_path: Path, requests: int) -> None:
+    trace = workloads.pio_simple_strided(16, 65536, requests)
+    told = opened(browser, trace, tmp_path)
+    assert told["wrong"] == []
+    assert told["first"] == "Drag over a part of the picture to zoom into it."
+    view, size = told["view"], 16 * 65536 * requests
+    assert isinstance(view, dict)
+    seconds = float(trace.accesses()["t_end"].max())
+    assert 0 < view["x"][0] < view["x"][1] < seconds
+    assert 0 < view["y"][0] < view["y"][1] < size
+    assert told["whole"] is True
+    colours, said = told["colours"], told["told"]
+    assert isinstance(colours, list)
+    assert isinstance(said, list)
+    # The diagonal of the file over time goes through the part that was dragged over, with all ranks in it.
+    assert len(colours) >= 16
+    if requests == 40:
+        named = {found[1] for line in said if (found := re.match(r"rank (\d+) reads 65,536 bytes at [\d,]+, ", line))}
+        assert named
