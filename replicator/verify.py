@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pdla.catalog import Catalog, Component, Replica, State
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
-from pdla.replicator.backends.base import delete
+from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import first_damage
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.targets import target_of
@@ -50,6 +51,7 @@ def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None
     map that is damaged or missing is made anew.
 
     Raises:
+        OSError: storage is lost.
         PdlaError: another process is changing the replicas.
     """
     findings = []
@@ -57,7 +59,9 @@ def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None
         before = [replica for replica in catalog.replicas("valid") if replica.purpose == "read"]
         fold(catalog, map_path)
         still = {replica.id: replica for replica in catalog.replicas("valid")}
-        for replica in (*before, *(replica for replica in still.values() if replica.purpose == "write")):
+        checked = (*before, *(replica for replica in still.values() if replica.purpose == "write"))
+        ensure_responds((one.path for replica in checked for one in replica.components), responds)
+        for replica in checked:
             if replica.id not in still:
                 finding = Finding(replica.id, replica.original.path, catalog.replica(replica.id).why)
             elif (wrong := _wrong(catalog, replica, deep)) is not None:
@@ -225,8 +229,10 @@ def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None 
             if replica.state == "valid":
                 catalog.mark(replica.id, "retired", "removed")
         publish(catalog, map_path)
+        asked = cache(responds)
         for replica in _with_ids(catalog, replica_ids):
             try:
+                ensure_responds((component.path for component in replica.components), asked)
                 for component in replica.components:
                     freed += delete(component.path)
             except OSError as error:

@@ -48,8 +48,6 @@ mon max pg per osd = 2000
 mon data avail warn = 2
 mon data avail crit = 1
 mon osd min down reporters = 1
-mds beacon interval = 0.5
-mds beacon grace = 3
 osd heartbeat interval = 1
 osd heartbeat grace = 6
 [mon]
@@ -125,7 +123,7 @@ class Ceph:
         process = self.daemons.pop(name)
         process.send_signal(number)
         try:
-            process.wait(10)
+            process.wait(3)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ceph import Ceph
+from conftest import InProcess
 from mpi import Mpi, available_mpis
 from test_loop import Job
 
-from pdla.model import Pool
-from pdla.replicator.backends.base import NewComponent
+from pdla.errors import ConfigError
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
+from pdla.policies.planfile import write_plan
+from pdla.replicator.backends import base
+from pdla.replicator.backends.base import NewComponent, commit, temporary
 from pdla.replicator.backends.cephfs import CephFS
-from pdla.replicator.backends.suite import KIB64, BackendTests
+from pdla.replicator.backends.suite import KIB64, SIZE, BackendTests
+from pdla.units import MiB
 
 HDD = tuple(f"hdd:osd.{number}" for number in range(4))
 
@@ -101,22 +114,22 @@ def job(ceph: Ceph, folder: Path, mpi: Mpi, tmp_path: Path) -> Job:
 
 @pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
 def test_a_program_is_served_from_the_osds_of_the_plan(ceph: Ceph, job: Job, folder: Path):
-    served = {}
+    pdla, served = InProcess(job.pdla.directory, {}), {}
     for cluster, policy, space, layout in (
         ("cluster.toml", "pdla-h", "hdd", "2-D"),
         ("fine.toml", "pdla-s", "hdd+ssd", "1-DH"),
     ):
-        job.pdla.run("plan", "run.h5", "--cluster", cluster, "--policy", policy, "-o", "plan.json")
-        plan = json.loads((tmp := job.pdla.directory / "plan.json").read_text())
+        pdla.run("plan", "run.h5", "--cluster", cluster, "--policy", policy, "-o", "plan.json")
+        plan = json.loads((path := pdla.directory / "plan.json").read_text())
         (pattern,) = plan["patterns"]
         (pattern["chosen"],) = (
             number
             for number, candidate in enumerate(pattern["candidates"])
             if (candidate["space"], candidate["layout"]) == (space, layout)
         )
-        tmp.write_text(json.dumps(plan))
+        path.write_text(json.dumps(plan))
         job.pdla.run("replicate", "plan.json")
-        (replica,) = job.pdla.json("status", "--json")["replicas"]
+        (replica,) = pdla.json("status", "--json")["replicas"]
         output, report = job.redirected(4)
         assert output == job.native(4)
         assert report["replica_bytes"] == 4 * 384 * 384 * 4
@@ -127,6 +140,205 @@ def test_a_program_is_served_from_the_osds_of_the_plan(ceph: Ceph, job: Job, fol
         "hdd": [{0: 0, 1: 1}, {0: 2, 1: 3}],
         "hdd+ssd": [{0: 0}, {0: 1}, {0: 2}, {0: 3}, {0: 4}],
     }
-    assert job.pdla.json("verify", "--json")["findings"] == []
-    job.pdla.run("rm", str(replica["id"]))
+    assert pdla.json("verify", "--json")["findings"] == []
+    pdla.run("rm", str(replica["id"]))
     assert [file for file in folder.rglob("*") if file.is_file()] == []
+
+
+def test_a_large_file_has_all_of_its_objects_where_they_should_be(ceph: Ceph, folder: Path):
+    ceph.ask({"prefix": "config set", "who": "osd", "name": "osd_max_object_size", "value": "1048576"})
+    try:
+        backend = CephFS(pool(folder, *HDD))
+        layout, size = Layout("disks", 2, 1, (KIB64, KIB64), 4 * MiB), 4 * MiB - 5
+        backend.check(layout, size)
+        (component,) = backend.components("t/1", layout, size)
+        file = backend.create(component)
+        data = np.random.default_rng(5).bytes(size)
+        assert os.pwrite(file, data, 0) == size
+        os.close(file)
+        commit([component.path])
+        assert component.path.read_bytes() == data
+        assert where(ceph, component.path) == {0: 0, 1: 1, 2: 0, 3: 1}
+        layout = Layout("disks", 4, 4, (KIB64,), 64 * MiB)
+        assert backend.obstacle(layout, 256 * MiB) == (
+            "64 MiB in objects of 1 MiB cannot all be brought to hdd:osd.0: give it a data pool of its own, or raise "
+            "osd_max_object_size"
+        )
+        assert CephFS(pool(folder, "ssd:osd.4")).obstacle(replace(layout, servers=1, groups=1), 256 * MiB) == ""
+    finally:
+        ceph.ask({"prefix": "config rm", "who": "osd", "name": "osd_max_object_size"})
+
+
+def test_groups_too_wide_to_be_found_have_a_file_per_server(ceph: Ceph, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    backend = CephFS(pool(folder, *HDD))
+    wide = Layout("disks", 4, 1, (KIB64,) * 4, 4 * MiB)
+    assert backend.rule(wide, SIZE) == wide.by_group
+    monkeypatch.setattr("pdla.replicator.backends.cephfs.MOST_TRIES", 200)  # four of four take 256
+    assert backend.rule(wide, SIZE) == wide
+    assert backend.obstacle(wide, SIZE) == ""
+
+
+def test_servers_that_are_data_pools_need_no_monitors(ceph: Ceph, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    layout = Layout("disks", 2, 1, (KIB64, KIB64), SIZE)
+    with monkeypatch.context() as alone:
+        alone.setenv("CEPH_CONF", "/nowhere")
+        backend = CephFS(pool(folder, "hdd", "ssd"))
+        backend.check(layout, SIZE)
+        made = backend.components("t/1", layout, SIZE)
+        for component in made:
+            file = backend.create(component)
+            assert os.pwrite(file, bytes(component.size), 0) == component.size
+            os.close(file)
+        assert [CephFS.placement(temporary(component.path)) for component in made] == [
+            f"stripe_unit=4194304 stripe_count=1 object_size=4194304 pool={name}" for name in ("hdd", "ssd")
+        ]
+    assert [len(where(ceph, temporary(one.path), name)) for one, name in zip(made, ("hdd", "ssd"), strict=True)] == [
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ("hdd:disk1", r"no server of CephFS is called 'hdd:disk1' \(wanted a data pool, or POOL:osd.NUMBER\)"),
+        ("tape:osd.1", "Ceph has no pool tape"),
+        ("hdd:osd.4", r"nothing of Ceph's pool hdd is on osd.4 \(its OSDs: 0, 1, 2, 3\)"),
+        ("hdd:osd.77", "osd.77 of Ceph is down"),
+    ],
+)
+def test_a_server_that_is_not_there_is_refused(ceph: Ceph, folder: Path, server: str, message: str):
+    with pytest.raises(ConfigError, match=f"^pool disks: {message}"):
+        CephFS(pool(folder, server)).check(Layout("disks", 1, 1, (KIB64,), KIB64), KIB64)
+
+
+def test_other_storage_another_cluster_and_no_cluster_are_refused(
+    ceph: Ceph, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    layout = Layout("disks", 1, 1, (KIB64,), KIB64)
+    with pytest.raises(ConfigError, match=f"^pool disks: cannot use {tmp_path}: .* \\(mount CephFS there\\)"):
+        CephFS(pool(tmp_path, "hdd:osd.0")).check(layout, KIB64)
+    backend = CephFS(pool(folder, "hdd:osd.0"))
+    backend.__dict__["_map"] = replace(backend._map, fsid="other")
+    with pytest.raises(ConfigError, match=r"the monitors that answer are of other \(set CEPH_CONF\)"):
+        backend.check(layout, KIB64)
+    monkeypatch.setenv("CEPH_CONF", "/nowhere")
+    with pytest.raises(ConfigError, match=r"^pool disks: cannot reach Ceph's monitors: .* \(is /nowhere right, and"):
+        CephFS(pool(folder, "hdd:osd.0")).check(layout, KIB64)
+
+
+class Place:
+    """A home, and a plan to copy a file of 64 MiB to four OSDs."""
+
+    def __init__(self, folder: Path, tmp_path: Path) -> None:
+        self.folder = folder
+        self.pdla = InProcess(tmp_path, {})
+        self.said = tmp_path / "said"
+        self.data = tmp_path / "data"
+        self.data.write_bytes(np.random.default_rng(3).bytes(64 * MiB))
+        layout = Layout("disks", 4, 2, (KIB64,) * 2, 16 * MiB)
+        signature = Signature(
+            *(str(self.data), "read", False, 0, KIB64, (Loop(KIB64, 4), Loop(4 * KIB64, 256)), (0, 1, 2, 3), 1),
+            calls=1024,
+        )
+        free = Cost(0.0, 0.0, 0.0, 0.0)
+        candidates = (Candidate("original", None, free), Candidate("disks", layout, free))
+        pattern = PatternPlan(signature, candidates, 1, "")
+        cluster = Cluster((pool(folder, *HDD),), "disks", 1, KIB64, 1, 0.0, 0.0, 0.0, "")
+        write_plan(Plan("none", "", (pattern,), (), cluster, "optimal", 0.0), tmp_path / "plan.json")
+
+    def replicate(self) -> subprocess.Popen[bytes]:
+        """Begin to build, as the command does, with less patience."""
+        program = (
+            "from pdla.cli import main, watched; from pdla.replicator.backends import base; "
+            "watched.GRACE, watched.PERIOD, base.PATIENCE = 2.0, 0.5, 4.0; main()"
+        )
+        # Into a file, for whoever waits for the storage holds the other end of a pipe.
+        with self.said.open("w") as said:
+            return subprocess.Popen(
+                [sys.executable, "-c", program, "replicate", "plan.json"],
+                cwd=self.pdla.directory, env=self.pdla.environment, stderr=said,
+            )  # fmt: skip
+
+    def is_copying(self) -> bool:
+        return any(self.folder.rglob("*.tmp"))
+
+    def is_stale(self) -> bool:
+        with suppress(AssertionError):  # it says so by its exit code
+            self.pdla.run("verify")
+        return [replica["state"] for replica in self.pdla.json("status", "--json")["replicas"]] == ["stale"]
+
+    def files(self) -> list[str]:
+        return [file.name for file in self.folder.rglob("*") if file.is_file()]
+
+
+@pytest.fixture
+def place(ceph: Ceph, folder: Path, tmp_path: Path) -> Place:
+    return Place(folder, tmp_path)
+
+
+def test_an_osd_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Place):
+    build = place.replicate()
+    try:
+        ceph.until(place.is_copying)
+        ceph.stop("osd2", signal.SIGKILL)
+        code = build.wait(60)
+    finally:
+        ceph.start_osd(2)
+    assert (code, place.said.read_text().count("\n")) == (1, 1), place.said.read_text()
+    ceph.until(ceph.is_up)
+    place.pdla.run("gc")
+    assert (place.files(), place.pdla.json("status", "--json")["replicas"]) == ([], [])
+
+
+def test_a_metadata_server_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Place):
+    build = place.replicate()
+    try:
+        ceph.until(place.is_copying)
+        ceph.stop("mds", signal.SIGKILL)
+        code = build.wait(60)
+    finally:
+        ceph.start_mds()
+    assert code == 1
+    assert place.said.read_text() == (
+        f"pdla: {place.folder} does not answer (is the metadata server of Ceph up?), for 2 s: given up (pdla gc "
+        "removes what is left when it is back)\n"
+    )
+    ceph.until(ceph.is_up)
+    place.pdla.run("gc")
+    assert place.pdla.json("status", "--json")["replicas"] == []
+    ceph.until(lambda: place.files() == [])  # those that waited for the metadata server end only now
+
+
+def test_what_looks_after_replicas_does_not_wait_for_a_lost_metadata_server(
+    ceph: Ceph, place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    assert place.replicate().wait(60) == 0
+    monkeypatch.setattr(base, "PATIENCE", 1.0)
+    ceph.stop("mds", signal.SIGKILL)
+    try:
+        lost = "the storage has not answered for 1 s"
+        assert re.fullmatch(rf"pdla: .*{lost}.*\n", place.pdla.run("verify", code=1).stderr)
+        assert f"cannot be removed: {lost}" in place.pdla.run("rm", "1", code=1).stdout
+    finally:
+        ceph.start_mds()
+    ceph.until(ceph.is_up)
+    place.pdla.run("gc")
+    ceph.until(lambda: place.files() == [])
+
+
+# The last one: Ceph goes on moving data for a while.
+def test_data_that_ceph_has_moved_are_not_where_they_were_built(ceph: Ceph, place: Place):
+    assert place.replicate().wait(60) == 0
+    (first, *_) = [Path(one["path"]) for one in place.pdla.json("status", "--json")["replicas"][0]["components"]]
+    built = CephFS.placement(first)
+    assert built.endswith("osds=0,1")
+    ceph.ask({"prefix": "osd out", "ids": ["1"]})
+    try:
+        ceph.until(place.is_stale)  # by and by: while it copies them Ceph serves them where they were
+        why = place.pdla.json("status", "--json")["replicas"][0]["why"]
+        assert re.match(rf"{first}: is now placed as stripe_unit=65536 stripe_count=2 .* osds=0,[023]$", why)
+    finally:
+        ceph.ask({"prefix": "osd in", "ids": ["1"]})
+    place.pdla.run("gc")
+    assert place.files() == []

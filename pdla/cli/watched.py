@@ -14,7 +14,7 @@ from pdla.errors import PdlaError
 
 GRACE = 30.0
 """Seconds of trouble after which storage is taken to be lost: a metadata server has been replaced by then."""
-PERIOD = 3.0
+PERIOD = 5.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -41,18 +41,18 @@ def watched(trouble: Callable[[], str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, forward)
-    since, pause = None, 0.01
-    asked = time.monotonic()
+    pause, well = 0.01, time.monotonic()
+    asked, wrong = well, ""
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        time.sleep(pause)
-        pause = min(2 * pause, 0.2)
-        if time.monotonic() < asked + PERIOD:
-            continue
-        wrong = trouble()
-        asked = time.monotonic()
-        since = (since or asked) if wrong else None
-        if since is not None and asked > since + GRACE:
+        if asked > well + GRACE:
             os.kill(child, signal.SIGKILL)
             raise PdlaError(f"{wrong}, for {GRACE:.0f} s: given up (pdla gc removes what is left when it is back)")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.2)
+        if time.monotonic() > asked + PERIOD:
+            wrong = trouble()
+            asked = time.monotonic()
+            if not wrong:
+                well = asked
     code = os.waitstatus_to_exitcode(ended[1])
     sys.exit(code if code >= 0 else 128 - code)

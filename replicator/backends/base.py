@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -76,7 +76,7 @@ class Backend(ABC):
     def trouble(self, servers: Sequence[Server]) -> str:
         """Not required. What the storage itself says is wrong with these servers now; empty: nothing.
 
-        It is asked all the while a replica is built, and answers within seconds also when the storage is lost.
+        It is asked every few seconds while a replica is built, and answers soon also when the storage is lost.
         """
         return ""
 
@@ -179,9 +179,19 @@ def responds(directory: Path) -> bool:
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        process.kill()
-        return False
+        return False  # left alone: it removes its file when the storage is back
     return True
+
+
+def ensure_responds(paths: Iterable[Path], asked: Callable[[Path], bool]) -> None:
+    """Nothing, if the storage of files answers; ``asked`` is ``responds``, or remembers what it said.
+
+    Raises:
+        TimeoutError: it does not.
+    """
+    for directory in {path.parent for path in paths}:
+        if not asked(directory):
+            raise TimeoutError(errno.ETIMEDOUT, f"the storage has not answered for {PATIENCE:.0f} s", str(directory))
 
 
 def commit(paths: Sequence[Path]) -> None:

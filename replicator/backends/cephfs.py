@@ -93,7 +93,7 @@ class CephFS(Backend):
         return layout.by_group if self._is_native(layout, size) else layout
 
     def prepare(self, servers: Sequence[Server]) -> None:
-        """The OSDs are up and in their data pools, and files can be made in the directory."""
+        """The OSDs are up and in their data pools, and the directory is on their CephFS."""
         why = self.trouble(servers)
         for server in servers:
             pool, osd = _device(server)
@@ -109,25 +109,18 @@ class CephFS(Backend):
             self._prepare(directory)
 
     def trouble(self, servers: Sequence[Server]) -> str:
-        """What the monitors say of OSDs and metadata servers; of servers that are data pools they are not asked."""
-        devices = [_device(server) for server in servers]
-        chosen = {device.osd for device in devices if device.osd is not None}
-        if not chosen:
-            return ""
-        try:
-            dump = ask("osd dump")
-            pools = {pool["pool"] for pool in dump["pools"] if pool["pool_name"] in {device.pool for device in devices}}
-            up = {one["osd"] for one in dump["osds"] if one["up"]}
-            file_systems = [one["mdsmap"] for one in ask("fs dump")["filesystems"]]
-        except PdlaError as error:
-            return str(error)
-        if down := sorted(chosen - up):
-            return f"{', '.join(f'osd.{osd}' for osd in down)} of Ceph is down"
-        for one in file_systems:
-            if pools.intersection(one["data_pools"]) and "up:active" not in {
-                mds["state"] for mds in one["info"].values()
-            }:
-                return f"the file system {one['fs_name']} of Ceph has no active MDS"
+        """OSDs that the monitors know to be down; a directory in which nothing can be made, for want of an MDS."""
+        chosen = {osd for server in servers if (osd := _device(server).osd) is not None}
+        if chosen:
+            try:
+                up = {one["osd"] for one in ask("osd dump")["osds"] if one["up"]}
+            except PdlaError as error:
+                return str(error)
+            if down := sorted(chosen - up):
+                return f"{', '.join(f'osd.{osd}' for osd in down)} of Ceph is down"
+        for directory in {server.directory for server in servers}:
+            if not responds(directory):
+                return f"{directory} does not answer (is the metadata server of Ceph up?)"
         return ""
 
     def free(self) -> list[int]:
@@ -179,6 +172,8 @@ class CephFS(Backend):
         found = path.stat()
         names = _names(found.st_ino, striping.objects(found.st_size))
         homes = [home_of(striping.pool, told["pool_namespace"], name) for name in names]
+        if -1 in homes:
+            raise PdlaError(f"{path} has objects on OSDs that are down: try again when Ceph is well")
         return f"{text} osds={','.join(map(str, homes))}"
 
     @cached_property
@@ -190,10 +185,6 @@ class CephFS(Backend):
         return min(self._map.object_size, LARGEST_OBJECT) // UNIT * UNIT
 
     def _prepare(self, directory: Path) -> None:
-        if not responds(directory):
-            raise ConfigError(
-                f"pool {self.pool.name}: {directory} does not answer (is the metadata server of Ceph up?)"
-            )
         try:
             (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
             cluster = os.getxattr(directory, "ceph.cluster_fsid").decode()
