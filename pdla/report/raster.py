@@ -53,7 +53,7 @@ def rasterise(
         end = np.maximum(left[line] + -(-(step + 1) * run // spanned[line]), begin + 1)
         np.add.at(edges, (group[line], first[line] + step, begin), 1)
         np.add.at(edges, (group[line], first[line] + step, end), -1)
-    return np.cumsum(edges, axis=2)[:, :, :-1] > 0
+    return np.cumsum(edges, axis=2, out=edges)[:, :, :-1] > 0
 
 
 def weave(present: npt.NDArray[np.bool_]) -> Ints:
@@ -65,7 +65,7 @@ def weave(present: npt.NDArray[np.bool_]) -> Ints:
     count = present.sum(axis=0)
     # By turns of 2 x 2 cells: single ones would melt into a colour that is no rank's.
     turn = (np.arange(rows)[:, None] // 2 + np.arange(columns)[None, :] // 2) % np.maximum(count, 1)
-    order = np.cumsum(present, axis=0) - 1
+    order = np.cumsum(present, axis=0, dtype=np.int16) - 1
     shown = np.full((rows, columns), -1, dtype=np.int64)
     for number in range(groups):
         shown[present[number] & (order[number] == turn)] = number
