@@ -20,6 +20,8 @@ from pdla.replicator.idle import LEAST_SECONDS, Gate, Limit
 from pdla.replicator.mapfile import publish
 from pdla.replicator.metrics import Metrics
 from pdla.replicator.planned import choice, plan_queued
+from pdla.replicator.status import DAEMON
+from pdla.replicator.sync import bring_back
 from pdla.replicator.verify import Removed, discard, gc
 
 log = logging.getLogger("pdla.daemon")
@@ -28,8 +30,6 @@ QUEUE_SECONDS = 10.0
 """Between two looks at the queue, and, while others need the machine, at what they do."""
 SCAN_SECONDS = 300.0
 """Between two scans for replicas that nobody can use any more."""
-PRESENT = "daemon "
-"""What the lease of a daemon's presence begins with."""
 
 
 class StoppedError(Exception):
@@ -102,14 +102,23 @@ class Daemon:
     @contextmanager
     def _presence(self) -> Iterator[None]:
         """On record as running: pdla status tells it."""
-        with self._catalog.leased(PRESENT + this_process()):
+        with self._catalog.leased(DAEMON + this_process()):
             log.info("started", extra={"holder": this_process(), "catalog": str(self._catalog)})
             self._stop.wait(LEAST_SECONDS)  # for a first look at what others do
             yield
         log.info("stopped")
 
     def _scan(self) -> Removed:
-        """Remove the replicas of originals that are gone or changed, and what ended processes left."""
+        """Bring back what redirected runs wrote, remove the replicas of originals that are gone or changed, and what
+        ended processes left."""
+        for one in bring_back(self._catalog, map_path=self._map_path):
+            about = {"original": str(one.original), "bytes": one.bytes}
+            if one.problem:
+                log.log(
+                    logging.INFO if one.busy else logging.WARNING, "writes wait", extra={**about, "why": one.problem}
+                )
+            else:
+                log.info("brought back", extra={**about, "lost": len(one.lost), "damaged": one.damaged})
         removed = gc(self._catalog, map_path=self._map_path)
         self._next_scan = time.monotonic() + SCAN_SECONDS
         self._metrics.scanned.set_to_current_time()

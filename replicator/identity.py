@@ -16,13 +16,13 @@ TICK_SECONDS = 0.05
 COARSE_SECONDS = 1.0  # as those of file systems that keep whole seconds
 
 
-def identity_of(path: Path | int) -> Identity:
+def identity_of(path: Path | str | int) -> Identity:
     """The identity of a file (a path or a descriptor).
 
     Raises:
         OSError: there is no such file.
     """
-    found = os.fstat(path) if isinstance(path, int) else path.stat()
+    found = os.fstat(path) if isinstance(path, int) else Path(path).stat()
     return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
@@ -48,7 +48,7 @@ def settled_identity(descriptor: int, path: Path) -> Identity:
     return identity
 
 
-def is_at(path: Path, identity: Identity) -> bool:
+def is_at(path: Path | str, identity: Identity) -> bool:
     """Whether the file at ``path`` is still this one, unchanged."""
     try:
         return identity_of(path) == identity

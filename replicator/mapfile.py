@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 
 from pdla import config
 from pdla.accessmap import AccessMap, MapLoop
-from pdla.catalog import Catalog, Component, Replica
+from pdla.catalog import Catalog, Component, Copy, Replica
 from pdla.errors import FormatError, PdlaError
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import sync_directory
@@ -221,15 +221,14 @@ def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
 
 def _copies(catalog: Catalog) -> list[Replica]:
     """The valid replicas that reads may be served from."""
-    return [replica for replica in catalog.replicas("valid") if replica.purpose == "read"]
+    return catalog.replicas("valid", purpose="read")
 
 
 def _written(catalog: Catalog) -> dict[Path, list[Replica]]:
     """The write replicas of every target."""
     found: dict[Path, list[Replica]] = {}
-    for replica in catalog.replicas("valid", "dirty"):
-        if replica.purpose == "write":
-            found.setdefault(target_of(replica), []).append(replica)
+    for replica in catalog.replicas("valid", "dirty", purpose="write"):
+        found.setdefault(target_of(replica), []).append(replica)
     return found
 
 
@@ -358,7 +357,8 @@ def _read(path: Path) -> bytes:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _parse_map(image: bytes) -> MapFile:
+def _header(image: bytes) -> Any:
+    """The header of an undamaged map."""
     header = _records(image, 0, 1, HEADER)[0]
     if image[:8] != MAGIC:
         raise FormatError(f"it begins with {image[:8]!r}, not {MAGIC!r}")
@@ -366,6 +366,11 @@ def _parse_map(image: bytes) -> MapFile:
         raise FormatError(f"it says {header['total_size']} bytes and has {len(image)}")
     if header["checksum"] != _checksum(image) or header["reserved"].any():
         raise FormatError("its checksum is wrong")
+    return header
+
+
+def _parse_map(image: bytes) -> MapFile:
+    header = _header(image)
     files = _records(image, header["files_offset"], header["file_count"], FILE)
     rows = _records(image, header["replicas_offset"], header["replica_count"], REPLICA)
     originals: list[MapOriginal] = []
@@ -438,19 +443,45 @@ def read_state(map_file: MapFile) -> StateFile:
     Raises:
         FormatError: there is no readable file, or it is damaged or of another map.
     """
-    path = map_file.state_path
+    counts = len(map_file.originals), len(map_file.replicas)
+    states, stale = _read_state(map_file.state_path, map_file.generation, *counts)
+    return StateFile(map_file.generation, states, tuple(stale))
+
+
+def _read_state(path: Path, generation: int, originals: int, replicas: int) -> tuple[tuple[OriginalState, ...], bytes]:
     image = _read(path)
-    originals, replicas = len(map_file.originals), len(map_file.replicas)
     want = STATE_HEADER.itemsize + originals * STATE_FILE.itemsize + replicas
     if len(image) != want:
         raise FormatError(f"{path} has {len(image)} bytes instead of the {want} of its map")
     header = np.frombuffer(image, dtype=STATE_HEADER, count=1)[0]
     counts = (int(header["generation"]), int(header["file_count"]), int(header["replica_count"]))
-    if image[:8] != STATE_MAGIC or counts != (map_file.generation, originals, replicas):
-        raise FormatError(f"{path} is not the state file of map {map_file.generation}")
+    if image[:8] != STATE_MAGIC or counts != (generation, originals, replicas):
+        raise FormatError(f"{path} is not the state file of map {generation}")
     files = np.frombuffer(image, dtype=STATE_FILE, count=originals, offset=STATE_HEADER.itemsize)
-    states = tuple(OriginalState(*row[:4]) for row in files.tolist())
-    return StateFile(map_file.generation, states, tuple(image[want - replicas :]))
+    return tuple(OriginalState(*row[:4]) for row in files.tolist()), image[want - replicas :]
+
+
+class _Published(NamedTuple):
+    """What happened to a published map, without what it takes to read replicas: whether each is stale, by number, and
+    how runs left each original, by device and inode."""
+
+    stale: dict[int, int]
+    left: dict[tuple[int, int], OriginalState]
+
+
+def _published(path: Path) -> _Published:
+    """What happened to the map at ``path``; all of 10,000 replicas is told in milliseconds."""
+    image = _read(path)
+    try:
+        header = _header(image)
+        files = _records(image, header["files_offset"], header["file_count"], FILE)
+        numbers = _records(image, header["replicas_offset"], header["replica_count"], REPLICA)["id"].tolist()
+        state_path = _text(image, header["state_path"])
+    except (ValueError, IndexError) as error:
+        raise FormatError(f"{path} is damaged: {error}") from error
+    states, stale = _read_state(state_path, int(header["generation"]), len(files), len(numbers))
+    keys = zip(files["device"].tolist(), files["inode"].tolist(), strict=True)
+    return _Published(dict(zip(numbers, stale, strict=True)), dict(zip(keys, states, strict=True)))
 
 
 def fold(catalog: Catalog, path: Path | None = None) -> None:
@@ -462,17 +493,34 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
     Raises:
         PdlaError: the catalog cannot be written.
     """
+    copies = catalog.copies()
+    stale: dict[int, str] = {}
+    accepted: dict[tuple[int, int], tuple[Path, Identity]] = {}
     try:
-        map_file = read_map(path or config.map_path())
-        state = read_state(map_file)
+        published = _published(path or config.map_path())
     except FormatError:
         # Without the state file only an original that looks untouched can be trusted.
         pass
     else:
-        _fold_state(catalog, map_file, state)
-    for replica in _copies(catalog):
-        if not is_at(replica.original.path, replica.original.identity):
-            catalog.mark(replica.id, "stale", CHANGED)
+        for copy in copies:
+            if flag := published.stale.get(copy.id, 0):
+                stale[copy.id] = STALE_WHY.get(flag, f"a redirected run gave the reason {flag}")
+        for copy in copies:
+            if copy.id not in stale and (now := _as_left(copy, published)) is not None:
+                accepted[_key(now)] = (Path(copy.path), now)
+                if copy.id not in published.stale:
+                    stale[copy.id] = "the original was written before the replica was published"
+                elif catalog.replica(copy.id).access_map.extent[1] > now.size:
+                    stale[copy.id] = "the original was truncated"
+    for copy in copies:
+        _, identity = accepted.get(_key(copy.identity), ("", copy.identity))
+        if copy.id not in stale and not is_at(copy.path, identity):
+            stale[copy.id] = CHANGED
+    if stale:
+        catalog.mark_stale(stale)
+    # After that: none of them may pass for a copy of the new state.
+    for original, now in accepted.values():
+        catalog.set_original(original, now)
     _fold_journals(catalog, path or config.map_path())
 
 
@@ -495,23 +543,11 @@ def _fold_journals(catalog: Catalog, map_path: Path) -> None:
                 catalog.mark(replica.id, "valid", "")
 
 
-def _fold_state(catalog: Catalog, map_file: MapFile, state: StateFile) -> None:
-    valid = {replica.id: replica for replica in _copies(catalog)}
-    published = set()
-    for entry, stale in zip(map_file.replicas, state.stale, strict=True):
-        published.add(entry.id)
-        if stale and entry.id in valid:
-            catalog.mark(entry.id, "stale", STALE_WHY.get(stale, f"a redirected run gave the reason {stale}"))
-            del valid[entry.id]
-    for original, left in zip(map_file.originals, state.originals, strict=True):
-        was = original.identity
-        now = Identity(was.device, was.inode, left.size, left.mtime_ns, left.ctime_ns)
-        copies = [replica for replica in valid.values() if _file_order(replica) == _key(was)]
-        if left.writers or not copies or copies[0].original.identity == now or not is_at(original.path, now):
-            continue
-        for replica in copies:
-            if replica.id not in published:
-                catalog.mark(replica.id, "stale", "the original was written before the replica was published")
-            elif replica.access_map.extent[1] > now.size:
-                catalog.mark(replica.id, "stale", "the original was truncated")
-        catalog.set_original(original.path, now)
+def _as_left(copy: Copy, published: _Published) -> Identity | None:
+    """The state in which runs left an original, where it is another than that of its copy and it is still in it."""
+    key = _key(copy.identity)
+    left = published.left.get(key)
+    if left is None or left.writers:
+        return None
+    now = Identity(*key, left.size, left.mtime_ns, left.ctime_ns)
+    return now if now != copy.identity and is_at(copy.path, now) else None

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import first_damage
 from pdla.replicator.mapfile import fold, publish, read_map
-from pdla.replicator.targets import target_of
 from pdla.replicator.transpose import runs
 
 UNFINISHED: tuple[State, ...] = ("planned", "building")
@@ -128,30 +126,6 @@ def _unchanged(component: Component, written: bool = False) -> bool:
         return False
     same = (found.st_ino, found.st_size) == (component.inode, component.size)
     return same and (written or found.st_mtime_ns == component.mtime_ns)
-
-
-def status(catalog: Catalog, *, map_path: Path | None = None) -> list[dict[str, Any]]:
-    """A row per replica, as plain values: id, original, purpose, state, why, layout, pool, servers, groups, bytes,
-    signature, created (ISO 8601), components (path, bytes)."""
-    fold(catalog, map_path)
-    return [
-        {
-            "id": replica.id,
-            "original": str(replica.original.path if replica.purpose == "read" else target_of(replica)),
-            "purpose": replica.purpose,
-            "state": replica.state,
-            "why": replica.why,
-            "layout": replica.layout.name,
-            "pool": replica.layout.pool,
-            "servers": replica.layout.servers,
-            "groups": replica.layout.groups,
-            "bytes": replica.size,
-            "signature": str(replica.signature),
-            "created": replica.created.isoformat(timespec="seconds"),
-            "components": [{"path": str(c.path), "bytes": c.size} for c in replica.components],
-        }
-        for replica in catalog.replicas()
-    ]
 
 
 def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -> Removed:

@@ -30,7 +30,7 @@ from conftest import REPOSITORY
 from sqlalchemy import Engine, create_engine, event, text
 
 from pdla.accessmap import AccessMap
-from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run, Use, open_catalog
+from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run, open_catalog
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base
@@ -106,6 +106,7 @@ def test_paths_of_any_bytes_come_back(catalog: Catalog, name: bytes):
     catalog.set_original(path, IDENTITY)
     replica = catalog.begin_replica(IDENTITY, replace(PATTERN, file=str(path)), MAP, LAYOUT)
     catalog.set_components(replica.id, [Component(path.with_suffix(".0"), 100)])
+    assert catalog.directories() == ["/data/"]
     got = catalog.replica(replica.id)
     assert (got.original.path, got.signature.file, got.components[0].path) == (path, str(path), path.with_suffix(".0"))
 
@@ -126,10 +127,9 @@ def test_uses_of_replicas_are_counted_a_run_at_a_time(catalog: Catalog):
     files = [{"replicas": [used, {**used, "id": 2, "bytes": 0}]}, {"replicas": [used]}]
     for report in ({"files": files}, {"files": []}):
         catalog.add_result(Plain(report))
-    uses = catalog.uses()
-    assert (uses[1].runs, uses[1].bytes) == (1, 200)
-    assert uses[1].last == catalog.results()[0].time
-    assert uses[2] == Use(0, 0, None)
+    first, second = catalog.listing()
+    assert (first.runs, first.bytes_read, first.used) == (1, 200, catalog.results()[0].time)
+    assert (second.runs, second.bytes_read, second.used) == (0, 0, None)
     assert [result.report for result in catalog.results(last=1)] == [{"files": []}]
 
 
@@ -387,7 +387,8 @@ def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version
     database.close()
     catalog = open_catalog(f"sqlite:///{version_1}")
     assert catalog.replica(1).original.path == Path(r"/a\b\xe4")
-    assert catalog.uses() == {1: Use(2, 10, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))}
+    (listed,) = catalog.listing()
+    assert (listed.runs, listed.bytes_read, listed.used) == (2, 10, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert add(catalog).id == 10
     assert catalog.acquire("x").token == 1
     catalog.close()
@@ -413,7 +414,7 @@ def test_a_postgresql_catalog_of_version_2_is_brought_up_to_date(postgresql: Cat
         )
     catalog = open_catalog(str(postgresql))
     assert (catalog.replica(1).original.path, catalog.replica(1).state) == (Path(r"/a\b"), "valid")
-    assert (catalog.replica(1).purpose, catalog.replica(1).fence, catalog.uses()[1].runs) == ("read", 0, 0)
+    assert (catalog.replica(1).purpose, catalog.replica(1).fence, catalog.listing()[0].runs) == ("read", 0, 0)
     catalog.mark(1, "dirty", "written")
     assert catalog.replicas("dirty") == [catalog.replica(1)]
     with create_engine(postgresql._url).connect() as connection:

@@ -186,7 +186,7 @@ def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: P
     with pytest.raises(PdlaError, match="pdla sync"):
         remove(place.catalog, replica.id)
     gc(place.catalog)
-    assert [row["state"] for row in status(place.catalog)] == ["dirty"]
+    assert [one.state for one in status(place.catalog).replicas] == ["dirty"]
     (row,) = bring_back(place.catalog, conflict="discard")
     assert row.dropped > 0 and place.original.read_bytes() == b"somebody else's"
     assert place.catalog.replica(replica.id).state == "valid"

@@ -16,7 +16,8 @@ from pdla.errors import PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish, read_map
-from pdla.replicator.verify import Finding, Removed, gc, remove, status, verify
+from pdla.replicator.status import status
+from pdla.replicator.verify import Finding, Removed, gc, remove, verify
 
 
 class Place:
@@ -135,7 +136,7 @@ def identity_now(path: Path):
 
 
 def test_status_has_a_row_per_replica(place: Place):
-    first, second = status(place.catalog)
+    first, second = status(place.catalog).to_json(place.catalog)["replicas"]
     assert (first["id"], first["state"], first["bytes"], first["layout"], first["pool"]) == (
         1,
         "valid",
@@ -151,7 +152,7 @@ def test_status_has_a_row_per_replica(place: Place):
 
 def test_status_sees_a_changed_original(place: Place):
     damage(place.original, 0, keep_times=False)
-    assert [row["state"] for row in status(place.catalog)] == ["stale", "stale"]
+    assert [one.state for one in status(place.catalog).replicas] == ["stale", "stale"]
 
 
 def test_removing_takes_a_replica_out_of_the_map_and_off_the_disks(place: Place):

@@ -4,7 +4,9 @@ from pdla.catalog.records import (
     Census,
     Checksum,
     Component,
+    Copy,
     Lease,
+    Listed,
     Occurrence,
     Original,
     Pattern,
@@ -13,7 +15,6 @@ from pdla.catalog.records import (
     Result,
     Run,
     State,
-    Use,
 )
 from pdla.catalog.store import Catalog, open_catalog
 
@@ -22,7 +23,9 @@ __all__ = [
     "Census",
     "Checksum",
     "Component",
+    "Copy",
     "Lease",
+    "Listed",
     "Occurrence",
     "Original",
     "Pattern",
@@ -31,6 +34,5 @@ __all__ = [
     "Result",
     "Run",
     "State",
-    "Use",
     "open_catalog",
 ]

@@ -53,15 +53,6 @@ class Original:
 
 
 @dataclass(frozen=True)
-class Use:
-    """What redirected runs made of a replica: how many read from it, how many bytes, and when the last one did."""
-
-    runs: int
-    bytes: int
-    last: datetime | None
-
-
-@dataclass(frozen=True)
 class Replica:
     """A copy of the bytes of ``signature`` in the order of its accesses.
 
@@ -100,6 +91,35 @@ class Census:
 
     replicas: Mapping[State, tuple[int, int]]
     queue: Mapping[QueueState, int]
+
+
+class Copy(NamedTuple):
+    """A valid replica that reads may be served from, and the file in the state of which it is a copy."""
+
+    id: int
+    path: str
+    identity: Identity
+
+
+class Listed(NamedTuple):
+    """What is worth listing of a replica, one of very many; its layout is JSON text."""
+
+    id: int
+    path: str
+    state: State
+    why: str
+    purpose: Purpose
+    layout_json: str
+    size: int
+    created: datetime
+    runs: int
+    bytes_read: int
+    used: datetime | None
+
+    @property
+    def layout(self) -> Layout:
+        """Parsed when it is asked for."""
+        return layout_from_json(json.loads(self.layout_json))
 
 
 @dataclass(frozen=True)

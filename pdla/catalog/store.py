@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, update
+from sqlalchemy import Connection, Engine, Text, create_engine, event, func, inspect, select, type_coerce, update
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -30,7 +31,9 @@ from pdla.catalog.records import (
     Census,
     Checksum,
     Component,
+    Copy,
     Lease,
+    Listed,
     Occurrence,
     Original,
     Pattern,
@@ -41,7 +44,6 @@ from pdla.catalog.records import (
     Result,
     Run,
     State,
-    Use,
     layout_from_json,
     signature_from_json,
     signature_to_json,
@@ -49,6 +51,7 @@ from pdla.catalog.records import (
 from pdla.catalog.tables import (
     SCHEMA_VERSION,
     ComponentRow,
+    ExactPath,
     ExtentRow,
     MetaRow,
     OriginalRow,
@@ -343,9 +346,56 @@ class Catalog:
         with self._session() as session:
             return [_original(row) for row in session.scalars(select(OriginalRow).order_by(OriginalRow.id))]
 
-    def replicas(self, *states: State) -> list[Replica]:
-        """Those in one of ``states`` (none given: all), by number."""
+    def copies(self) -> list[Copy]:
+        """The valid replicas that reads may be served from, by number; cheap, however many there are."""
+        table = OriginalRow
+        identity = (table.device, table.inode, table.size, table.mtime_ns, table.ctime_ns)
+        query = select(ReplicaRow.id, table.path, *identity).join(table).order_by(ReplicaRow.id)
+        query = query.where(ReplicaRow.state == "valid", ReplicaRow.purpose == "read")
+        with self._session() as session:
+            return [Copy(number, path, Identity(*of)) for number, path, *of in session.execute(query)]
+
+    def listing(self) -> list[Listed]:
+        """All replicas by number, as far as they are worth listing; cheap, however many there are."""
+        row = ReplicaRow
+        query = select(
+            *(row.id, OriginalRow.path, row.state, row.why, row.purpose, sql_cast(row.layout, Text), row.size),
+            *(row.created, row.runs, row.bytes_read, row.used),
+        )
+        with self._session() as session:
+            return [
+                Listed._make((*values, runs.utc(created), count, size, used and runs.utc(used)))
+                for *values, created, count, size, used in session.execute(query.join(OriginalRow).order_by(row.id))
+            ]
+
+    def signatures(self) -> dict[int, Signature]:
+        """The signature of every replica, by its number."""
+        with self._session() as session:
+            found = session.execute(select(ReplicaRow.id, ReplicaRow.signature))
+            return {number: signature_from_json(signature) for number, signature in found}
+
+    def directories(self) -> list[str]:
+        """The directories in which there are components, each once."""
+        # What is left of a path without the characters, at its end, that are no slashes.
+        directory = func.rtrim(ComponentRow.path, func.replace(ComponentRow.path, "/", ""))
+        with self._session() as session:
+            return list(session.scalars(select(type_coerce(directory, ExactPath)).distinct()))
+
+    def component_paths(self) -> dict[int, list[tuple[str, int]]]:
+        """Path and size of every component, in their order, by the number of their replica."""
+        table = ComponentRow
+        query = select(table.replica_id, table.path, table.size).order_by(table.replica_id, table.number)
+        found: dict[int, list[tuple[str, int]]] = {}
+        with self._session() as session:
+            for number, path, size in session.execute(query):
+                found.setdefault(number, []).append((path, size))
+        return found
+
+    def replicas(self, *states: State, purpose: Purpose | None = None) -> list[Replica]:
+        """Those in one of ``states`` (none given: all) and for this purpose (None: any), by number."""
         query = select(ReplicaRow).order_by(ReplicaRow.id)
+        if purpose is not None:
+            query = query.where(ReplicaRow.purpose == purpose)
         if states:
             query = query.where(ReplicaRow.state.in_(states))
         with self._session() as session:
@@ -446,6 +496,12 @@ class Catalog:
             row = _existing(session, replica_id)
             row.state, row.why = state, why
 
+    def mark_stale(self, whys: Mapping[int, str]) -> None:
+        """Replicas by number that are no copies any more, and why; all of them or none."""
+        with self._session() as session:
+            for number, why in whys.items():
+                session.execute(update(ReplicaRow).where(ReplicaRow.id == number).values(state="stale", why=why))
+
     def forget_replica(self, replica_id: int) -> None:
         """Remove the row (after its files), and the original's with its last replica."""
         with self._session() as session:
@@ -474,13 +530,6 @@ class Catalog:
         with self._session() as session:
             rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
             return [Result(runs.utc(row.time), row.report) for row in reversed(rows)]
-
-    def uses(self) -> dict[int, Use]:
-        """What redirected runs made of every replica, by its number."""
-        query = select(ReplicaRow.id, ReplicaRow.runs, ReplicaRow.bytes_read, ReplicaRow.used)
-        with self._session() as session:
-            rows = session.execute(query).all()
-            return {number: Use(count, size, used and runs.utc(used)) for number, count, size, used in rows}
 
     def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase] = ()) -> Recorded:
         """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.

@@ -76,7 +76,9 @@ class ExactPath(TypeDecorator[str]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """Without them."""
-        return None if value is None else os.fsdecode(_ESCAPE.sub(_unescape, value.encode()))
+        if value is None or "\\" not in value:
+            return value
+        return os.fsdecode(_ESCAPE.sub(_unescape, value.encode()))
 
 
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")

@@ -21,30 +21,20 @@ LATEST_RUNS = 5
 def status(as_json: bool) -> None:
     """List the replicas and the latest runs.
 
-    Of what each replica is, where, how big, in which state and why.
+    Of what each replica is, where, how big, how often used, in which state and why; who works on them.
     """
     from pdla.catalog import open_catalog
-    from pdla.replicator.reports import sentence
-    from pdla.replicator.verify import status as examine
-    from pdla.report.text import table
+    from pdla.replicator.status import status as examine
+    from pdla.report.replicas import status_text
 
     catalog = open_catalog()
-    replicas = examine(catalog)
-    results = catalog.results()[-LATEST_RUNS:]
+    found = examine(catalog)
+    results = catalog.results(last=LATEST_RUNS)
     if as_json:
         runs = [{"time": result.time.isoformat(timespec="seconds"), **result.report} for result in results]
-        print_json({"replicas": replicas, "runs": runs})
-        return
-    rows = [
-        [str(row["id"]), row["state"], format_bytes(row["bytes"]), f"{row['layout']} {row['pool']}", row["original"]]
-        for row in replicas
-    ]
-    click.echo(table(["id", "state", "size", "layout", "original"], rows, "rlrll") if rows else "No replicas.")
-    for row in replicas:
-        if row["why"]:
-            click.echo(f"replica {row['id']} is {row['state']}: {row['why']}")
-    for result in results:
-        click.echo(f"run of {result.time.astimezone():%Y-%m-%d %H:%M:%S}: {sentence(result.report)}")
+        print_json({**found.to_json(catalog), "runs": runs})
+    else:
+        click.echo(status_text(found, results))
 
 
 @click.command()

@@ -121,6 +121,21 @@ def by_ranks(ranks: Sequence[int]) -> str:
     return f"by rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)}"
 
 
+def shown(text: str) -> str:
+    """``text`` with what cannot be printed as escapes: a path may hold line breaks, or what a terminal acts upon.
+
+    >>> print(shown("/data/a\\nb\\x1b[2J m\\udce4rz"))
+    /data/a\\x0ab\\x1b[2J m\\xe4rz
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def _escaped(one: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogateescape"))
+
+
 def shorten(text: str, width: int) -> str:
     """``text`` with its middle left out where it is longer than ``width``: the ends of a path tell the most.
 

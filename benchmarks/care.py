@@ -1,0 +1,205 @@
+"""How long pdla status takes with many replicas, and how fast pdla verify reads.
+
+    python benchmarks/care.py [REPLICAS] [--size GiB] [--directory DIRECTORY]
+
+prints a table and adds rows to build/bench.json. Replicas are rows with components on record, each of an original of
+its own; what is verified is one real replica over four files in DIRECTORY, read from storage in turns with `cat` of the
+same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
+
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, open_catalog
+from pdla.catalog.records import signature_to_json
+from pdla.catalog.tables import ComponentRow, OriginalRow, ReplicaRow
+from pdla.model import Layout, Loop, Pool, Signature
+from pdla.replicator.builder import build
+from pdla.replicator.mapfile import publish
+from pdla.replicator.verify import verify
+from pdla.units import GiB, KiB, MiB
+
+SERVERS, ROUNDS = 4, 5
+BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
+
+
+def pattern(path: Path, size: int) -> Signature:
+    """Four ranks in turn, 64 KiB each."""
+    loops = (Loop(64 * KiB, SERVERS), Loop(256 * KiB, size // (256 * KiB)))
+    return Signature(str(path), "read", True, 0, 64 * KiB, loops, tuple(range(SERVERS)), 1)
+
+
+def fill(catalog: Catalog, directory: Path, count: int) -> None:
+    """Put so many valid replicas on record, and publish them."""
+    (directory / "originals").mkdir()
+    (directory / "pool").mkdir()
+    originals, replicas, components = [], [], []
+    signature = pattern(directory, MiB)
+    access_map = AccessMap.from_signature(signature)
+    layout = Layout("disks", SERVERS, 1, (64 * KiB,) * SERVERS, AccessMap.section(signature))
+    for number in range(1, count + 1):
+        path = directory / "originals" / f"{number:06}.dat"
+        path.touch()
+        at = path.stat()
+        identity = {
+            "device": at.st_dev,
+            "inode": at.st_ino,
+            "size": 0,
+            "mtime_ns": at.st_mtime_ns,
+            "ctime_ns": at.st_ctime_ns,
+        }
+        originals.append({"id": number, "path": str(path), **identity})
+        replicas.append(
+            {
+                "id": number,
+                "original_id": number,
+                "signature": {**signature_to_json(signature), "file": str(path)},
+                "access_map": access_map.to_json(),
+                "layout": asdict(layout),
+                "pool": "disks",
+                "size": MiB,
+                "state": "valid",
+                "why": "",
+                "created": datetime.now(UTC),
+            }
+        )
+        for n in range(SERVERS):
+            place = str(directory / "pool" / f"{number}.{n}")
+            components.append({"replica_id": number, "number": n, "path": place, "size": MiB // SERVERS})
+    with Session(catalog._engine) as session, session.begin():
+        for table, rows in ((OriginalRow, originals), (ReplicaRow, replicas), (ComponentRow, components)):
+            session.execute(insert(table), rows)
+    publish(catalog)
+
+
+def seconds_of_status(*words: str) -> list[tuple[float, float]]:
+    """Wall-clock and processor time of the whole command, for each round."""
+    command = [str(Path(sys.executable).parent / "pdla"), "status", *words]
+    times = []
+    for _ in range(ROUNDS):
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+    return times
+
+
+def rates(directory: Path, size: int) -> tuple[list[float], list[float]]:
+    """Bytes per second of verifying a replica, and of `cat` of its components, in turns, both from storage."""
+    original = directory / "data"
+    with original.open("wb") as file:
+        for _ in range(size // (64 * MiB)):
+            file.write(np.random.default_rng(1).bytes(64 * MiB))
+    where = tuple(str(directory / "pools" / str(n)) for n in range(SERVERS))
+    for one in where:
+        Path(one).mkdir(parents=True)
+    pool = Pool("disks", "hdd", SERVERS, ((0, 0.0),), 1e-8, 1e-8, None, 64 * KiB, "directories", where)
+    catalog = open_catalog(f"sqlite:///{directory}/verified.db")
+    signature = pattern(original, size)
+    layout = Layout("disks", SERVERS, 1, (64 * KiB,) * SERVERS, AccessMap.section(signature))
+    build(signature, layout, pool, catalog)
+    publish(catalog, directory / "map")
+    files = [component.path for component in catalog.replicas()[0].components]
+
+    def cat() -> None:
+        subprocess.run(["cat", *files], check=True, stdout=subprocess.DEVNULL)
+
+    def check() -> None:
+        assert verify(catalog, map_path=directory / "map") == []
+
+    verified, read = [], []
+    for _ in range(ROUNDS):
+        for rate, work in ((read, cat), (verified, check)):
+            rate.append(size / from_storage(files, work))
+    catalog.close()
+    return verified, read
+
+
+def from_storage(files: Sequence[Path], work: Callable[[], object]) -> float:
+    """Seconds that some work takes when no file is in memory."""
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def row(
+    name: str, values: Sequence[float], unit: str, goal: float | None, baseline: float | None = None
+) -> dict[str, Any]:
+    """A row of bench.json."""
+    value = statistics.median(values)
+    ratio = value / baseline if baseline else None
+    spread = (max(values) - min(values)) / value
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "baseline": baseline,
+        "ratio": ratio,
+        "goal": goal,
+        "spread": spread,
+    }
+
+
+def main() -> None:
+    """Measures, prints, writes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("replicas", nargs="?", type=int, default=10_000)
+    parser.add_argument("--size", type=float, default=1.0, help="GiB to verify")
+    parser.add_argument("--directory", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
+        directory = Path(folder)
+        os.environ["PDLA_HOME"] = str(directory / "home")
+        catalog = open_catalog()
+        fill(catalog, directory, asked.replicas)
+        catalog.close()
+        text, plain = seconds_of_status(), seconds_of_status("--json")
+        verified, read = rates(directory, int(asked.size * GiB) // (64 * MiB) * 64 * MiB)
+    rows = [
+        row(f"status of {asked.replicas:,} replicas", [wall for wall, _ in text], "s", 1.0),
+        row("... processor time", [used for _, used in text], "s", None),
+        row(f"status --json of {asked.replicas:,} replicas", [wall for wall, _ in plain], "s", None),
+        row("... processor time", [used for _, used in plain], "s", None),
+        row(
+            "verifying, of the rate of cat",
+            [rate / MiB for rate in verified],
+            "MiB/s",
+            0.9,
+            statistics.median(read) / MiB,
+        ),
+    ]
+    for one in rows:
+        ratio = f"{one['ratio']:.2f} of {one['baseline']:.0f}" if one["ratio"] else ""
+        goal = f"goal {one['goal']:g}" if one["goal"] else ""
+        print(f"{one['name']:36} {one['value']:8.3g} {one['unit']:6} {ratio:16} {goal:10} ± {one['spread']:.0%}")
+    names = {one["name"] for one in rows}
+    kept = [one for one in json.loads(BENCH.read_text()) if one["name"] not in names] if BENCH.exists() else []
+    BENCH.parent.mkdir(exist_ok=True)
+    BENCH.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

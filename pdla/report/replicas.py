@@ -1,0 +1,82 @@
+"""Replicas as text: what there is, in 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pdla.catalog.records import STATES, QueueState
+from pdla.replicator.reports import sentence
+from pdla.replicator.status import DAEMON, Status
+from pdla.report.text import MOST, more, paragraph, shown, table
+from pdla.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from pdla.catalog import Listed, Result
+
+MOST_WHYS = 5  # replicas with the same reason that are named
+TOLD: tuple[QueueState, ...] = ("queued", "planned", "failed")
+"""Places in the queue of what is not done with."""
+
+
+def status_text(status: Status, results: Sequence[Result]) -> str:
+    """The replicas, those first that are not valid; why they are not; who works on them; the queue; the latest runs."""
+    replicas = sorted(status.replicas, key=lambda one: (one.state == "valid" and one.id not in status.missing, one.id))
+    lines = [_table(replicas[:MOST]), *more(len(replicas), "replicas")] if replicas else ["No replicas."]
+    if len(replicas) > 1:
+        lines.append(paragraph(_totals(status)))
+    whys: dict[str, list[int]] = {}
+    for one in replicas:
+        if one.why:
+            whys.setdefault(f"{one.state}: {one.why}", []).append(one.id)
+        elif one.id in status.missing:
+            whys.setdefault(f"out of reach: {status.missing[one.id]} is not there", []).append(one.id)
+    lines += [paragraph(f"{_named(numbers)} {shown(why)}") for why, numbers in list(whys.items())[:MOST]]
+    lines += more(len(whys), "reasons")
+    for lease in status.leases:
+        if lease.resource.startswith(DAEMON):
+            lines.append(f"A daemon runs: {lease.holder}.")
+        else:
+            lines.append(f"{lease.holder} works on {lease.resource}.")
+    waiting = [
+        f"{counted(count, 'pattern')} {state}" for state, count in status.queue.items() if count and state in TOLD
+    ]
+    if waiting:
+        lines.append(f"In the queue: {', '.join(waiting)}.")
+    for failed in status.failed[:MOST]:
+        lines.append(paragraph(shown(f"pattern {failed.id} of {failed.signature.file} failed: {failed.why}")))
+    for result in results:
+        lines.append(
+            paragraph(f"run of {result.time.astimezone():%Y-%m-%d %H:%M:%S}: {shown(sentence(result.report))}")
+        )
+    return "\n".join(lines)
+
+
+def _table(replicas: Sequence[Listed]) -> str:
+    rows = []
+    for one in replicas:
+        layout = one.layout
+        what = f"{layout.name} {layout.pool}" + (" writes" if one.purpose == "write" else "")
+        used = f"{one.runs:,}" if one.runs else "-"
+        rows.append([str(one.id), one.state, format_bytes(one.size), used, what, shown(one.path)])
+    return table(["id", "state", "size", "used", "layout", "original"], rows, "rlrrll")
+
+
+def _totals(status: Status) -> str:
+    count, size = Counter[str](), Counter[str]()
+    for one in status.replicas:
+        count[one.state] += 1
+        size[one.state] += one.size
+    parts = [f"{count[state]:,} {state} ({format_bytes(size[state])})" for state in STATES if count[state]]
+    return f"{counted(len(status.replicas), 'replica')}: {', '.join(parts)}."
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """The numbers of replicas, the first of many."""
+    if len(numbers) == 1:
+        return f"replica {numbers[0]} is"
+    named = ", ".join(map(str, numbers[:MOST_WHYS]))
+    return (
+        f"replicas {named}" + (f" and {len(numbers) - MOST_WHYS:,} more" if len(numbers) > MOST_WHYS else "") + " are"
+    )

@@ -1,0 +1,95 @@
+"""What replicas there are, in which state, how they are used, who works on them, and what waits in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pdla.catalog import Catalog, Lease, Listed, Pattern
+from pdla.catalog.records import QueueState
+from pdla.model import Signature
+from pdla.replicator.mapfile import fold
+from pdla.replicator.targets import target_of
+
+DAEMON = "daemon "
+"""What the lease by which a daemon shows that it runs begins with."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """All of it, as of now.
+
+    Attributes:
+        missing: a directory that should have files of a replica and is not there, by the replica's number.
+        leases: those that are not up.
+        queue: how many patterns are in every state; ``failed`` are those that could not be built.
+    """
+
+    replicas: Sequence[Listed]
+    missing: Mapping[int, str]
+    leases: Sequence[Lease]
+    queue: Mapping[QueueState, int]
+    failed: Sequence[Pattern]
+
+    def to_json(self, catalog: Catalog) -> dict[str, Any]:
+        """Plain values, as docs/json.md says, with all that the catalog has."""
+        signatures, components = catalog.signatures(), catalog.component_paths()
+        return {
+            "replicas": [
+                self._row(replica, signatures[replica.id], components.get(replica.id, [])) for replica in self.replicas
+            ],
+            "leases": [
+                {"resource": lease.resource, "holder": lease.holder, "seconds": round(lease.seconds, 1)}
+                for lease in self.leases
+            ],
+            "queue": dict(self.queue),
+            "failed": [{"pattern": one.id, "file": one.signature.file, "why": one.why} for one in self.failed],
+        }
+
+    def _row(self, replica: Listed, signature: Signature, components: Sequence[tuple[str, int]]) -> dict[str, Any]:
+        layout = replica.layout
+        return {
+            "id": replica.id,
+            "original": replica.path,
+            "purpose": replica.purpose,
+            "state": replica.state,
+            "why": replica.why,
+            "missing": self.missing.get(replica.id),
+            "layout": layout.name,
+            "pool": layout.pool,
+            "servers": layout.servers,
+            "groups": layout.groups,
+            "bytes": replica.size,
+            "signature": str(signature),
+            "created": replica.created.isoformat(timespec="seconds"),
+            "runs": replica.runs,
+            "bytes_read": replica.bytes_read,
+            "used": replica.used and replica.used.isoformat(timespec="seconds"),
+            "components": [{"path": path, "bytes": size} for path, size in components],
+        }
+
+
+def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
+    """What there is. Looks at every original once, and at the directories of the components, not at each of them."""
+    fold(catalog, map_path)
+    away = {directory for directory in catalog.directories() if not Path(directory).is_dir()}
+    missing = {}
+    if away:
+        for number, files in catalog.component_paths().items():
+            for path, _ in files:
+                if (directory := path[: path.rindex("/") + 1]) in away:
+                    missing[number] = directory
+    listed = [
+        one._replace(path=str(target_of(catalog.replica(one.id)))) if one.purpose == "write" else one
+        for one in catalog.listing()
+    ]
+    census = catalog.census()
+    return Status(
+        replicas=listed,
+        missing=missing,
+        leases=[lease for lease in catalog.leases() if lease.seconds > 0],
+        queue=census.queue,
+        failed=catalog.patterns(state="failed") if census.queue["failed"] else (),
+    )
