@@ -24,9 +24,10 @@ from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
 from pdla.replicator.journals import paths_in, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
+from pdla.replicator.status import status
 from pdla.replicator.sync import bring_back
 from pdla.replicator.targets import journals_of
-from pdla.replicator.verify import gc, remove, status
+from pdla.replicator.verify import gc, remove
 
 RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 KILLS = int(os.environ.get("PDLA_TEST_KILLS", "6"))
