@@ -68,6 +68,8 @@ def _opened(path: Path) -> Iterator[Trace | StoredTrace]:
 
 def _watched(source: Trace | StoredTrace) -> Iterator[Block]:
     """The blocks of a trace, with how many of its calls have been taken."""
+    from pdla.model import Trace
+
     done = 0
     with progress(" calls") as tell:
         for block in source.blocks():
