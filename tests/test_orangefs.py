@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain, groupby, zip_longest
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from orangefs import HINTED, OrangeFSServers
 
 from pdla.catalog import open_catalog
 from pdla.errors import ConfigError, PdlaError
-from pdla.model import Identity, Layout, Pool
+from pdla.model import Cluster, Identity, Layout, Pool
 from pdla.policies.planfile import read_plan
 from pdla.replicator import identity
 from pdla.replicator.backends.base import Backend, NewComponent, temporary
@@ -85,6 +86,24 @@ class TestByTools(OnOrangeFS):
             "strips of 64 KiB, 192 KiB, 192 KiB are 7 datafiles of the same strip for 6 I/O servers; unequal ones need "
             "a mount with extended attributes"
         )
+
+    def test_a_hybrid_of_two_pools_is_one_file_on_the_servers_of_both(self, backend: OrangeFS) -> None:
+        (where,), names = backend.pool.where, backend.pool.names
+        parts = [
+            replace(pool(Path(where) / name, own), name=name)
+            for name, own in zip("ab", (names[:2], names[2:3]), strict=True)
+        ]
+        for part in parts:
+            Path(part.where[0]).mkdir()
+        cluster = Cluster(tuple(parts), "a", 1, KIB64, 1, 0.0, 0.0, 0.0, "test")
+        hybrid = OrangeFS(cluster.pool("a+b"))
+        layout = Layout("a+b", 3, 1, (KIB64, KIB64, 2 * KIB64), 8 * KIB64)
+        hybrid.check(layout, SIZE)
+        (component,) = hybrid.components("t/1", layout, SIZE)
+        os.close(hybrid.create(component))
+        assert component.path == Path(where) / "a/pdla-replicas/t/1.0"
+        datafiles = self.servers.datafiles(temporary(component.path))
+        assert [server for server, _ in datafiles] == [*names[:3], names[2]]
 
 
 class TestByAttributes(OnOrangeFS):
