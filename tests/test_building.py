@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mpi import Mpi, available_mpis, launching_pdla
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from killing import kill_at_random
+from mpi import Mpi, available_mpis, launching_pdla, unavailable
 
 from pdla.accessmap import AccessMap
-from pdla.catalog import open_catalog
+from pdla.catalog import Replica, open_catalog
+from pdla.errors import PdlaError
+from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
+from pdla.replicator import components as components_module
+from pdla.replicator import transpose
 from pdla.replicator.builder import replicate
+from pdla.replicator.copying import Progress
+from pdla.replicator.ownership import follow_owner
 from pdla.replicator.verify import verify
 
 PDLA = Path(sys.executable).parent / "pdla"
@@ -125,3 +139,222 @@ def assert_nothing_is_left(home: Path) -> None:
     catalog = open_catalog()
     assert catalog.replicas() == []
     catalog.close()
+
+
+def test_h32_killed_at_random_moments_there_is_the_old_replica_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    kill_at_random(tmp_path, moments=8)
+
+
+@dataclass
+class Site:
+    """A home with a plan for an original of ``size`` random bytes, in pieces of 64 KiB by four ranks."""
+
+    home: Path
+    original: Path
+
+    def replicate(self, progress: Progress | None = None) -> Replica:
+        """The replica of the original, built in this process."""
+        pieces = self.original.stat().st_size >> 18
+        plan = read_plan(plan_of(self.home, strided(self.original, 65536, 4, pieces)))
+        catalog = open_catalog()
+        try:
+            (built,) = replicate(plan, catalog, progress=progress)
+            assert verify(catalog, deep=True) == []
+            return catalog.replica(built.id)
+        finally:
+            catalog.close()
+
+    def refused(self, because: str, progress: Progress | None = None) -> None:
+        """Nothing is built, for a reason of one line, and nothing left."""
+        with pytest.raises(PdlaError, match=because) as refusal:
+            self.replicate(progress)
+        assert "\n" not in str(refusal.value)
+        assert_nothing_is_left(self.home)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    original = tmp_path / "data"
+    original.write_bytes(np.random.default_rng(1).bytes(8 << 20))
+    return Site(tmp_path / "home", original)
+
+
+def allocated(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_blocks * 512 for path in paths)
+
+
+def test_h42_holes_of_the_original_are_holes_of_the_replica(site: Site) -> None:
+    """4 MiB of data, a hole of 40 MiB, 4 MiB of data."""
+    with site.original.open("r+b") as file:
+        file.truncate(4 << 20)
+        file.seek(44 << 20)
+        file.write(np.random.default_rng(2).bytes(4 << 20))
+    assert allocated([site.original]) == pytest.approx(8 << 20, abs=1 << 16)
+    paths = [component.path for component in site.replicate().components]
+    assert sum(path.stat().st_size for path in paths) == 48 << 20
+    assert allocated(paths) == pytest.approx(8 << 20, abs=1 << 18)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 4), st.sampled_from([1, 9000, 1 << 20]))
+def test_sparse_files_are_read_as_they_are(blocks: list[bool], piece: int, hole: int) -> None:
+    content = np.repeat(np.random.default_rng(3).integers(1, 255, len(blocks)) * np.array(blocks), 4096)
+    file = os.memfd_create("sparse")
+    try:
+        os.truncate(file, len(content))
+        for number in np.flatnonzero(blocks):
+            os.pwrite(file, content[number * 4096 :][:4096].astype(np.uint8).tobytes(), int(number) * 4096)
+        access_map = AccessMap.from_signature(Signature("f", "read", False, 0, len(content), (), (0,)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transpose, "HOLE", hole)
+            got = list(transpose.runs(file, Path("f"), access_map, window=piece * 5000))
+    finally:
+        os.close(file)
+    assert sum(len(run.data) for run in got) == len(content)
+    if len(got) == 1:
+        assert (got[0].data == content).all()
+        assert got[0].sparse == (not all(blocks))
+
+
+@given(
+    st.lists(st.integers(0, 70), min_size=1, max_size=4).filter(any),
+    st.integers(1, 3),
+    st.integers(1, 900),
+    st.integers(0, 1000),
+    st.integers(1, 1000),
+)
+def test_parts_of_components_are_the_pieces_of_the_striping_rule(
+    strips: list[int], groups: int, section: int, start: int, length: int
+) -> None:
+    layout = Layout("disks", len(strips) * groups, groups, tuple(strips), section)
+    data = np.random.default_rng(4).integers(0, 255, length, dtype=np.uint8)
+    wanted, got = ({component: {} for component in range(layout.servers)} for _ in range(2))
+    for component, offset, size, logical in locate(layout, start, start + length):
+        wanted[component].update(zip(range(offset, offset + size), data[logical - start :][:size], strict=True))
+    for component, offset, pieces in components_module._parts(layout, start, data):
+        content = np.concatenate([piece.ravel() for piece in pieces])
+        assert not got[component].keys() & range(offset, offset + len(content))
+        got[component].update(zip(range(offset, offset + len(content)), content, strict=True))
+    assert got == wanted
+
+
+@pytest.mark.parametrize("how", ["no direct I/O", "direct I/O that fails"])
+def test_without_direct_io_the_page_cache_is_used(site: Site, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    if how == "no direct I/O":
+        monkeypatch.setattr(components_module, "reopened_direct", lambda file, access: None)
+    else:
+        monkeypatch.setattr(components_module, "BLOCK", 1)  # which is too small for any file system
+        site.original.write_bytes(site.original.read_bytes()[: (7 << 20) + (1 << 18)])
+    site.replicate()
+
+
+def entries(*rows: tuple[int, int, int]) -> bytes:
+    """A POSIX access control list as the kernel has it: tag, permissions, id."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+
+
+NOBODY = 0xFFFFFFFF
+SHARED = entries((1, 6, NOBODY), (2, 4, 1234), (4, 0, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY))
+"""The owner reads and writes, user 1234 reads, no group and nobody else has access."""
+
+
+def test_h29_the_replica_has_the_access_control_list_of_the_original(site: Site) -> None:
+    try:
+        os.setxattr(site.original, "system.posix_acl_access", SHARED)
+    except OSError:
+        unavailable("a file system with access control lists")
+    for component in site.replicate().components:
+        assert os.getxattr(component.path, "system.posix_acl_access") == SHARED
+        assert component.path.stat().st_mode & 0o777 == 0o640
+
+
+def test_h29_where_the_list_cannot_be_followed_only_the_owner_has_access(site: Site) -> None:
+    try:
+        os.setxattr(site.original, "system.posix_acl_access", SHARED)
+    except OSError:
+        unavailable("a file system with access control lists")
+    file = os.memfd_create("component", os.MFD_HUGETLB)  # of a file system without such lists
+    with site.original.open("rb") as source:
+        follow_owner(source.fileno(), file)
+    assert os.fstat(file).st_mode & 0o777 == 0o600
+    os.close(file)
+
+
+def test_h29_a_list_that_the_original_has_not_is_not_inherited(site: Site) -> None:
+    component = site.original.with_name("component")
+    component.touch()
+    try:
+        os.setxattr(component, "system.posix_acl_access", SHARED)
+    except OSError:
+        unavailable("a file system with access control lists")
+    site.original.chmod(0o604)
+    with site.original.open("rb") as source, component.open("rb") as file:
+        follow_owner(source.fileno(), file.fileno())
+    assert component.stat().st_mode & 0o777 == 0o604
+    assert "system.posix_acl_access" not in os.listxattr(component)
+
+
+@pytest.mark.parametrize("moment", ["copying", "verifying"])
+def test_a_back_end_that_goes_away_is_told(site: Site, moment: str) -> None:
+    def lose(what: str, done: int, total: int) -> None:
+        if what.startswith(moment):
+            shutil.rmtree(site.home / "pools/2", ignore_errors=True)
+
+    site.refused(r"cannot build a replica of .*/data: .*No such file or directory", lose)
+
+
+def test_h22_what_does_not_come_back_from_storage_is_not_served(site: Site) -> None:
+    def damage(what: str, done: int, total: int) -> None:
+        if what == "verifying":
+            return
+        for file in (site.home / "pools").rglob("*.tmp"):
+            with file.open("r+b") as component:
+                component.seek(100_000)
+                component.write(b"other")
+
+    site.original.write_bytes(site.original.read_bytes()[: 4 << 20])
+    site.refused(r"1\.\d did not come back from storage as it was written: nothing was replicated", damage)
+
+
+def test_h30_a_full_disk_is_told_before_anything_is_copied(site: Site) -> None:
+    def copied(what: str, done: int, total: int) -> None:
+        raise AssertionError
+
+    pool = site.home / "pools/3"
+    pool.mkdir(parents=True)
+    with mounted(["-t", "tmpfs", "-o", "size=1m", "tmpfs"], pool):
+        site.refused(r"no space for 2 MiB in .*/pools/3/.*: No space left on device", copied)
+
+
+def test_an_original_that_cannot_be_read_in_the_middle_is_told(site: Site, tmp_path: Path) -> None:
+    """Of a disk whose second half is gone."""
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(24 << 20)
+    if subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", image], capture_output=True, check=False).returncode:
+        unavailable("mkfs.ext4")
+    with mounted(["-o", "loop", str(image)], disk):
+        content = site.original.read_bytes()
+        site.original = disk / "data"
+        site.original.write_bytes(content)
+        with site.original.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.truncate(image, 12 << 20)
+        site.refused(r"cannot read the original .*/disk/data at byte \d+: Input/output error: nothing was replicated")
+
+
+@contextmanager
+def mounted(what: list[str], where: Path) -> Iterator[None]:
+    words = ["mount", *what, str(where)]
+    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        unavailable("mounting file systems needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", where], check=True)
