@@ -145,9 +145,7 @@ def build(
                 raise BusyError(f"{path} was changed while it was copied: run pdla replicate again when it is at rest")
             commit(paths)
             components = [_component(backend, *one) for one in zip(paths, files, checksums, strict=True)]
-            catalog.finish_replica(replica.id, components, checksums, lease)
-            for old in same:
-                catalog.mark(old.id, "retired", f"replaced by replica {replica.id}")
+            catalog.finish_replica(replica.id, components, checksums, lease, [old.id for old in same])
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
 
 
@@ -221,13 +219,21 @@ def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Pat
     try:
         yield
     except BaseException as error:
-        with suppress(OSError, PdlaError):
-            for path in paths:
-                delete(path)
-            catalog.forget_replica(replica.id)
+        gone = [_deleted(path) for path in paths]
+        with suppress(PdlaError):
+            if all(gone):
+                catalog.forget_replica(replica.id)
         if isinstance(error, OSError):
             raise PdlaError(f"cannot build a replica of {replica.original.path}: {error}") from error
         raise
+
+
+def _deleted(path: Path) -> bool:
+    try:
+        delete(path)
+    except OSError:
+        return False
+    return True
 
 
 def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path) -> list[Replica]:

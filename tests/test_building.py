@@ -32,7 +32,7 @@ from pdla.replicator import transpose
 from pdla.replicator.builder import replicate
 from pdla.replicator.copying import Progress
 from pdla.replicator.ownership import follow_owner
-from pdla.replicator.verify import verify
+from pdla.replicator.verify import gc, verify
 
 PDLA = Path(sys.executable).parent / "pdla"
 SERVERS = 4
@@ -304,7 +304,15 @@ def test_a_back_end_that_goes_away_is_told(site: Site, moment: str) -> None:
         if what.startswith(moment):
             shutil.rmtree(site.home / "pools/2", ignore_errors=True)
 
-    site.refused(r"cannot build a replica of .*/data: .*No such file or directory", lose)
+    with pytest.raises(PdlaError, match=r"cannot build a replica of .*/data: .*No such file or directory"):
+        site.replicate(lose)
+    catalog = open_catalog()
+    gc(catalog)
+    assert [replica.state for replica in catalog.replicas()] == ["retired"]  # for its files may come back
+    (site.home / "pools/2/pdla-replicas" / catalog.token).mkdir(parents=True)
+    gc(catalog)
+    catalog.close()
+    assert_nothing_is_left(site.home)
 
 
 def test_h22_what_does_not_come_back_from_storage_is_not_served(site: Site) -> None:

@@ -471,8 +471,11 @@ class Catalog:
         components: Sequence[Component],
         checksums: Sequence[Sequence[Checksum]],
         lease: Lease | None = None,
+        replaces: Iterable[int] = (),
     ) -> Replica:
         """The files are complete, verified and durable: the replica is ``valid``, if the lease is still this one's.
+
+        At the same moment those that it ``replaces`` are retired: of the same bytes one replica is valid.
 
         Raises:
             BusyError: another process has taken over.
@@ -487,6 +490,9 @@ class Catalog:
                 old.placement = component.placement
                 old.extents = [ExtentRow(offset=e.offset, length=e.length, crc32c=e.crc32c) for e in extents]
             row.state = "valid"
+            for replaced in replaces:
+                other = _existing(session, replaced)
+                other.state, other.why = "retired", f"replaced by replica {replica_id}"
             session.flush()
             return _replica(row)
 
