@@ -290,7 +290,7 @@ def test_every_kind_of_read_sees_what_it_sees_natively(case: Case, ranks: int) -
     assert {(report["map"], report["ranks"], report["generation"]) for report in reports} == {("ok", ranks, 1)}
     assert total(reports, "replica", "bytes") > 10000 * ranks
     assert total(reports, "original", "bytes") > 0
-    assert {"past the end of the file", "split collective", "shared file pointer", "not replicated"} <= reasons(reports)
+    assert {"past the end of the file", "shared file pointer", "not replicated"} <= reasons(reports)
 
 
 def test_every_kind_of_read_sees_the_same_under_older_mpis(

@@ -113,6 +113,17 @@ static enum stub_look look_of(unsigned flags)
     return flags & CALL_COLLECTIVE && !(flags & (CALL_NONBLOCKING | CALL_SPLIT)) ? STUB_TOGETHER : STUB_ALONE;
 }
 
+/* Makes the collective call for nothing, after the stub has read. */
+static int join(const struct access *access, const struct io_call *call)
+{
+    struct access nothing = *access;
+    nothing.count = 0;
+    int rc = make_real(&nothing, access->last);
+    if (rc == 0)
+        stub_joined(call);
+    return rc;
+}
+
 /* Makes the call, by the stub or by MPI. */
 static int perform(const struct access *access, struct io_call *call)
 {
@@ -131,17 +142,17 @@ static int perform(const struct access *access, struct io_call *call)
         stub_write_end(handle);
         return rc;
     }
-    if (!writing && !handed)
-        stub_passed(handle, call->bytes, access->flags & CALL_SPLIT ? "split collective" : "shared file pointer");
+    if (!writing && access->flags & CALL_SHARED)
+        stub_passed(handle, call->bytes, "shared file pointer");
     else if (!writing && stub_read(call, &rc))
-        return rc;
+        return call->joins ? join(access, call) : rc;
     rc = make_real(access, call->status ? call->status : access->last);
     if (writing && !(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
         stub_write_end(handle);
     return rc;
 }
 
-static void record_access(struct rawlog_record *data, const struct access *access, const struct io_call *call, int rc)
+static uint64_t record_access(struct rawlog_record *data, const struct access *access, const struct io_call *call, int rc)
 {
     unsigned flags = access->flags;
     const bool pending = rc == 0 && flags & (CALL_NONBLOCKING | CALL_SPLIT);
@@ -160,11 +171,19 @@ static void record_access(struct rawlog_record *data, const struct access *acces
                               (flags & CALL_LARGE ? RAWLOG_LARGE : 0) | (flags & CALL_EXPLICIT ? RAWLOG_EXPLICIT : 0) |
                               (is_strided(call) ? RAWLOG_MEMORY_STRIDED : 0) |
                               (call->redirected ? RAWLOG_REDIRECTED : 0));
-    uint64_t operation = record(data, access->call, call->handle, rc);
-    if (pending && flags & CALL_SPLIT)
+    return record(data, access->call, call->handle, rc);
+}
+
+/* The call has begun an operation, recorded as that or 0, which another call ends. */
+static void begun(const struct access *access, const struct io_call *call, uint64_t operation)
+{
+    const int64_t served = call->joins ? call->bytes : -1;
+    if (access->flags & CALL_SPLIT) {
         call->handle->split = operation;
-    else if (pending && operation)
-        request_begun(request_of(access->last), operation, access->file);
+        call->handle->split_served = served;
+    } else if (operation || served >= 0) {
+        request_begun(request_of(access->last), operation, served, access->file);
+    }
 }
 
 static int watch_access(const struct access *access)
@@ -176,7 +195,7 @@ static int watch_access(const struct access *access)
     }
     const bool pointer = !(access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED));
     if (pointer)
-        pthread_mutex_lock(&handle->pointer);
+        hold_pointer(handle);
     /* RATIONALE: the bytes moved are read from a status, which the program may not want; 64 bytes hold any family's. */
     max_align_t status[64 / sizeof(max_align_t)];
     struct io_call call = {.flags = access->flags,
@@ -192,10 +211,11 @@ static int watch_access(const struct access *access)
         call.status = handle->recorded && access->last == pdla_mpi()->status_ignore ? status : access->last;
     struct rawlog_record data = {.t_start = handle->recorded ? clock_ns() : 0};
     int rc = perform(access, &call);
-    if (handle->recorded)
-        record_access(&data, access, &call, rc);
+    uint64_t operation = handle->recorded ? record_access(&data, access, &call, rc) : 0;
+    if (rc == 0 && access->flags & (CALL_NONBLOCKING | CALL_SPLIT))
+        begun(access, &call, operation);
     if (pointer)
-        pthread_mutex_unlock(&handle->pointer);
+        release_pointer(handle);
     return rc;
 }
 
@@ -217,6 +237,10 @@ static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, un
     if (handle && handle->split && status == pdla_mpi()->status_ignore)
         status = own;
     int rc = real(file, buffer, status);
+    if (handle && handle->split_served >= 0 && rc == 0) {
+        stub_set_bytes(status, handle->split_served);
+        handle->split_served = -1;
+    }
     if (handle) {
         record_end(handle->split, status, rc);
         handle->split = 0;

@@ -21,6 +21,9 @@ const char *const call_names[] = {
 
 bool active;
 static __thread int depth __attribute__((tls_model("initial-exec")));
+/* Of the outermost call that the thread is in: where its frame is, and the handle whose file pointer it holds. */
+static __thread const char *outermost __attribute__((tls_model("initial-exec")));
+static __thread struct file_handle *held __attribute__((tls_model("initial-exec")));
 
 static const char *name_of(enum call call)
 {
@@ -81,9 +84,38 @@ any_call real_call(enum call call)
     return is_missing(found) && is_large(call) ? find_call(call - 1, depth > 0) : found;
 }
 
+/* RATIONALE: an error handler may leave a call by longjmp or by an exception of C++. A call whose frame is not below that of
+ * the outermost one cannot have been made from there: that one is over. (One made from deeper on passes straight through
+ * until then, as if MPI had made it.) */
+static void abandon(void)
+{
+    depth = 0;
+    posix_group = 0;
+    if (held)
+        release_pointer(held);
+}
+
 bool enter(void)
 {
-    return depth++ == 0 && active;
+    const char *frame = __builtin_frame_address(0);
+    if (depth > 0 && frame >= outermost)
+        abandon();
+    if (depth++ > 0)
+        return false;
+    outermost = frame;
+    return active;
+}
+
+void hold_pointer(struct file_handle *handle)
+{
+    pthread_mutex_lock(&handle->pointer);
+    held = handle;
+}
+
+void release_pointer(struct file_handle *handle)
+{
+    held = NULL;
+    pthread_mutex_unlock(&handle->pointer);
 }
 
 int leave(int rc)

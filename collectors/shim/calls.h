@@ -53,6 +53,10 @@ extern bool active;
 bool enter(void);
 int leave(int rc); /* returns rc */
 
+/* Around an independent call that uses the individual file pointer. */
+void hold_pointer(struct file_handle *handle);
+void release_pointer(struct file_handle *handle);
+
 /* MPI_ERR_... of what a call returned. */
 int error_class(int error);
 
@@ -79,8 +83,9 @@ int64_t current_position(const struct file_handle *handle);
 
 /* ---- nonblocking operations (requests.c) ------------------------------------------------------------------------- */
 
-/* The recorded operation ends when a call completes `request`. */
-void request_begun(mpi_handle request, uint64_t operation, mpi_handle file);
+/* The operation, recorded as that or 0, ends when a call completes `request`. Its status is then to say `served` bytes, unless
+ * they are -1. */
+void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_handle file);
 
 /* Forgets operations on a file that is being closed: a call that does not come through this library completed them. */
 void requests_forget(mpi_handle file);

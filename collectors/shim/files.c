@@ -144,13 +144,13 @@ static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int w
     struct rawlog_record sought = {.t_start = clock_ns()};
     struct file_handle *handle = handle_find(file);
     if (handle)
-        pthread_mutex_lock(&handle->pointer);
+        hold_pointer(handle);
     int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look(handle, STUB_ALONE) : 0;
     rc = rc ? rc : real(file, offset, whence);
     if (handle && handle->recorded)
         sought.position = current_position(handle);
     if (handle)
-        pthread_mutex_unlock(&handle->pointer);
+        release_pointer(handle);
     record_known(&sought, CALL_File_seek, handle, rc);
     return rc;
 }

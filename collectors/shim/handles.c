@@ -43,6 +43,7 @@ struct file_handle *handle_open(mpi_handle file)
     if (!handle)
         return NULL;
     handle->file = file;
+    handle->split_served = -1;
     pthread_mutex_init(&handle->pointer, NULL);
     handle->view = (struct file_view){.map = typemap_bytes(1), .etype_size = 1, .native = true};
     pthread_mutex_lock(&mutex);

@@ -1,5 +1,5 @@
-/* The calls that complete requests: they end recorded nonblocking operations. While there are none, they go straight
- * through. */
+/* The calls that complete requests: they end nonblocking operations that were recorded, or served by the stub. While there
+ * are none, they go straight through. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,8 @@ struct pending {
     struct pending *next;
     mpi_handle request, file;
     uint64_t operation;
+    int64_t served; /* bytes that the status is to say; -1: those that MPI says */
+    mpi_offset position; /* `served`: the file's pointer before the call that tries to complete it */
 };
 
 enum { BUCKETS = 1024 };
@@ -61,14 +63,14 @@ static struct pending *take(mpi_handle request)
     return found;
 }
 
-void request_begun(mpi_handle request, uint64_t operation, mpi_handle file)
+void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_handle file)
 {
     struct pending *pending = request == pdla_mpi()->request_null ? NULL : malloc(sizeof *pending);
     if (!pending) {
         record_end(operation, NULL, 0);
         return;
     }
-    *pending = (struct pending){.request = request, .file = file, .operation = operation};
+    *pending = (struct pending){.request = request, .file = file, .operation = operation, .served = served};
     discard(take(request));
     __atomic_add_fetch(&outstanding, 1, __ATOMIC_RELAXED);
     put(pending);
@@ -96,9 +98,10 @@ void requests_forget(mpi_handle file)
 
 enum { FEW = 16 };
 
-/* The recorded operations among a call's requests, and the statuses that it is to be given. */
+/* The operations among a call's requests, and the statuses that it is to be given. */
 struct completion {
     int count, found;
+    bool looks; /* the requests stay, complete or not */
     struct pending *few[FEW], **taken; /* by place in the array of requests; NULL: not ours, or done with */
     max_align_t status[64 / sizeof(max_align_t)];
     void *statuses, *allocated;
@@ -114,7 +117,10 @@ static bool begin(struct completion *completion, int count, const void *requests
         mpi_handle request = 0;
         memcpy(&request, (const char *)requests + (size_t)i * mpi->handle_size, mpi->handle_size);
         completion->taken[i] = take(request);
-        completion->found += completion->taken[i] != NULL;
+        struct pending *pending = completion->taken[i];
+        completion->found += pending != NULL;
+        if (pending && pending->served >= 0 && mpi->File_get_position(pending->file, &pending->position) != 0)
+            pending->position = -1;
     }
     return true;
 }
@@ -137,12 +143,31 @@ static void complete(struct completion *completion, int place, int order, int rc
 {
     const struct mpi *mpi = pdla_mpi();
     struct pending *pending = completion->taken[place];
-    const char *status = completion->statuses == mpi->status_ignore ? NULL : completion->statuses;
+    char *status = completion->statuses == mpi->status_ignore ? NULL : completion->statuses;
     if (!pending)
         return;
-    record_end(pending->operation, status ? status + (size_t)order * mpi->status_size : NULL, rc);
+    status = status ? status + (size_t)order * mpi->status_size : NULL;
+    if (status && pending->served >= 0 && rc == 0)
+        stub_set_bytes(status, pending->served);
+    record_end(pending->operation, status, rc);
+    pending->operation = 0;
+    if (completion->looks && pending->served >= 0)
+        return;
     discard(pending);
     completion->taken[place] = NULL;
+}
+
+/* RATIONALE: a collective read of nothing that goes on in MPICH sets the file pointer to what it was when it began. */
+static void keep_pointers(const struct completion *completion)
+{
+    const struct mpi *mpi = pdla_mpi();
+    for (int i = 0; i < completion->count; i++) {
+        const struct pending *pending = completion->taken[i];
+        mpi_offset position;
+        if (pending && pending->served >= 0 && pending->position >= 0
+            && mpi->File_get_position(pending->file, &position) == 0 && position != pending->position)
+            mpi->File_seek(pending->file, pending->position, mpi->seek_set);
+    }
 }
 
 /* What is not complete is still under way. */
@@ -205,15 +230,23 @@ static int end_some(struct completion *completion, int done, const int *indices,
 
 /* `call` with `arguments`, which name `place` where the status goes; then `finish`. */
 #define EXPORT_CALL(name, parameters, count, requests, one, arguments, finish)              \
+    EXPORT_FORM(name, parameters, count, requests, one, false, arguments, finish)
+#define EXPORT_LOOK(name, parameters, count, requests, one, arguments, finish)              \
+    EXPORT_FORM(name, parameters, count, requests, one, true, arguments, finish)
+#define EXPORT_FORM(name, parameters, count, requests, one, look, arguments, finish)        \
     EXPORT int MPI_##name parameters                                                        \
     {                                                                                       \
         int(*real) parameters = (int(*) parameters)real_call(CALL_##name);                  \
         struct completion completion;                                                       \
         void *place = status;                                                               \
         bool watched = watch(&completion, count, requests);                                 \
-        if (watched)                                                                        \
+        if (watched) {                                                                      \
+            completion.looks = look;                                                        \
             place = statuses(&completion, status, one);                                     \
+        }                                                                                   \
         int rc = real arguments;                                                            \
+        if (watched)                                                                        \
+            keep_pointers(&completion);                                                     \
         return leave(watched ? finish : rc);                                                \
     }                                                                                       \
     ALIAS(name)
@@ -221,28 +254,28 @@ static int end_some(struct completion *completion, int done, const int *indices,
 EXPORT_CALL(Wait, (void *request, void *status), 1, request, true, (request, place), end_one(&completion, true, rc))
 EXPORT_CALL(Test, (void *request, int *flag, void *status), 1, request, true, (request, flag, place),
             end_one(&completion, *flag, rc))
-EXPORT_CALL(Request_get_status, (mpi_handle request, int *flag, void *status), 1, &request, true,
+EXPORT_LOOK(Request_get_status, (mpi_handle request, int *flag, void *status), 1, &request, true,
             (request, flag, place), end_one(&completion, *flag, rc))
 
 EXPORT_CALL(Waitany, (int count, void *requests, int *index, void *status), count, requests, true,
             (count, requests, index, place), end_any(&completion, true, *index, rc))
 EXPORT_CALL(Testany, (int count, void *requests, int *index, int *flag, void *status), count, requests, true,
             (count, requests, index, flag, place), end_any(&completion, *flag, *index, rc))
-EXPORT_CALL(Request_get_status_any, (int count, void *requests, int *index, int *flag, void *status), count, requests,
+EXPORT_LOOK(Request_get_status_any, (int count, void *requests, int *index, int *flag, void *status), count, requests,
             true, (count, requests, index, flag, place), end_any(&completion, *flag, *index, rc))
 
 EXPORT_CALL(Waitall, (int count, void *requests, void *status), count, requests, false, (count, requests, place),
             end_all(&completion, true, rc))
 EXPORT_CALL(Testall, (int count, void *requests, int *flag, void *status), count, requests, false,
             (count, requests, flag, place), end_all(&completion, *flag, rc))
-EXPORT_CALL(Request_get_status_all, (int count, void *requests, int *flag, void *status), count, requests, false,
+EXPORT_LOOK(Request_get_status_all, (int count, void *requests, int *flag, void *status), count, requests, false,
             (count, requests, flag, place), end_all(&completion, *flag, rc))
 
 EXPORT_CALL(Waitsome, (int count, void *requests, int *done, int *indices, void *status), count, requests, false,
             (count, requests, done, indices, place), end_some(&completion, *done, indices, rc))
 EXPORT_CALL(Testsome, (int count, void *requests, int *done, int *indices, void *status), count, requests, false,
             (count, requests, done, indices, place), end_some(&completion, *done, indices, rc))
-EXPORT_CALL(Request_get_status_some, (int count, void *requests, int *done, int *indices, void *status), count,
+EXPORT_LOOK(Request_get_status_some, (int count, void *requests, int *done, int *indices, void *status), count,
             requests, false, (count, requests, done, indices, place), end_some(&completion, *done, indices, rc))
 
 EXPORT int MPI_Request_free(void *request)

@@ -127,6 +127,7 @@ struct file_handle {
     struct file_view view;
     unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
     uint64_t split;      /* the recorded split collective that is under way, or 0 */
+    int64_t split_served; /* bytes that the stub has read for the one under way; -1: it was left to MPI */
     struct stub_file *stub; /* NULL: nothing to redirect */
     struct stub_writer *writer; /* NULL: writes go to the original */
     pthread_mutex_t pointer; /* held by independent calls that use the individual file pointer: threads share it */
@@ -154,6 +155,7 @@ struct io_call {
     void *status;              /* may be the family's STATUS_IGNORE; NULL in nonblocking calls */
     mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
     bool redirected;           /* out: the stub served some of it from a replica */
+    bool joins;                /* out: it was read, and the real call is to be made for no bytes, as the other ranks make it */
 };
 
 /* ---- the redirection stub (replicator/stub/) --------------------------------------------------------------------- */
@@ -168,11 +170,16 @@ void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, 
 /* Before the real MPI_File_close; collective. Frees handle->stub and handle->writer. Returns what MPI_File_close is to return
  * if it succeeds. */
 int stub_closing(struct file_handle *handle);
-/* A read (not shared, not split), also through an opaque view or from an unknown position, since collective reads have
- * to agree. True when the stub served the whole call: *rc is then what the wrapper returns, and the status or request
- * and the individual file pointer have been set. False: nothing was touched, make the real call. Collective reads agree
- * on the answer over the file's communicator. */
+/* A read (not shared), also through an opaque view or from an unknown position, since collective reads have to agree. True
+ * when the stub served the whole call: *rc is then what the wrapper returns, and the status or request and the individual
+ * file pointer have been set. False: nothing was touched, make the real call. Blocking collective reads agree on the answer
+ * over the file's communicator. Nonblocking and split ones cannot, since they do not wait for the other ranks: the buffer is
+ * filled, and `call->joins` set; after the real call for no bytes stub_joined() sets the pointer, and what completes the
+ * operation is to have stub_set_bytes() on its status. */
 bool stub_read(struct io_call *call, int *rc);
+void stub_joined(const struct io_call *call);
+/* `status` may be the family's STATUS_IGNORE. */
+void stub_set_bytes(void *status, int64_t bytes);
 /* A write (not shared, not split) on a handle that has a writer. True when it was redirected, or otherwise done: as for
  * stub_read(). */
 bool stub_write(struct io_call *call, int *rc);
@@ -186,7 +193,7 @@ void stub_write_end(struct file_handle *handle);
  * and no more writes are redirected by this rank. */
 enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
 int stub_look(struct file_handle *handle, enum stub_look how);
-/* A read that is not handed over (shared, split...) and passed through: counted under `why`, a literal. */
+/* A read that is not handed over (shared) and passed through: counted under `why`, a literal. */
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
 /* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */
 void stub_report(void);

@@ -253,7 +253,7 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
         && map->header->checksum == offer.checksum)
         stub = make_stub(map, &map->files[offer.file]);
     if (stub != NULL) {
-        mine.node = node_hash(map);
+        mine.node = comm == mpi->comm_null ? 0 : node_hash(map);
         mine.not_node = ~mine.node;
         bool readable = false;
         stub->fd = open_original(path, amode, &offer, &readable);

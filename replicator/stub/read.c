@@ -64,21 +64,6 @@ static bool serve(struct io_call *call, const struct plan *plan)
     return true;
 }
 
-/* How many calls like this one, each going on where the one before ends, stay inside whole tiles of the view that are inside the
- * file. */
-static int64_t calls_left(const struct plan *plan)
-{
-    const struct request *request = &plan->request;
-    int64_t data, end = request->position + request->bytes;
-    if (request->bytes == 0)
-        return INT64_MAX;
-    int64_t extent = typemap_extent(request->view);
-    if (extent <= 0 || plan->size < request->displacement
-        || __builtin_mul_overflow((plan->size - request->displacement) / extent, typemap_size(request->view), &data))
-        return 0;
-    return end < data ? (data - end) / request->bytes : 0;
-}
-
 /* An independent read. True when it was served; else *why. */
 static bool read_alone(struct io_call *call, const char **why)
 {
@@ -98,20 +83,19 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
 {
     struct stub_file *stub = call->handle->stub;
     unsigned views = call->handle->views;
-    bool holds = agreement_holds(&stub->agreement, views);
-    struct plan plan = {.chosen = -1};
-    *why = stub->agreement.why_not;
-    if (holds && !stub->agreement.redirects)
+    struct plan plan;
+    if (agreement_holds(&stub->agreement, views)) {
+        *why = stub->agreement.why_not;
         return false;
-    /* A read at an explicit offset can reach the end of the file at any call; only the ranks together get its count right. */
-    holds = holds && !(call->flags & CALL_EXPLICIT);
+    }
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
-    bool redirects = holds || agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine,
-                                             mine == NULL ? calls_left(&plan) : 0);
-    if (redirects && (mine != NULL || !serve(call, &plan))) {
-        report_passed(stub->source, call->bytes, mine != NULL ? mine : "a replica could not be read");
+    /* RATIONALE: only what was agreed not to do holds for more than one call. Any read can reach the end of the file, after a
+     * seek of one rank, and what is read there is for the MPI library to say, by all ranks together. */
+    bool redirects = agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine, 0);
+    if (redirects && !serve(call, &plan)) {
+        report_passed(stub->source, call->bytes, "a replica could not be read");
         *rc = make_alone(call);
     }
     *why = stub->agreement.why_not;
@@ -125,14 +109,14 @@ static bool read_call(struct io_call *call, int *rc)
     bool collective = call->flags & CALL_COLLECTIVE, served = false;
     const char *why = stub->why_not;
     *rc = 0;
-    if (why == NULL && collective && call->flags & CALL_NONBLOCKING)
-        why = "nonblocking collective";
-    else if (why == NULL && !collective && !stub->independent)
+    call->joins = collective && call->flags & (CALL_NONBLOCKING | CALL_SPLIT);
+    if (why == NULL && (!collective || call->joins) && !stub->independent)
         why = "writable on several nodes";
     else if (why == NULL)
-        served = collective ? read_together(call, rc, &why) : read_alone(call, &why);
+        served = collective && !call->joins ? read_together(call, rc, &why) : read_alone(call, &why);
     if (!served && call->bytes > 0)
         report_passed(stub->source, call->bytes, why);
+    call->joins = call->joins && served;
     return served;
 }
 

@@ -34,7 +34,7 @@ bool memory_of(const struct io_call *call, struct typemap **memory)
     return true;
 }
 
-static void set_status(void *status, int64_t bytes)
+void stub_set_bytes(void *status, int64_t bytes)
 {
     const struct mpi *mpi = pdla_mpi();
     if (status == NULL || status == mpi->status_ignore)
@@ -47,7 +47,7 @@ static void set_status(void *status, int64_t bytes)
 
 static int request_query(void *state, void *status)
 {
-    set_status(status, *(int64_t *)state);
+    stub_set_bytes(status, *(int64_t *)state);
     pdla_mpi()->Status_set_cancelled(status, 0);
     return 0;
 }
@@ -99,15 +99,22 @@ const char *result_fits(const struct io_call *call)
 
 bool result_give(const struct io_call *call)
 {
+    if (call->joins)
+        return true;
     if (call->bytes > 0 && !seek(call, call->position + call->bytes))
         return false;
     if (!(call->flags & CALL_NONBLOCKING)) {
-        set_status(call->status, call->bytes);
+        stub_set_bytes(call->status, call->bytes);
     } else if (!hand_out_request(call)) {
         seek(call, call->position);
         return false;
     }
     return true;
+}
+
+void stub_joined(const struct io_call *call)
+{
+    seek(call, call->position + call->bytes);
 }
 
 int make_alone(const struct io_call *call)
