@@ -201,6 +201,15 @@ where = ["{where}"]
 servers = {names}
 """
 
+SLOW = """
+[pools.slow]
+kind = "hdd"
+startup = [[0, 0.0], [1, 0.1]]
+read_seconds_per_byte = 1e-8
+write_seconds_per_byte = 1e-8
+where = ["slow"]
+"""
+
 
 class Loop:
     """The slabs of examples/slabs.py, traced, and a plan for a pool of four of the servers."""
@@ -241,10 +250,14 @@ class Loop:
 
 
 @pytest.fixture(scope="module", params=available_mpis()[:1])
-def loop(
-    request: pytest.FixtureRequest, orangefs_servers: OrangeFSServers, tmp_path_factory: pytest.TempPathFactory
-) -> Loop:
-    return Loop(request.param, orangefs_servers, tmp_path_factory.mktemp("loop"))
+def mpich(request: pytest.FixtureRequest) -> Mpi:
+    assert isinstance(request.param, Mpi)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def loop(mpich: Mpi, orangefs_servers: OrangeFSServers, tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    return Loop(mpich, orangefs_servers, tmp_path_factory.mktemp("loop"))
 
 
 @pytest.mark.parametrize(("layout", "groups"), [("1-DH", [4]), ("2-D", [2, 2]), ("1-DV", [1, 1, 1, 1])])
@@ -262,6 +275,28 @@ def test_a_program_receives_the_same_bytes_from_every_layout(loop: Loop, layout:
     assert [word for words in told for word in words[2:]] == loop.servers.names[2:]
     assert loop.pdla.json("verify", "--json")["findings"] == []
     assert loop.redirected() == (loop.native, 4 * 589824)
+
+
+def test_redirected_writes_come_back_from_it(orangefs_servers: OrangeFSServers, tmp_path: Path, mpich: Mpi) -> None:
+    where = orangefs_servers.mount / "writes"
+    where.mkdir()
+    pdla, data = Pdla(tmp_path, mpich.env), tmp_path / "data"
+    writer = mpich.compile(REPOSITORY / "tests/programs/writes.c", tmp_path / "writer")
+    job = mpich.command(1, writer, data, tmp_path / "out", "open", "strided", "close")
+    # The program's few bytes are worth a replica only where originals are slow to seek in.
+    text = CLUSTER.format(where=where, names=json.dumps(orangefs_servers.names[2:])) + 'grain = "1K"\n' + SLOW
+    for old, new in (('pool = "pfs"', 'pool = "slow"'), ("1e-4", "0.0"), ("8e-10", "0.0"), ("0.005", "0.0")):
+        text = text.replace(old, new)
+    (tmp_path / "cluster.toml").write_text(text)
+    pdla.run("trace", "-o", "run.h5", "--", *job)
+    native = data.read_bytes()
+    pdla.run("plan", "run.h5", "--writes", "close", "--cluster", "cluster.toml", "-o", "plan.json")
+    (built,) = pdla.json("replicate", "plan.json", "--json")["replicas"]
+    assert built["pool"] == "pfs"
+    data.unlink()
+    (file,) = pdla.json("run", "--writes", "close", "--json", "--", *job)["writes"]
+    assert data.read_bytes() == native
+    assert (file["redirected_calls"], file["back_bytes"], file["left_bytes"]) == (240, 4 * 60 * 96, 0)
 
 
 def test_where_a_server_is_gone_the_program_reads_the_original(loop: Loop) -> None:
