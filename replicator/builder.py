@@ -181,15 +181,14 @@ def prepare(
         new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
         catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
         try:
-            components = []
-            for one in new:
-                file = backend.create(one)
-                try:
-                    os.fsync(file)
-                    components.append(_component(backend, one.path, file, []))
-                finally:
-                    os.close(file)
-            commit([one.path for one in new])
+            with ExitStack() as stack:
+                files = []
+                for one in new:
+                    files.append(backend.create(one))
+                    stack.callback(os.close, files[-1])
+                    os.fsync(files[-1])
+                commit([one.path for one in new])
+                components = [_component(backend, one.path, file, []) for one, file in zip(new, files, strict=True)]
             catalog.finish_replica(replica.id, components, [[] for _ in new])
         except BaseException as error:
             for one in new:
