@@ -80,9 +80,9 @@ def test_the_loops_of_a_signature_are_told_widest_first() -> None:
     tiles = analyze(workloads.mpi_tile_io(4, 4, 64, 64, 32)).signatures[0]
     assert str(tiles) == "{READ, 0, 3, ([8192, 2048, 64], [2048, 2048, 4]r, [524288, 2048, 4]r), 1}"
     assert levels(tiles) == [
-        Level(524288, 4, 524288, 0),
+        Level(524288, 4, 524288, 0, 4),
         Level(8192, 64, 8192, 1),
-        Level(2048, 4, 2048, 0),
+        Level(2048, 4, 2048, 0, 1),
     ]
     words = [text.get_text() for text in loops_picture(tiles).axes[0].texts]
     assert words == [

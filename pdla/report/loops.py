@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,13 +23,15 @@ GAP = 0.002
 class Level(NamedTuple):
     """A loop of a signature: ``count`` boxes of ``span`` bytes, ``stride`` apart.
 
-    ``order`` is its place in the order of access, 1 the outermost; 0: it runs over the ranks.
+    ``order`` is its place in the order of access, 1 the outermost; 0: it runs over the ranks, ``step`` of them from one
+    iteration to the next.
     """
 
     stride: int
     count: int  # type: ignore[assignment]  # the tuple's own method of this name is of no use here
     span: int
     order: int
+    step: int = 0
 
     @property
     def extent(self) -> int:
@@ -43,7 +46,11 @@ def levels(signature: Signature) -> list[Level]:
     found: list[Level] = []
     span = nest.length
     for (stride, count), depth in sorted(moving, key=lambda one: (one[0].stride, one[0].stride * one[0].count)):
-        found.append(Level(stride, count, span, max(depth - signature.rank_loops + 1, 0)))
+        if depth < signature.rank_loops:
+            step = math.prod(loop.count for loop in nest.loops[depth + 1 : signature.rank_loops])
+            found.append(Level(stride, count, span, 0, step))
+        else:
+            found.append(Level(stride, count, span, depth - signature.rank_loops + 1))
         span = found[-1].extent
     return found[::-1]
 
@@ -62,7 +69,9 @@ def loops_picture(signature: Signature) -> Figure:
     times = sum(row.order > 0 for row in rows)
     for number, row in enumerate(rows):
         boxes = _boxes(row)
-        colours = rank_colours(row.count)[: len(boxes)] if not row.order else [OP_COLOURS[signature.op]] * len(boxes)
+        colours = [OP_COLOURS[signature.op]] * len(boxes)
+        if not row.order:
+            colours = rank_colours(len(signature.ranks))[:: row.step][: len(boxes)].tolist()
         places = [Rectangle((left, number), width, 0.34) for left, width in boxes]
         axes.add_collection(PatchCollection(places, facecolors=colours, linewidths=0))
         if row.count > len(boxes):
