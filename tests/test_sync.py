@@ -165,6 +165,15 @@ def test_h32_after_a_kill_sync_brings_back_what_was_acknowledged(place: Place, s
     assert bring_back(place.catalog) == []
 
 
+@pytest.mark.parametrize("seed", range(KILLS // 2))
+def test_h32_after_a_kill_a_lease_keeps_what_was_closed(place: Place, seed: int) -> None:
+    done, begun = run_and_kill(place, seed, "close", "lease")
+    rows = bring_back(place.catalog)
+    assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
+    check(place, done, begun)
+    assert place.journals == []
+
+
 def killed_with_journals(place: Place) -> None:
     """A run that was killed in a round of which bytes are in the replica only."""
     for seed in range(100):
@@ -275,6 +284,24 @@ def test_a_run_after_a_kill_writes_to_the_original_until_sync(place: Place) -> N
     place.mpi.run(place.words(*words, out=out))
     refused = {file["refused"] for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]}
     assert refused == {"earlier writes wait for pdla sync"}
+
+
+def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
+    """Under a lease of the original, and not while somebody else has it."""
+    writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
+    out = place.directory / "said"
+    place.mpi.run(place.words(str(writer), str(place.original), str(out), "close", writes="lease"))
+    assert len(place.journals) == RANKS
+    (waiting,) = still_waiting(place.catalog)
+    assert waiting == f"300 KiB of {place.original} are newer here than there (pdla sync brings them back)"
+    found = place.original.stat()
+    with place.catalog.leased(f"original {found.st_dev}:{found.st_ino}"):
+        (row,) = bring_back(place.catalog)
+        assert row.bytes == 0 and "works on original" in row.problem
+    (row,) = bring_back(place.catalog)
+    assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
+    check(place, 1, 1)
+    assert still_waiting(place.catalog) == []
 
 
 def test_a_replica_in_another_layout_takes_the_place_of_the_first(place: Place) -> None:

@@ -66,14 +66,16 @@ class Case:
         reports = sorted((json.loads(path.read_text()) for path in out.glob("*.json")), key=lambda one: one["rank"])
         return seen, [file for report in reports for file in report["writes"]]
 
-    def compare(self, *steps: str, ranks: int = 4, before: bytes | None = None) -> list[dict[str, Any]]:
+    def compare(
+        self, *steps: str, ranks: int = 4, before: bytes | None = None, mode: str = "close"
+    ) -> list[dict[str, Any]]:
         """Run natively and redirected; the same must be seen, and be in the file."""
         results = []
-        for mode in ("native", "close"):
+        for how in ("native", mode):
             self.original.unlink(missing_ok=True)
             if before is not None:
                 self.original.write_bytes(before)
-            seen, reports = self.run(mode, *steps, ranks=ranks)
+            seen, reports = self.run(how, *steps, ranks=ranks)
             results.append((seen, self.original.read_bytes() if self.original.exists() else None))
         assert results[0] == results[1]
         assert self.journals == []
@@ -253,6 +255,40 @@ def test_a_file_that_is_read_later_is_served_as_it_was_written(mpich: Case) -> N
         steps = ["open-both", "own-reads", "strided", "own-reads", "visible", "close", "open-read", "read-all", "close"]
         results.append((mpich.run(mode, *steps)[0], mpich.original.read_bytes()))
     assert results[0] == results[1]
+
+
+LEASED = ["open", "strided", "close", "open-both", "own-reads", "twice", "visible", "backwards", "close", "open-read"]
+
+
+def test_h24_who_opens_a_leased_file_reads_what_was_written(case: Case) -> None:
+    """The next open of the same program, and of another one, brings back what the close left."""
+    reports = case.compare(*LEASED, "read-all", "close", mode="lease")
+    assert total(reports, "redirected") > 0
+    assert sum(report["left"] for report in reports) == 2 * 4 * ROWS * PIECE
+    native = case.original.read_bytes()
+    case.original.unlink()
+    case.run("lease", "open", "strided", "close", "open-both", "twice", "visible", "backwards", "close")
+    assert len(case.journals) == 4 and case.original.read_bytes() != native
+    seen = case.run("original", "open-read", "read-all", "close")[0]
+    assert case.original.read_bytes() == native and case.journals == []
+    assert case.run("native", "open-read", "read-all", "close")[0] == seen
+
+
+def test_h15_what_waits_for_a_deleted_file_is_deleted_too(mpich: Case) -> None:
+    mpich.compare(
+        "open", "strided", "close", "unlink", "open-both", "visible", "twice", "visible", "close", mode="lease"
+    )
+    mpich.run("lease", "open", "strided", "close", "unlink")
+    assert mpich.journals == [] and not mpich.original.exists()
+
+
+def test_h20_what_waits_does_not_overwrite_what_somebody_else_wrote(mpich: Case) -> None:
+    mpich.run("lease", "open", "strided", "close")
+    mpich.original.write_bytes(b"somebody else's")
+    _, reports = mpich.run("lease", "open", "close")
+    assert {report["refused"] for report in reports[:1]} == {"earlier writes wait for pdla sync"}
+    assert mpich.original.read_bytes() == b"somebody else's"
+    assert len(mpich.journals) == 4
 
 
 def test_writes_go_to_the_original_unless_asked_otherwise(mpich: Case) -> None:

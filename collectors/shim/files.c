@@ -208,13 +208,17 @@ ALIAS(File_set_atomicity)
 EXPORT int MPI_File_delete(const char *name, mpi_handle info)
 {
     int (*real)(const char *, mpi_handle) = REAL(CALL_File_delete, const char *, mpi_handle);
-    if (!enter() || !recorder_on())
+    if (!enter())
         return leave(real(name, info));
     struct rawlog_record deleted = {.t_start = clock_ns()};
+    struct file_identity file;
     char path[PATH_MAX];
     resolve_path(name ? name : "", path);
+    stub_deleting(path, &file);
     int rc = real(name, info);
-    if (recorder_wants(path))
+    if (rc == 0)
+        stub_deleted(path, &file);
+    if (recorder_on() && recorder_wants(path))
         record(&deleted, CALL_File_delete, NULL, rc);
     return leave(rc);
 }

@@ -193,6 +193,12 @@ void stub_write_end(struct file_handle *handle);
  * and no more writes are redirected by this rank. */
 enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
 int stub_look(struct file_handle *handle, enum stub_look how);
+/* Before and after MPI_File_delete of the file at `path`: bytes of it that wait in replicas are deleted, too. */
+struct file_identity {
+    uint64_t device, inode; /* 0: there is no such file */
+};
+void stub_deleting(const char *path, struct file_identity *file);
+void stub_deleted(const char *path, const struct file_identity *file);
 /* A read that is not handed over (shared) and passed through: counted under `why`, a literal. */
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
 /* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */

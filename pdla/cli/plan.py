@@ -20,10 +20,10 @@ from pdla.units import counted
 )
 @click.option(
     "--writes",
-    type=click.Choice(["original", "close"]),
+    type=click.Choice(["original", "close", "lease"]),
     default="original",
     show_default=True,
-    help="Where writes are to go, see pdla run: with close, replicas are also planned for patterns that write.",
+    help="Where writes are to go, see pdla run: not to the original, and patterns that write get replicas, too.",
 )
 @click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
 @click.option("--queue", is_flag=True, help="Put it into the queue, for pdla daemon to build.")

@@ -39,10 +39,11 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--writes",
-    type=click.Choice(["original", "close"]),
+    type=click.Choice(["original", "close", "lease"]),
     default="original",
     show_default=True,
-    help="close: to replicas, and brought back before MPI_File_sync or MPI_File_close returns.",
+    help="close: to replicas, and brought back before MPI_File_sync or MPI_File_close returns; lease: of closed files "
+    "brought back later, by pdla sync, the daemon, or who opens them next.",
 )
 @json_option
 @command_argument

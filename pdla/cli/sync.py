@@ -29,7 +29,7 @@ SHOWN = 5
 def sync(changed: str, as_json: bool) -> None:
     """Bring redirected writes back.
 
-    What a killed run left in replicas. Says exactly what could not be saved, and
+    What pdla run --writes lease left in replicas, and what a killed run did. Says exactly what could not be saved, and
     fails when anything still waits or is lost.
     """
     from pdla.catalog import open_catalog

@@ -69,6 +69,12 @@ static void note_original(struct journal_header *header, int original)
     header->ctime_ns = nanoseconds(found.st_ctim);
 }
 
+static uint32_t checksum_of(const struct journal_header *header)
+{
+    size_t start = offsetof(struct journal_header, rank), stop = offsetof(struct journal_header, count);
+    return crc32c(0, (const char *)header + start, stop - start);
+}
+
 static void fill(struct journal_header *header, const struct journal_owner *owner, int original)
 {
     header->rank = owner->rank;
@@ -80,9 +86,8 @@ static void fill(struct journal_header *header, const struct journal_owner *owne
     header->lease = owner->lease;
     strcpy(header->target, owner->target);
     note_original(header, original);
-    size_t start = offsetof(struct journal_header, rank), stop = offsetof(struct journal_header, count);
     header->stamp_ns = now();
-    header->checksum = crc32c(0, (const char *)header + start, stop - start);
+    header->checksum = checksum_of(header);
     memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
 }
 
@@ -94,6 +99,28 @@ bool journal_is_empty(const char *path)
     if (fd >= 0)
         close(fd);
     return empty;
+}
+
+bool journal_check(const struct journal_header *header, size_t size)
+{
+    return size >= JOURNAL_HEADER && memcmp(header->magic, JOURNAL_MAGIC, sizeof header->magic) == 0
+        && header->checksum == checksum_of(header)
+        && header->count <= (size - JOURNAL_HEADER) / sizeof(struct journal_entry) && header->synced <= header->count;
+}
+
+bool journal_is_of_this_boot(const struct journal_header *header)
+{
+    char boot[40] = "";
+    read_boot(boot);
+    return boot[0] != '\0' && strncmp(boot, header->boot, sizeof boot) == 0;
+}
+
+bool journal_entry_at(const struct journal_header *header, uint64_t number, struct journal_entry *entry, int64_t *length)
+{
+    const struct journal_entry *entries = (const void *)((const char *)header + JOURNAL_HEADER);
+    *entry = entries[number];
+    *length = (int64_t)(entry->seal & UINT32_MAX);
+    return seal_of(entry->replica, entry->start, (uint32_t)*length) == entry->seal;
 }
 
 int journal_create(struct journal *journal, const struct journal_owner *owner, int original)

@@ -61,6 +61,11 @@ struct journal_owner {
 
 /* Whether the journal at `path` tells of nothing. */
 bool journal_is_empty(const char *path);
+/* Whether `size` bytes at `base` are a journal that is not damaged. */
+bool journal_check(const struct journal_header *base, size_t size);
+bool journal_is_of_this_boot(const struct journal_header *);
+/* Entry `number` < count of a checked journal; false: it is damaged. */
+bool journal_entry_at(const struct journal_header *, uint64_t number, struct journal_entry *, int64_t *length);
 /* 0 or an errno. */
 int journal_create(struct journal *, const struct journal_owner *, int original);
 /* Notes that these bytes of a replica are newer than the original. 0, or an errno: then they do not count. */

@@ -50,6 +50,8 @@ int transfer_flush(struct transfer *transfer)
 {
     struct part *parts = transfer->parts;
     int error = 0;
+    if (transfer->count == 0)
+        return 0;
     qsort(parts, transfer->count, sizeof *parts, by_place);
     for (size_t first = 0, last; error == 0 && first < transfer->count; first = last) {
         for (last = first + 1; last < transfer->count && last - first < CALL_PARTS; last++)

@@ -16,11 +16,6 @@ enum {
     MOST_RANGES = 1 << 20  /* of all ranks; more are too many to tell all ranks of */
 };
 
-/* Bytes [start, stop) of replica `replica` of the target. */
-struct range {
-    int64_t replica, start, stop;
-};
-
 static int by_start(const void *one, const void *other)
 {
     const struct range *a = one, *b = other;
@@ -125,6 +120,8 @@ static int fetch(const struct batch *batch)
 
 static int batch_flush(struct batch *batch)
 {
+    if (batch->count == 0)
+        return 0;
     qsort(batch->chunks, batch->count, sizeof *batch->chunks, by_offset);
     int error = fetch(batch);
     const char *memory = batch->memory;
@@ -441,6 +438,38 @@ int bring_back_together(struct file_handle *handle)
     free(mine);
     pthread_mutex_unlock(&writer->mutex);
     return error;
+}
+
+/* Where the bytes of a target's replicas are in the original. */
+static void hull(const struct stub_writer *writer, int64_t *low, int64_t *high)
+{
+    *low = INT64_MAX;
+    *high = 0;
+    for (uint32_t i = 0; i < writer->target->replica_count; i++) {
+        const struct map_replica *replica = target_replica(writer, i);
+        const struct map_loop *loops = map_at(writer->map, replica->loops);
+        int64_t end = replica->start + replica->length;
+        for (uint32_t k = 0; k < replica->loop_count; k++)
+            end += (loops[k].count - 1) * loops[k].stride;
+        *low = replica->start < *low ? replica->start : *low;
+        *high = end > *high ? end : *high;
+    }
+}
+
+int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count)
+{
+    struct stub_writer *writer = handle->writer;
+    struct batch batch;
+    int64_t low, high;
+    int error = batch_start(&batch, writer) ? 0 : ENOMEM;
+    hull(writer, &low, &high);
+    share(writer, &low, &high);
+    original_begin(handle);
+    if (error == 0)
+        error = add_share(&batch, ranges, merge(ranges, count), low, high);
+    error = end(&batch, error);
+    original_end(handle);
+    return agree_error(writer, error);
 }
 
 int keep_together(struct file_handle *handle)

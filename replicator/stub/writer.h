@@ -51,23 +51,55 @@ static inline const struct map_replica *target_replica(const struct stub_writer 
     return &writer->map->replicas[writer->target->first_replica + i];
 }
 
+/* Bytes [start, stop) of replica `replica` of the target. */
+struct range {
+    int64_t replica, start, stop;
+};
+
 /* ---- writer.c ----------------------------------------------------------------------------------------------------------- */
 
-/* On all ranks of `comm` after an open; `handle` NULL: it failed on this rank. */
-void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
-/* Before the close. Returns what MPI_File_close is to return if it succeeds. */
-int writer_close(struct file_handle *handle);
+/* What MPI is to return for an errno, after its error handler; 0 for 0. */
+int writer_raise(const struct file_handle *handle, int error);
+/* This process redirects no more of the handle's writes: a literal says why. */
+void writer_stop(struct stub_writer *, const char *why);
+/* What this process has in its journal goes to the original; with the mutex held. 0 or an errno: then it stays in the journal,
+ * for pdla sync. */
+int writer_bring_back(struct file_handle *handle);
 /* Before and after a write to the original by the MPI library; `call` NULL: of unknown bytes. Not 0: stub_write_begin() is to
  * return that. */
 int writer_original_begin(struct file_handle *handle, const struct io_call *call);
 void writer_original_end(struct file_handle *handle);
 
+/* ---- target.c ----------------------------------------------------------------------------------------------------------- */
+
+/* On all ranks of `comm` after an open; `handle` NULL: it failed on this rank. */
+void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
+/* Before the close. Returns what MPI_File_close is to return if it succeeds. */
+int writer_close(struct file_handle *handle);
+
+/* ---- leftover.c: journals of programs that have ended, or of files that they have closed ------------------------------------ */
+
+enum leftover { LEFTOVER_NONE, LEFTOVER_WAITS, LEFTOVER_GOOD };
+
+/* Whether any journals in a directory that is locked alone tell of bytes; those that do not are removed. LEFTOVER_GOOD: they can be
+ * brought back to the original at `path`, and *ranges is what they tell, to be freed; else that is for pdla sync to judge. */
+enum leftover leftover_read(const struct loaded_map *, const struct map_target *, const char *path, struct range **ranges,
+                            uint64_t *count);
+/* Whether a journal in the directory is of a closed file. */
+bool leftover_closed(const char *directory);
+/* Removes those of an original that was deleted. */
+void leftover_discard(const char *directory, const struct file_identity *file);
+/* Removes those that tell of bytes, or those that do not. */
+void leftover_remove(const char *directory, bool telling);
+
 /* ---- writeback.c -------------------------------------------------------------------------------------------------------- */
 
-/* What this process has in its journal goes to the original; with the mutex held. 0 or an errno, and then it is still there. */
+/* What this process has in its journal goes to the original. 0 or an errno, and then it is still there. */
 int bring_back_own(struct file_handle *handle);
 /* What any rank has, by all of them. */
 int bring_back_together(struct file_handle *handle);
+/* What journals told that were left; with all ranks. */
+int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count);
 /* Makes what is in the journals durable where it is. 0 or an errno, the same on all ranks. */
 int keep_together(struct file_handle *handle);
 

@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 enum { WORDS = 64, ROWS = 200, HEADER = 512 };
+#ifndef ROUNDS
+#define ROUNDS 1000000
+#endif
 
 static void say(FILE *out, const char *what, int round)
 {
@@ -31,7 +34,7 @@ int main(int argc, char **argv)
     const int closes = argc > 3 && strcmp(argv[3], "close") == 0;
     if (!closes)
         MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
-    for (int round = 1;; round++) {
+    for (int round = 1; round <= ROUNDS; round++) {
         if (closes)
             MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
         say(out, "begin", round);
@@ -49,4 +52,8 @@ int main(int argc, char **argv)
         if ((closes ? MPI_File_close(&file) : MPI_File_sync(file)) == MPI_SUCCESS)
             say(out, "done", round);
     }
+    if (!closes)
+        MPI_File_close(&file);
+    MPI_Finalize();
+    return 0;
 }

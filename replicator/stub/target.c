@@ -1,0 +1,395 @@
+/* Opening and closing files whose writes may be redirected. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "locks.h"
+#include "writer.h"
+
+enum {
+    MOST_REPLICAS = 64, /* of a target */
+    LOCK_PAUSE_NS = 2000000,
+    LOCK_TRIES = 150000, /* five minutes */
+    WRITER_TRIES = 500,
+    TOLD_RANGES = 512
+};
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stub_writer *open_writers; /* of this process */
+
+/* What rank 0 says about the file. */
+struct offer {
+    uint64_t redirects;            /* 1: its writes may be redirected */
+    uint64_t left;                 /* ranges that earlier writes left in replicas */
+    uint64_t generation, checksum; /* of rank 0's map */
+    uint64_t target, lease;
+    uint64_t inode;
+};
+
+/* What the ranks agree on: the AND of what each can do. */
+struct abilities {
+    uint64_t able;   /* all bits or none */
+    uint64_t usable; /* replicas, by number */
+};
+_Static_assert(MOST_REPLICAS == 64, "a bit for each");
+
+static const char *unsuitable(int amode)
+{
+    if (amode & AMODE_DELETE_ON_CLOSE)
+        return "deleted on close";
+    if (amode & (AMODE_SEQUENTIAL | AMODE_APPEND))
+        return "sequential access, or appending";
+    return amode & (AMODE_WRONLY | AMODE_RDWR) ? NULL : "not opened for writing";
+}
+
+/* The lock file of a target's journals, locked; -1: that cannot be. */
+static int lock_journals(const char *directory, enum lock_kind kind)
+{
+    char path[4096];
+    return snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path ? lock_file(path, kind) : -1;
+}
+
+/* Alone with a target's journals. RATIONALE: pdla sync, or another program's open, may be; both end soon. Writers share the lock
+ * until they close; a file that was closed is no longer theirs, but some rank may not be there yet. */
+static int lock_alone(const char *directory)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+    for (int tries = 0;; tries++) {
+        int fd = lock_journals(directory, LOCK_ALONE);
+        if (fd >= 0)
+            return fd;
+        int shared = lock_journals(directory, LOCK_SHARED);
+        if (shared >= 0)
+            close(shared);
+        if (tries > LOCK_TRIES || (shared >= 0 && (tries > WRITER_TRIES || !leftover_closed(directory))))
+            return -1;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static const struct map_target *find_target(const struct loaded_map *map, const char *path)
+{
+    char directory[4096];
+    struct stat found;
+    const char *name = strrchr(path, '/');
+    size_t length = name == NULL ? sizeof directory : (size_t)(name - path);
+    if (length >= sizeof directory)
+        return NULL;
+    memcpy(directory, path, length);
+    strcpy(directory + length, length == 0 ? "/" : "");
+    return stat(directory, &found) == 0 ? map_find_target(map, found.st_dev, found.st_ino, name + 1) : NULL;
+}
+
+/* Why the writes of a file opened in this way are not to be redirected; NULL: they are. */
+static const char *unwanted(int amode, bool *lease)
+{
+    const char *wish = getenv("PDLA_WRITES");
+    *lease = wish != NULL && strcmp(wish, "lease") == 0;
+    return *lease || (wish != NULL && strcmp(wish, "close") == 0) ? unsuitable(amode) : "not asked for";
+}
+
+/* Rank 0's offer. If it is one, *lock is the journals' lock file, locked, and *ranges what earlier writes left, to be freed. */
+static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int *lock, struct range **ranges)
+{
+    const struct map_target *target = map->header->target_count > 0 ? find_target(map, path) : NULL;
+    struct written *written = target == NULL ? NULL : written_of(map, target);
+    struct stat found;
+    if (written == NULL)
+        return (struct offer){0};
+    const char *directory = map_at(map, target->journals);
+    bool lease, regular = stat(path, &found) == 0 && S_ISREG(found.st_mode);
+    const char *why = unwanted(amode, &lease);
+    struct offer offer = {0};
+    enum leftover left = LEFTOVER_NONE;
+    if (!regular)
+        why = "not a regular file";
+    else if ((*lock = lock_alone(directory)) < 0)
+        why = why != NULL ? why : "another open file's writes are redirected";
+    else
+        left = leftover_read(map, target, path, ranges, &offer.left);
+    if (left == LEFTOVER_WAITS)
+        why = "earlier writes wait for pdla sync";
+    pthread_mutex_lock(&written->lock);
+    written->refused = why;
+    pthread_mutex_unlock(&written->lock);
+    if (*lock >= 0 && why != NULL && left != LEFTOVER_GOOD) {
+        close(*lock);
+        *lock = -1;
+    }
+    /* The other ranks share the lock. */
+    if (*lock < 0 || !lock_bytes(*lock, LOCK_SHARED, 0, 1))
+        return (struct offer){0};
+    offer.redirects = why == NULL;
+    offer.generation = map->header->generation;
+    offer.checksum = map->header->checksum;
+    offer.target = (uint64_t)(target - map->targets);
+    offer.lease = lease;
+    offer.inode = found.st_ino;
+    return offer;
+}
+
+static void close_components(int *components, uint32_t servers)
+{
+    for (uint32_t i = 0; components != NULL && i < servers; i++)
+        if (components[i] >= 0)
+            close(components[i]);
+    free(components);
+}
+
+/* NULL: the replica cannot be used. */
+static int *open_components(const struct loaded_map *map, const struct map_replica *replica)
+{
+    const struct map_component *wanted = map_at(map, replica->components);
+    int *components = malloc(replica->servers * sizeof *components);
+    bool usable = components != NULL;
+    for (uint32_t i = 0; components != NULL && i < replica->servers; i++) {
+        struct stat found;
+        components[i] = usable ? open(map_at(map, wanted[i].path), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+        usable = usable && components[i] >= 0 && fstat(components[i], &found) == 0 && S_ISREG(found.st_mode)
+            && found.st_ino == wanted[i].inode && found.st_size == wanted[i].size
+            && (found.st_uid == 0 || found.st_uid == geteuid());
+    }
+    if (usable)
+        return components;
+    close_components(components, components == NULL ? 0 : replica->servers);
+    return NULL;
+}
+
+static void free_writer(struct stub_writer *writer)
+{
+    for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
+        close_components(writer->components[i], target_replica(writer, i)->servers);
+    free(writer->components);
+    journal_close(&writer->journal);
+    if (writer->fd >= 0)
+        close(writer->fd);
+    if (writer->lock >= 0)
+        close(writer->lock);
+    pthread_mutex_destroy(&writer->mutex);
+    free(writer);
+}
+
+/* Opens what redirecting needs and says so in `mine`; `lock` is taken over. NULL: out of memory. */
+static struct stub_writer *make_writer(const struct loaded_map *map, const struct offer *offer, const char *path, int rank,
+                                       int lock, struct abilities *mine)
+{
+    const struct map_target *target = &map->targets[offer->target];
+    const char *directory = map_at(map, target->journals);
+    struct stub_writer *writer = calloc(1, sizeof *writer);
+    struct stat found;
+    if (writer == NULL)
+        return NULL;
+    *writer = (struct stub_writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
+                                   .low = INT64_MAX, .fd = -1};
+    pthread_mutex_init(&writer->mutex, NULL);
+    writer->components = calloc(target->replica_count, sizeof *writer->components);
+    writer->written = written_of(map, target);
+    if (writer->lock < 0)
+        writer->lock = lock_journals(directory, LOCK_SHARED);
+    writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (writer->components == NULL || writer->written == NULL || writer->lock < 0 || writer->fd < 0
+        || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
+        return writer;
+    writer->device = found.st_dev;
+    writer->inode = found.st_ino;
+    for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
+        if ((writer->components[i] = open_components(map, target_replica(writer, i))) != NULL)
+            mine->usable |= UINT64_C(1) << i;
+    const struct journal_owner owner = {directory, map_at(map, target->path), found.st_dev, found.st_ino, rank, writer->lease};
+    if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
+        mine->able = ~UINT64_C(0);
+    return writer;
+}
+
+/* The file is being opened once more in this process: who writes to it by another handle goes on with the original. */
+static void settle_others(const char *path)
+{
+    struct stat found;
+    pthread_mutex_lock(&open_lock);
+    if (open_writers != NULL && stat(path, &found) == 0)
+        for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
+            if (writer->inode == found.st_ino && writer->device == found.st_dev) {
+                pthread_mutex_lock(&writer->mutex);
+                writer_bring_back(writer->handle);
+                pthread_mutex_unlock(&writer->mutex);
+                writer_stop(writer, "the file was opened again");
+            }
+    pthread_mutex_unlock(&open_lock);
+}
+
+/* What rank 0 has read; on all ranks. NULL: out of memory. */
+static struct range *tell_ranges(struct range *ranges, uint64_t count, int rank, mpi_handle comm)
+{
+    struct range part[TOLD_RANGES];
+    if (rank != 0)
+        ranges = malloc(count * sizeof *ranges);
+    bool told = ranges != NULL;
+    for (uint64_t first = 0; first < count; first += TOLD_RANGES) {
+        size_t bytes = (count - first < TOLD_RANGES ? count - first : TOLD_RANGES) * sizeof *part;
+        if (rank == 0)
+            memcpy(part, ranges + first, bytes);
+        told = agree_broadcast(part, (int)bytes, comm) && told;
+        if (told)
+            memcpy(ranges + first, part, bytes);
+    }
+    if (told)
+        return ranges;
+    free(ranges);
+    return NULL;
+}
+
+/* Brings back what earlier writes left; on all ranks, which have the same ranges. */
+static bool settle_left(struct file_handle *handle, struct range *ranges, uint64_t count)
+{
+    struct stub_writer *writer = handle->writer;
+    for (uint64_t i = 0; i < count; i++)
+        if (writer->components[ranges[i].replica] == NULL)
+            return false;
+    int64_t done = bring_back_left(handle, ranges, count) == 0, all = 0;
+    if (done && writer->rank == 0)
+        leftover_remove(map_at(writer->map, writer->target->journals), true);
+    /* Nobody has entries of its own before that. */
+    return agree_reduce(&done, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+}
+
+static void enter_open(struct stub_writer *writer)
+{
+    pthread_mutex_lock(&open_lock);
+    writer->next = open_writers;
+    open_writers = writer;
+    pthread_mutex_unlock(&open_lock);
+}
+
+/* With rank 0's offer and, where earlier writes left any, ranges. `lock` is taken over. */
+static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
+                         const struct loaded_map *map, const struct offer *offer, struct range *ranges, int lock)
+{
+    const struct mpi *mpi = pdla_mpi();
+    struct abilities mine = {0}, all;
+    struct stub_writer *writer = NULL;
+    if (handle != NULL && map != NULL && map->header->generation == offer->generation
+        && map->header->checksum == offer->checksum && (ranges != NULL || offer->left == 0))
+        writer = make_writer(map, offer, path, rank, lock, &mine);
+    else if (lock >= 0)
+        close(lock);
+    if (!agree_reduce(&mine, &all, (int)(sizeof mine / 8), mpi->op_band, comm))
+        all.able = 0;
+    if (writer == NULL)
+        return;
+    writer->ranks = ranks;
+    writer->comm = mpi->comm_null;
+    bool opened = all.able != 0 && all.usable != 0 && (ranks == 1 || mpi->Comm_dup(comm, &writer->comm) == 0);
+    for (uint32_t i = 0; opened && i < writer->target->replica_count && i < MOST_REPLICAS; i++)
+        if (!(all.usable >> i & 1) && writer->components[i] != NULL) {
+            close_components(writer->components[i], target_replica(writer, i)->servers);
+            writer->components[i] = NULL;
+        }
+    writer->handle = handle;
+    handle->writer = writer;
+    if (opened && offer->left > 0)
+        opened = settle_left(handle, ranges, offer->left);
+    if (opened && offer->redirects) {
+        enter_open(writer);
+    } else {
+        handle->writer = NULL;
+        if (writer->comm != mpi->comm_null)
+            mpi->Comm_free(&writer->comm);
+        free_writer(writer);
+    }
+}
+
+void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode)
+{
+    const struct mpi *mpi = pdla_mpi();
+    int rank, ranks, lock = -1;
+    const char *why;
+    if (mpi == NULL || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
+        return;
+    if (ranks == 1)
+        comm = mpi->comm_null;
+    settle_others(path);
+    const struct loaded_map *map = map_current(getenv("PDLA_MAP"), &why);
+    struct offer offer = {0};
+    struct range *ranges = NULL;
+    if (rank == 0 && map != NULL && handle != NULL)
+        offer = make_offer(map, path, amode, &lock, &ranges);
+    if (agree_broadcast(&offer, (int)sizeof offer, comm) && (offer.redirects || offer.left > 0)) {
+        if (offer.left > 0)
+            ranges = tell_ranges(ranges, offer.left, rank, comm);
+        open_offered(handle, comm, ranks, rank, path, map, &offer, ranges, lock);
+    } else if (lock >= 0) {
+        close(lock);
+    }
+    free(ranges);
+}
+
+static void leave_open(struct stub_writer *writer)
+{
+    pthread_mutex_lock(&open_lock);
+    struct stub_writer **link = &open_writers;
+    while (*link != writer)
+        link = &(*link)->next;
+    *link = writer->next;
+    pthread_mutex_unlock(&open_lock);
+}
+
+/* What is left in the journal when the file is closed. */
+static uint64_t bytes_left(const struct stub_writer *writer)
+{
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < journal_count(&writer->journal); i++) {
+        int64_t length;
+        journal_entry(&writer->journal, i, &length);
+        left += (uint64_t)length;
+    }
+    return left;
+}
+
+int writer_close(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    const struct mpi *mpi = pdla_mpi();
+    mpi_handle comm = writer->comm;
+    int error = writer->lease ? keep_together(handle) : bring_back_together(handle);
+    pthread_mutex_lock(&writer->written->lock);
+    writer->written->left += bytes_left(writer);
+    if (error != 0)
+        writer->written->error = error;
+    pthread_mutex_unlock(&writer->written->lock);
+    int rc = writer_raise(handle, error);
+    leave_open(writer);
+    handle->writer = NULL;
+    free_writer(writer);
+    /* Who opens the file next finds the lock given back by all. */
+    int64_t mine = 0, all;
+    agree_reduce(&mine, &all, 1, mpi->op_min, comm);
+    if (comm != mpi->comm_null)
+        mpi->Comm_free(&comm);
+    return rc;
+}
+
+void stub_deleting(const char *path, struct file_identity *file)
+{
+    struct stat found;
+    *file = (struct file_identity){0};
+    if (getenv("PDLA_MAP") != NULL && stat(path, &found) == 0)
+        *file = (struct file_identity){found.st_dev, found.st_ino};
+}
+
+void stub_deleted(const char *path, const struct file_identity *file)
+{
+    const char *why;
+    int error = errno;
+    const struct loaded_map *map = file->inode == 0 ? NULL : map_current(getenv("PDLA_MAP"), &why);
+    const struct map_target *target = map == NULL || map->header->target_count == 0 ? NULL : find_target(map, path);
+    int lock = target == NULL ? -1 : lock_alone(map_at(map, target->journals));
+    if (lock >= 0) {
+        leftover_discard(map_at(map, target->journals), file);
+        close(lock);
+    }
+    errno = error;
+}
