@@ -143,6 +143,7 @@ def bytes_waiting(directory: Path) -> dict[int, int]:
 @contextmanager
 def locked(directory: Path) -> Iterator[bool]:
     """Be alone with the journals of a directory, unless a program is writing them: whether one is."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     # RATIONALE: a lock of the open file, as the programs take: others vanish with any descriptor, or do not see theirs.
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -224,10 +224,10 @@ def _copies(catalog: Catalog) -> list[Replica]:
     return catalog.replicas("valid", purpose="read")
 
 
-def _written(catalog: Catalog) -> dict[Path, list[Replica]]:
-    """The write replicas of every target."""
+def _written(replicas: Iterable[Replica]) -> dict[Path, list[Replica]]:
+    """Those for writes, by target."""
     found: dict[Path, list[Replica]] = {}
-    for replica in catalog.replicas("valid", "dirty", purpose="write"):
+    for replica in replicas:
         found.setdefault(target_of(replica), []).append(replica)
     return found
 
@@ -235,7 +235,7 @@ def _written(catalog: Catalog) -> dict[Path, list[Replica]]:
 def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Replica]]]:
     """The files whose writes have replicas, in the map's order."""
     targets = []
-    for path, group in _written(catalog).items():
+    for path, group in _written(catalog.replicas("valid", "dirty", purpose="write")).items():
         with suppress(PdlaError):  # a directory that is gone has no files to write to
             directory = directory_identity(path)
             journals = journals_of(map_path, path)
@@ -532,7 +532,7 @@ def still_waiting(catalog: Catalog, map_path: Path | None = None) -> list[str]:
 
 def _fold_journals(catalog: Catalog, map_path: Path) -> None:
     """Replicas of which journals tell are dirty until their bytes are brought back."""
-    for target, group in _written(catalog).items():
+    for target, group in _written(catalog.replicas(purpose="write")).items():
         waiting = bytes_waiting(journals_of(map_path, target))
         for replica in group:
             if size := waiting.get(replica.id, 0):

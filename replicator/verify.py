@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,9 @@ from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import first_damage
+from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import fold, publish, read_map
+from pdla.replicator.targets import journals_of, target_of
 from pdla.replicator.transpose import runs
 
 UNFINISHED: tuple[State, ...] = ("planned", "building")
@@ -137,7 +140,7 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
     """
     replica = catalog.replica(replica_id)
     if replica.state == "dirty":
-        raise PdlaError(f"replica {replica_id} has what {replica.original.path} has not yet: run pdla sync first")
+        raise PdlaError(f"replica {replica_id}: {replica.why}")
     for lease in catalog.leases():
         if replica.state in UNFINISHED and lease.token == replica.fence and lease.seconds > 0:
             raise BusyError(f"replica {replica_id} is being built by {lease.holder}: wait for it, or end that process")
@@ -190,12 +193,19 @@ def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None 
     """Take replicas out of the published map, then remove their files, then their rows.
 
     Whenever it is interrupted, and where files cannot be removed, the rows are still there to find the files by.
+
+    Raises:
+        BusyError: a program writes to one of them.
+        PdlaError: one of them holds what its file has not yet.
     """
     freed, kept = 0, []
     if not replica_ids:
         return Removed(0, ())
-    with catalog.exclusive():
+    with catalog.exclusive(), ExitStack() as written:
         fold(catalog, map_path)
+        for target in {target_of(one) for one in _with_ids(catalog, replica_ids) if one.purpose == "write"}:
+            if written.enter_context(locked(journals_of(map_path or config.map_path(), target))):
+                raise BusyError(f"a program writes to {target}: wait for it")
         for replica in _with_ids(catalog, replica_ids):
             if replica.state == "dirty":
                 raise PdlaError(f"replica {replica.id}: {replica.why}")
