@@ -48,8 +48,6 @@ mon max pg per osd = 2000
 mon data avail warn = 2
 mon data avail crit = 1
 mon osd min down reporters = 1
-osd heartbeat interval = 1
-osd heartbeat grace = 6
 [mon]
 mon data = {folder}/mon
 auth allow insecure global id reclaim = false

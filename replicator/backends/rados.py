@@ -135,8 +135,10 @@ def _connected(configuration: str, arguments: str) -> tuple[ctypes.CDLL, ctypes.
     cluster = ctypes.c_void_p()
     library.rados_create(ctypes.byref(cluster), None)
     failed = library.rados_conf_read_file(cluster, None) or library.rados_conf_parse_env(cluster, None)
-    for option in (b"rados_mon_op_timeout", b"client_mount_timeout"):
-        library.rados_conf_set(cluster, option, TIMEOUT.encode())
+    for option in ("rados_mon_op_timeout", "client_mount_timeout"):
+        library.rados_conf_set(cluster, option.encode(), TIMEOUT.encode())
+    for option in ("log_to_stderr", "err_to_stderr"):
+        library.rados_conf_set(cluster, option.encode(), b"false")
     failed = failed or library.rados_connect(cluster)
     if failed:
         raise PdlaError(
