@@ -32,6 +32,23 @@ class Used(NamedTuple):
     state: str
 
 
+class Difference(NamedTuple):
+    """The first byte in which a redirected read of a process was not the original's.
+
+    It was the ``number``-th of the file, of ``bytes`` bytes from ``start`` on.
+    """
+
+    rank: int
+    call: str
+    number: int
+    replica: int
+    offset: int
+    start: int
+    bytes: int
+    original: int
+    got: int
+
+
 @dataclass(frozen=True)
 class FileReport:
     """One original. ``requests`` are contiguous accesses that redirected calls made to components and to the original,
@@ -48,6 +65,9 @@ class FileReport:
     original_bytes: int
     passed: tuple[Passed, ...]
     replicas: tuple[Used, ...]
+    compared_calls: int
+    compared_bytes: int
+    differences: tuple[Difference, ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,23 @@ class RunReport:
     def errors(self) -> tuple[str, ...]:
         """Why redirected writes could not be brought back, with the file."""
         return tuple(f"{file.path}: {error}" for file in self.writes for error in file.errors)
+
+    @property
+    def compared_calls(self) -> int:
+        """Redirected reads that were compared with the original."""
+        return sum(file.compared_calls for file in self.files)
+
+    @property
+    def difference(self) -> str:
+        """The first difference between a replica and its original; "" where none was found."""
+        for file in self.files:
+            for found in file.differences:
+                return (
+                    f"replica {found.replica} of {file.path} differs at byte {found.offset}: {found.got} for"
+                    f" {found.original}, in redirected read {found.number} of rank {found.rank}, {found.call} of"
+                    f" {format_bytes(found.bytes)} from byte {found.start} on"
+                )
+        return ""
 
     @property
     def redirected_calls(self) -> int:
@@ -135,7 +172,13 @@ class RunReport:
     def to_json(self) -> dict[str, Any]:
         """Plain values: the fields, and the totals over the files."""
         files = [
-            {**asdict(file), "passed": _rows(file.passed), "replicas": _rows(file.replicas)} for file in self.files
+            {
+                **asdict(file),
+                "passed": _rows(file.passed),
+                "replicas": _rows(file.replicas),
+                "differences": _rows(file.differences),
+            }
+            for file in self.files
         ]
         return {
             "version": VERSION,
@@ -169,7 +212,8 @@ def collect(directory: Path, command: str) -> RunReport:
             process = json.loads(path.read_bytes())
             if process["version"] != VERSION:
                 raise ValueError(f"version {process['version']}")
-            files, writes = map(_file, process["files"]), map(_written, process["writes"])
+            rank = int(process["rank"])
+            files, writes = (_file(entry, rank) for entry in process["files"]), map(_written, process["writes"])
             processes.append((process, list(files), list(writes)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             unreadable += 1
@@ -193,8 +237,9 @@ def collect(directory: Path, command: str) -> RunReport:
     )
 
 
-def _file(entry: Mapping[str, Any]) -> FileReport:
+def _file(entry: Mapping[str, Any], rank: int) -> FileReport:
     redirected, replica, original = entry["redirected"], entry["replica"], entry["original"]
+    compared, difference = entry["compared"], entry.get("difference")
     return FileReport(
         path=str(entry["path"]),
         redirected_calls=int(redirected["calls"]),
@@ -207,6 +252,9 @@ def _file(entry: Mapping[str, Any]) -> FileReport:
         original_bytes=int(original["bytes"]),
         passed=tuple(Passed(str(p["why"]), int(p["calls"]), int(p["bytes"])) for p in entry["passed"]),
         replicas=tuple(Used(int(r["id"]), int(r["bytes"]), str(r["state"])) for r in entry["replicas"]),
+        compared_calls=int(compared["calls"]),
+        compared_bytes=int(compared["bytes"]),
+        differences=(Difference(rank, **difference),) if difference else (),
     )
 
 
@@ -250,6 +298,7 @@ def _merge_files(files: list[FileReport]) -> FileReport:
         path=files[0].path,
         passed=_merge_passed(entry for file in files for entry in file.passed),
         replicas=tuple(used[replica_id] for replica_id in sorted(used)),
+        differences=tuple(sorted(found for file in files for found in file.differences)),
         **_sums(files),
     )
 
@@ -269,7 +318,7 @@ def _merge_passed(entries: Iterable[Passed]) -> tuple[Passed, ...]:
     return tuple(sorted(merged, key=lambda entry: (-entry.bytes, entry.why)))
 
 
-def _rows(entries: Iterable[Passed | Used]) -> list[dict[str, Any]]:
+def _rows(entries: Iterable[Passed | Used | Difference]) -> list[dict[str, Any]]:
     return [entry._asdict() for entry in entries]
 
 

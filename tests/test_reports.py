@@ -24,6 +24,7 @@ def file(path: str = "/data", calls: int = 10, passed: list | None = None, state
         "replica": {"requests": calls, "contiguous": calls - 1, "bytes": calls * 90},
         "original": {"requests": 2, "contiguous": 1, "bytes": calls * 10},
         "passed": passed or [],
+        "compared": {"calls": 0, "bytes": 0},
         "replicas": [{"id": 7, "bytes": calls * 90, "state": state}],
     }
 
@@ -37,8 +38,8 @@ def test_counts_are_added_over_processes_and_files(tmp_path: Path):
     leave(tmp_path, process(0, file(), file("/other", 4)), process(1, file(calls=20), seconds=2.0))
     report = collect(tmp_path, "app -x")
     assert report.files == (
-        FileReport("/data", 30, 3000, 30, 28, 2700, 4, 2, 300, (), (Used(7, 2700, "valid"),)),
-        FileReport("/other", 4, 400, 4, 3, 360, 2, 1, 40, (), (Used(7, 360, "valid"),)),
+        FileReport("/data", 30, 3000, 30, 28, 2700, 4, 2, 300, (), (Used(7, 2700, "valid"),), 0, 0, ()),
+        FileReport("/other", 4, 400, 4, 3, 360, 2, 1, 40, (), (Used(7, 360, "valid"),), 0, 0, ()),
     )
     assert (report.redirected_calls, report.redirected_bytes) == (34, 3400)
     assert (report.replica_requests, report.replica_contiguous, report.replica_bytes) == (34, 31, 3060)
@@ -62,6 +63,28 @@ def test_the_worst_state_of_a_replica_counts(tmp_path: Path):
     states = ["valid", "written", "refused: a component is missing", "changed"]
     leave(tmp_path, *(process(rank, file(state=state)) for rank, state in enumerate(states)))
     assert collect(tmp_path, "").files[0].replicas == (Used(7, 3600, "written"),)
+
+
+def test_the_first_difference_from_an_original_is_that_of_the_lowest_rank(tmp_path: Path):
+    found = {
+        "call": "MPI_File_read",
+        "number": 5,
+        "replica": 7,
+        "offset": 483,
+        "start": 480,
+        "bytes": 96,
+        "original": 1,
+    }
+    compared = {"calls": 9, "bytes": 900}
+    for rank in (2, 1):
+        entry = {**file(), "compared": compared, "difference": {**found, "got": rank}}
+        leave(tmp_path, process(rank, entry))
+    report = collect(tmp_path, "")
+    assert report.compared_calls == 18
+    assert report.difference == (
+        "replica 7 of /data differs at byte 483: 1 for 1, in redirected read 5 of rank 1, "
+        "MPI_File_read of 96 B from byte 480 on"
+    )
 
 
 def test_processes_are_counted_by_what_became_of_the_map(tmp_path: Path):

@@ -538,6 +538,29 @@ def test_a_report_names_any_path(mpich: Case) -> None:
     assert reports[0]["files"][0]["path"] == str(odd.original)
 
 
+@pytest.mark.parametrize("steps", [("independent", "views"), ("collective",), ("nonblocking", "others")])
+def test_reads_are_compared_with_the_original(
+    mpich: Case, steps: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte of the replica is another: the program sees the original's, and the report says which it was."""
+    monkeypatch.setenv("PDLA_VERIFY", "1")
+    mpich.publish(mpich.columns())
+    assert total(mpich.compare(*steps), "compared", "calls") > 0
+    component = mpich.directory / "replica0" / "0"
+    found = component.stat()
+    content = bytearray(component.read_bytes())
+    content[3] ^= 255
+    component.write_bytes(content)
+    os.utime(component, ns=(found.st_atime_ns, found.st_mtime_ns))
+    reports = mpich.compare(*steps)
+    difference = reports[0]["files"][0]["difference"]
+    assert (difference["offset"], difference["replica"]) == (START + 3, 1)
+    assert difference["call"] == {"independent": "MPI_File_read_at", "collective": "MPI_File_read_at_all"}.get(
+        steps[0], "MPI_File_iread_at"
+    )
+    assert "refused: differs from the original" in states(reports)
+
+
 def test_h37_threads_share_a_handle(mpich: Case) -> None:
     mpich.publish(mpich.columns(strips=[50, 40]))
     reports = mpich.compare("threads", ranks=2)

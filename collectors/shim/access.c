@@ -198,7 +198,8 @@ static int watch_access(const struct access *access)
         hold_pointer(handle);
     /* RATIONALE: the bytes moved are read from a status, which the program may not want; 64 bytes hold any family's. */
     max_align_t status[64 / sizeof(max_align_t)];
-    struct io_call call = {.flags = access->flags,
+    struct io_call call = {.name = call_names[access->call],
+                           .flags = access->flags,
                            .handle = handle,
                            .buffer = access->buffer,
                            .count = access->count,

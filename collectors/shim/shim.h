@@ -145,6 +145,7 @@ enum call_flag { CALL_READ = 1, CALL_WRITE = 2, CALL_COLLECTIVE = 4, CALL_NONBLO
                  CALL_EXPLICIT = 32, CALL_SHARED = 64, CALL_SPLIT = 128 };
 
 struct io_call {
+    const char *name;          /* "MPI_File_read", ... */
     unsigned flags;            /* enum call_flag */
     struct file_handle *handle; /* not NULL */
     void *buffer;              /* read: where to; write: from where (do not write through it) */

@@ -17,6 +17,7 @@ from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import command_argument, json_option, print_json
 from pdla.config import RUN_PREFIX, home, map_path
 from pdla.errors import PdlaError
+from pdla.units import counted
 
 
 @contextmanager
@@ -45,23 +46,24 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     help="close: to replicas, and brought back before MPI_File_sync or MPI_File_close returns; lease: of closed files "
     "brought back later, by pdla sync, the daemon, or who opens them next.",
 )
+@click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
 @json_option
 @command_argument
-def run(writes: str, as_json: bool, command: tuple[str, ...]) -> None:
+def run(writes: str, verify: bool, as_json: bool, command: tuple[str, ...]) -> None:
     """Run a program served from replicas.
 
     Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own,
-    or 1 where that is 0 and redirected writes could not be brought back. To record a redirected run: pdla trace -- pdla
-    run -- COMMAND.
+    or 1 where that is 0 and redirected writes could not be brought back, or --verify found a difference. To record a
+    redirected run: pdla trace -- pdla run -- COMMAND.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.mapfile import still_waiting
     from pdla.replicator.reports import collect
 
     with redirection(writes) as (variables, reports):
-        code = launch(command, preloaded(variables))
+        code = launch(command, preloaded(variables | ({"PDLA_VERIFY": "1"} if verify else {})))
         report = collect(reports, shlex.join(command))
-    code = code or int(bool(report.errors))
+    code = code or int(bool(report.errors or report.difference))
     try:
         catalog = open_catalog()
         catalog.add_result(report)
@@ -70,6 +72,10 @@ def run(writes: str, as_json: bool, command: tuple[str, ...]) -> None:
         # The program has done its work: whoever waits for its exit code is to get it.
         click.echo(f"pdla: the report of this run is not kept: {error}", err=True)
         waiting = []
+    if report.difference:
+        click.echo(f"pdla: {report.difference}", err=True)
+    elif verify:
+        click.echo(f"pdla: {counted(report.compared_calls, 'read')} compared with the original: the same", err=True)
     for why in waiting:
         click.echo(f"pdla: {why}", err=True)
     if as_json:

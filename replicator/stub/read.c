@@ -47,35 +47,39 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Serves a planned call whole. False: it has to be read by the MPI library, as if nothing had happened. */
-static bool serve(struct io_call *call, const struct plan *plan)
+/* Serves a planned call whole. Not NULL: it has to be read by the MPI library, as if nothing had happened. */
+static const char *serve(struct io_call *call, const struct plan *plan)
 {
     struct stub_file *stub = call->handle->stub;
     struct served served = {0};
+    const char *why = NULL;
+    if (call->bytes > 0 && compare_wanted())
+        why = compare_read(stub, call->name, plan->chosen, &plan->request, plan->size);
+    if (why != NULL)
+        return why;
     uint64_t start = now_ns();
     if (call->bytes > 0
         && !engine_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
-        return false;
+        return "a replica could not be read";
     if (!result_give(call))
-        return false;
+        return "the result could not be given";
     if (call->bytes > 0)
         report_served(stub->source, plan->chosen, call->bytes, &served, now_ns() - start);
     call->redirected = served.replica.bytes > 0;
-    return true;
+    return NULL;
 }
 
-/* An independent read. True when it was served; else *why. */
+/* An independent read, or one that the stub joins. True when it was served; else *why. */
 static bool read_alone(struct io_call *call, const char **why)
 {
     struct plan plan;
-    bool served = false;
-    *why = make_plan(call, &plan);
-    if (*why == NULL && plan.chosen < 0)
+    bool planned = (*why = make_plan(call, &plan)) == NULL && plan.chosen >= 0;
+    if (planned)
+        *why = serve(call, &plan);
+    else if (*why == NULL)
         *why = plan.why_none;
-    else if (*why == NULL && !(served = serve(call, &plan)))
-        *why = "a replica could not be read";
     typemap_release(plan.memory);
-    return served;
+    return planned && *why == NULL;
 }
 
 /* A collective read. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
@@ -94,8 +98,9 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
     /* RATIONALE: only what was agreed not to do holds for more than one call. Any read can reach the end of the file, after a
      * seek of one rank, and what is read there is for the MPI library to say, by all ranks together. */
     bool redirects = agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine, 0);
-    if (redirects && !serve(call, &plan)) {
-        report_passed(stub->source, call->bytes, "a replica could not be read");
+    const char *failed = redirects ? serve(call, &plan) : NULL;
+    if (failed != NULL) {
+        report_passed(stub->source, call->bytes, failed);
         *rc = make_alone(call);
     }
     *why = stub->agreement.why_not;

@@ -98,6 +98,18 @@ void report_served(struct source *source, int chosen, int64_t bytes, const struc
     pthread_mutex_unlock(&source->lock);
 }
 
+void report_compared(struct source *source, int64_t bytes, const struct difference *difference)
+{
+    pthread_mutex_lock(&source->lock);
+    source->compared++;
+    source->compared_bytes += (uint64_t)bytes;
+    if (source->difference.call == NULL) {
+        source->difference = *difference;
+        source->difference.number = source->compared;
+    }
+    pthread_mutex_unlock(&source->lock);
+}
+
 void replica_refuse(struct source *source, uint32_t replica, const char *why)
 {
     const char *nothing = NULL;
@@ -165,6 +177,19 @@ void write_passed(FILE *out, const struct passed *passed)
     fputc(']', out);
 }
 
+static void write_compared(FILE *out, const struct source *source)
+{
+    const struct difference *found = &source->difference;
+    fprintf(out, ",\"compared\":{\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)source->compared,
+            (unsigned long long)source->compared_bytes);
+    if (found->call != NULL)
+        fprintf(out,
+                ",\"difference\":{\"call\":\"%s\",\"number\":%llu,\"replica\":%llu,\"offset\":%lld,\"start\":%lld,"
+                "\"bytes\":%lld,\"original\":%d,\"got\":%d}",
+                found->call, (unsigned long long)found->number, (unsigned long long)found->replica, (long long)found->offset,
+                (long long)found->start, (long long)found->bytes, found->original, found->got);
+}
+
 static void write_source(FILE *out, struct source *source)
 {
     pthread_mutex_lock(&source->lock);
@@ -175,6 +200,7 @@ static void write_source(FILE *out, struct source *source)
     write_tally(out, "replica", &source->replica);
     write_tally(out, "original", &source->original);
     write_passed(out, source->passed);
+    write_compared(out, source);
     fputs(",\"replicas\":[", out);
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);

@@ -27,6 +27,15 @@ struct source_replica {
     uint64_t bytes;      /* read from it */
 };
 
+/* A byte of a replica that is not the original's. */
+struct difference {
+    const char *call;       /* the name of the call that read it, a literal; NULL: there is none */
+    uint64_t number;        /* of the redirected reads of the file, from 1 */
+    uint64_t replica;       /* the catalog's */
+    int64_t offset, start, bytes; /* of the byte, and of the call, which read `bytes` from `start` on */
+    unsigned char original, got;
+};
+
 /* One per original and map; kept for the exit report. */
 struct source {
     const struct loaded_map *map;
@@ -36,6 +45,8 @@ struct source {
     uint64_t calls, bytes, nanoseconds; /* redirected */
     struct tally replica, original;
     struct passed passed[PASSED_REASONS];
+    uint64_t compared, compared_bytes; /* redirected reads that were compared with the original */
+    struct difference difference;      /* the first */
     struct source_replica *replicas; /* [file->replica_count] */
     struct source *next;
 };
@@ -138,6 +149,14 @@ struct served {
 bool engine_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *);
 
+/* ---- compare.c: comparing what a replica has with the original ------------------------------------------------------------- */
+
+/* Redirected reads are to be compared (PDLA_VERIFY=1). */
+bool compare_wanted(void);
+/* Reads a request from replica `chosen` and from the original. NULL: the same; else why it is to be left to the MPI library. A
+ * difference is reported, and the replica refused from then on. */
+const char *compare_read(struct stub_file *, const char *call, int chosen, const struct request *, int64_t size);
+
 /* ---- write.c: the marks of writes to the original -------------------------------------------------------------------------- */
 
 /* Around a write, or (`call` of no bytes) bringing back: replicas that it touches become stale, the others learn the original's
@@ -172,6 +191,8 @@ void report_opened(const struct loaded_map *map, const char *refusal);
 /* Counts a call in a table of PASSED_REASONS. */
 void add_passed(struct passed *, int64_t bytes, const char *why);
 void report_passed(struct source *, int64_t bytes, const char *why);
+/* A redirected read was compared with the original; `difference` may have none. */
+void report_compared(struct source *, int64_t bytes, const struct difference *difference);
 void report_served(struct source *, int chosen, int64_t bytes, const struct served *, uint64_t nanoseconds);
 
 void replica_refuse(struct source *, uint32_t replica, const char *why);

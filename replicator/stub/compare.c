@@ -1,0 +1,67 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "stub.h"
+
+enum { COMPARED_BYTES = 4 << 20 };
+
+bool compare_wanted(void)
+{
+    static int wanted; /* 0: not looked yet; 1: no; 2: yes */
+    int known = __atomic_load_n(&wanted, __ATOMIC_RELAXED);
+    if (known == 0) {
+        const char *value = getenv("PDLA_VERIFY");
+        known = value != NULL && *value == '1' ? 2 : 1;
+        __atomic_store_n(&wanted, known, __ATOMIC_RELAXED);
+    }
+    return known == 2;
+}
+
+/* Where byte `position` of the view's data is in the original. */
+static int64_t place_of(const struct request *request, int64_t position)
+{
+    struct typemap_cursor cursor;
+    typemap_cursor_init(&cursor, request->view, request->displacement, position);
+    return typemap_cursor_next(&cursor, 1).offset;
+}
+
+/* Reads a part of a request from the replica and from the original. False: a read failed. */
+static bool read_both(struct stub_file *stub, int chosen, const struct request *part, int64_t size, char *one, char *other)
+{
+    struct served served = {0};
+    return engine_read(stub, chosen, part, size, one, NULL, &served) && engine_read(stub, -1, part, size, other, NULL, &served);
+}
+
+const char *compare_read(struct stub_file *stub, const char *call, int chosen, const struct request *request, int64_t size)
+{
+    struct source *source = stub->source;
+    struct difference found = {.call = NULL};
+    char *both = malloc(2 * COMPARED_BYTES);
+    const char *why = both == NULL ? "out of memory" : NULL;
+    for (int64_t done = 0; why == NULL && done < request->bytes; done += COMPARED_BYTES) {
+        struct request part = *request;
+        part.position += done;
+        part.bytes = request->bytes - done < COMPARED_BYTES ? request->bytes - done : COMPARED_BYTES;
+        char *other = both + COMPARED_BYTES;
+        if (!read_both(stub, chosen, &part, size, both, other)) {
+            why = "a replica could not be read";
+        } else if (memcmp(both, other, (size_t)part.bytes) != 0) {
+            int64_t i = 0, now;
+            while (both[i] == other[i])
+                i++;
+            why = "the original was changed";
+            if (state_check(source->map, source->file, stub->fd, &now) != STATE_FRESH)
+                continue;
+            why = "differs from the original";
+            found = (struct difference){.call = call, .replica = replica_of(source, (uint32_t)chosen)->id,
+                                        .offset = place_of(&part, part.position + i), .start = place_of(request, request->position),
+                                        .bytes = request->bytes, .original = (unsigned char)other[i],
+                                        .got = (unsigned char)both[i]};
+        }
+    }
+    free(both);
+    report_compared(source, request->bytes, &found);
+    if (found.call != NULL)
+        replica_refuse(source, (uint32_t)chosen, why);
+    return why;
+}
