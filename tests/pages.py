@@ -1,12 +1,13 @@
-"""The documentation as the tests read it: the blocks, links and headings of a page, and a shell that does what it says.
+"""The documentation as the tests read it: the blocks, links and headings of pages, and a shell that does what it says.
 
-A block ``console`` is what was typed, after ``$``, and what was printed; a test does it again and compares. A block that
-names a file (``python file=app.py``) is written there first. A block ``sh`` is a template; it is only parsed.
+A block ``console`` is what was typed, after ``$``, and what was printed; a test does it again and compares. A block
+that names a file (``python file=app.py``) is written there first. A block ``sh`` is a template; it is only parsed.
 """
 
 from __future__ import annotations
 
 import doctest
+import itertools
 import os
 import re
 import subprocess
@@ -77,7 +78,7 @@ def anchors(page: Path) -> set[str]:
     tokens = list(_PARSER.parse(page.read_text()))
     titles = [
         "".join(child.content for child in after.children or () if child.type in ("text", "code_inline"))
-        for token, after in zip(tokens, tokens[1:], strict=False)
+        for token, after in itertools.pairwise(tokens)
         if token.type == "heading_open"
     ]
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
