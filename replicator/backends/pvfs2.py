@@ -196,7 +196,8 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
     if refused := re.search(r"msgpair to server (\S+) failed: (.*)", done.stderr):
         return f"server {refused[1]}: {refused[2]}"
     said = [line for line in (done.stderr + done.stdout).splitlines() if line and not line.startswith("[")]
-    return f"{said[0]} (exit {done.returncode})" if said else f"exit {done.returncode}"
+    code = f"exit {done.returncode}" if done.returncode > 0 else f"ended by signal {-done.returncode}"
+    return f"{said[0]} ({code})" if said else code
 
 
 def _found(pattern: str, said: str, tool: str) -> str:
