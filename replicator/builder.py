@@ -186,6 +186,7 @@ def prepare(
                 for one in new:
                     files.append(backend.create(one))
                     stack.callback(os.close, files[-1])
+                    backend.reserve(files[-1], one)
                     os.fsync(files[-1])
                 commit([one.path for one in new])
                 components = [_component(backend, one.path, file, []) for one, file in zip(new, files, strict=True)]

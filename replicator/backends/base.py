@@ -122,6 +122,16 @@ class Backend(ABC):
             PdlaError: there is no space or no right to it, or the storage did not place it as asked; no file is left.
         """
 
+    def reserve(self, descriptor: int, component: NewComponent) -> None:  # noqa: B027
+        """Not required. Reserve the space of a new component, where ``create`` can only look whether there is enough.
+
+        It is asked for replicas that programs write to: what is built is read back.
+
+        Raises:
+            OSError: it cannot be written.
+            PdlaError: there is no space.
+        """
+
     def check(self, layout: Layout, size: int) -> None:
         """Nothing, if this storage is there and can hold a replica of ``size`` bytes in this layout.
 

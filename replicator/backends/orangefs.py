@@ -29,6 +29,8 @@ from pdla.units import format_bytes
 
 TRIES, PAUSE = 10, 0.1
 """To place a file where others make theirs; seconds."""
+LEAST_FREE = 1 << 20
+"""Bytes: a server with less may have been full, and lost what it was given."""
 _ZEROS = bytes(1 << 20)
 
 
@@ -103,7 +105,7 @@ class OrangeFS(Backend):
         return server.directory / FOLDER / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
-        """Space cannot be reserved but where strips are unequal: it is looked whether there is enough."""
+        """It is looked whether there is enough space."""
         file = temporary(component.path)
         self._check_space(component)
         if os.path.lexists(file):
@@ -114,7 +116,11 @@ class OrangeFS(Backend):
             self._place(file, placement)
             descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                _extend(descriptor, component.size, placement)
+                if placement.distribution == SIMPLE:
+                    os.ftruncate(descriptor, component.size)
+                else:
+                    # RATIONALE: its datafiles must have no holes, and it must never be truncated.
+                    _fill(descriptor, component.size)
             except OSError:
                 os.close(descriptor)
                 raise
@@ -125,6 +131,17 @@ class OrangeFS(Backend):
                 raise
             raise PdlaError(f"cannot make {file}: {error.strerror}") from error
         return descriptor
+
+    def reserve(self, descriptor: int, component: NewComponent) -> None:
+        """It is filled with zeros.
+
+        RATIONALE: a server of OrangeFS 2.10 whose storage is full says that it has written what it has lost.
+        """
+        _fill(descriptor, component.size)
+        free = self._client.free()
+        for server in component.servers:
+            if free[server.name] < LEAST_FREE:
+                raise PdlaError(f"no space for {format_bytes(component.size)}: {server.name} is full")
 
     @cached_property
     def _client(self) -> Client:
@@ -158,7 +175,7 @@ class OrangeFS(Backend):
         needed = component_sizes(Layout("", width, 1, strips, max(component.size, 1)), component.size)
         free = self._client.free()
         for server, size in zip(component.servers, needed, strict=True):
-            if size > free[server.name]:
+            if size + LEAST_FREE > free[server.name]:
                 raise PdlaError(
                     f"no space for {format_bytes(size)} on {server.name} of {self._client.mount.source}: it has "
                     f"{format_bytes(free[server.name])}"
@@ -175,11 +192,7 @@ class OrangeFS(Backend):
         raise PdlaError(f"OrangeFS does not place {file} as asked (wanted {placement}; got {found})")
 
 
-def _extend(descriptor: int, size: int, placement: Placement) -> None:
-    """Give a file its size; one with unequal strips must have no holes and must never be truncated."""
-    if placement.distribution == SIMPLE:
-        os.ftruncate(descriptor, size)
-        return
+def _fill(descriptor: int, size: int) -> None:
     at = 0
     while at < size:
         at += os.pwrite(descriptor, _ZEROS[: size - at], at)
