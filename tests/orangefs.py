@@ -94,11 +94,12 @@ class OrangeFSServers:
     def datafiles(self, file: Path) -> list[tuple[str, bytes]]:
         """The servers of a file, once for each of its datafiles, and what is in the server's storage of that."""
         return [
-            (server, b"".join(path.read_bytes() for path in self._storage(server).glob(f"*/bstreams/*/{name}")))
+            (server, b"".join(path.read_bytes() for path in self.storage(server).glob(f"*/bstreams/*/{name}")))
             for server, name in re.findall(r"^Datafile \d+ - (\S+), .*\((\S+)\)", self.view(file), re.MULTILINE)
         ]
 
-    def _storage(self, server: str) -> Path:
+    def storage(self, server: str) -> Path:
+        """The directory of a server's data."""
         return self.folder / f"storage-{_alias(server)}"
 
     def _run(self, *words: str | Path) -> None:

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, groupby, zip_longest
 from pathlib import Path
@@ -156,6 +158,53 @@ def test_without_the_tools_it_says_what_to_do(
     backend = OrangeFS(pool(orangefs_servers.mount, orangefs_servers.names))
     with pytest.raises(ConfigError, match=r"pool pfs: there is no pvfs2-statfs: put .* tools in PATH"):
         backend.check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
+
+
+@pytest.fixture
+def small_server(orangefs_servers: OrangeFSServers, tmp_path: Path) -> Iterator[OrangeFSServers]:
+    """Servers of which the first has storage of 24 MiB."""
+    if os.geteuid():
+        pytest.skip("only root can mount storage of a given size")
+    servers = OrangeFSServers(tmp_path)
+    storage = servers.storage(servers.names[0])
+    storage.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", storage], check=True)
+    try:
+        servers.up()
+        yield servers
+    finally:
+        servers.down()
+        subprocess.run(["umount", storage], check=True)
+
+
+def test_a_full_server_loses_what_it_is_given_which_is_seen_where_space_is_reserved(
+    small_server: OrangeFSServers,
+) -> None:
+    size = 16 << 20
+    (small_server.mount / "pool").mkdir()
+    backend = OrangeFS(pool(small_server.mount / "pool", small_server.names[:2]))
+    layout = Layout("pfs", 2, 1, (KIB64,) * 2, 2 * KIB64)
+    backend.check(layout, size)
+    first, second = (backend.components(f"t/{number}", layout, size)[0] for number in range(2))
+    file = backend.create(first)
+    filler = small_server.storage(small_server.names[0]) / "filler"
+    with filler.open("wb", buffering=0) as full, suppress(OSError):
+        while True:
+            full.write(bytes(1 << 20))
+
+    def written() -> int:
+        assert os.pwrite(file, b"x" * size, 0) == size
+        return sum(data.count(b"x") for _, data in small_server.datafiles(temporary(first.path)))
+
+    assert written() < size
+    with pytest.raises(PdlaError, match=rf"no space for 16 MiB: {small_server.names[0]} is full"):
+        backend.reserve(file, first)
+    with pytest.raises(PdlaError, match=rf"no space for 8 MiB on {small_server.names[0]}"):
+        backend.create(second)
+    filler.unlink()
+    backend.reserve(file, first)
+    assert written() == size
+    os.close(file)
 
 
 def test_an_original_that_changes_without_a_trace_gets_no_replica(orangefs_servers: OrangeFSServers) -> None:
