@@ -105,7 +105,9 @@ def read_journal(path: Path) -> Journal:
     )
     numbers, lengths = rows["replica"].astype(np.int64), (rows["seal"] & 0xFFFFFFFF).astype(np.int64)
     entries = np.stack([numbers, rows["start"], rows["start"] + lengths], axis=1)
-    sealed = zip(numbers.tolist(), rows["start"].tolist(), lengths.tolist(), (rows["seal"] >> 32).tolist(), strict=True)
+    sealed = zip(
+        rows["replica"].tolist(), rows["start"].tolist(), lengths.tolist(), (rows["seal"] >> 32).tolist(), strict=True
+    )
     whole = np.array([google_crc32c.value(struct.pack("<QqQ", *row)) == seal for *row, seal in sealed], dtype=bool)
     return Journal(
         path=path,

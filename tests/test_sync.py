@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,11 +20,12 @@ from mpi import REPOSITORY, Mpi, available_mpis
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
-from pdla.errors import PdlaError
+from pdla.errors import FormatError, PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
-from pdla.replicator.journals import paths_in, read_journal
+from pdla.replicator.journals import locked, paths_in, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
+from pdla.replicator.reports import collect
 from pdla.replicator.status import status
 from pdla.replicator.sync import bring_back
 from pdla.replicator.targets import journals_of
@@ -62,11 +64,16 @@ class Place:
         return self.mpi.command(RANKS, "env", *settings, *words)
 
 
-def pattern(path: Path) -> Signature:
+def pattern(path: Path, start: int = HEADER) -> Signature:
     """Every rank writes ``ROWS`` rows of its column."""
     length = 8 * WORDS
     loops = (Loop(length, RANKS), Loop(RANKS * length, ROWS))
-    return Signature(str(path), "write", False, HEADER, length, loops, tuple(range(RANKS)), 1)
+    return Signature(str(path), "write", False, start, length, loops, tuple(range(RANKS)), 1)
+
+
+def pool_in(directory: Path) -> Pool:
+    where = tuple(str(directory / "home" / "pools" / f"{n}") for n in range(2))
+    return Pool("disks", "hdd", 2, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
 
 
 @pytest.fixture(scope="session")
@@ -84,10 +91,8 @@ def place(tmp_path: Path, library: Path, program: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
     catalog = open_catalog()
     place = Place(mpi, program, library, tmp_path, catalog)
-    where = tuple(str(tmp_path / "home" / "pools" / f"{n}") for n in range(2))
-    pool = Pool("disks", "hdd", 2, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
     signature = pattern(place.original)
-    build(signature, Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)), pool, catalog)
+    build(signature, Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)), pool_in(tmp_path), catalog)
     publish(catalog)
     yield place
     catalog.close()
@@ -307,20 +312,95 @@ def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
     assert still_waiting(place.catalog) == []
 
 
+def test_h31_what_cannot_be_brought_back_is_an_error_and_waits(place: Place) -> None:
+    """The disk of the original is full behind its first MiB: native writes would fail there."""
+    far = 4 << 20
+    signature = pattern(place.original, far)
+    build(
+        signature,
+        Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)),
+        pool_in(place.directory),
+        place.catalog,
+    )
+    publish(place.catalog)
+    source = REPOSITORY / "tests/programs/rounds.c"
+    writer = place.mpi.compile(source, place.directory / "far", "-DROUNDS=2", f"-DHEADER={far}", "-DLIMIT=1048576")
+    out = place.directory / "reports"
+    out.mkdir()
+    place.mpi.run(place.words(str(writer), str(place.original), str(out / "said"), "sync", out=out))
+    assert all(what != "done" for rank in range(RANKS) for what, _ in said(out / "said", rank))
+    report = collect(out, "")
+    assert report.errors == (f"{place.original}: File too large",)
+    assert report.writes[0].left_bytes >= 8 * WORDS * RANKS * ROWS
+    (row,) = bring_back(place.catalog)
+    assert (row.bytes, row.problem) == (8 * WORDS * RANKS * ROWS, "")
+    words = np.frombuffer(place.original.read_bytes()[far:], dtype=np.uint64).reshape(ROWS, RANKS, WORDS)
+    assert int((words >> np.uint64(32)).min()) >= 1
+
+
+def test_h30_a_replica_that_is_full_leaves_the_call_to_the_original(place: Place) -> None:
+    """Its components are sparse and reach further than files may; the original does not."""
+    (old,) = place.catalog.replicas()
+    remove(place.catalog, old.id)
+    build(old.signature, Layout("disks", 2, 1, (4096, 4096), 64), pool_in(place.directory), place.catalog)
+    publish(place.catalog)
+    writer = place.mpi.compile(
+        REPOSITORY / "tests/programs/rounds.c", place.directory / "twice", "-DROUNDS=2", "-DLIMIT=2097152"
+    )
+    out = place.directory / "reports"
+    out.mkdir()
+    place.mpi.run(place.words(str(writer), str(place.original), str(out / "said"), "sync", out=out))
+    assert [said(out / "said", rank)[-1] for rank in range(RANKS)] == [("done", 2)] * RANKS
+    check(place, 2, 2)
+    (file,) = collect(out, "").writes
+    assert file.redirected_calls > 0 and file.errors == ()
+    assert "the replica could not be written" in {passed.why for passed in file.passed}
+
+
+def test_h38_the_lock_outlives_other_descriptors_of_its_file(tmp_path: Path) -> None:
+    with locked(tmp_path) as first:
+        os.close(os.open(tmp_path / "lock", os.O_RDONLY))
+        with locked(tmp_path) as second:
+            assert (first, second) == (False, True)
+
+
+@pytest.fixture(scope="module")
+def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tests/programs/journal_unit.c with the address and undefined behaviour sanitizers."""
+    program = tmp_path_factory.mktemp("unit") / "journal_unit"
+    stub = REPOSITORY / "replicator/stub"
+    sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
+    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run(["gcc", *flags, f"-I{stub}", "-o", program, *sources], check=True)
+    return program
+
+
+def test_h32_a_journal_reads_back_as_it_was_written(journal_unit: Path, tmp_path: Path) -> None:
+    """Entries that follow one another are one; the journal grows; what is damaged is left out or refused."""
+    subprocess.run([journal_unit, "write", tmp_path, "10000"], check=True)
+    (path,) = paths_in(tmp_path)
+    journal = read_journal(path)
+    assert len(journal.entries) == 5001
+    assert journal.entries[0].tolist() == [7, 0, 10]
+    assert journal.entries[1].tolist() == [7, 20, 40]
+    assert (journal.bytes, journal.damaged, journal.synced) == (100_000, 0, 1)
+    done = subprocess.run([journal_unit, "damage", path, "3000"], check=True, capture_output=True, text=True)
+    refused, damaged = map(int, done.stdout.split())
+    assert refused > 0 and damaged > 0
+    image = path.read_bytes()
+    choose = random.Random(1)
+    for _ in range(50):
+        broken = bytearray(image)
+        for _ in range(choose.randint(1, 8)):
+            broken[choose.randrange(len(broken))] ^= 1 << choose.randrange(8)
+        path.write_bytes(broken)
+        with suppress(FormatError):
+            assert read_journal(path).bytes <= 100_000
+
+
 def test_a_replica_in_another_layout_takes_the_place_of_the_first(place: Place) -> None:
     (old,) = place.catalog.replicas()
-    pool = Pool(
-        "disks",
-        "hdd",
-        2,
-        ((0, 0.0),),
-        1e-8,
-        1e-8,
-        1 << 30,
-        4096,
-        "directories",
-        tuple(str(place.directory / "home" / "pools" / f"{n}") for n in range(2)),
-    )
+    pool = pool_in(place.directory)
     again = build(old.signature, old.layout, pool, place.catalog)
     assert (again.id, again.kept) == (old.id, True)
     other = build(old.signature, replace(old.layout, groups=2, strips=(4096,)), pool, place.catalog)

@@ -1,14 +1,20 @@
 /* Writes a file round by round until it is killed: rounds FILE OUT close|sync. Each round every rank writes its column, words
  * that say which round, rank and row they are of, and says in OUT.<rank> "begin N" before and "done N" after the MPI library
- * said that the round is in the file. Rank 0 also writes a header natively, outside of the pattern. */
+ * said that the round is in the file. Rank 0 also writes a header natively, outside of the pattern,
+ * which begins at byte HEADER. */
 #include <mpi.h>
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { WORDS = 64, ROWS = 200, HEADER = 512 };
+enum { WORDS = 64, ROWS = 200 };
+#ifndef HEADER
+#define HEADER 512
+#endif
 #ifndef ROUNDS
 #define ROUNDS 1000000
 #endif
@@ -28,6 +34,11 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+#ifdef LIMIT /* as if the disk were full behind this byte of any file */
+    MPI_Barrier(MPI_COMM_WORLD);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){LIMIT, LIMIT});
+#endif
     snprintf(name, sizeof name, "%s.%d", argv[2], rank);
     FILE *out = fopen(name, "w");
     say(out, "pid", (int)getpid());
@@ -48,7 +59,7 @@ int main(int argc, char **argv)
                 MPI_File_write_at_all(file, place, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
         }
         if (rank == 0)
-            MPI_File_write_at(file, 0, words, HEADER, MPI_BYTE, MPI_STATUS_IGNORE);
+            MPI_File_write_at(file, 0, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
         if ((closes ? MPI_File_close(&file) : MPI_File_sync(file)) == MPI_SUCCESS)
             say(out, "done", round);
     }
