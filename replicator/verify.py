@@ -5,16 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from pdla import config
-from pdla.catalog import Catalog, Component, Replica, State
+from pdla.catalog import Catalog, Checksum, Component, Replica, State
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
@@ -25,16 +27,21 @@ from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.targets import journals_of, target_of
 from pdla.replicator.transpose import runs
 
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, and the bytes done so far and in all."""
+
+READERS = 4
 UNFINISHED: tuple[State, ...] = ("planned", "building")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a replica."""
+    """Something wrong with a replica; ``away``: only that its storage cannot be reached, and it stays valid."""
 
     replica: int
     path: Path
     problem: str
+    away: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,33 +52,41 @@ class Removed:
     kept: tuple[Finding, ...]
 
 
-def verify(catalog: Catalog, *, deep: bool = False, map_path: Path | None = None) -> list[Finding]:
+def verify(
+    catalog: Catalog, *, deep: bool = False, map_path: Path | None = None, progress: Progress | None = None
+) -> list[Finding]:
     """Check every valid replica: its original unchanged, its components there and as they were built, byte for byte.
 
-    ``deep`` compares with the original as well. Replicas with a finding become stale and leave the published map; a
-    map that is damaged or missing is made anew.
+    ``deep`` compares with the original as well. Replicas with a finding become stale and leave the published map,
+    unless they are only out of reach; a map that is damaged or missing is made anew. Others may change replicas while
+    the bytes are read.
 
     Raises:
-        OSError: storage is lost.
-        PdlaError: another process is changing the replicas.
+        BusyError: another process is changing the replicas.
     """
-    findings = []
     with catalog.exclusive():
-        before = [replica for replica in catalog.replicas("valid") if replica.purpose == "read"]
+        before = catalog.replicas("valid", purpose="read")
         fold(catalog, map_path)
-        still = {replica.id: replica for replica in catalog.replicas("valid")}
-        checked = (*before, *(replica for replica in still.values() if replica.purpose == "write"))
-        ensure_responds((one.path for replica in checked for one in replica.components), responds)
-        for replica in checked:
-            if replica.id not in still:
-                finding = Finding(replica.id, replica.original.path, catalog.replica(replica.id).why)
-            elif (wrong := _wrong(catalog, replica, deep)) is not None:
-                finding = Finding(replica.id, *wrong)
-                catalog.mark(replica.id, "stale", f"{finding.path}: {finding.problem}")
-            else:
-                continue
-            findings.append(finding)
-        if findings or not _is_readable(map_path or config.map_path()):
+        now = {replica.id: replica for replica in catalog.replicas("valid")}
+        gone = [replica for replica in before if replica.id not in now]
+        findings = [Finding(one.id, one.original.path, catalog.replica(one.id).why) for one in gone]
+    total, done = sum(component.size for replica in now.values() for component in replica.components), 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress:
+            progress("verifying", done, total)
+
+    asked = cache(responds)
+    examined = (_examined(catalog, replica, deep, asked, tell) for replica in now.values())
+    wrong = [found for found in examined if found is not None]
+    with catalog.exclusive():
+        still = {replica.id for replica in catalog.replicas("valid")}
+        findings += [found for found in wrong if found.replica in still]
+        stale = {found.replica: f"{found.path}: {found.problem}" for found in wrong if not found.away}
+        catalog.mark_stale({number: why for number, why in stale.items() if number in still})
+        if gone or stale or not _is_readable(map_path or config.map_path()):
             publish(catalog, map_path)
     return findings
 
@@ -84,18 +99,55 @@ def _is_readable(map_path: Path) -> bool:
     return True
 
 
-def _wrong(catalog: Catalog, replica: Replica, deep: bool) -> tuple[Path, str] | None:
-    for component, checksums in zip(replica.components, catalog.checksums(replica.id), strict=True):
-        if not _unchanged(component, replica.purpose == "write"):
-            return component.path, "is missing or is not the file that was built"
-        if now := misplaced(component):
-            return component.path, f"is now placed as {now}"
-        with component.path.open("rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if (damage := first_damage(file.fileno(), checksums)) is not None:
-                return component.path, f"has wrong bytes between {damage.offset} and {damage.offset + damage.length}"
-    if deep and replica.purpose == "read" and (at := _first_difference(replica)) is not None:
-        return replica.original.path, f"differs from the replica at the replica's byte {at}"
+def _examined(
+    catalog: Catalog, replica: Replica, deep: bool, asked: Callable[[Path], bool], tell: Callable[[int], None]
+) -> Finding | None:
+    """What is wrong with a replica, if something is; ``tell`` is told of bytes that were read."""
+    number, components = replica.id, replica.components
+    for component in components:
+        try:
+            ensure_responds([component.path], asked)
+            if not component.path.parent.is_dir():
+                return Finding(number, component.path, "is out of reach: its directory is not there", away=True)
+            if not _unchanged(component, replica.purpose == "write"):
+                return Finding(number, component.path, "is missing or is not the file that was built")
+            if now := misplaced(component):
+                return Finding(number, component.path, f"is now placed as {now}")
+        except (OSError, PdlaError) as error:
+            return Finding(number, component.path, f"is out of reach: {error}", away=True)
+    try:
+        if (found := _damage(components, catalog.checksums(number), tell)) is not None:
+            place, extent = found
+            problem = f"has wrong bytes between {extent.offset} and {extent.offset + extent.length}"
+            return Finding(number, components[place].path, problem)
+        if deep and replica.purpose == "read" and (at := _first_difference(replica)) is not None:
+            return Finding(number, replica.original.path, f"differs from the replica at the replica's byte {at}")
+    except OSError as error:
+        return Finding(number, Path(error.filename or components[0].path), f"cannot be read: {error.strerror}")
+    return None
+
+
+def _damage(
+    components: Sequence[Component], checksums: Sequence[Sequence[Checksum]], tell: Callable[[int], None]
+) -> tuple[int, Checksum] | None:
+    """An extent of a component (its place in the sequence) that has other bytes; all of them are read from storage.
+
+    The components are read in turn, for they may be on disks of their own, and some extents at a time.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(component.path.open("rb", buffering=0)).fileno() for component in components]
+        for file in files:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        rounds = zip_longest(*([(place, extent) for extent in sums] for place, sums in enumerate(checksums)))
+        extents = [one for turn in rounds for one in turn if one is not None]
+        readers = stack.enter_context(ThreadPoolExecutor(READERS))
+        damages = readers.map(lambda one: first_damage(files[one[0]], [one[1]]), extents)
+        for (place, extent), damage in zip(extents, damages, strict=True):
+            if damage is not None:
+                readers.shutdown(cancel_futures=True)
+                return place, damage
+            tell(extent.length)
     return None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 import shutil
 import signal
 import sqlite3
@@ -18,10 +20,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import PDLA, InProcess
+from killing import Place as Built
+from killing_care import kill_at_random
+from sqlalchemy import create_engine, text
 
 from pdla.catalog import Catalog, open_catalog
+from pdla.errors import CatalogError
 from pdla.layouts.config import load_cluster
 from pdla.layouts.striping import locate
+from pdla.replicator.builder import replicate
 from pdla.replicator.daemon import Daemon
 from pdla.replicator.idle import Activity, Gate, Limit
 from pdla.replicator.mapfile import read_map
@@ -243,6 +250,53 @@ def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: 
     assert [replica.id for replica in queued.catalog.replicas()] == [2]
     assert queued.queue() == [("built", "")]
     assert queued.is_sound()
+
+
+def test_h32_work_that_is_killed_at_random_moments_serves_nothing_wrong_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    assert set(kill_at_random(tmp_path, moments=4)) == {"gc", "publish", "upgrade", "daemon"}
+
+
+def test_a_database_that_goes_away_in_the_middle_of_a_build_does_no_harm(
+    tmp_path: Path, postgresql_server: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    name = f"pdla_{secrets.token_hex(4)}"
+    place, url = Built(tmp_path), postgresql_server.format(database=name)
+
+    def administer(*statements: str) -> None:
+        server = postgresql_server.replace("postgresql:", "postgresql+psycopg:").format(database="postgres")
+        engine = create_engine(server, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+        engine.dispose()
+
+    def go_away(what: str, done: int, total: int) -> None:
+        ends = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false", ends)
+
+    administer(f"CREATE DATABASE {name}")
+    child = os.fork()
+    if not child:
+        catalog = open_catalog(url)
+        try:
+            replicate(place.plan(1), catalog, progress=go_away)
+        except CatalogError as error:
+            (tmp_path / "said").write_text(str(error))
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = (tmp_path / "said").read_text()
+    assert re.fullmatch(rf"the catalog postgresql\+psycopg://\S+/{name}\S* failed: .+", said)
+    administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    with closing(open_catalog(url)) as catalog:
+        assert [replica.state for replica in catalog.replicas()] == ["building"]
+        assert gc(catalog) == Removed(0, ())
+        assert (catalog.replicas(), catalog.leases(), place.files()) == ([], [], set())
+        replicate(place.plan(1), catalog)
+        assert place.served() == [1]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")

@@ -18,6 +18,7 @@ from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish, read_map
 from pdla.replicator.status import status
 from pdla.replicator.verify import Finding, Removed, gc, remove, verify
+from pdla.report.replicas import status_text
 
 
 class Place:
@@ -153,6 +154,35 @@ def test_status_has_a_row_per_replica(place: Place):
 def test_status_sees_a_changed_original(place: Place):
     damage(place.original, 0, keep_times=False)
     assert [one.state for one in status(place.catalog).replicas] == ["stale", "stale"]
+
+
+def test_storage_that_is_away_is_told_and_its_replicas_stay(place: Place):
+    """So that they serve again when it is back. Its directory stands for a disk that is not mounted."""
+    pool, away = place.map_path.parent / "pools" / "b", place.map_path.parent / "away"
+    path = place.component(1, 1)
+    pool.rename(away)
+    problem = "is out of reach: its directory is not there"
+    assert verify(place.catalog)[0] == Finding(1, path, problem, away=True)
+    assert [state for _, state, _ in place.states()] == ["valid", "valid"]
+    found = status(place.catalog)
+    assert found.missing == {1: f"{path.parent}/", 2: f"{path.parent}/"}
+    assert f"replicas 1, 2 are out of reach: {path.parent}/ is not there" in " ".join(status_text(found, []).split())
+    away.rename(pool)
+    assert verify(place.catalog) == []
+    assert place.published() == [1, 2]
+
+
+def test_what_is_listed_of_many_replicas_fits_80_columns(place: Place):
+    """Also where a path would act upon the terminal: its bytes are told, not printed."""
+    odd = place.original.with_name("odd\n\x1b[2J" + os.fsdecode(b"m\xe4rz") + "x" * 100)
+    place.original.rename(odd)
+    place.catalog.set_original(odd, identity_now(odd))
+    text = status_text(status(place.catalog), [])
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.isascii()
+    assert all(line.isprintable() for line in text.splitlines())
+    assert r"odd\x0a\x1b[2Jm\xe4rz" in "".join(text.split())
+    assert "2 replicas: 2 valid (64.5 KiB)." in text
 
 
 def test_removing_takes_a_replica_out_of_the_map_and_off_the_disks(place: Place):

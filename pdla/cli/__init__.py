@@ -74,7 +74,9 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(1)
     except (PdlaError, OSError) as error:
-        print(f"pdla: {error}", file=sys.stderr)
+        from pdla.report.text import shown
+
+        print(f"pdla: {shown(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from pdla.cli.options import json_option, print_json
+from pdla.cli.progress import progress
 from pdla.errors import PdlaError
 from pdla.units import counted, format_bytes
 
@@ -47,19 +49,24 @@ def verify(as_json: bool) -> None:
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import verify as check
+    from pdla.report.text import shown
 
     catalog = open_catalog()
     checked = len(catalog.replicas("valid"))
-    findings = check(catalog)
+    with progress() as tell:
+        findings = check(catalog, progress=tell)
     if as_json:
-        wrong = [{"replica": found.replica, "path": str(found.path), "problem": found.problem} for found in findings]
-        print_json({"checked": checked, "findings": wrong})
+        print_json({"checked": checked, "findings": [asdict(found) | {"path": str(found.path)} for found in findings]})
     else:
         for found in findings:
-            click.echo(f"replica {found.replica}: {found.path}: {found.problem}")
+            click.echo(f"replica {found.replica}: {shown(str(found.path))}: {shown(found.problem)}")
         click.echo(f"{checked - len(findings)} of {checked} replicas are what they should be.")
+    away = sum(found.away for found in findings)
+    parts = [f"{len(findings) - away} of {checked} replicas were wrong and are not used any more"]
+    if away:
+        parts = [*(parts if len(findings) > away else []), f"{counted(away, 'replica')} could not be reached"]
     if findings:
-        raise PdlaError(f"{len(findings)} of {checked} replicas were wrong and are not used any more")
+        raise PdlaError("; ".join(parts))
 
 
 @click.command()
@@ -91,12 +98,14 @@ def rm(replica: int, as_json: bool) -> None:
 
 def _tell_removed(removed: Removed, what: str, as_json: bool) -> None:
     """Say what was removed; where something could not be, a line for each, and fail."""
+    from pdla.report.text import shown
+
     if as_json:
         kept = [{"replica": one.replica, "path": str(one.path), "problem": one.problem} for one in removed.kept]
         print_json({"bytes": removed.bytes, "kept": kept})
     else:
         for one in removed.kept:
-            click.echo(f"replica {one.replica}: {one.path} {one.problem}")
+            click.echo(f"replica {one.replica}: {shown(str(one.path))} {one.problem}")
         click.echo(f"{'Freed' if removed.kept else what} {format_bytes(removed.bytes)}.")
     if removed.kept:
         left = counted(len(removed.kept), "replica")

@@ -58,9 +58,11 @@ def replicate(plan_path: Path, as_json: bool) -> None:
 
 def built_line(replica: BuiltReplica) -> str:
     """What became of one replica of the plan."""
+    from pdla.report.text import shown
+
     what = "was there already" if replica.kept else f"built and verified in {format_seconds(replica.seconds)}"
     where = f"{replica.layout.name} on {replica.layout.pool}"
-    return f"replica {replica.id} of {replica.original.name}: {format_bytes(replica.bytes)}, {where}, {what}"
+    return f"replica {replica.id} of {shown(replica.original.name)}: {format_bytes(replica.bytes)}, {where}, {what}"
 
 
 def built_json(replica: BuiltReplica) -> dict[str, Any]:
