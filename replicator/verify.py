@@ -114,7 +114,8 @@ def _examined(
             if now := misplaced(component):
                 return Finding(number, component.path, f"is now placed as {now}")
         except (OSError, PdlaError) as error:
-            return Finding(number, component.path, f"is out of reach: {error}", away=True)
+            why = error.strerror if isinstance(error, OSError) else error
+            return Finding(number, component.path, f"is out of reach: {why}", away=True)
     try:
         if (found := _damage(components, catalog.checksums(number), tell)) is not None:
             place, extent = found
