@@ -3,10 +3,8 @@
 from pdla import __version__
 
 project = "pdla"
-author = "the pdla authors"
 release = __version__
 extensions = ["myst_parser"]
-exclude_patterns: list[str] = []
 highlight_language = "none"
 myst_heading_anchors = 4
 html_theme = "furo"
@@ -14,4 +12,5 @@ html_title = f"pdla {release}"
 # The pages are read from a file system, too, where a script cannot fetch other pages to show what it found in them.
 html_show_search_summary = False
 html_copy_source = False
+html_show_copyright = False
 html_show_sphinx = False
