@@ -429,21 +429,24 @@ class Runner:
         self.mpi.run(self.mpi.command(ranks, *words))
         return [(directory / f"{how}.out.{rank}").read_text().splitlines() for rank in range(ranks)]
 
-    def difference(self, programs: Sequence[Program], directory: Path) -> str:
-        """The first difference between the programs native and redirected; "" where there is none."""
+    def both(self, programs: Sequence[Program], directory: Path) -> tuple[list[list[str]], list[list[str]]]:
+        """What each rank saw of the programs, natively and redirected, in a new ``directory``."""
         directory.mkdir()
         self.make_files(programs, directory)
         text = directory / "text"
         text.write_text("".join(program.text for program in programs))
         ranks = programs[0].ranks
-        native = self.run(text, ranks, directory, "native")
-        redirected = self.run(text, ranks, directory, "redirected")
+        return self.run(text, ranks, directory, "native"), self.run(text, ranks, directory, "redirected")
+
+    def difference(self, programs: Sequence[Program], directory: Path) -> str:
+        """The first difference between the programs native and redirected; "" where there is none."""
+        native, redirected = self.both(programs, directory)
         for rank, (expected, got) in enumerate(zip(native, redirected, strict=True)):
             for one, other in zip(expected, got, strict=False):
                 if one != other:
-                    return f"rank {rank} of {ranks} under {self.mpi.name}\nnative     {one}\nredirected {other}"
+                    return f"rank {rank} of {len(native)}, {self.mpi.name}\nnative     {one}\nredirected {other}"
             if len(expected) != len(got):
-                return f"rank {rank} of {ranks} under {self.mpi.name} ended early"
+                return f"rank {rank} of {len(native)} under {self.mpi.name} ended early"
         return next(files_differ(directory / "native", directory / "redirected"), "")
 
 
