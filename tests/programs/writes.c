@@ -303,6 +303,12 @@ static void stop_writer(void)
     _exit(0);
 }
 
+static void abort_job(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
 static void open_write(void) { open_file(MPI_MODE_CREATE | MPI_MODE_WRONLY); }
 static void open_both(void) { open_file(MPI_MODE_CREATE | MPI_MODE_RDWR); }
 static void open_append(void) { open_file(MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_APPEND); }
@@ -335,7 +341,7 @@ int main(int argc, char **argv)
         {"pointer", pointer}, {"collective", collective}, {"at-all", at_all}, {"nonblocking", nonblocking}, {"split", split},
         {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
         {"size", size}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
-        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"stop", stop_writer}, {"atomic", atomic},
+        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"stop", stop_writer}, {"abort", abort_job}, {"atomic", atomic},
         {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
     };
     char name[4096];
