@@ -38,7 +38,7 @@ from pdla.replicator.mapfile import publish
 from pdla.replicator.verify import verify
 from pdla.units import GiB, KiB, MiB
 
-SERVERS, ROUNDS = 4, 5
+SERVERS, ROUNDS = 4, 7
 BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 
 

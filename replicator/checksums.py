@@ -76,9 +76,9 @@ class ComponentChecksums:
         return self._complete[first]
 
 
-def first_damage(descriptor: int, checksums: Sequence[Checksum]) -> Checksum | None:
-    """The first extent of a file whose bytes are not those of its checksum."""
-    buffer = np.empty(EXTENT, dtype=np.uint8)
+def first_damage(descriptor: int, checksums: Sequence[Checksum], buffer: Bytes | None = None) -> Checksum | None:
+    """The first extent of a file whose bytes are not those of its checksum; ``buffer`` has ``EXTENT`` bytes to use."""
+    buffer = np.empty(EXTENT, dtype=np.uint8) if buffer is None else buffer
     for checksum in checksums:
         part = buffer[: checksum.length]
         count = os.preadv(descriptor, [part.data], checksum.offset)

@@ -71,7 +71,7 @@ class Daemon:
         self.busy = ""
 
     def run(self) -> None:
-        """Go on until told to stop. A catalog that fails is tried again."""
+        """Go on until told to stop. What fails, such as the catalog, is tried again."""
         with self._presence():
             while not self._stop.is_set():
                 try:
@@ -80,11 +80,11 @@ class Daemon:
                     while self._serve_one() is not None:
                         pass
                     self._tell()
-                except BusyError as error:
-                    log.info("waiting", extra={"why": str(error)})
                 except CatalogError as error:
                     self._metrics.failures.inc()
                     log.error("catalog failed", extra={"why": str(error)})
+                except (PdlaError, OSError) as error:
+                    log.error("trouble", extra={"why": str(error)})
                 self._stop.wait(QUEUE_SECONDS)
 
     def once(self) -> tuple[list[Done], Removed]:
@@ -111,6 +111,7 @@ class Daemon:
     def _scan(self) -> Removed:
         """Bring back what redirected runs wrote, remove the replicas of originals that are gone or changed, and what
         ended processes left."""
+        self._next_scan = time.monotonic() + SCAN_SECONDS
         for one in bring_back(self._catalog, map_path=self._map_path):
             about = {"original": str(one.original), "bytes": one.bytes}
             if one.problem:
@@ -119,8 +120,11 @@ class Daemon:
                 )
             else:
                 log.info("brought back", extra={**about, "lost": len(one.lost), "damaged": one.damaged})
-        removed = gc(self._catalog, map_path=self._map_path)
-        self._next_scan = time.monotonic() + SCAN_SECONDS
+        try:
+            removed = gc(self._catalog, map_path=self._map_path)
+        except BusyError as error:
+            log.info("waiting", extra={"why": str(error)})
+            return Removed(0, ())
         self._metrics.scanned.set_to_current_time()
         self._metrics.freed_bytes.inc(removed.bytes)
         log.info("scanned", extra={"freed": removed.bytes})
@@ -153,7 +157,7 @@ class Daemon:
             built = self._build(pattern)
         except (BusyError, CatalogError):
             raise
-        except PdlaError as error:
+        except (PdlaError, OSError) as error:
             self._catalog.settle([signature], "failed", str(error))
             self._metrics.builds.labels("failed").inc()
             log.error("failed", extra={**about, "why": str(error)})

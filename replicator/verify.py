@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
-from pdla.replicator.checksums import first_damage
+from pdla.replicator.checksums import EXTENT, first_damage
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.targets import journals_of, target_of
-from pdla.replicator.transpose import runs
+from pdla.replicator.transpose import Bytes, runs
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and the bytes done so far and in all."""
@@ -142,12 +143,24 @@ def _damage(
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         rounds = zip_longest(*([(place, extent) for extent in sums] for place, sums in enumerate(checksums)))
         extents = [one for turn in rounds for one in turn if one is not None]
+        # Kept: the page faults of new ones would take as long as reading.
+        buffers = SimpleQueue[Bytes]()
+        for _ in range(READERS):
+            buffers.put(np.empty(EXTENT, dtype=np.uint8))
+
+        def damaged(one: tuple[int, Checksum]) -> bool:
+            buffer = buffers.get()
+            try:
+                return first_damage(files[one[0]], [one[1]], buffer) is not None
+            finally:
+                buffers.put(buffer)
+
         readers = stack.enter_context(ThreadPoolExecutor(READERS))
-        damages = readers.map(lambda one: first_damage(files[one[0]], [one[1]]), extents)
+        damages = readers.map(damaged, extents)
         for (place, extent), damage in zip(extents, damages, strict=True):
-            if damage is not None:
+            if damage:
                 readers.shutdown(cancel_futures=True)
-                return place, damage
+                return place, extent
             tell(extent.length)
     return None
 
