@@ -225,6 +225,8 @@ def test_other_storage_another_cluster_and_no_cluster_are_refused(
     monkeypatch.setenv("CEPH_CONF", "/nowhere")
     with pytest.raises(ConfigError, match=r"^pool disks: cannot reach Ceph's monitors: .* \(is /nowhere right, and"):
         CephFS(pool(folder, "hdd:osd.0")).check(layout, KIB64)
+    # A plan can be made without it.
+    assert CephFS(pool(folder, *HDD)).obstacle(Layout("disks", 4, 1, (KIB64,) * 4, MiB), 1 << 40) == ""
 
 
 class Place:

@@ -75,17 +75,14 @@ class CephFS(Backend):
         for server in self.servers:
             if not server.name or (":" in server.name and _device(server).osd is None):
                 return f"no server of CephFS is called {server.name!r} (wanted a data pool, or POOL:osd.NUMBER)"
-        try:
-            if self._is_native(layout, size):
-                return ""
-            for server, length in zip(self.servers, component_sizes(layout, size), strict=False):
-                if self._tries([server], (), length) > MOST_TRIES:
-                    return (
-                        f"{format_bytes(length)} in objects of {format_bytes(self._object_size)} cannot all be brought "
-                        f"to {server.name}: give it a data pool of its own, or raise osd_max_object_size"
-                    )
-        except PdlaError:
-            pass  # Plans are made where the cluster cannot be reached, too.
+        if not self._is_known or self._is_native(layout, size):
+            return ""
+        for server, length in zip(self.servers, component_sizes(layout, size), strict=False):
+            if self._tries([server], (), length) > MOST_TRIES:
+                return (
+                    f"{format_bytes(length)} in objects of {format_bytes(self._object_size)} cannot all be brought to "
+                    f"{server.name}: give it a data pool of its own, or raise osd_max_object_size"
+                )
         return ""
 
     def rule(self, layout: Layout, size: int) -> Layout:
@@ -126,7 +123,7 @@ class CephFS(Backend):
     def free(self) -> list[int]:
         """What is left on an OSD, or to everybody where there is none named or no right to ask."""
         left: dict[int, int] = {}
-        if any(_device(server).osd is not None for server in self.servers):
+        if self._chooses:
             try:
                 left = {node["id"]: node["kb_avail"] << 10 for node in ask("osd df")["nodes"]}
             except PdlaError:
@@ -180,6 +177,21 @@ class CephFS(Backend):
     def _map(self) -> CephMap:
         return read_map([_device(server).pool for server in self.servers])
 
+    @cached_property
+    def _is_known(self) -> bool:
+        """Whether the monitors answer. Plans are made where they cannot be reached, too."""
+        if not self._chooses:
+            return True
+        try:
+            return bool(self._map)
+        except PdlaError:
+            return False
+
+    @cached_property
+    def _chooses(self) -> bool:
+        """Whether a server is an OSD."""
+        return any(_device(server).osd is not None for server in self.servers)
+
     @property
     def _object_size(self) -> int:
         return min(self._map.object_size, LARGEST_OBJECT) // UNIT * UNIT
@@ -192,7 +204,7 @@ class CephFS(Backend):
             raise ConfigError(
                 f"pool {self.pool.name}: cannot use {directory}: {error.strerror} (mount CephFS there)"
             ) from error
-        if any(_device(server).osd is not None for server in self.servers) and cluster != self._map.fsid:
+        if self._chooses and cluster != self._map.fsid:
             raise ConfigError(
                 f"pool {self.pool.name}: {directory} is on the Ceph cluster {cluster}, but the monitors that answer "
                 f"are of {self._map.fsid} (set CEPH_CONF)"
