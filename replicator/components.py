@@ -52,8 +52,8 @@ class _Half:
 
 class ComponentFiles:
     """Takes the runs of a replica, which is striped by ``rule``. Bytes go to storage directly, and every extent is read
-    back as soon as it is complete, while others are written; where a file system has no direct I/O, through the page
-    cache, and at the end.
+    back as soon as it is complete, while others are written; where a file system has no direct I/O, or is slower by it,
+    through the page cache, and at the end.
 
     Holes of the original become holes again: the space that was reserved for them is given back.
 
@@ -145,7 +145,7 @@ class ComponentFiles:
         for write in landed.writes:
             write.result()
         for component, checksum in landed.complete:
-            if self._direct[component] is None:
+            if self._direct[component] is None or not self._components[component].direct:
                 self._late.append((component, checksum))
             else:
                 self._read_back(component, checksum)
@@ -178,7 +178,7 @@ class ComponentFiles:
     def _put(self, component: int, offset: int, data: Bytes) -> None:
         file, direct = self._files[component], self._direct[component]
         first, last = -(-offset // BLOCK) * BLOCK, (offset + len(data)) // BLOCK * BLOCK
-        if direct is None or last - first < SHORT:
+        if direct is None or not self._components[component].direct or last - first < SHORT:
             _write(file, offset, data)
             return
         # RATIONALE: the page cache and direct I/O never have a part of the same block: one may not see the other's.

@@ -132,7 +132,7 @@ def test_a_program_is_served_from_the_osds_of_the_plan(ceph: Ceph, job: Job, fol
         (replica,) = pdla.json("status", "--json")["replicas"]
         output, report = job.redirected(4)
         assert output == job.native(4)
-        assert report["replica_bytes"] == 4 * 384 * 384 * 4
+        assert report["replica_bytes"] == 4 * 384 * 384 * 4, report
         components = [Path(component["path"]) for component in replica["components"]]
         pools = ["hdd"] * 4 + ["ssd"]
         served[space] = [where(ceph, file, pool) for file, pool in zip(components, pools, strict=False)]

@@ -31,13 +31,14 @@ class NewComponent:
     """A file to make: ``size`` bytes at ``path``, on one server, or striped by the storage over several.
 
     The storage repeats ``strips``, the bytes on one of ``servers`` before the next one's turn, from the file's first
-    byte. On one server they do not matter.
+    byte. On one server they do not matter. ``direct``: see ``Backend.direct``.
     """
 
     path: Path
     size: int
     servers: tuple[Server, ...]
     strips: tuple[int, ...]
+    direct: bool = True
 
 
 class Backend(ABC):
@@ -47,6 +48,8 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
+    direct: ClassVar[bool] = True
+    """Whether large pieces are best written directly. Clients that send each such write alone are faster without."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -150,7 +153,7 @@ class Backend(ABC):
         for number, length in enumerate(component_sizes(rule, size)):
             servers = self.servers[number * width :][:width]
             strips = layout.strips if width > 1 else (layout.strips[number % len(layout.strips)],)
-            found.append(NewComponent(self.path(name, number, servers[0]), length, servers, strips))
+            found.append(NewComponent(self.path(name, number, servers[0]), length, servers, strips, self.direct))
         return found
 
 

@@ -67,6 +67,7 @@ class CephFS(Backend):
     """
 
     name = "cephfs"
+    direct = False  # ceph-fuse waits for every 128 KiB of it
 
     def obstacle(self, layout: Layout, size: int) -> str:
         """Servers without a meaning, and components of more objects than can be brought to one OSD."""
