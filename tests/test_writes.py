@@ -18,7 +18,7 @@ from stubmaps import Replica, write_map
 
 PIECE, ROWS, START = 96, 60, 480
 SIZE = START + 4 * ROWS * PIECE
-PROGRAMS = int(os.environ.get("PDLA_TEST_PROGRAMS", "2"))
+PROGRAMS = int(os.environ.get("PDLA_TEST_PROGRAMS", "4"))
 
 
 @pytest.fixture(scope="session")
@@ -313,11 +313,11 @@ def random_steps(choose: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_random_programs_leave_and_see_what_they_do_natively(case: Case, seed: int) -> None:
+def test_random_programs_leave_and_see_what_they_do_natively(mpich: Case, seed: int) -> None:
     choose = random.Random(seed)
     layouts: list[dict[str, Any]] = [{}, {"groups": 4, "strips": [1000], "section": ROWS * PIECE}]
-    case.prepare_anew(columns(**choose.choice(layouts)))
-    case.compare(*random_steps(choose), ranks=choose.randint(1, 4), mode=choose.choice(["close", "lease"]))
+    mpich.prepare_anew(columns(**choose.choice(layouts)))
+    mpich.compare(*random_steps(choose), ranks=choose.randint(1, 4), mode=choose.choice(["close", "lease"]))
 
 
 LEASED = ["open", "strided", "close", "open-both", "own-reads", "twice", "visible", "backwards", "close", "open-read"]
