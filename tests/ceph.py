@@ -237,7 +237,7 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph]:
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         unavailable(f"Ceph is not installed: there is no {missing[0]}")
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK):
-        unavailable("a Ceph cluster takes root and /dev/fuse")
+        pytest.skip("a Ceph cluster takes root and /dev/fuse")
     cluster = Ceph(tmp_path_factory.mktemp("ceph"))
     with ExitStack() as stack:
         environment = stack.enter_context(pytest.MonkeyPatch.context())
