@@ -17,6 +17,7 @@ import numpy as np
 
 from pdla.catalog import Checksum
 from pdla.errors import PdlaError
+from pdla.layouts.striping import locate
 from pdla.model import Layout
 from pdla.replicator.backends.base import NewComponent
 from pdla.replicator.checksums import EXTENT, ComponentChecksums
@@ -85,11 +86,23 @@ class ComponentFiles:
             if file is not None:
                 os.close(file)
 
+    def read(self, start: int, data: Bytes) -> None:
+        """Fill ``data`` with the bytes that the files have in the place of the replica's from ``start`` on."""
+        for component, offset, length, logical in locate(self._rule, start, start + len(data)):
+            part, count = data[logical - start :][:length], 0
+            with self._told("read back", component):
+                while count < length and (
+                    more := os.preadv(self._files[component], [part[count:].data], offset + count)
+                ):
+                    count += more
+
     def write(self, run: Run) -> None:
         """Put a run where the layout says. What fails may be told by a later call."""
         for component, offset, pieces in _parts(self._rule, run.start, run.data):
             length = sum(piece.size for piece in pieces)
-            at = -(-self._filling.used // BLOCK) * BLOCK + offset % BLOCK
+            at = self._filling.used
+            if length >= SHORT:  # aligned as in the file, for direct I/O
+                at = -(-at // BLOCK) * BLOCK + offset % BLOCK
             if at + length > len(self._filling.memory):
                 self._turn()
                 at = offset % BLOCK

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from pdla.accessmap import AccessMap
 from pdla.catalog import Checksum
 from pdla.errors import PdlaError
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import NewComponent, temporary
+from pdla.replicator.buckets import Buckets, buckets_of
 from pdla.replicator.checksums import ComponentChecksums
 from pdla.replicator.components import ComponentFiles
 from pdla.replicator.identity import identity_of
 from pdla.replicator.together import Processes, stop_if_others_failed, together
-from pdla.replicator.transpose import Run, runs
+from pdla.replicator.transpose import Run, aligned, runs
 from pdla.units import MiB
 
 Progress = Callable[[str, int, int], None]
@@ -77,14 +80,15 @@ def _share(task: Task, processes: Processes, progress: Progress | None) -> list[
 
     with ExitStack() as stack:
         source, files = together(processes, lambda: _take_part(task, stack))
-        mine = together(processes, lambda: _copy(task, source, files, processes, tell))
-        checksums, late = _merged(processes.gather(mine))
-        late = processes.bcast(late)[processes.rank :: processes.size]
-        together(processes, lambda: files.verify(late, partial(tell, "verifying")))
+        buckets = buckets_of(task.access_map)
+        copied = task.access_map if buckets is None else buckets.collected
+        checksums = _step(task, files, lambda to: _copy(task, source, copied, to, processes, tell), processes, tell)
+        if buckets is not None:
+            checksums = _step(task, files, lambda to: _order(buckets, to, processes, tell), processes, tell)
     return checksums
 
 
-def _take_part(task: Task, stack: ExitStack) -> tuple[int, ComponentFiles]:
+def _take_part(task: Task, stack: ExitStack) -> tuple[int, list[int]]:
     """The original and the component files, open in this process."""
     source = stack.enter_context(opened(task.original))
     found, wanted = identity_of(source), task.identity
@@ -95,16 +99,32 @@ def _take_part(task: Task, stack: ExitStack) -> tuple[int, ComponentFiles]:
     for component in task.components:
         files.append(os.open(temporary(component.path), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
         stack.callback(os.close, files[-1])
-    return source, stack.enter_context(ComponentFiles(task.components, files, task.rule))
+    return source, files
+
+
+def _step(
+    task: Task,
+    files: list[int],
+    write: Callable[[ComponentFiles], list[ComponentChecksums]],
+    processes: Processes,
+    tell: Progress,
+) -> list[list[Checksum]]:
+    """Fill the components, and see that all comes back; returns the checksums of all components, at process 0."""
+    with ComponentFiles(task.components, files, task.rule) as to:
+        mine = together(processes, lambda: write(to))
+        checksums, late = _merged(processes.gather(mine))
+        late = processes.bcast(late)[processes.rank :: processes.size]
+        together(processes, lambda: to.verify(late, partial(tell, "verifying")))
+    return checksums
 
 
 def _copy(
-    task: Task, source: int, files: ComponentFiles, processes: Processes, tell: Progress
+    task: Task, source: int, access_map: AccessMap, files: ComponentFiles, processes: Processes, tell: Progress
 ) -> list[ComponentChecksums]:
     """Copy one's part of the original into the components, and return the checksums of what was read."""
     os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    done, told, total = 0, 0, task.access_map.size // processes.size
-    for run in runs(source, task.original, task.access_map, part=processes.rank, parts=processes.size):
+    done, told, total = 0, 0, access_map.size // processes.size
+    for run in runs(source, task.original, access_map, part=processes.rank, parts=processes.size):
         for start in range(0, len(run.data), TOLD):
             data = run.data[start : start + TOLD]
             files.write(Run(run.start + start, data, run.sparse))
@@ -112,6 +132,21 @@ def _copy(
             if done - told >= TOLD or done >= total:
                 tell(f"copying {task.original.name}", done, max(done, total))
                 told = done
+    return files.flush()
+
+
+def _order(buckets: Buckets, files: ComponentFiles, processes: Processes, tell: Progress) -> list[ComponentChecksums]:
+    """Bring one's part of the buckets into order, and return the checksums of what was verified before."""
+    sizes = np.diff(buckets.bounds)
+    share = range(processes.rank, len(sizes), processes.size)
+    data, memory = (aligned(int(sizes.max())) for _ in range(2))
+    for done, number in enumerate(share):
+        part = data[: sizes[number]]
+        files.read(int(buckets.bounds[number]), part)
+        for start, ordered in buckets.ordered(number, part, memory):
+            for at in range(0, len(ordered), TOLD):
+                files.write(Run(start + at, ordered[at : at + TOLD], sparse=True))
+        tell("ordering", int(sizes[share[: done + 1]].sum()), int(sizes[share].sum()))
     return files.flush()
 
 

@@ -335,35 +335,40 @@ def _windows(access_map: AccessMap, window: int, part: int = 0, parts: int = 1) 
     at, end = (low + (high - low) * number // parts for number in (part, part + 1))
     while (tile := next(access_map.locate(at, end), None)) is not None:
         start, at = tile.offset, min(tile.offset + window, end)
-        offsets, lengths, replica = (column[:EXTENTS] for column in access_map.tiles(start, at))
-        if len(offsets) == EXTENTS:
-            at = int(offsets[-1] + lengths[-1])
-        offsets = offsets - start
+        offsets, lengths, replica = access_map.tiles(start, at)
+        offsets -= start
         reads = [
             (start + int(offsets[first]), int(offsets[first]), int(offsets[last] + lengths[last] - offsets[first]))
             for first, last in _neighbours(offsets, lengths, HOLE)
         ]
-        yield _Window(reads, partial(_gather, offsets, lengths, replica))
+        yield _Window(reads, partial(gathered, offsets, lengths, replica))
 
 
-def _gather(
+def gathered(
     offsets: Int64Array, lengths: Int64Array, replica: Int64Array, buffer: Bytes, ordered: Bytes
 ) -> Iterator[tuple[int, Bytes]]:
-    """The runs of extents at ``offsets`` of the buffer."""
+    """The runs of extents at ``offsets`` of the buffer: where each is in the replica, and its bytes until the next."""
     order = np.argsort(replica)
-    offsets, lengths, replica = offsets[order], lengths[order], replica[order]
+    for first in range(0, len(order), EXTENTS):
+        some = order[first : first + EXTENTS]
+        yield from _gathered(offsets[some], lengths[some], replica[some], buffer, ordered)
+
+
+def _gathered(
+    offsets: Int64Array, lengths: Int64Array, replica: Int64Array, buffer: Bytes, ordered: Bytes
+) -> Iterator[tuple[int, Bytes]]:
     length = int(lengths[0])
     if length <= ITEM and (lengths == length).all():
         item = _item(length)
         view = np.ndarray(len(buffer) - length + 1, item, buffer.data, strides=[1])
         data = ordered[: length * len(offsets)]
-        np.take(view, offsets, out=data.view(item), mode="clip")
-        for first, last in _neighbours(replica, lengths, 1):
-            yield int(replica[first]), data[length * first : length * (last + 1)]
-        return
-    pieces = [buffer.data[offset : offset + length] for offset, length in np.stack([offsets, lengths], 1).tolist()]
+        data.view(item)[:] = view[offsets]  # np.take would first make an array of its own of the overlapping view
+    else:
+        spans = zip(offsets.tolist(), (offsets + lengths).tolist(), strict=True)
+        data = np.frombuffer(b"".join([buffer.data[start:stop] for start, stop in spans]), dtype=np.uint8)
+    ends = np.cumsum(lengths)
     for first, last in _neighbours(replica, lengths, 1):
-        yield int(replica[first]), np.frombuffer(b"".join(pieces[first : last + 1]), dtype=np.uint8)
+        yield int(replica[first]), data[ends[first] - lengths[first] : ends[last]]
 
 
 def _neighbours(starts: Int64Array, lengths: Int64Array, gap: int) -> Iterator[tuple[int, int]]:

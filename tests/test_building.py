@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import re
 import shutil
 import struct
@@ -27,8 +29,10 @@ from pdla.errors import PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
+from pdla.replicator import buckets as buckets_module
 from pdla.replicator import components as components_module
 from pdla.replicator import transpose
+from pdla.replicator.buckets import buckets_of
 from pdla.replicator.builder import replicate
 from pdla.replicator.copying import Progress
 from pdla.replicator.ownership import follow_owner
@@ -86,10 +90,11 @@ def test_any_number_of_processes_builds_the_same_files(mpi: Mpi, tmp_path: Path,
     """Pieces of 5000 bytes after a header of 100: no window, extent or block ends where a process's part does."""
     original = tmp_path / "data"
     original.write_bytes(np.random.default_rng(1).bytes(40_000_100))
-    signature = strided(original, 5000, 4, 2000, start=100)
+    regular = strided(original, 5000, 4, 2000, start=100)
+    irregular = Signature(str(original), "read", True, 0, 96, (Loop(64, 4), Loop(1024, 3000)), (0, 1, 2, 3), 1)
     built = []
     for processes in (1, 2, 4) if mpi.name == "mpich" else (1, 3):
-        plan = plan_of(tmp_path / str(processes), signature)
+        plan = plan_of(tmp_path / str(processes), regular, irregular)
         monkeypatch.setenv("PDLA_HOME", str(plan.parent))
         catalog = open_catalog()
         if processes == 1:
@@ -98,7 +103,7 @@ def test_any_number_of_processes_builds_the_same_files(mpi: Mpi, tmp_path: Path,
             done = replicated(plan, mpi, processes)
             assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
         assert verify(catalog, deep=True) == []
-        built.append((components(plan.parent), catalog.checksums(1)))
+        built.append((components(plan.parent), catalog.checksums(1), catalog.checksums(2)))
         catalog.close()
     assert all(one == built[0] for one in built)
 
@@ -240,6 +245,34 @@ def test_parts_of_components_are_the_pieces_of_the_striping_rule(
         assert not got[component].keys() & range(offset, offset + len(content))
         got[component].update(zip(range(offset, offset + len(content)), content, strict=True))
     assert got == wanted
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=200), st.randoms(use_true_random=False), st.booleans())
+def test_buckets_give_every_byte_once_in_order(lengths: list[int], chance: random.Random, same: bool) -> None:
+    if same:
+        lengths = [lengths[0]] * len(lengths)
+    order = list(range(len(lengths)))
+    chance.shuffle(order)
+    starts = np.cumsum(lengths) - lengths
+    content = np.random.default_rng(5).integers(0, 255, sum(lengths), dtype=np.uint8)
+    wanted = np.concatenate([content[starts[number] :][: lengths[number]] for number in order])
+    replica = np.zeros(len(lengths), dtype=np.int64)
+    replica[order] = np.cumsum(np.array(lengths)[order]) - np.array(lengths)[order]
+    access_map = AccessMap(extents=np.stack([starts, lengths, replica], axis=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "BUCKET", 256)
+        buckets = buckets_of(access_map)
+    assert buckets is not None
+    assert np.diff(buckets.bounds).max() <= 256
+    collected = np.zeros_like(content)
+    for start, length, place in buckets.collected.extents:
+        collected[place : place + length] = content[start : start + length]
+    got = []
+    for number, (low, high) in enumerate(itertools.pairwise(buckets.bounds)):
+        for start, data in buckets.ordered(number, collected[low:high], np.zeros(256, dtype=np.uint8)):
+            assert start == sum(map(len, got))
+            got.append(data.copy())
+    assert (np.concatenate(got) == wanted).all()
 
 
 @pytest.mark.parametrize("how", ["no direct I/O", "direct I/O that fails"])
