@@ -95,6 +95,8 @@ class ComponentFiles:
                     more := os.preadv(self._files[component], [part[count:].data], offset + count)
                 ):
                     count += more
+            if count < length:
+                raise PdlaError(f"{self._components[component].path} became shorter: nothing was replicated")
 
     def write(self, run: Run) -> None:
         """Put a run where the layout says. What fails may be told by a later call."""
