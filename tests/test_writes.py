@@ -261,6 +261,13 @@ def test_h26_ranks_without_the_map_leave_all_writes_to_the_original(mpich: Case,
     assert (mpich.original.read_bytes(), mpich.journals) == (redirected, [])
 
 
+def test_without_a_place_for_journals_writes_go_to_the_original(mpich: Case) -> None:
+    (mpich.directory / "journals" / "original").rmdir()
+    reports = mpich.compare("open", "strided", "close")
+    assert reports[0]["refused"] == "the journals cannot be locked"
+    mpich.run("original", "open-read", "close")
+
+
 def test_h34_a_program_that_is_aborted_leaves_its_journal(mpich: Case) -> None:
     with pytest.raises(AssertionError, match="exit"):
         mpich.run("close", "open", "strided", "abort")

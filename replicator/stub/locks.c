@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "locks.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,9 +17,11 @@ bool lock_bytes(int fd, enum lock_kind kind, int64_t low, int64_t high)
 int lock_file(const char *path, enum lock_kind kind)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0 && !lock_bytes(fd, kind, 0, 1)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
+    if (fd < 0)
+        return LOCK_IMPOSSIBLE;
+    if (lock_bytes(fd, kind, 0, 1))
+        return fd;
+    bool others = errno == EAGAIN || errno == EACCES;
+    close(fd);
+    return others ? -1 : LOCK_IMPOSSIBLE;
 }

@@ -46,11 +46,11 @@ static const char *unsuitable(int amode)
     return amode & (AMODE_WRONLY | AMODE_RDWR) ? NULL : "not opened for writing";
 }
 
-/* The lock file of a target's journals, locked; -1: that cannot be. */
+/* lock_file() of a target's journals. */
 static int lock_journals(const char *directory, enum lock_kind kind)
 {
     char path[4096];
-    return snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path ? lock_file(path, kind) : -1;
+    return snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path ? lock_file(path, kind) : LOCK_IMPOSSIBLE;
 }
 
 /* Alone with a target's journals. RATIONALE: pdla sync, or another program's open, may be; both end soon. Writers share the lock
@@ -60,7 +60,7 @@ static int lock_alone(const char *directory)
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
     for (int tries = 0;; tries++) {
         int fd = lock_journals(directory, LOCK_ALONE);
-        if (fd >= 0)
+        if (fd != -1)
             return fd;
         int shared = lock_journals(directory, LOCK_SHARED);
         if (shared >= 0)
@@ -108,7 +108,8 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
     if (!regular)
         why = "not a regular file";
     else if ((*lock = lock_alone(directory)) < 0)
-        why = why != NULL ? why : "another open file's writes are redirected";
+        why = why != NULL ? why
+            : *lock == LOCK_IMPOSSIBLE ? "the journals cannot be locked" : "another open file's writes are redirected";
     else
         left = leftover_read(map, target, path, ranges, &offer.left);
     if (left == LEFTOVER_WAITS)
