@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import h5py
+import jsonschema
 import pages
 import pytest
 from pages import DOCS, PAGES, REPOSITORY, name
@@ -126,6 +127,12 @@ def test_json_and_toml_examples_parse(page: Path) -> None:
             json.loads(block.text)
         elif block.language == "toml":
             tomllib.loads(block.text)
+
+
+def test_the_candidate_in_json_md_is_one_of_a_plan() -> None:
+    schema = json.loads((REPOSITORY / "pdla" / "policies" / "plan.schema.json").read_text())
+    (text,) = (block.text for block in pages.blocks(DOCS / "json.md") if block.language == "json")
+    jsonschema.validate(json.loads(text), {"$ref": "#/$defs/candidate", "$defs": schema["$defs"]})
 
 
 def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None:

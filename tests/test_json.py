@@ -13,6 +13,7 @@ from conftest import REPOSITORY
 
 from pdla.analyzers.posix import MadeOf
 from pdla.cli import cli
+from pdla.replicator.reports import collect
 
 TEXT = (REPOSITORY / "docs" / "json.md").read_text()
 
@@ -25,6 +26,15 @@ def keys(text: str) -> set[str]:
     """The keys in the first column of the tables in ``text``."""
     cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
     return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
+
+
+def blocks(folder: Path, ranks: int) -> Path:
+    """A trace in which every rank reads a block of its own."""
+    lines = [f"{rank},/data.bin,read,{rank * 65536},65536,0.0,0.5" for rank in range(ranks)]
+    source, run = folder / f"{ranks}.csv", folder / f"{ranks}.h5"
+    source.write_text("\n".join(["rank,file,op,offset,length,t_start,t_end", *lines]) + "\n")
+    cli.main(["import", "csv", str(source), "-o", str(run)], standalone_mode=False)
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +64,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         "patterns": answer("patterns", "list"),
         "pattern": answer("patterns", "show", "1"),
         "diff": answer("patterns", "diff", "1", run),
+        "scale": answer("patterns", "scale", blocks(folder, 2), blocks(folder, 4), "--ranks", 8),
         "calibrate": answer("calibrate", folder, "--seconds", 1, "--size", "16M", "-o", folder / "cluster.toml"),
         "plan": answer("plan", run, "-o", plan),
         "replicate": answer("replicate", plan),
@@ -96,6 +107,16 @@ def test_the_patterns(answers: dict[str, dict[str, Any]]) -> None:
     assert set(shown["members"][0]) == {"rank", "start", "notation"}
     assert set(answers["diff"]) == {"both", "changed", "only_before", "only_after"}
     assert len(answers["diff"]["both"]) == len(answers["patterns"]["patterns"])
+
+
+def test_the_scaling(answers: dict[str, dict[str, Any]]) -> None:
+    told = answers["scale"]
+    assert set(told) == {"ranks", "signatures", "disagreements", "predicted"}
+    assert [set(one) for one in told["signatures"]] == [{"file", "notation"}]
+    (predicted,) = told["predicted"]
+    (row,) = re.findall(r"^\| (`scope`.*?) \|", section("Patterns"), re.MULTILINE)
+    assert set(predicted) == {*re.findall(r"`(\w+)`", row), "extent"}
+    assert (predicted["ranks"], predicted["extent"]) == (8, [0, 8 * 65536])
 
 
 def test_what_the_library_made_of_it() -> None:
@@ -148,6 +169,24 @@ def test_the_replicas(answers: dict[str, dict[str, Any]]) -> None:
 def test_a_redirected_run(answers: dict[str, dict[str, Any]]) -> None:
     assert set(answers["run"]) >= keys(section("Redirected runs")) - {"calls", "bytes", "id", "state", "why"}
     assert answers["run"]["exit_code"] == 0
+
+
+def test_a_redirected_run_of_the_exit_report_in_the_documentation(tmp_path: Path) -> None:
+    """Its keys, and those of its files, are named; what is only in the processes' own reports is not among them."""
+    formats = (REPOSITORY / "docs" / "formats.md").read_text()
+    example = formats.split("\n## The exit report\n")[1].split("when it exits:")[1].split("\n`map` is")[0]
+    (tmp_path / "n1-812.json").write_text(example)
+    run = collect(tmp_path, "./app").to_json()
+    (file,), (written,) = run["files"], run["writes"]
+    assert (run["unreadable"], run["redirected_calls"], run["redirected_bytes"]) == (0, 64, 262144)
+    assert (file["path"], file["original_requests"], file["passed"][0]["why"]) == (
+        "/scratch/matrix.dat",
+        1,
+        "atomic mode",
+    )
+    assert (written["path"], written["back_bytes"]) == ("/scratch/out.dat", 262144)
+    named = set(re.findall(r"\w+", section("Redirected runs")))
+    assert {*run, *file, *written, *file["replicas"][0], *file["passed"][0]} - named == set()
 
 
 def test_the_rest(answers: dict[str, dict[str, Any]]) -> None:
