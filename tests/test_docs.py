@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 import h5py
-import jsonschema
 import pages
 import pytest
+from jsonschema import Draft202012Validator
 from pages import DOCS, PAGES, REPOSITORY, name
 
 from pdla.catalog.tables import Base
@@ -132,7 +132,7 @@ def test_json_and_toml_examples_parse(page: Path) -> None:
 def test_the_candidate_in_json_md_is_one_of_a_plan() -> None:
     schema = json.loads((REPOSITORY / "pdla" / "policies" / "plan.schema.json").read_text())
     (text,) = (block.text for block in pages.blocks(DOCS / "json.md") if block.language == "json")
-    jsonschema.validate(json.loads(text), {"$ref": "#/$defs/candidate", "$defs": schema["$defs"]})
+    Draft202012Validator({"$ref": "#/$defs/candidate", "$defs": schema["$defs"]}).validate(json.loads(text))
 
 
 def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None:
