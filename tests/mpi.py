@@ -75,12 +75,13 @@ def launching_pdla(mpi: Mpi) -> Mpi:
     return replace(mpi, env={**mpi.env, "MPI4PY_MPIABI": "openmpi", "LD_LIBRARY_PATH": libraries})
 
 
-def build_library(path: Path) -> Path:
-    """Compile libpdla.so from the sources here to ``path``; returns it."""
+def build_library(path: Path, *more: str) -> Path:
+    """Compile libpdla.so from the sources here to ``path``, with more flags; returns it."""
     shim, stub = REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
     sources = [*shim.glob("*.c"), *stub.glob("*.c")]
-    subprocess.run(["gcc", *flags, f"-I{shim}", f"-I{stub}", "-o", path, *sources, "-ldl", "-lpthread"], check=True)
+    command = ["gcc", *flags, *more, f"-I{shim}", f"-I{stub}", "-o", path, *sources, "-ldl", "-lpthread"]
+    subprocess.run(command, check=True)
     return path
 
 

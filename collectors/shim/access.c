@@ -189,10 +189,10 @@ static void begun(const struct access *access, const struct io_call *call, uint6
 static int watch_access(const struct access *access)
 {
     struct file_handle *handle = handle_find(access->file);
-    if (!handle) {
+    if (!handle)
         recorder_passed(access->call);
+    if (!handle || !(handle->recorded || handle->stub || handle->writer))
         return make_real(access, access->last);
-    }
     const bool pointer = !(access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED));
     if (pointer)
         hold_pointer(handle);

@@ -1,0 +1,172 @@
+"""What redirection costs, and what it gains on disks that are really slow: docs/benchmarks.md.
+
+    python benchmarks/stub.py [--rounds 5] [--disks]
+
+prints a line per figure and writes them to build/bench-stub.json. ``--disks`` needs root (benchmarks/throttled.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from throttled import HDD, throttled_disk
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from mpi import build_library  # noqa: E402
+from stubmaps import Replica, write_map  # noqa: E402
+
+KiB, MiB = 1 << 10, 1 << 20
+PIECE, COLUMNS = 64 * KiB, 4
+OUTPUT = REPOSITORY / "build/bench-stub.json"
+
+
+class Bench:
+    """The program and the library, in a directory of their own."""
+
+    def __init__(self, directory: Path, rounds: int) -> None:
+        self.directory, self.rounds = directory, rounds
+        self.library = build_library(directory / "libpdla.so", "-O2")
+        self.program, self.lookup = directory / "stub", directory / "lookup"
+        mpicc = str(Path(sys.executable).parent / "mpicc")
+        sources = REPOSITORY / "benchmarks"
+        subprocess.run([mpicc, "-O2", sources / "stub.c", "-o", self.program], check=True)
+        stub = REPOSITORY / "replicator/stub"
+        parts = [stub / f"{name}.c" for name in ("locate", "mapfile", "crc32c")]
+        subprocess.run(["gcc", "-O2", f"-I{stub}", sources / "lookup.c", *parts, "-o", self.lookup], check=True)
+        self.rows: list[dict[str, object]] = []
+
+    def run(self, variables: Mapping[str, str], *words: object) -> float:
+        """The seconds that the program says."""
+        command = [self.program, *map(str, words)]
+        return float(subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True).stdout)
+
+    def redirected(self, map_file: Path) -> dict[str, str]:
+        """What sets redirection on."""
+        return {"LD_PRELOAD": str(self.library), "PDLA_MAP": str(map_file)}
+
+    def compare(self, map_file: Path, *words: object) -> tuple[float, float]:
+        """Median seconds natively and redirected, in turns."""
+        pairs = [(self.run({}, *words), self.run(self.redirected(map_file), *words)) for _ in range(self.rounds)]
+        return statistics.median(one for one, _ in pairs), statistics.median(other for _, other in pairs)
+
+    def row(self, name: str, value: float, unit: str, goal: str) -> None:
+        """Keep a figure and print it."""
+        self.rows.append({"name": name, "value": value, "unit": unit, "goal": goal})
+        print(f"{name:60} {value:10.4g} {unit:4} (goal {goal})", flush=True)
+
+
+def lookups(bench: Bench) -> None:
+    """In a nest of 10^9 requests and in a table of 10^6 extents."""
+    original = bench.directory / "large"
+    with original.open("wb") as file:
+        file.truncate(8 * 10**9)
+    nest = Replica(8 * 10**9, 0, 8, loops=[(1000, 8 * 10**6, 8), (1000, 8000, 8000), (1000, 8, 8 * 10**6)])
+    table = Replica(8 * 10**6, extents=[(8000 * i, 8, 8 * (10**6 - 1 - i)) for i in range(10**6)])
+    for replica in (nest, table):
+        replica.components = [bench.directory / "component"]
+        replica.components[0].touch()
+    write_map(bench.directory / "lookup.map", [(original, [nest, table])])
+    said = subprocess.run(
+        [bench.lookup, bench.directory / "lookup.map"], check=True, capture_output=True, text=True
+    ).stdout
+    for name, line in zip(("nest of 10^9 requests", "table of 10^6 extents"), said.splitlines(), strict=True):
+        bench.row(f"look-up in a {name}", float(line.split()[0]), "ns", "200")
+
+
+def costs(bench: Bench) -> None:
+    """Of opens and reads, with 10,000 replicas in the map, of which the file has one or none."""
+    other, own = bench.directory / "other", bench.directory / "own"
+    other.write_bytes(bytes(4096))
+    own.write_bytes(bytes(4096))
+    replica = Replica(8, 0, 8).build(bytes(4096), bench.directory / "own-replica")
+    many = []
+    for i in range(9999):
+        original = bench.directory / "many" / str(i)
+        original.parent.mkdir(exist_ok=True)
+        original.write_bytes(bytes(8))
+        many.append((original, [Replica(8, 0, 8, components=replica.components)]))
+    map_file = bench.directory / "costs.map"
+    write_map(map_file, [*many, (own, [replica])])
+    for name, file in (("with a replica", own), ("without", other)):
+        native, redirected = bench.compare(map_file, file, "opens", 2000)
+        bench.row(f"open of a file {name}, 10,000 in the map: more by", (redirected - native) * 1e3, "ms", "1")
+    native, redirected = bench.compare(map_file, other, "reads", 1_000_000)
+    bench.row("read of a file without a replica: more by", (redirected - native) * 1e9, "ns", "60")
+    bench.row("read of a file without a replica: ratio", redirected / native, "", "1.01")
+    native, redirected = bench.compare(map_file, own, "reads", 1_000_000)
+    bench.row("read of 8 bytes in memory from a replica: ratio", redirected / native, "", "-")
+
+
+def drop_caches() -> None:
+    """Of the whole machine."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def disks(bench: Bench, count: int, size: int) -> None:
+    """A column of a table from the original on the first of ``count`` throttled disks, and from a replica over all."""
+    with ExitStack() as stack:
+        mounts = [
+            stack.enter_context(throttled_disk(Path("/dev/shm"), f"pdla-stub-{i}", 3 * size, HDD)) for i in range(count)
+        ]
+        column = size // COLUMNS
+        original = mounts[0] / "original"
+        original.write_bytes(os.urandom(size))
+        replica = Replica(column, 0, PIECE, loops=[(size // PIECE // COLUMNS, COLUMNS * PIECE, PIECE)])
+        replica.strips = [PIECE] * count
+        replica.build(original.read_bytes(), bench.directory / f"replica{count}")
+        components = [mount / "component" for mount in mounts]
+        for built, component in zip(replica.components, components, strict=True):
+            component.write_bytes(built.read_bytes())
+        replica.components = components
+        map_file = bench.directory / f"disks{count}.map"
+        write_map(map_file, [(original, [replica])])
+        words = (original, "strided", PIECE, COLUMNS * PIECE)
+        drop_caches()
+        native = bench.run({}, *words)
+        drop_caches()
+        redirected = bench.run(bench.redirected(map_file), *words)
+        drop_caches()
+        sequential = max(read_all(components))
+        bench.row(f"64 KiB strided on {count} disks: times as fast as the original", native / redirected, "", "5")
+        bench.row(f"64 KiB strided on {count} disks: share of sequential bandwidth", sequential / redirected, "", "0.9")
+
+
+def read_all(components: list[Path]) -> Iterator[float]:
+    """Seconds of reading each component from its beginning to its end, all at once."""
+    script = "import sys, time; t = time.perf_counter(); f = open(sys.argv[1], 'rb', 0)\n"
+    script += "while f.read(1 << 20): pass\nprint(time.perf_counter() - t)"
+    readers = [subprocess.Popen([sys.executable, "-c", script, c], stdout=subprocess.PIPE) for c in components]
+    for reader in readers:
+        yield float(reader.communicate()[0])
+
+
+def main() -> None:
+    """The command line."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--disks", action="store_true")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(Path(directory), chosen.rounds)
+        lookups(bench)
+        costs(bench)
+        for count in (1, 4) if chosen.disks else ():
+            disks(bench, count, count * 240 * MiB)
+        OUTPUT.parent.mkdir(exist_ok=True)
+        OUTPUT.write_text(json.dumps(bench.rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
