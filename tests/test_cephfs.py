@@ -249,11 +249,11 @@ class Place:
         cluster = Cluster((pool(folder, *HDD),), "disks", 1, KIB64, 1, 0.0, 0.0, 0.0, "")
         write_plan(Plan("none", "", (pattern,), (), cluster, "optimal", 0.0), tmp_path / "plan.json")
 
-    def replicate(self) -> subprocess.Popen[bytes]:
+    def replicate(self, grace: float = 30.0) -> subprocess.Popen[bytes]:
         """Begin to build, as the command does, with less patience."""
         program = (
             "from pdla.cli import main, watched; from pdla.replicator.backends import base; "
-            "watched.GRACE, watched.PERIOD, base.PATIENCE = 2.0, 0.5, 4.0; main()"
+            f"watched.GRACE, watched.PERIOD, base.PATIENCE = {grace}, 0.5, 4.0; main()"
         )
         # Into a file, for whoever waits for the storage holds the other end of a pipe.
         with self.said.open("w") as said:
@@ -299,7 +299,7 @@ def test_an_osd_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Pla
 
 def test_a_metadata_server_that_is_killed_ends_a_build_with_one_line(ceph: Ceph, place: Place):
     ceph.daemons["osd2"].send_signal(signal.SIGSTOP)
-    build = place.replicate()
+    build = place.replicate(grace=2.0)
     try:
         ceph.until(place.is_copying)
         ceph.stop("mds", signal.SIGKILL)
