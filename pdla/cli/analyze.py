@@ -13,13 +13,13 @@ import click
 import pdla
 from pdla.cli.options import json_option, print_json, trace_argument
 from pdla.cli.processes import mpi_processes
-from pdla.cli.progress import progress
+from pdla.cli.progress import taken
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
     from pdla.analyzers.local import LocalPatterns
     from pdla.collectors.tracefile import StoredTrace
-    from pdla.model import Block, Trace
+    from pdla.model import Trace
 
 WHOLE = 1 << 22
 """Calls of a trace that is read as a whole. Of a larger one, read some at a time, not all aspects are found."""
@@ -44,7 +44,7 @@ def analyze(trace_path: Path, as_json: bool) -> None:
 
     if processes is None:
         with _opened(trace_path) as source:
-            _tell(trace_path, source, find_local(_watched(source)), as_json)
+            _tell(trace_path, source, find_local(taken(source)), as_json)
         return
     try:
         local = find_together(find, processes)
@@ -64,18 +64,6 @@ def _opened(path: Path) -> Iterator[Trace | StoredTrace]:
 
     with stored_trace(path) as stored:
         yield pdla.load(path) if stored.rows <= WHOLE else stored
-
-
-def _watched(source: Trace | StoredTrace) -> Iterator[Block]:
-    """The blocks of a trace, with how many of its calls have been taken."""
-    from pdla.model import Trace
-
-    done = 0
-    with progress(" calls") as tell:
-        for block in source.blocks():
-            yield block
-            done += len(block.rank)
-            tell("analyzing", done, len(source.records) if isinstance(source, Trace) else source.rows)
 
 
 def _tell(path: Path, source: Trace | StoredTrace, local: LocalPatterns, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import click
 
 import pdla
 from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
+from pdla.cli.progress import analyzed, progress
 from pdla.units import counted
 
 
@@ -44,7 +45,6 @@ def plan(
 
     Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
     """
-    from pdla.analyzers.analysis import analyze
     from pdla.analyzers.dependence import pattern_dependences
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
@@ -58,15 +58,17 @@ def plan(
     trace = pdla.load(trace_path)
     catalog = open_catalog()
     replicas = catalog.replicas()
-    analysis = analyze(trace)
+    analysis = analyzed(trace)
     depends = None if writes == "original" else pattern_dependences(analysis, trace.accesses())
-    made = make_plan(
-        *(analysis, storage, policy, trace.command),
-        selection=selection,
-        replicas=replicas,
-        dependences=depends,
-        obstacle=obstacles(),
-    )
+    with progress(" patterns") as tell:
+        made = make_plan(
+            *(analysis, storage, policy, trace.command),
+            selection=selection,
+            replicas=replicas,
+            dependences=depends,
+            obstacle=obstacles(),
+            progress=tell,
+        )
     if output is not None:
         write_plan(made, output)
     if queue:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pdla.analyzers.analysis import Analysis
+    from pdla.collectors.tracefile import StoredTrace
+    from pdla.model import Block, Trace
 
 Tell = Callable[[str, float, float], None]
 """Called with what is being done, how much of it is, and how much there is in all."""
@@ -34,3 +40,23 @@ def progress(unit: str = "B") -> Iterator[Tell]:
         yield tell
     finally:
         bar.close()
+
+
+def taken(source: Trace | StoredTrace) -> Iterator[Block]:
+    """The blocks of a trace, with how many of its calls have been taken."""
+    from pdla.model import Trace
+
+    done = 0
+    with progress(" calls") as tell:
+        for block in source.blocks():
+            yield block
+            done += len(block.rank)
+            tell("analyzing", done, len(source.records) if isinstance(source, Trace) else source.rows)
+
+
+def analyzed(trace: Trace) -> Analysis:
+    """The signatures of a trace."""
+    from pdla.analyzers.analysis import combine
+    from pdla.analyzers.local import find_local
+
+    return combine(find_local(taken(trace)), trace)

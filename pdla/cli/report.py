@@ -8,6 +8,7 @@ import click
 
 import pdla
 from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
+from pdla.cli.progress import analyzed, progress
 
 
 @click.command()
@@ -25,7 +26,6 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
 
     Who accessed which bytes when, signatures, what the planner compares, advice; and another run beside it.
     """
-    from pdla.analyzers.analysis import analyze
     from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
     from pdla.replicator.backends import obstacles
@@ -34,10 +34,11 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
 
     storage, trace = load_cluster(cluster), pdla.load(trace_path)
     after = pdla.load(other) if other else None
-    analysis = analyze(trace)
-    plan = make_plan(analysis, storage, command=trace.command, obstacle=obstacles())
+    analysis = analyzed(trace)
     contrast = Contrast(trace, after) if after else None
-    write_report(output, [Run(trace, analysis, plan, after, comparison=contrast)])
+    with progress(" parts") as tell:
+        plan = make_plan(analysis, storage, command=trace.command, obstacle=obstacles(), progress=tell)
+        write_report(output, [Run(trace, analysis, plan, after, comparison=contrast)], tell)
     if as_json:
         print_json({"report": str(output)})
     else:

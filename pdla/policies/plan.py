@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ def make_plan(
     replicas: Sequence[Replica] = (),
     dependences: Sequence[int] | None = None,
     obstacle: Obstacle = lambda pool, layout, size: "",
+    progress: Callable[[str, float, float], None] | None = None,
 ) -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``, which has ``replicas`` already.
 
@@ -44,7 +45,8 @@ def make_plan(
     depend on earlier accesses (PDLA 6; ``dependences``: those of each signature, given where that is asked for), or
     that reads bytes that the same run writes (a replica would be stale at once), storage that cannot hold the layout
     (``obstacle``), a pool without room. Irregular accesses are not costed, nor patterns that another one's replica
-    serves. Signatures in the plan carry no members.
+    serves. Signatures in the plan carry no members. ``progress`` is called with what is done, the patterns costed and
+    how many there are.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -53,7 +55,11 @@ def make_plan(
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
     patterns, refused = _patterns(analysis, dependences)
-    asked = [_ask(pattern, cluster, chosen_policy, obstacle) for pattern in patterns]
+    asked = []
+    for pattern in patterns:
+        asked.append(_ask(pattern, cluster, chosen_policy, obstacle))
+        if progress:
+            progress("costing", len(asked), len(patterns))
     left = _room(cluster, patterns, replicas)
     choice = SELECTIONS[selection]([one.options for one in asked], left)
 

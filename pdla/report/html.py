@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -65,8 +65,10 @@ class Run:
     comparison: Comparison | Contrast | None = None
 
 
-def write_report(path: Path, runs: Sequence[Run]) -> None:
+def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float, float], None] | None = None) -> None:
     """Write the report of ``runs`` to ``path``: one file that needs nothing else, and no network.
+
+    ``progress`` is called with what is done, how many files and patterns are drawn, and how many there are to draw.
 
     Raises:
         PdlaError: it cannot be written.
@@ -80,7 +82,7 @@ def write_report(path: Path, runs: Sequence[Run]) -> None:
         lstrip_blocks=True,
     )
     environment.filters["seconds"] = format_seconds
-    draw = _Drawing()
+    draw = _Drawing(progress)
     text = environment.get_template("report.html.j2").render(
         runs=[_run(run, draw) for run in runs],
         written=datetime.now().astimezone().strftime("%-d %B %Y, %H:%M %Z"),
@@ -106,8 +108,20 @@ class Table(NamedTuple):
 class _Drawing:
     """Figures as SVG that lives inside a page: colours follow the page's, ids are unique in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Callable[[str, float, float], None] | None) -> None:
         self.numbers: Iterator[int] = count(1)
+        self._progress = progress
+        self._done = self._parts = 0
+
+    def expect(self, parts: int) -> None:
+        """So many more files and patterns are to be drawn."""
+        self._parts += parts
+
+    def drawn(self) -> None:
+        """One of them is."""
+        self._done += 1
+        if self._progress:
+            self._progress("drawing", self._done, self._parts)
 
     def __call__(self, figure: Figure) -> Markup:
         buffer = io.StringIO()
@@ -132,6 +146,8 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
     mpi = " ".join(trace.mpi.split(",")[0].replace("Version:", " ").split())
     accesses = trace.accesses()
     summary, library = summarize(trace), made_of(trace)
+    paths = {row.file for row in summary.files}
+    draw.expect(min(len(paths), MOST_FILES) + min(len(run.plan.patterns), MOST_PATTERNS))
     facts = [
         _number(trace.ranks, "rank"),
         mpi,
@@ -145,7 +161,7 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "story": story(trace, analysis, summary, accesses),
         "overview": overview_table(summary),
         "files": _files(trace, analysis, summary, accesses, draw),
-        "more_files": max(len({row.file for row in summary.files}) - MOST_FILES, 0),
+        "more_files": max(len(paths) - MOST_FILES, 0),
         "library": _library(library),
         "plan": _plan(run.plan, draw),
         "advice": advise(run.plan, summary, library),
@@ -291,6 +307,7 @@ def _files(
                 "signatures": signatures_table(analysis, path),
             }
         )
+        draw.drawn()
     return files
 
 
@@ -383,7 +400,7 @@ def costs_table(pattern: PatternPlan) -> Table:
 
 def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
     signature, replicated = pattern.signature, pattern.choice.layout is not None
-    return {
+    told = {
         "head": f"{call_name(signature)} {by_ranks(signature.ranks)}, {format_bytes(signature.bytes)} of "
         f"{signature.file}",
         "notation": str(signature),
@@ -392,6 +409,8 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
         "cost_picture": draw(plans.cost_picture(pattern)),
         "layout_picture": draw(plans.layout_picture(pattern, plan.cluster)) if replicated else None,
     }
+    draw.drawn()
+    return told
 
 
 def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, Any]:
