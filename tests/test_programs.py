@@ -254,10 +254,25 @@ def test_files_of_any_communicator_are_recorded_by_their_ranks_in_the_world(any_
     assert trace.records.groupby("rank").size().to_dict() == dict.fromkeys(range(4), 4 + 3 + 21 + 13 + 3)
 
 
+def trace_of_threads(recorder: Recorder) -> tuple[Trace, Path]:
+    """A traced run, and the files that it wrote.
+
+    Open MPI's own I/O crashes in one of twenty such runs, also without the library: it is given others.
+    """
+    for attempt in range(6):
+        again = replace(recorder, directory=recorder.directory / str(attempt))
+        files = again.directory / "files"
+        files.mkdir(parents=True)
+        try:
+            return again.trace(2, recorder.compile("threads"), files), files
+        except AssertionError:
+            if "openmpi" not in recorder.mpi.name:
+                raise
+    raise AssertionError("no run of six came to its end")
+
+
 def test_calls_of_threads_are_recorded_where_they_happened(any_recorder: Recorder) -> None:
-    files = any_recorder.directory / "files"
-    files.mkdir()
-    trace = any_recorder.trace(2, any_recorder.compile("threads"), files)
+    trace, files = trace_of_threads(any_recorder)
     assert {path.name: path.stat().st_size for path in files.iterdir() if path.suffix == ""} == {
         "all": 1280,
         **{str(writer): 160 for writer in range(8)},
