@@ -260,7 +260,7 @@ def trace_of_threads(recorder: Recorder) -> tuple[Trace, Path]:
     Open MPI's own I/O crashes in one of twenty such runs, also without the library: it is given others.
     """
     for attempt in range(6):
-        again = replace(recorder, directory=recorder.directory / str(attempt))
+        again = Recorder(recorder.mpi, recorder.library, recorder.directory / str(attempt))
         files = again.directory / "files"
         files.mkdir(parents=True)
         try:
