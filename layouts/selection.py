@@ -116,7 +116,7 @@ def _relax(patterns: Patterns, useful: Sequence[Sequence[int]], room: Mapping[st
 
     program, _ = _program(patterns, useful, range(len(patterns)), room, pulp.LpContinuous)
     program.solve(pulp.HiGHS(msg=False, threads=1))
-    rows = {name: program.get_constraint_by_name(name) for name in room}
+    rows = {name: program.get_constraint_by_name(_row(number)) for number, name in enumerate(room)}
     price = {name: abs(row.pi) / _unit(patterns, name) if row is not None else 0.0 for name, row in rows.items()}
     bound = sum(price[name] * room[name] for name in room)
     preferred: list[int | None] = []
@@ -160,12 +160,17 @@ def _program(
         if len(of_pattern) > 1:
             program += pulp.LpAffineExpression([(variable, 1.0) for variable in of_pattern]) <= 1
     program.setObjective(pulp.LpAffineExpression([(x, patterns[i][j].gain) for (i, j), x in chosen.items()]))
-    for name, bytes_ in room.items():
+    for number, (name, bytes_) in enumerate(room.items()):
         unit = _unit(patterns, name)
         taken = [(x, patterns[i][j].space.get(name, 0) / unit) for (i, j), x in chosen.items()]
         if any(share for _, share in taken):
-            program += pulp.LpAffineExpression(taken) <= bytes_ / unit, name
+            program += pulp.LpAffineExpression(taken) <= bytes_ / unit, _row(number)
     return program, chosen
+
+
+def _row(number: int) -> str:
+    """The name of a space's capacity in the program: those of spaces may have characters that names cannot."""
+    return f"room_{number}"
 
 
 def _unit(patterns: Patterns, name: str) -> int:

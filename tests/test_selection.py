@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdla.layouts.selection import GAP, Option, choose_greedy, choose_optimal
+from pdla.layouts.selection import CORE, GAP, Option, choose_greedy, choose_optimal
 
 Instance = tuple[list[list[Option]], dict[str, int]]
 
@@ -114,3 +114,11 @@ def test_nothing_better_has_room_beside_the_choice(seed: int):
 def test_the_same_is_chosen_every_time():
     asked, room = instance(random.Random(11), 30)
     assert choose_optimal(asked, room) == choose_optimal(asked, room)
+
+
+def test_the_names_of_spaces_may_have_any_characters() -> None:
+    choose = random.Random(5)
+    patterns = [[Option(choose.uniform(1, 2), {"pool a": choose.randint(50, 100)})] for _ in range(3 * CORE)]
+    named = [[Option(option.gain, {"a": option.space["pool a"]}) for option in options] for options in patterns]
+    assert choose_optimal(patterns, {"pool a": 5000}) == choose_optimal(named, {"a": 5000})
+    assert choose_optimal(patterns, {"pool a": 5000}).gap == 0.0
