@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rows import keep
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
@@ -172,11 +173,7 @@ def main() -> None:
             rows += streamed(options.streamed, Path(directory))
     for one in rows:
         print(f"{one['name']:60} {one['value']:12,.4g} {one['unit']:10} goal {one['goal']:g}, ± {one['spread']:.0%}")
-    bench = BUILD / "bench.json"
-    names = {one["name"] for one in rows}
-    kept = [one for one in json.loads(bench.read_text()) if one["name"] not in names] if bench.exists() else []
-    BUILD.mkdir(exist_ok=True)
-    bench.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+    keep(rows)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Needs root: it throttles loop devices, and removes them again.
 from __future__ import annotations
 
 import argparse
-import json
 import mmap
 import os
 import signal
@@ -24,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rows import keep
 from throttled import HDD, SSD, Limits, throttled_disk
 
 from pdla.layouts.candidates import candidates
@@ -168,7 +168,7 @@ def limit_rows(kind: str, limits: Limits, pools: list[Pool]) -> list[dict[str, A
 
 
 def main() -> None:
-    """Measure, print a table, leave build/bench.json."""
+    """Measure, print a table, add rows to build/bench.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30.0)
@@ -197,9 +197,7 @@ def main() -> None:
                     said = [predicted(signature, cluster, kind, servers) for cluster in clusters]
                     name = f"{kind}: {format_bytes(pattern.size)} strided, from {servers}"
                     rows.append(row(name, said, "s, predicted", 0.25, took))
-    target = HERE.parent / "build" / "bench.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(rows, indent=1) + "\n")
+    keep(rows)
     for line in rows:
         sys.stdout.write(
             f"{line['name']:<32} {line['value']:>10,.4g} {line['unit']:<13} baseline {line['baseline']:<10,.4g} "

@@ -10,7 +10,6 @@ same files.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rows import keep
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
@@ -39,7 +39,6 @@ from pdla.replicator.verify import verify
 from pdla.units import GiB, KiB, MiB
 
 SERVERS, ROUNDS = 4, 7
-BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 
 
 def pattern(path: Path, size: int) -> Signature:
@@ -195,10 +194,7 @@ def main() -> None:
         ratio = f"{one['ratio']:.2f} of {one['baseline']:.0f}" if one["ratio"] else ""
         goal = f"goal {one['goal']:g}" if one["goal"] else ""
         print(f"{one['name']:36} {one['value']:8.3g} {one['unit']:6} {ratio:16} {goal:10} ± {one['spread']:.0%}")
-    names = {one["name"] for one in rows}
-    kept = [one for one in json.loads(BENCH.read_text()) if one["name"] not in names] if BENCH.exists() else []
-    BENCH.parent.mkdir(exist_ok=True)
-    BENCH.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+    keep(rows)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ prints a table and adds rows to build/bench.json. Times are processor seconds.
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
+
+from rows import keep
 
 from pdla.analyzers.analysis import Analysis
 from pdla.layouts.hybrid import Round, best_strips
@@ -25,7 +25,6 @@ from pdla.units import GiB, KiB, MiB
 
 INSTANCES, GRID, REPETITIONS = 1000, 5000, 3
 POOLS = ("hdd", "ssd", "node")
-BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 
 HDD = Pool("hdd", "hdd", 8, ((0, 0.0), (MiB, 5e-3)), 1e-8, 1e-8, 300 * GiB, 64 * KiB, "directories", tuple("abcdefgh"))
 SSD = Pool("ssd", "ssd", 4, ((0, 0.0), (4096, 1e-4)), 2e-9, 2e-9, 50 * GiB, 64 * KiB, "directories", tuple("ijkl"))
@@ -123,10 +122,7 @@ def main() -> None:
     ]
     for one in rows:
         print(f"{one['name']:50} {one['value']:12.9g} {one['unit']:2} goal {one['goal']:g}, ± {one['spread']:.0%}")
-    names = {one["name"] for one in rows}
-    kept = [one for one in json.loads(BENCH.read_text()) if one["name"] not in names] if BENCH.exists() else []
-    BENCH.parent.mkdir(exist_ok=True)
-    BENCH.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+    keep(rows)
 
 
 if __name__ == "__main__":

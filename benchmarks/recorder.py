@@ -8,7 +8,6 @@ See docs/benchmarks.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rows import keep
 
 from pdla.cli.launch import find_mpis, preloaded
 from pdla.collectors.rawlog import RawLogs
@@ -123,7 +123,7 @@ def packing(program: Path, directory: Path, records: int, rounds: int) -> list[d
 
 
 def main() -> None:
-    """Measure, print a table, leave build/bench.json."""
+    """Measure, print a table, add rows to build/bench.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=2_000_000)
@@ -137,9 +137,7 @@ def main() -> None:
             *whole(several, directory, options.rounds),
             *packing(one, directory, options.records, options.rounds),
         ]
-    target = HERE.parent / "build" / "bench.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(rows, indent=1) + "\n")
+    keep(rows)
     for line in rows:
         goal = f"goal {line['goal']:,.6g}" if line["goal"] is not None else ""
         sys.stdout.write(
