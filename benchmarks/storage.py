@@ -1,0 +1,214 @@
+"""The storage that programs are measured on: what the bench needs to know of it, and two kinds of it.
+
+``ThrottledDisks`` (root) are disks and SSDs whose limits the kernel enforces, one directory each. ``PlainDirectories``
+are directories of one file system, for machines on which nothing else can be had. benchmarks/cephfs.py has a parallel
+file system on throttled disks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from throttled import HDD, SSD, Limits, served, throttled_disk
+
+from pdla.units import KiB, MiB
+
+DISKS = {"hdd": 4, "ssd": 2}
+KINDS = {"hdd": HDD, "ssd": SSD}
+STRIP = 64 * KiB
+TRANSFER = MiB
+
+
+class Node(NamedTuple):
+    """A client node: what starts a program on it, and where programs on it see the originals of each kind of disk."""
+
+    launch: tuple[str, ...]
+    originals: Mapping[str, Path]
+
+
+class Storage(Protocol):
+    """Pools "hdd" and "ssd" for replicas, and a directory for originals on servers of either kind.
+
+    Attributes:
+        name: in the names of rows.
+        lacks: one sentence: what figures from this storage cannot show; "" if nothing.
+        nodes: the client nodes; a program's ranks are shared evenly, neighbours together.
+        cluster: the text of the cluster.toml that describes it; its home is the pool "hdd".
+    """
+
+    name: str
+    lacks: str
+    nodes: Sequence[Node]
+    cluster: str
+
+    def drop_caches(self) -> None:
+        """Have nothing of the storage's files in memory, neither at the clients nor at the servers."""
+
+    def requests(self) -> Mapping[str, int]:
+        """How many requests have reached each device so far; empty where nobody counts them."""
+
+    def sequential(self, pool: str, size: int, op: str) -> float:
+        """Bytes/s at which "read" or "write" of ``size`` bytes goes from all of a pool's servers, one stream each.
+
+        Reads are of what is not in memory; writes are done when they are on the devices.
+        """
+
+
+def rate_of_streams(directories: Sequence[Path], size: int, op: str) -> float:
+    """Bytes/s of one sequential stream in each directory at once, ``size`` bytes in all; files are made and kept."""
+    share = size // len(directories)
+    files = [directory / "sequential" for directory in directories]
+    with ThreadPoolExecutor(len(files)) as pool:
+        if op == "read" and any(not file.exists() or file.stat().st_size < share for file in files):
+            list(pool.map(lambda file: _write(file, share), files))
+        for file in files:
+            forget(file)
+        begin = time.perf_counter()
+        list(pool.map(lambda file: (_read if op == "read" else _write)(file, share), files))
+        return share * len(files) / (time.perf_counter() - begin)
+
+
+def forget(file: Path) -> None:
+    """Have nothing of a file in the page cache."""
+    if not file.exists():
+        return
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: Path, size: int) -> None:
+    buffer = bytearray(TRANSFER)
+    with file.open("rb", buffering=0) as opened:
+        while opened.tell() < size and opened.readinto(buffer):
+            pass
+
+
+def _write(file: Path, size: int) -> None:
+    block = os.urandom(TRANSFER)
+    with file.open("r+b" if file.exists() else "wb", buffering=0) as opened:
+        for _ in range(-(-size // TRANSFER)):
+            opened.write(block)
+        os.fsync(opened.fileno())
+
+
+class _Directories:
+    """A directory for every server, and two for originals, on this machine as the only node."""
+
+    def __init__(self, servers: Mapping[str, Sequence[Path]], originals: Mapping[str, Path], cluster: str) -> None:
+        self.servers, self.cluster = servers, cluster
+        self.nodes = (Node((), originals),)
+
+    def drop_caches(self) -> None:
+        """Of the files of originals and servers only: other users of the machine keep theirs."""
+        for directory in (*self.nodes[0].originals.values(), *(one for pool in self.servers.values() for one in pool)):
+            for file in directory.rglob("*"):
+                if file.is_file():
+                    forget(file)
+
+    def sequential(self, pool: str, size: int, op: str) -> float:
+        """See Storage."""
+        return rate_of_streams(self.servers[pool], size, op)
+
+
+class ThrottledDisks(_Directories):
+    """One directory a disk. An original is on one disk that has the limits of all disks of a kind together.
+
+    That is what no striping over them could surpass: each request is served by as many disks as it takes without being
+    counted twice. So what replicas gain here is a lower bound.
+    """
+
+    name = "disks"
+    lacks = "limits have no latency: where one server serves several processes it costs no seeks between them"
+
+    def requests(self) -> Mapping[str, int]:
+        """Counted by the kernel, of the disks that hold originals, too."""
+        disks = {f"{kind}{i}": one for kind, found in self.servers.items() for i, one in enumerate(found)}
+        originals = {f"original {kind}": one for kind, one in self.nodes[0].originals.items()}
+        return {name: served(mount) for name, mount in {**originals, **disks}.items()}
+
+
+class PlainDirectories(_Directories):
+    """Directories of one file system."""
+
+    name = "plain"
+    lacks = "all directories are on one device of unknown speed: layouts, SSDs and the limit mean nothing here"
+
+    def requests(self) -> Mapping[str, int]:
+        """Nobody counts them."""
+        return {}
+
+
+@contextmanager
+def throttled_disks(scratch: Path, size: int) -> Iterator[ThrottledDisks]:
+    """Four disks, two SSDs, and a disk of each kind for originals of ``size`` bytes; all are gone after the block."""
+    with ExitStack() as stack:
+        servers = {
+            kind: [
+                stack.enter_context(throttled_disk(scratch, f"{kind}{number}", _image(4 * size // count), KINDS[kind]))
+                for number in range(count)
+            ]
+            for kind, count in DISKS.items()
+        }
+        originals = {
+            kind: stack.enter_context(throttled_disk(scratch, f"original-{kind}", _image(size), _all(kind)))
+            for kind in DISKS
+        }
+        yield ThrottledDisks(servers, originals, _cluster(servers, _limited))
+
+
+@contextmanager
+def plain_directories(scratch: Path) -> Iterator[PlainDirectories]:
+    """As many directories; what is in them stays."""
+    servers = {kind: [scratch / f"{kind}{number}" for number in range(count)] for kind, count in DISKS.items()}
+    originals = {kind: scratch / f"original-{kind}" for kind in DISKS}
+    for directory in (*originals.values(), *(one for pool in servers.values() for one in pool)):
+        directory.mkdir()
+    yield PlainDirectories(servers, originals, _cluster(servers, _nominal))
+
+
+def _image(size: int) -> int:
+    """Bytes of a disk that holds files of ``size`` bytes, with the file system's own."""
+    return size + size // 8 + 64 * MiB
+
+
+def _all(kind: str) -> Limits:
+    """What all disks of a kind serve together."""
+    return Limits(*(DISKS[kind] * limit for limit in KINDS[kind]))
+
+
+def _limited(kind: str) -> str:
+    """A pool's devices by their limits: a request takes the longer of its share of requests/s and of bytes/s."""
+    startup, rate = 1 / KINDS[kind].requests_per_second, 1 / KINDS[kind].bytes_per_second
+    return f"startup = [[0, 0.0], [1, {startup}]]\noverlap = true\n" + _rates(rate)
+
+
+def _nominal(kind: str) -> str:
+    """Likewise by figures of usual devices (layouts/default_cluster.toml)."""
+    startup, rate = {"hdd": ('["1M", 0.0052]', 5.6e-9), "ssd": ("[4096, 8e-5]", 1.85e-9)}[kind]
+    return f"startup = [[0, 0.0], {startup}]\n" + _rates(rate)
+
+
+def _rates(seconds_per_byte: float) -> str:
+    return f"read_seconds_per_byte = {seconds_per_byte}\nwrite_seconds_per_byte = {seconds_per_byte}\n"
+
+
+def _cluster(servers: Mapping[str, Sequence[Path]], devices: Callable[[str], str]) -> str:
+    """A cluster.toml: one node, "connections" that are system calls, a "network" that is memory."""
+    home = f'pool = "hdd"\nservers = {len(servers["hdd"])}\nstrip = {STRIP}\n'
+    clients = "processes_per_node = 64\nconnect_seconds = 2e-5\nnetwork_seconds_per_byte = 1e-10\n"
+    pools = [
+        f'[pools.{kind}]\nkind = "{kind}"\n{devices(kind)}where = {json.dumps([str(one) for one in directories])}\n'
+        for kind, directories in servers.items()
+    ]
+    return "\n".join([f"[home]\n{home}", f"[clients]\n{clients}", *pools])
