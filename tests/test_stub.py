@@ -110,16 +110,19 @@ def random_striping(choose: random.Random, replica: Replica) -> Replica:
     return replica
 
 
-def random_map(directory: Path, seed: int, replicas: int = 40) -> tuple[Path, list[Replica]]:
+def random_map(directory: Path, seed: int, replicas: int = 40, targets: int = 0) -> tuple[Path, list[Replica]]:
+    """Of one original, and of targets with a replica each."""
     choose = random.Random(seed)
     made = [random_striping(choose, choose.choice([random_nest, random_extents])(choose)) for _ in range(replicas)]
+    written = [random_striping(choose, random_nest(choose)) for _ in range(targets)]
     original = directory / "original"
     original.write_bytes(bytes(20000))
-    for i, replica in enumerate(made):
+    for i, replica in enumerate([*made, *written]):
         replica.components = [directory / f"{i}-{j}" for j in range(replica.servers)]
         for component in replica.components:
             component.touch()
-    write_map(directory / "map", [(original, made)])
+    named = [(directory / f"target{i}", [replica]) for i, replica in enumerate(written)]
+    write_map(directory / "map", [(original, made)], targets=named)
     return directory / "map", made
 
 
@@ -166,7 +169,7 @@ def test_a_strip_of_1dv_is_a_whole_section(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_map_is_refused_or_harmless(unit: Path, tmp_path: Path, seed: int) -> None:
-    map_file, _ = random_map(tmp_path, seed, replicas=4)
+    map_file, _ = random_map(tmp_path, seed, replicas=4, targets=3)
     done = run_unit(unit, "fuzz", map_file, str(seed + 1), "4000")
     assert done.returncode == 0, done.stderr
     assert 0 < int(done.stdout) < 3900

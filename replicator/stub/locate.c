@@ -1,5 +1,7 @@
 #include "locate.h"
 
+#include <stdlib.h>
+
 /* The block that holds `relative` or, when none does, the next one; offsets from the first block. False: there is none. */
 static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative, int64_t *block,
                        int64_t *replica_block)
@@ -105,4 +107,26 @@ struct strip locate_strip(const struct loaded_map *map, const struct map_replica
     if (strip.length > replica->size - offset)
         strip.length = replica->size - offset;
     return strip;
+}
+
+int64_t locate_original(const struct loaded_map *map, const struct map_replica *replica, int64_t offset, int64_t *length)
+{
+    const struct map_loop *loops = map_at(map, replica->loops);
+    int64_t at = replica->start, rest = offset, below = INT64_MAX;
+    for (;;) {
+        const struct map_loop *next = NULL;
+        for (uint32_t k = 0; k < replica->loop_count; k++) {
+            int64_t stride = loops[k].count > 1 ? llabs(loops[k].replica_stride) : INT64_MAX;
+            if (stride < below && (next == NULL || stride > llabs(next->replica_stride)))
+                next = &loops[k];
+        }
+        if (next == NULL)
+            break;
+        below = llabs(next->replica_stride);
+        int64_t digit = rest / below;
+        rest %= below;
+        at += (next->replica_stride < 0 ? next->count - 1 - digit : digit) * next->stride;
+    }
+    *length = replica->length - rest;
+    return at + rest;
 }

@@ -16,6 +16,10 @@ struct piece {
  * per loop, or a binary search. */
 bool locate_piece(const struct loaded_map *, const struct map_replica *, int64_t start, int64_t stop, struct piece *);
 
+/* The byte of the original that byte `offset` of a target's replica stands for, 0 <= offset < size; *length: as many from there on
+ * are contiguous in both. */
+int64_t locate_original(const struct loaded_map *, const struct map_replica *, int64_t offset, int64_t *length);
+
 /* Bytes of a replica that are contiguous on a component. */
 struct strip {
     uint32_t component;

@@ -163,30 +163,6 @@ static int batch_add(struct batch *batch, struct chunk chunk)
 
 /* ---- from the replica's order ------------------------------------------------------------------------------------- */
 
-/* The byte of the original that byte `offset` of a target's replica stands for; *length: as many from there on are contiguous
- * in both. */
-static int64_t original_of(const struct loaded_map *map, const struct map_replica *replica, int64_t offset, int64_t *length)
-{
-    const struct map_loop *loops = map_at(map, replica->loops);
-    int64_t at = replica->start, rest = offset, below = INT64_MAX;
-    for (;;) {
-        const struct map_loop *next = NULL;
-        for (uint32_t k = 0; k < replica->loop_count; k++) {
-            int64_t stride = llabs(loops[k].replica_stride);
-            if (loops[k].count > 1 && stride < below && (next == NULL || stride > llabs(next->replica_stride)))
-                next = &loops[k];
-        }
-        if (next == NULL)
-            break;
-        below = llabs(next->replica_stride);
-        int64_t digit = rest / below;
-        rest %= below;
-        at += (next->replica_stride < 0 ? next->count - 1 - digit : digit) * next->stride;
-    }
-    *length = replica->length - rest;
-    return at + rest;
-}
-
 static int add_ranges(struct batch *batch, const struct range *ranges, size_t count)
 {
     const struct stub_writer *writer = batch->writer;
@@ -194,7 +170,7 @@ static int add_ranges(struct batch *batch, const struct range *ranges, size_t co
     for (size_t i = 0; error == 0 && i < count; i++) {
         const struct map_replica *replica = target_replica(writer, (uint32_t)ranges[i].replica);
         for (int64_t at = ranges[i].start; error == 0 && at < ranges[i].stop;) {
-            int64_t length, offset = original_of(writer->map, replica, at, &length);
+            int64_t length, offset = locate_original(writer->map, replica, at, &length);
             if (length > ranges[i].stop - at)
                 length = ranges[i].stop - at;
             error = batch_add(batch, (struct chunk){offset, length, at, (uint32_t)ranges[i].replica});

@@ -32,6 +32,7 @@ static struct loaded_map view_of(const char *base)
         .base = base,
         .header = header,
         .files = (const struct map_file *)(base + header->files_offset),
+        .targets = (const struct map_target *)(base + header->targets_offset),
         .replicas = (const struct map_replica *)(base + header->replicas_offset),
     };
 }
@@ -104,26 +105,44 @@ static void damage(char *base, size_t size)
     }
 }
 
+/* Of an original that has `original` bytes, or of a target. */
+static void use_replica(const struct loaded_map *map, const struct map_replica *replica, int64_t original, bool target)
+{
+    for (int step = 0; step < 16; step++) {
+        struct piece piece;
+        int64_t start = original > 0 ? (int64_t)(random_number() % (uint64_t)original) : 0, length;
+        if (target && step % 2 == 0)
+            start = (int64_t)(random_number() % 20000);
+        if (!locate_piece(map, replica, start, original, &piece))
+            continue;
+        if (piece.offset < start || piece.length < 1 || piece.length > original - piece.offset || piece.replica_offset < 0
+            || piece.length > replica->size - piece.replica_offset)
+            abort();
+        struct strip strip = locate_strip(map, replica, piece.replica_offset);
+        if (strip.component >= replica->servers || strip.offset < 0 || strip.length < 1)
+            abort();
+        if (target
+            && (locate_original(map, replica, piece.replica_offset, &length) != piece.offset || length != piece.length))
+            abort();
+    }
+}
+
 static void use(const struct loaded_map *map)
 {
-    for (uint32_t i = 0; i < map->header->file_count; i++)
-        if (map_find(map, map->files[i].identity.device, map->files[i].identity.inode) != &map->files[i])
+    const struct map_header *header = map->header;
+    for (uint32_t i = 0; i < header->file_count; i++) {
+        const struct map_file *file = &map->files[i];
+        if (map_find(map, file->identity.device, file->identity.inode) != file)
             abort();
-    for (uint32_t i = 0; i < map->header->replica_count; i++) {
-        const struct map_replica *replica = &map->replicas[i];
-        int64_t original = map->files[replica->file].identity.size;
-        for (int step = 0; step < 16; step++) {
-            struct piece piece;
-            int64_t start = original > 0 ? (int64_t)(random_number() % (uint64_t)original) : 0;
-            if (!locate_piece(map, replica, start, original, &piece))
-                continue;
-            if (piece.offset < start || piece.length < 1 || piece.length > original - piece.offset || piece.replica_offset < 0
-                || piece.length > replica->size - piece.replica_offset)
-                abort();
-            struct strip strip = locate_strip(map, replica, piece.replica_offset);
-            if (strip.component >= replica->servers || strip.offset < 0 || strip.length < 1)
-                abort();
-        }
+        for (uint32_t k = 0; k < file->replica_count; k++)
+            use_replica(map, &map->replicas[file->first_replica + k], file->identity.size, false);
+    }
+    for (uint32_t i = 0; i < header->target_count; i++) {
+        const struct map_target *target = &map->targets[i];
+        if (map_find_target(map, target->device, target->inode, map_at(map, target->name)) != target)
+            abort();
+        for (uint32_t k = 0; k < target->replica_count; k++)
+            use_replica(map, &map->replicas[target->first_replica + k], INT64_MAX, true);
     }
 }
 

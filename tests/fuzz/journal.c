@@ -1,0 +1,119 @@
+/* libFuzzer on the journals that an earlier program left: what an open believes of one has to lie inside the replicas.
+ *
+ * An input is a byte of what is to be right in the journal (enum right), what changes in its header, and its entries. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "writer.h"
+
+enum right { RIGHT_HEADER = 1, RIGHT_SEALS = 2, RIGHT_COUNT = 4, RIGHT_ORIGINAL = 8, RIGHT_STATE = 16, RIGHT_REPLICA = 32 };
+enum { MOST_ENTRIES = 64, CHANGES = offsetof(struct journal_header, overtaken) + 8 - offsetof(struct journal_header, count) };
+
+static char directory[] = "/dev/shm/pdla-fuzz-XXXXXX", original[64], journal[64];
+static struct map_replica replicas[] = {{.id = 7, .size = 1000}, {.id = 9, .size = INT64_MAX}, {.id = 3, .size = 1}};
+
+static void expect(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void clean_up(void)
+{
+    unlink(original);
+    unlink(journal);
+    rmdir(directory);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    expect(mkdtemp(directory) != NULL);
+    snprintf(original, sizeof original, "%s/original", directory);
+    snprintf(journal, sizeof journal, "%s/fuzzed.journal", directory);
+    expect(close(open(original, O_WRONLY | O_CREAT, 0600)) == 0);
+    atexit(clean_up);
+    return 0;
+}
+
+static void seal(struct journal_entry *entry)
+{
+    uint64_t length = entry->seal & UINT32_MAX;
+    const uint64_t words[] = {entry->replica, (uint64_t)entry->start, length};
+    entry->seal = (uint64_t)crc32c(0, words, sizeof words) << 32 | length;
+}
+
+/* The journal that an input stands for, `*size` bytes of it. */
+static const void *image_of(const uint8_t *data, size_t length, size_t *size)
+{
+    static union {
+        struct journal_header header;
+        char bytes[JOURNAL_HEADER + MOST_ENTRIES * sizeof(struct journal_entry)];
+    } image;
+    struct journal_header *header = &image.header;
+    struct journal_entry *entries = (struct journal_entry *)(void *)(image.bytes + JOURNAL_HEADER);
+    const unsigned right = length > 0 ? *data++ : 0;
+    const char *changes = (const char *)&header->count;
+    size_t places = sizeof image - (size_t)(changes - image.bytes), head = JOURNAL_HEADER - (size_t)(changes - image.bytes);
+    memset(&image, 0, sizeof image);
+    length -= length > 0;
+    memcpy(&header->count, data, length < CHANGES ? length : CHANGES);
+    *size = JOURNAL_HEADER;
+    if (length > CHANGES) {
+        size_t more = length - CHANGES < places - head ? length - CHANGES : places - head;
+        memcpy(entries, data + CHANGES, more);
+        *size += more;
+    }
+    const size_t count = (*size - JOURNAL_HEADER) / sizeof *entries;
+    struct stat found;
+    expect(stat(original, &found) == 0);
+    if (right & RIGHT_ORIGINAL) {
+        header->device = found.st_dev;
+        header->inode = found.st_ino;
+        header->size = found.st_size;
+        header->mtime_ns = nanoseconds(found.st_mtim);
+        header->ctime_ns = nanoseconds(found.st_ctim);
+    }
+    if (right & RIGHT_COUNT)
+        header->count = header->synced = count;
+    if (right & RIGHT_STATE)
+        header->busy = header->overtaken = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (right & RIGHT_REPLICA)
+            entries[i].replica = replicas[entries[i].replica % 3].id;
+        if (right & RIGHT_SEALS)
+            seal(&entries[i]);
+    }
+    if (right & RIGHT_HEADER) {
+        memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
+        header->checksum = crc32c(0, &header->rank, (size_t)(changes - (const char *)&header->rank));
+    }
+    return &image;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const struct map_target target = {.replica_count = sizeof replicas / sizeof *replicas};
+    const struct loaded_map map = {.base = directory, .replicas = replicas};
+    struct range *ranges;
+    uint64_t count;
+    size_t bytes;
+    const void *image = image_of(data, size, &bytes);
+    int fd = open(journal, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    expect(write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
+    if (leftover_read(&map, &target, original, &ranges, &count) == LEFTOVER_GOOD)
+        for (uint64_t i = 0; i < count; i++) {
+            const struct range *range = &ranges[i];
+            expect(range->replica >= 0 && range->replica < target.replica_count);
+            expect(range->start >= 0 && range->start <= range->stop && range->stop <= replicas[range->replica].size);
+        }
+    leftover_closed(directory);
+    free(ranges);
+    return 0;
+}
