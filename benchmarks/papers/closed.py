@@ -1,0 +1,140 @@
+"""What the papers' formulas give for rows that need no simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pdla.layouts import s4d
+from pdla.layouts.candidates import candidates
+from pdla.layouts.config import load_cluster
+from pdla.layouts.cost import layout_time
+from pdla.layouts.devices import startup
+from pdla.layouts.hybrid import Round, best_strips
+from pdla.model import Loop, Signature
+from pdla.units import GiB, KiB, MiB
+
+MIXED = (16 * KiB, 256 * KiB, 4 * MiB)
+"""PDLA 5.2.1: the requests of the three parts of the file."""
+
+
+def pdla_spaces_mixed(processes: int = 128) -> str:
+    """Where the planner puts replicas of PDLA 5.2.1's parts: each process reads a third of its 512 MiB of each size."""
+    cluster = load_cluster("pdla")
+    pools = (cluster.pool("hdd"), cluster.pool("ssd"))
+    spaces = []
+    for request in MIXED:
+        calls = 170 * MiB // request
+        loops = (Loop(512 * MiB, processes), Loop(3 * request, calls))
+        one = Signature("f", "read", False, 0, request, loops, tuple(range(processes)), 1, processes * calls)
+        found = candidates(one, one.bytes, cluster, pools, [pools])
+        best = min((each for each in found if each.layout and not each.refused), key=lambda each: each.cost.total)
+        spaces.append(best.space)
+    return ", ".join(spaces)
+
+
+def pdla_spaces_tables(processes: int = 128, disk_startup: float = 1e-3) -> str:
+    """The same by Tables 2, 4 and 5 as they are, without any notion of contiguity: a start-up is one constant."""
+    cluster = load_cluster("pdla")
+    hdd, ssd = cluster.pool("hdd"), cluster.pool("ssd")
+    m, e, v = cluster.per_node(processes), cluster.connect_seconds, cluster.network_seconds_per_byte
+    a, b = (disk_startup, startup(ssd, GiB)), (hdd.read_seconds_per_byte, ssd.read_seconds_per_byte)
+    spaces = []
+    for request in MIXED:
+        times = {
+            pool.name: min(
+                layout_time(processes, m, pool.servers, groups, request, e, v, a[kind], b[kind]).total
+                for groups in range(1, pool.servers + 1)
+                if pool.servers % groups == 0
+            )
+            for kind, pool in enumerate((hdd, ssd))
+        }
+        one = Round(processes, m, request, (hdd.servers, ssd.servers), e, v, a, b)
+        if min(best_strips(one)):
+            times["hdd+ssd"] = one.time(best_strips(one)).total
+        spaces.append(min(times, key=lambda space: times[space]))
+    return ", ".join(spaces)
+
+
+def _cheapest(processes: int, request: int) -> str:
+    """1-DH, 2-D or 1-DV, by Table 2 on the disks of PDLA's testbed, with a seek of average length a request."""
+    cluster = load_cluster("pdla")
+    hdd = cluster.pool("hdd")
+    m = -(-processes // (cluster.nodes or processes))  # as many nodes as there are processes, while there are
+    e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, hdd.read_seconds_per_byte
+    seek = startup(hdd, 78 * GiB)
+    times = {
+        groups: layout_time(processes, m, hdd.servers, groups, request, e, v, seek, b).total
+        for groups in range(1, hdd.servers + 1)
+        if hdd.servers % groups == 0
+    }
+    best = min(times, key=lambda groups: times[groups])
+    return {1: "1-DH", hdd.servers: "1-DV"}.get(best, "2-D")
+
+
+def _s4d_sign(request: int) -> str:
+    """The sign of Eq. 8, with the devices of S4D-Cache's testbed, for a request that starts with a stripe."""
+    cluster = load_cluster("s4d-cache")
+    hdd, ssd = cluster.pool("hdd"), cluster.pool("ssd")
+    nearest, farthest = hdd.startup[1][1], hdd.startup[-1][1]
+    on_hdd = s4d.hdd_time(0, request, cluster.home_strip, hdd.servers, nearest, farthest, hdd.write_seconds_per_byte)
+    on_ssd = s4d.ssd_time(0, request, cluster.home_strip, ssd.servers, ssd.write_seconds_per_byte)
+    return "positive" if s4d.benefit(on_hdd, on_ssd) > 0 else "not positive"
+
+
+def _liu_latency(region: float = 10e9, turn: float = 60 / 7200, share: float = 0.8) -> float:
+    """Milliseconds within which ``share`` of the reads of a byte at random in ``region`` start on LiU's disks.
+
+    The testbed's start-up has half a turn in it; here the turn is anything between none and a whole one, and the
+    distance that of two points at random, which is more than x of the region with probability (1 - x)^2.
+    """
+    pool = load_cluster("liu").pool("hdd")
+    steps = [(step + 0.5) / 500 for step in range(500)]
+    seeks = [startup(pool, (1 - (1 - u) ** 0.5) * region) - turn / 2 for u in steps]
+    times = sorted(seek + turn * u for seek in seeks for u in steps)
+    return 1000 * times[int(share * len(times))]
+
+
+def _liu_body(request: int = 4 * MiB) -> float:
+    """Percent of a disk's peak bandwidth in reads of this size at random within 20 GB (a third of it apart)."""
+    pool = load_cluster("liu").pool("hdd")
+    transfer = request * pool.read_seconds_per_byte
+    return 100 * transfer / (transfer + startup(pool, 20e9 / 3))
+
+
+def bandwidth(
+    sizes: Sequence[float], cached: Sequence[float], synced: Sequence[float], computed: Sequence[float]
+) -> float:
+    """BW = sum S(k) / sum (Tc(k) + max(0, Ts(k) - C(k+1))) (E10 Eq. 2; with one phase Eq. 1).
+
+    As printed, the sum in the denominator seems to end before the maximum; it covers both terms.
+
+    >>> bandwidth([8.0], cached=[1.0], synced=[4.0], computed=[3.0])
+    4.0
+    """
+    times = zip(cached, synced, computed, strict=True)
+    return sum(sizes) / sum(cache + max(0.0, sync - compute) for cache, sync, compute in times)
+
+
+def _e10(phases: int, last: float) -> float:
+    """GB/s of files of 32 GB that reach the cache at 20 GB/s and the file system at 2 GB/s; 30 s of computation between
+    them, and ``last`` after the last one."""
+    computed = [30.0] * (phases - 1) + [last]
+    return bandwidth([32.0] * phases, [1.6] * phases, [16.0] * phases, computed)
+
+
+FORMULAS: Mapping[str, Callable[[], float | str]] = {
+    "pdla_spaces_mixed": pdla_spaces_mixed,
+    "pdla_spaces_tables": pdla_spaces_tables,
+    "pdla_guideline_few": lambda: _cheapest(2, 64 * MiB),
+    "pdla_guideline_equal": lambda: _cheapest(8, 256 * KiB),
+    "pdla_guideline_many": lambda: _cheapest(64, 16 * KiB),
+    "s4d_sign_small": lambda: _s4d_sign(16 * KiB),
+    "s4d_sign_large": lambda: _s4d_sign(4 * MiB),
+    "s4d_metadata": lambda: 100 * 6 * 4 / 4096,
+    "liu_head": lambda: 70 * 0.012,
+    "liu_latency": _liu_latency,
+    "liu_body": _liu_body,
+    "liu_write_bound": lambda: 100 * (1 / 0.8 - 1),
+    "e10_equation_1": lambda: _e10(1, last=30.0),
+    "e10_equation_2": lambda: _e10(4, last=0.0),
+}

@@ -1,0 +1,275 @@
+"""The rows of the table, as the papers' texts state them, and how simulated values are held against them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+PAPERS = ("pdla", "s4d-cache", "liu", "ibridge", "e10")
+TOLERANCE = 0.25
+"""Of the stated number, either way; the issue of what is measured has the same for times."""
+NEAR_ZERO = 5.0
+"""Percentage points that a gain may be off in any case, so that "the same" can be met."""
+
+
+class Point(NamedTuple):
+    """One simulated run: an experiment at one value of its sweep, with one scheme."""
+
+    experiment: str
+    value: str
+    op: str
+    scheme: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What was run for one figure: ``parameters`` are the program's; ``values`` those of the swept one."""
+
+    name: str
+    cluster: str
+    figure: str
+    section: str
+    program: str
+    schemes: tuple[str, ...]
+    ops: tuple[str, ...]
+    sweep: str
+    values: tuple[Any, ...]
+    parameters: Mapping[str, Any]
+
+    def points(self) -> list[Point]:
+        """All its runs."""
+        return [
+            Point(self.name, str(value), op, scheme)
+            for value in self.values
+            for op in self.ops
+            for scheme in self.schemes
+        ]
+
+    def at(self, value: str) -> dict[str, Any]:
+        """The program's parameters at one value of the sweep."""
+        (chosen,) = (one for one in self.values if str(one) == value)
+        return {**self.parameters, self.sweep: chosen}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One statement of a paper: of an experiment, or of a ``formula`` (benchmarks/papers/closed.py).
+
+    ``stated`` is a number, two ends, one number for each of ``only``, or a text. What is compared is a ``measure`` of
+    ``scheme``; or, in percent, what it gains over ``base``, or its share of what it is ``against`` another value of the
+    sweep. ``beyond`` says why nothing can be simulated, ``reason`` why what is simulated is out of range.
+    """
+
+    figure: str
+    section: str
+    what: str
+    stated: Any = None
+    unit: str = ""
+    compare: str = "value"
+    formula: str = ""
+    experiment: Experiment | None = None
+    op: str = ""
+    scheme: str = ""
+    base: str = ""
+    against: str = ""
+    measure: str = "bandwidth"
+    only: tuple[str, ...] = ()
+    beyond: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's rows and experiments."""
+
+    name: str
+    rows: tuple[Row, ...]
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+
+
+class Verdict(NamedTuple):
+    """What was found, as text, and whether it is in range (None: nothing to be found)."""
+
+    found: str
+    within: bool | None
+
+
+Measures = Mapping[Point, Mapping[str, float]]
+
+
+def load(name: str) -> Paper:
+    """The paper of benchmarks/papers/NAME.toml."""
+    text = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+    cluster = text["cluster"]
+    experiments = {key: _experiment(f"{name}/{key}", cluster, table) for key, table in text["experiments"].items()}
+    rows = []
+    for table in text["rows"]:
+        experiment = experiments[table.pop("experiment")] if "experiment" in table else None
+        if experiment:
+            table = {"figure": experiment.figure, "section": experiment.section, **table}
+        only = tuple(str(value) for value in table.pop("only", experiment.values if experiment else ()))
+        rows.append(Row(experiment=experiment, only=only, **table))
+    return Paper(text["paper"], tuple(rows), experiments)
+
+
+def _experiment(name: str, cluster: str, table: dict[str, Any]) -> Experiment:
+    known = {key: table.pop(key) for key in ("figure", "section", "program", "sweep")}
+    schemes, values = tuple(table.pop("schemes")), tuple(table.pop("values"))
+    return Experiment(name, cluster, schemes=schemes, ops=tuple(table.pop("ops", ("read", "write"))), values=values,
+                      parameters=table, **known)  # fmt: skip
+
+
+def needed(row: Row) -> list[Point]:
+    """The runs that a row is about."""
+    if row.experiment is None:
+        return []
+    return [
+        Point(row.experiment.name, value, row.op, scheme)
+        for value in (*row.only, *([row.against] if row.against else []))
+        for scheme in (row.scheme, row.base)
+        if scheme
+    ]
+
+
+def judge(row: Row, measures: Measures, formulas: Mapping[str, Callable[[], Any]]) -> Verdict:
+    """What the simulator or a formula gives for a row, and whether that is what the paper states."""
+    if row.beyond:
+        return Verdict("", None)
+    if row.formula:
+        return _judge_formula(row, formulas[row.formula]())
+    values = _values(row, measures)
+    return _COMPARISONS[row.compare](row, values)
+
+
+def _judge_formula(row: Row, found: Any) -> Verdict:
+    """A formula must agree to the digits printed; one of physics be ``near``, one with a bound beyond it."""
+    if isinstance(row.stated, str):
+        return Verdict(str(found), str(found) == row.stated)
+    if row.compare == "above":
+        return Verdict(_number(found), found > row.stated)
+    if row.compare == "near":
+        return _one(row, found)
+    digits = -int(Decimal(str(row.stated)).as_tuple().exponent)
+    return Verdict(_number(found), round(found, digits) == row.stated)
+
+
+def _values(row: Row, measures: Measures) -> list[float]:
+    """What is compared, at each value of the sweep."""
+
+    def of(scheme: str, measure: str = "bandwidth") -> list[float]:
+        return [measures[Point(_name(row), value, row.op, scheme)][measure] for value in row.only]
+
+    if row.against:
+        whole = measures[Point(_name(row), row.against, row.op, row.scheme)]["bandwidth"]
+        return [100 * value / whole for value in of(row.scheme)]
+    if row.compare == "steadier":
+        return [max(values) / min(values) for values in (of(row.scheme), of(row.base))]
+    if not row.base:
+        return of(row.scheme, row.measure)
+    pairs = zip(of(row.scheme), of(row.base), strict=True)
+    if row.measure == "less_time":
+        return [100 * (1 - base / scheme) for scheme, base in pairs]
+    return [100 * (scheme / base - 1) for scheme, base in pairs]
+
+
+def _name(row: Row) -> str:
+    assert row.experiment is not None
+    return row.experiment.name
+
+
+def close(found: float, stated: float, unit: str) -> bool:
+    """Within TOLERANCE of the stated number, or NEAR_ZERO percentage points.
+
+    >>> close(11, 9, "%"), close(15, 9, "%"), close(70, 58, "MB/s"), close(80, 58, "MB/s")
+    (True, False, True, False)
+    """
+    return abs(found - stated) <= max(TOLERANCE * abs(stated), NEAR_ZERO if unit == "%" else 0.0)
+
+
+def _range(row: Row, values: Sequence[float]) -> Verdict:
+    low, high = min(values), max(values)
+    within = close(low, row.stated[0], row.unit) and close(high, row.stated[1], row.unit)
+    return Verdict(_ends(low, high), within)
+
+
+def _one(row: Row, value: float) -> Verdict:
+    return Verdict(_number(value), close(value, row.stated, row.unit))
+
+
+def _each(row: Row, values: Sequence[float]) -> Verdict:
+    found = ", ".join(_number(value) for value in values)
+    return Verdict(found, all(close(value, stated, row.unit) for value, stated in zip(values, row.stated, strict=True)))
+
+
+def _trend(values: Sequence[float], sign: int) -> Verdict:
+    return Verdict(", ".join(_number(value) for value in values), sorted(values, reverse=sign < 0) == list(values))
+
+
+def _all(values: Sequence[float], holds: bool) -> Verdict:
+    return Verdict(_ends(min(values), max(values)), holds)
+
+
+_COMPARISONS: Mapping[str, Callable[[Row, list[float]], Verdict]] = {
+    "range": _range,
+    "most": lambda row, values: _one(row, max(values)),
+    "mean": lambda row, values: _one(row, sum(values) / len(values)),
+    "steady": lambda row, values: _one(row, 100 * (values[-1] / values[0] - 1)),
+    "each": _each,
+    "falls": lambda row, values: _trend(values, -1),
+    "rises": lambda row, values: _trend(values, 1),
+    "faster": lambda row, values: _all(values, min(values) > 0),
+    "steadier": lambda row, values: Verdict(" against ".join(map(_number, values)) + " times", values[0] < values[1]),
+    "below": lambda row, values: _all(values, max(values) < row.stated),
+    "above": lambda row, values: _all(values, min(values) > row.stated),
+    "dips": lambda row, values: _all(values, min(values) < row.stated),
+}
+
+
+def stated(row: Row) -> str:
+    """The paper's side of a row, as text."""
+    if row.stated is None:
+        return row.compare
+    if isinstance(row.stated, str):
+        return row.stated
+    if isinstance(row.stated, list):
+        numbers = list(dict.fromkeys(_plain(number) for number in row.stated))
+        text = (" to " if row.compare == "range" else ", ").join(numbers)
+    else:
+        sign = {"below": "< ", "dips": "< ", "above": "> "}.get(row.compare, "")
+        text = sign + _plain(row.stated)
+    return f"{text} {row.unit}".strip()
+
+
+def line(row: Row, verdict: Verdict) -> str:
+    """A row of the Markdown table."""
+    within = {True: "yes", False: "no", None: "-"}[verdict.within]
+    unit = row.unit or {"faster": "%", "falls": "% " * bool(row.base) or "MB/s", "rises": "MB/s"}.get(row.compare, "")
+    found = f"{verdict.found} {unit}".strip() if verdict.found else "-"
+    where = row.figure if row.figure == row.section else f"{row.figure} ({row.section})"
+    why = row.beyond or ("" if verdict.within else row.reason)
+    return f"| {where} | {row.what} | {stated(row)} | {found} | {within} | {why} |"
+
+
+def _ends(low: float, high: float) -> str:
+    return _number(low) if _number(low) == _number(high) else f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    """Three digits, as a model deserves.
+
+    >>> _number(1234.5), _number(12.345), _number(0.8412), _number(-0.01)
+    ('1230', '12.3', '0.841', '-0.01')
+    """
+    if value == 0:
+        return "0"
+    rounded = Decimal(f"{value:.3g}")
+    return f"{rounded:f}".rstrip("0").rstrip(".") if rounded % 1 else f"{int(rounded)}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}"

@@ -1,0 +1,93 @@
+"""The table of docs/papers.md: every row is judged as it says, and those that a formula gives are up to date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.papers.closed import FORMULAS  # noqa: E402
+from benchmarks.papers.table import PAPERS, Experiment, Point, Row, judge, line, load, stated  # noqa: E402
+
+PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines()
+
+EXPERIMENT = Experiment("p/e", "pdla", "Fig. 1", "I", "strided", ("new", "old"), ("read",), "processes", (8, 32), {})
+MEASURES = {
+    Point("p/e", "8", "read", "new"): {"bandwidth": 150.0},
+    Point("p/e", "8", "read", "old"): {"bandwidth": 100.0},
+    Point("p/e", "32", "read", "new"): {"bandwidth": 120.0},
+    Point("p/e", "32", "read", "old"): {"bandwidth": 60.0},
+}
+
+
+def row(**options: object) -> Row:
+    known = {"figure": "Fig. 1", "section": "I", "what": "w", "experiment": EXPERIMENT, "op": "read", "scheme": "new"}
+    return Row(**{**known, "only": ("8", "32"), **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "found", "within"),
+    [
+        ({"base": "old", "compare": "range", "stated": [55, 90], "unit": "%"}, "50 to 100", True),
+        ({"base": "old", "compare": "range", "stated": [55, 130], "unit": "%"}, "50 to 100", True),
+        ({"base": "old", "compare": "range", "stated": [55, 140], "unit": "%"}, "50 to 100", False),
+        ({"base": "old", "compare": "most", "stated": 79, "unit": "%"}, "100", False),
+        ({"base": "old", "compare": "most", "stated": 80, "unit": "%"}, "100", True),
+        ({"compare": "each", "stated": [150, 100], "unit": "MB/s"}, "150, 120", True),
+        ({"compare": "each", "stated": [150, 90], "unit": "MB/s"}, "150, 120", False),
+        ({"compare": "falls"}, "150, 120", True),
+        ({"compare": "rises"}, "150, 120", False),
+        ({"base": "old", "compare": "faster"}, "50 to 100", True),
+        ({"base": "old", "compare": "steadier"}, "1.25 against 1.67 times", True),
+        ({"against": "8", "compare": "each", "stated": [100, 60], "unit": "%"}, "100, 80", False),
+        ({"base": "old", "measure": "less_time", "compare": "most", "stated": 45, "unit": "%"}, "50", True),
+        ({"base": "old", "compare": "below", "stated": 50, "unit": "%"}, "50 to 100", False),
+        ({"base": "old", "compare": "dips", "stated": 60, "unit": "%"}, "50 to 100", True),
+    ],
+)
+def test_what_is_in_range(options: dict[str, object], found: str, within: bool):
+    assert judge(row(**options), MEASURES, {}) == (found, within)
+
+
+def test_a_row_of_the_table():
+    one = row(base="old", compare="range", stated=[55, 140], unit="%", reason="because")
+    assert line(one, judge(one, MEASURES, {})) == "| Fig. 1 (I) | w | 55 to 140 % | 50 to 100 % | no | because |"
+
+
+def test_formulas_agree_to_the_digits_printed():
+    one = row(experiment=None, formula="f", stated=0.6, unit="%")
+    assert judge(one, {}, {"f": lambda: 0.586}) == ("0.586", True)
+    assert judge(one, {}, {"f": lambda: 0.651}) == ("0.651", False)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_rows_that_a_formula_gives_are_on_the_page(name: str):
+    for one in load(name).rows:
+        if one.formula:
+            assert line(one, judge(one, {}, FORMULAS)) in PAGE
+
+
+def test_some_of_these_rows_literally():
+    cells = {one.split(" | ")[1]: one.strip("| ").split(" | ")[2:5] for one in PAGE if one.startswith("| ")}
+    assert cells["space of the DMT's entries (6 words of 4 bytes) for requests of 4 KB"] == ["0.6 %", "0.586 %", "yes"]
+    assert cells["Eq. 8's benefit of a request of 4 MiB at random: its sign"] == ["not positive", "positive", "no"]
+
+
+def test_what_is_out_of_range_says_why():
+    assert [one for one in PAGE if one.startswith("| ") and one.replace("|  |", "| |").endswith("| no | |")] == []
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_row_can_be_told(name: str):
+    paper = load(name)
+    for one in paper.rows:
+        assert stated(one)
+        assert one.formula in FORMULAS if one.formula else (one.experiment or one.beyond)
+        if one.experiment:
+            assert {one.scheme, one.base} - {""} <= set(one.experiment.schemes)
+            assert one.op in one.experiment.ops
+            assert set(one.only) <= {str(value) for value in one.experiment.values}
