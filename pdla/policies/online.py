@@ -1,0 +1,235 @@
+"""What a policy is that acts while a program runs: it sees every file request, and says where bytes should live.
+
+Before a run, a policy is asked per pattern (base.Policy). During a run, it is asked per request, and yields wishes of
+three kinds: ``Place``, ``WriteBack``, ``Drop``, each with a reason. The enactor (pdla.simulator.enactor) makes them
+true one by one, as they are yielded, or refuses them. Whatever a policy wishes, it never exceeds a capacity, never
+drops bytes that are nowhere else, and serves every read with the bytes last written.
+
+A scheme of the clients (S4D-Cache, E10) speaks of the bytes of files. One of the data servers (iBridge, LiU) is
+``by_part``: what one home server stores of a file is a part, whose bytes are counted from 0, and its requests, extents
+and wishes are of parts. Bytes are int, seconds float, ranges half-open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from pdla.model import Cluster, Layout, Op
+
+HOME = "home"
+"""The space where every file is: the home pool, striped by ``home_layout``."""
+
+MEMORY = "memory"
+"""The level of spaces in the memory of home servers, ``memory/3`` of server 3: no device, only the network."""
+
+
+class Request(NamedTuple):
+    """A contiguous access to a file as it leaves a client, after two-phase I/O or data sieving."""
+
+    time: float
+    rank: int
+    node: int
+    file: int
+    op: Op
+    start: int
+    stop: int
+    collective: bool = False
+
+
+class Part(NamedTuple):
+    """Bytes [start, stop) of what home server ``server`` stores of a file."""
+
+    server: int
+    start: int
+    stop: int
+
+
+class Extent(NamedTuple):
+    """Bytes of a file, or of a part, and the space from which they are read."""
+
+    file: int
+    start: int
+    stop: int
+    space: str
+    dirty: bool = False
+    part: int | None = None
+
+
+class Place(NamedTuple):
+    """These bytes should (also) be in ``space``.
+
+    Wished for what the request writes, they are written there, and not home. For what it reads, a copy is left there in
+    passing. With ``fetch``, they are brought there in the background; with ``wait``, at once and with the priority of
+    requests, and a read of any of them waits for that. ``node`` is the client node that moves them, by default the
+    one whose request it is.
+    """
+
+    file: int
+    start: int
+    stop: int
+    space: str
+    reason: str
+    fetch: bool = False
+    wait: bool = False
+    node: int | None = None
+    part: int | None = None
+
+
+class WriteBack(NamedTuple):
+    """Dirty bytes should go home in the background, those of a request when it has been served.
+
+    With ``wait``, which is not for requests, who closes the file waits until they are there.
+    """
+
+    file: int
+    start: int
+    stop: int
+    reason: str
+    wait: bool = False
+    part: int | None = None
+
+
+class Drop(NamedTuple):
+    """The copy in ``space`` (also a level: ``ssd`` for any ``ssd/3``) may go; dirty bytes are brought home before."""
+
+    file: int
+    start: int
+    stop: int
+    space: str
+    reason: str
+    part: int | None = None
+
+
+Wish = Place | WriteBack | Drop
+
+
+@dataclass(frozen=True)
+class Space:
+    """Where copies may be, beside home.
+
+    Attributes:
+        name: of a pool, then copies are striped over its servers by ``layout``; or ``POOL/3``, its server 3 alone (of a
+            pool of kind "node": the device of client node 3); or ``memory/3``. What is before the slash is the level:
+            a byte has one copy in each.
+        capacity: bytes.
+        layout: of a whole pool.
+        reads: requests may be read from here. If not, a read waits until dirty bytes are home.
+        writes: what has a copy here is written here. If not, a write drops it.
+        chunk: bytes that are moved at a time in the background.
+    """
+
+    name: str
+    capacity: int
+    layout: Layout | None = None
+    reads: bool = True
+    writes: bool = True
+    chunk: int = 1 << 62
+
+    @property
+    def level(self) -> str:
+        """Its name up to the slash."""
+        return self.name.partition("/")[0]
+
+
+class View(Protocol):
+    """What a policy sees."""
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The storage."""
+
+    def size(self, file: int, part: int | None = None) -> int:
+        """Bytes of a file, or of a part of it, as far as is known."""
+
+    def room(self, space: str) -> int:
+        """Bytes that are free there."""
+
+    def parts(self, start: int, stop: int) -> list[Part]:
+        """The parts of a file's bytes [start, stop), one for each home server that has some, in the file's order."""
+
+    def extents(self, file: int, start: int, stop: int, part: int | None = None) -> list[Extent]:
+        """From where [start, stop) would be read now, in order and gapless."""
+
+    def coldest(self, space: str) -> Iterator[Extent]:
+        """The clean copies in ``space``, the least recently used first; they may be dropped meanwhile."""
+
+
+class Online:
+    """The skeleton of a policy: its state is its own, so that every simulation needs a new one.
+
+    Attributes:
+        by_part: it is one of the data servers. Not required.
+        period: seconds between ticks. Not required: without one there are none.
+    """
+
+    by_part: bool = False
+    period: float | None = None
+
+    def spaces(self, cluster: Cluster) -> Sequence[Space]:
+        """The spaces that it uses, those first from which reads are served first. Required.
+
+        Raises:
+            ConfigError: the cluster lacks what it needs.
+        """
+        raise NotImplementedError
+
+    def request(self, request: Request, view: View) -> Iterator[Wish]:
+        """What it wishes before ``request`` is served. Required."""
+        raise NotImplementedError
+
+    def tick(self, view: View) -> Iterator[Wish]:
+        """What it wishes every ``period``. Not required."""
+        yield from ()
+
+    def close(self, file: int | None, view: View) -> Iterator[Wish]:
+        """What it wishes when ``file`` is closed or synchronized, or the run ends (None). Not required."""
+        yield from ()
+
+
+def home_layout(cluster: Cluster) -> Layout:
+    """How the original files are striped: 1-DH over the home servers."""
+    return Layout(cluster.home_pool, cluster.home_servers, 1, (cluster.home_strip,) * cluster.home_servers, 1 << 62)
+
+
+def parts(cluster: Cluster, start: int, stop: int) -> list[Part]:
+    """What each home server stores of a file's bytes [start, stop), which is contiguous there; in the file's order.
+
+    >>> from pdla.layouts.config import load_cluster
+    >>> for part in parts(load_cluster(None), 100_000, 300_000):  # four servers, strips of 64 KiB
+    ...     print(*part)
+    1 34464 65536
+    2 0 65536
+    3 0 65536
+    0 65536 103392
+    """
+    strip, servers = cluster.home_strip, cluster.home_servers
+    first = start // strip
+    found = []
+    for number in range(first, first + min(servers, -(-stop // strip) - first)):
+        server = number % servers
+        found.append(Part(server, part_size(cluster, start, server), part_size(cluster, stop, server)))
+    return found
+
+
+def part_size(cluster: Cluster, size: int, server: int) -> int:
+    """Bytes that home server ``server`` stores of a file of ``size`` bytes.
+
+    >>> from pdla.layouts.config import load_cluster
+    >>> [part_size(load_cluster(None), 100_000, server) for server in range(4)]
+    [65536, 34464, 0, 0]
+    """
+    strip = cluster.home_strip
+    rows, rest = divmod(size, strip * cluster.home_servers)
+    return rows * strip + min(max(rest - server * strip, 0), strip)
+
+
+def whole_pool(cluster: Cluster, name: str, strip: int) -> Layout:
+    """1-DH over all servers of a pool, with equal strips."""
+    servers = cluster.pool(name).servers
+    return Layout(name, servers, 1, (strip,) * servers, 1 << 62)

@@ -1,0 +1,114 @@
+"""Which bytes of a file have a copy where: extents in the order of the file, and the addresses of a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sortedcontainers import SortedDict  # type: ignore[import-untyped]
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """Bytes [start, stop) of a file or part that are in ``space`` from ``address`` on.
+
+    Attributes:
+        node: the client node that moves them (of a part: the server).
+        serial: a number of its own.
+        used: when it was last used, as the number of the request; with ``serial`` it orders least recently used ones.
+        dirty: home does not have these bytes.
+        incoming: the move that brings them; until it ends, the bytes are not here (0: they are).
+        urgent: that move has the priority of requests.
+        cleaning: the move that brings them home (0: none).
+        doomed: to be dropped once they are home.
+        busy: the moves that read or write these addresses.
+    """
+
+    start: int
+    stop: int
+    space: str
+    address: int
+    node: int
+    serial: int
+    used: int
+    dirty: bool = False
+    incoming: int = 0
+    urgent: bool = False
+    cleaning: int = 0
+    doomed: bool = False
+    busy: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self.stop - self.start
+
+
+class ExtentMap:
+    """Copies that do not overlap, by where they start."""
+
+    def __init__(self) -> None:
+        self._by_start: SortedDict = SortedDict()
+
+    def overlapping(self, start: int, stop: int) -> list[Copy]:
+        """The copies that have bytes of [start, stop), in order."""
+        before = self._by_start.bisect_left(start) - 1
+        found = []
+        if before >= 0 and (copy := self._by_start.peekitem(before)[1]).stop > start:
+            found.append(copy)
+        found += [self._by_start[at] for at in self._by_start.irange(start, stop, inclusive=(True, False))]
+        return found
+
+    def add(self, copy: Copy) -> None:
+        """A new one, where there is none."""
+        self._by_start[copy.start] = copy
+
+    def remove(self, copy: Copy) -> None:
+        """One that is here."""
+        del self._by_start[copy.start]
+
+    def split(self, copy: Copy, at: int, serial: int) -> Copy:
+        """Cut a copy in two; returns the second half, the copy itself is the first one."""
+        second = replace(copy, start=at, address=copy.address + at - copy.start, serial=serial)
+        copy.stop = at
+        self.add(second)
+        return second
+
+
+class Addresses:
+    """The addresses [0, capacity) of a space: which are taken. What was freed is taken first, the lowest first.
+
+    >>> room = Addresses(100)
+    >>> room.take(30), room.take(50)
+    ([(0, 30)], [(30, 50)])
+    >>> room.free(10, 10)
+    >>> room.take(30), room.left
+    ([(10, 10), (80, 20)], 0)
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.left = capacity
+        self._holes: SortedDict = SortedDict({0: capacity} if capacity else {})
+
+    def take(self, length: int) -> list[tuple[int, int]]:
+        """Pieces (address, length) of ``length`` bytes in all, which there are."""
+        self.left -= length
+        pieces = []
+        while length:
+            address, size = self._holes.popitem(0)
+            if size > length:
+                self._holes[address + length] = size - length
+                size = length
+            pieces.append((address, size))
+            length -= size
+        return pieces
+
+    def free(self, address: int, length: int) -> None:
+        """Give back what was taken."""
+        self.left += length
+        after = self._holes.bisect_left(address)
+        if after < len(self._holes) and self._holes.peekitem(after)[0] == address + length:
+            length += self._holes.popitem(after)[1]
+        if after and sum(self._holes.peekitem(after - 1)) == address:
+            self._holes[self._holes.peekitem(after - 1)[0]] += length
+        else:
+            self._holes[address] = length

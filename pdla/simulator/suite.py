@@ -1,0 +1,272 @@
+"""The conformance suite: what holds for every online policy, as scenarios numbered as in docs/policies.md.
+
+A test class of a policy inherits ``PolicyTests`` and gives the method ``make``. Needs pytest and hypothesis.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pdla.layouts.striping import locate
+from pdla.model import Cluster, Op, Pool
+from pdla.policies.online import Extent, Online, Request, home_layout
+from pdla.simulator.enactor import Enactor, Move, Step, Transfer
+
+KIB = 1024
+Bytes = npt.NDArray[np.uint8]
+
+
+def _pool(name: str, kind: str, startup: float, seconds_per_byte: float) -> Pool:
+    where = tuple(f"{name}{number}" for number in range(4))
+    points = ((0, 0.0), (4096, startup))
+    return Pool(name, kind, 4, points, seconds_per_byte, seconds_per_byte, 16 * KIB, KIB, "directories", where)  # type: ignore[arg-type]
+
+
+CLUSTER = Cluster(
+    pools=(_pool("hdd", "hdd", 0.01, 1e-8), _pool("ssd", "ssd", 1e-4, 2e-9), _pool("scratch", "node", 1e-4, 2e-9)),
+    home_pool="hdd",
+    home_servers=4,
+    home_strip=KIB,
+    processes_per_node=1,
+    connect_seconds=1e-4,
+    network_seconds_per_byte=8e-9,
+    threshold_seconds=0.0,
+    source="suite",
+)
+"""A storage system with a pool of every kind, and less room in each than the files take."""
+
+
+class Action(NamedTuple):
+    """What happens next: a request, or the end of a period, of some moves, of the use of a file."""
+
+    what: str
+    rank: int
+    file: int
+    start: int
+    length: int
+    collective: bool
+
+
+class Replay:
+    """Does what an enactor says, with real bytes, and checks all that it says.
+
+    Moves read when they start and write when they end; which one ends when is by chance.
+    """
+
+    def __init__(self, policy: Online, cluster: Cluster, sizes: Sequence[int], seed: int = 0) -> None:
+        self.enactor = Enactor(policy, cluster, dict(enumerate(sizes)))
+        self.time = 0.0
+        self.log: list[Step | tuple[Move, ...]] = []
+        self._policy, self._cluster = policy, cluster
+        self._capacity = {space.name: space.capacity for space in policy.spaces(cluster)}
+        self._chance = random.Random(seed)
+        self._data = np.random.default_rng(seed)
+        self._sizes = [max(sizes)] * len(sizes)
+        self._wanted: dict[tuple[int, int | None], Bytes] = {}
+        for file, size in enumerate(self._sizes):
+            for part in range(cluster.home_servers) if policy.by_part else (None,):
+                self._wanted[file, part] = self._data.integers(0, 256, size, np.uint8)
+        self._home = {key: wanted.copy() for key, wanted in self._wanted.items()}
+        self._caches: dict[tuple[str, int | None], Bytes] = defaultdict(lambda: np.zeros(1 << 16, np.uint8))
+        self._moves: dict[int, list[tuple[Transfer, Bytes]]] = {}
+        self._done: set[int] = set()
+
+    def act(self, action: Action) -> None:
+        """What ``action`` says, and then some of the moves that are under way."""
+        if action.what in ("read", "write"):
+            stop = min(action.start + action.length, self._sizes[action.file])
+            if action.start < stop:
+                op: Op = "read" if action.what == "read" else "write"
+                self.request(op, action.rank, action.file, action.start, stop, action.collective)
+        elif action.what == "tick":
+            self.time += 1.0
+            self._do(self.enactor.tick(self.time))
+        elif action.what == "close":
+            self._do(self.enactor.close(self.time, action.file))
+        for token in list(self._moves):
+            if self._chance.random() < 0.3:
+                self._finish(token)
+
+    def request(self, op: Op, rank: int, file: int, start: int, stop: int, collective: bool = False) -> None:
+        """A request: what it reads is what was written last, and each of its bytes is transferred once."""
+        self.time += 0.01
+        node = rank % self._cluster.pools[0].servers
+        request = Request(self.time, rank, node, file, op, start, stop, collective)
+        self._do(self.enactor.serve(request), request)
+
+    def end(self) -> list[Extent]:
+        """The run ends, and so do all moves; what home does not have is returned, and nothing else is missing there."""
+        self._do(self.enactor.close(self.time))
+        while self._moves:
+            self._finish(self._chance.choice(sorted(self._moves)))
+        dirty = self.enactor.dirty
+        for (file, part), wanted in self._wanted.items():
+            known = self._home[file, part].copy()
+            for extent in dirty:
+                if (extent.file, extent.part) == (file, part):
+                    known[extent.start : extent.stop] = wanted[extent.start : extent.stop]
+            assert (known == wanted).all(), f"home lacks bytes of file {file} that are nowhere else"
+        return dirty
+
+    def _do(self, step: Step, request: Request | None = None) -> None:
+        self.log.append(step)
+        for move in step.background:
+            if not move.after:
+                self._begin(move)
+        for token in step.wait:
+            while token not in self._done:
+                self._finish(token if token in self._moves else self._chance.choice(sorted(self._moves)))
+        if request:
+            self._transfer(step, request)
+        for move in step.background:
+            if move.after:
+                self._begin(move)
+        self._check()
+
+    def _transfer(self, step: Step, request: Request) -> None:
+        due = {key: np.zeros(len(wanted), np.int64) for key, wanted in self._wanted.items()}
+        for server, start, length, first in locate(home_layout(self._cluster), request.start, request.stop):
+            if self._policy.by_part:
+                due[request.file, server][start : start + length] += 1
+            else:
+                due[request.file, None][first : first + length] += 1
+        for key, times in due.items() if request.op == "write" else ():
+            new = self._data.integers(0, 256, len(times), np.uint8)
+            self._wanted[key] = np.where(times, new, self._wanted[key])
+        for transfer in (transfer for stage in step.foreground for transfer in stage):
+            key, first, stop = self._key(transfer), transfer.first, transfer.first + transfer.stop - transfer.start
+            due[key][first:stop] -= 1
+            held = self._held(transfer)
+            assert transfer.op == request.op
+            if request.op == "write":
+                held[:] = self._wanted[key][first:stop]
+            else:
+                assert (held == self._wanted[key][first:stop]).all(), f"{transfer} reads what was not written last"
+        assert not any(left.any() for left in due.values()), f"{request} is not transferred once: {step}"
+
+    def _begin(self, move: Move) -> None:
+        """Read what the move reads; what it writes without that is what the request has just read."""
+        got = {key: wanted.copy() for key, wanted in self._wanted.items()}
+        reads = [transfer for stage in move.stages for transfer in stage if transfer.op == "read"]
+        if reads:
+            got = {key: np.zeros_like(wanted) for key, wanted in self._wanted.items()}
+        for transfer in reads:
+            first, stop = transfer.first, transfer.first + transfer.stop - transfer.start
+            got[self._key(transfer)][first:stop] = self._held(transfer)
+        self._moves[move.token] = [
+            (transfer, got[self._key(transfer)][transfer.first : transfer.first + transfer.stop - transfer.start])
+            for stage in move.stages
+            for transfer in stage
+            if transfer.op == "write"
+        ]
+
+    def _finish(self, token: int) -> None:
+        for transfer, got in self._moves.pop(token):
+            self._held(transfer)[:] = got
+        self._done.add(token)
+        moves = self.enactor.finished(token, self.time)
+        self.log.append(moves)
+        for move in moves:
+            self._begin(move)
+        self._check()
+
+    def _key(self, transfer: Transfer) -> tuple[int, int | None]:
+        return transfer.file, transfer.server if self._policy.by_part else None
+
+    def _held(self, transfer: Transfer) -> Bytes:
+        """The bytes that a transfer reads or writes, in their place."""
+        if transfer.space == "home":
+            return self._home[self._key(transfer)][transfer.start : transfer.stop]
+        return self._caches[transfer.space, transfer.server][transfer.start : transfer.stop]
+
+    def _check(self) -> None:
+        for name, used in self.enactor.used.items():
+            assert used <= self.enactor.peak[name] <= self._capacity[name], f"{name} holds more than its capacity"
+
+
+def random_actions(seed: int, count: int, files: int, size: int) -> list[Action]:
+    """Requests of four ranks, half of them one after another, the others anywhere, and all else that happens."""
+    chance = random.Random(seed)
+    at: dict[tuple[int, int], int] = {}
+    actions = []
+    for _ in range(count):
+        what = chance.choices(("read", "write", "tick", "close"), (10, 10, 2, 1))[0]
+        rank, file, length = chance.randrange(4), chance.randrange(files), chance.choice((100, KIB, 1500, 5 * KIB))
+        start = chance.randrange(size) if chance.random() < 0.5 else at.get((rank, file), 0)
+        at[rank, file] = start + length
+        actions.append(Action(what, rank, file, start, length, chance.random() < 0.5))
+    return actions
+
+
+class PolicyTests:
+    """``make`` gives a new policy for CLUSTER, with parameters that suit files of 40 KiB."""
+
+    sizes: Sequence[int] = (40 * KIB, 13 * KIB + 77)
+    cluster: Cluster = CLUSTER
+
+    def make(self) -> Online:
+        """Required."""
+        raise NotImplementedError
+
+    def replay(self, actions: Sequence[Action], seed: int = 0) -> Replay:
+        """All that is checked of any sequence, done."""
+        replay = Replay(self.make(), self.cluster, self.sizes, seed)
+        for action in actions:
+            replay.act(action)
+        return replay
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_1_reads_get_what_was_written_last_and_no_space_overflows(self, seed: int) -> None:
+        """Whatever is under way, in a long run. Replay checks it."""
+        self.replay(random_actions(seed, 200, len(self.sizes), max(self.sizes)), seed).end()
+
+    @given(st.data())
+    @settings(max_examples=12, suppress_health_check=list(HealthCheck))
+    def test_2_so_in_runs_that_are_searched_for(self, data: st.DataObject) -> None:
+        """Short ones, so that what fails is as simple as can be."""
+        bytes_ = st.integers(1, 6 * KIB)
+        action = st.builds(
+            Action,
+            st.sampled_from(["read", "write", "write", "read", "tick", "close"]),
+            st.integers(0, 3),
+            st.integers(0, len(self.sizes) - 1),
+            st.integers(0, 40).map(lambda number: number * 1000),
+            bytes_,
+            st.booleans(),
+        )
+        actions = data.draw(st.lists(action, min_size=5, max_size=25))
+        self.replay(actions, data.draw(st.integers(0, 3))).end()
+
+    def test_3_dirty_bytes_are_never_dropped(self) -> None:
+        """When everything has ended, what home lacks is in a cache, and the enactor knows it. Replay.end checks it."""
+        actions = random_actions(5, 200, len(self.sizes), max(self.sizes))
+        replay = self.replay([action for action in actions if action.what != "read"])
+        dirty = replay.end()
+        assert sum(extent.stop - extent.start for extent in dirty) <= sum(replay.enactor.used.values())
+
+    def test_4_the_same_run_is_the_same(self) -> None:
+        """Every transfer of it."""
+        first, second = (self.replay(random_actions(7, 100, len(self.sizes), max(self.sizes))) for _ in range(2))
+        assert first.log == second.log
+        assert first.enactor.refused == second.enactor.refused
+
+    def test_5_refusals_say_why(self) -> None:
+        """In one line, with the wish, whose reason is not empty either."""
+        replay = self.replay(random_actions(11, 100, len(self.sizes), max(self.sizes)))
+        for refusal in replay.enactor.refused:
+            assert refusal.why
+            assert refusal.wish.reason
+            assert 0 <= refusal.time <= replay.time
+
+    def test_6_spaces_are_of_the_cluster(self) -> None:
+        """And a cluster without what the policy needs is refused."""
+        assert self.make().spaces(self.cluster)
