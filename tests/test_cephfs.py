@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ceph import Ceph
 from conftest import InProcess
+from loopback_ceph import Ceph
 from mpi import Mpi, available_mpis
 from test_loop import Job
 
