@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -48,6 +48,12 @@ class Storage(Protocol):
     nodes: Sequence[Node]
     cluster: str
 
+    def place(self, kind: str, file: Path, size: int) -> None:
+        """Make the empty file of an original of so many bytes, on the servers of a kind."""
+
+    def unlimited(self) -> AbstractContextManager[None]:
+        """Within it devices are as fast as they can be, to prepare what is measured."""
+
     def drop_caches(self) -> None:
         """Have nothing of the storage's files in memory, neither at the clients nor at the servers."""
 
@@ -67,11 +73,11 @@ def rate_of_streams(directories: Sequence[Path], size: int, op: str) -> float:
     files = [directory / "sequential" for directory in directories]
     with ThreadPoolExecutor(len(files)) as pool:
         if op == "read" and any(not file.exists() or file.stat().st_size < share for file in files):
-            list(pool.map(lambda file: _write(file, share), files))
+            list(pool.map(lambda file: write_stream(file, share), files))
         for file in files:
             forget(file)
         begin = time.perf_counter()
-        list(pool.map(lambda file: (_read if op == "read" else _write)(file, share), files))
+        list(pool.map(lambda file: (read_stream if op == "read" else write_stream)(file, share), files))
         return share * len(files) / (time.perf_counter() - begin)
 
 
@@ -87,14 +93,16 @@ def forget(file: Path) -> None:
         os.close(descriptor)
 
 
-def _read(file: Path, size: int) -> None:
+def read_stream(file: Path, size: int) -> None:
+    """Read the first bytes of a file, one after the other."""
     buffer = bytearray(TRANSFER)
     with file.open("rb", buffering=0) as opened:
         while opened.tell() < size and opened.readinto(buffer):
             pass
 
 
-def _write(file: Path, size: int) -> None:
+def write_stream(file: Path, size: int) -> None:
+    """Write them, until they are on the device."""
     block = os.urandom(TRANSFER)
     with file.open("r+b" if file.exists() else "wb", buffering=0) as opened:
         for _ in range(-(-size // TRANSFER)):
@@ -108,6 +116,14 @@ class _Directories:
     def __init__(self, servers: Mapping[str, Sequence[Path]], originals: Mapping[str, Path], cluster: str) -> None:
         self.servers, self.cluster = servers, cluster
         self.nodes = (Node((), originals),)
+
+    def place(self, kind: str, file: Path, size: int) -> None:
+        """There is nothing to choose."""
+        file.touch()
+
+    def unlimited(self) -> AbstractContextManager[None]:
+        """What is prepared is in memory."""
+        return nullcontext()
 
     def drop_caches(self) -> None:
         """Of the files of originals and servers only: other users of the machine keep theirs."""
@@ -164,7 +180,7 @@ def throttled_disks(scratch: Path, size: int) -> Iterator[ThrottledDisks]:
             kind: stack.enter_context(throttled_disk(scratch, f"original-{kind}", _image(size), _all(kind)))
             for kind in DISKS
         }
-        yield ThrottledDisks(servers, originals, _cluster(servers, _limited))
+        yield ThrottledDisks(servers, originals, _cluster(servers, limited))
 
 
 @contextmanager
@@ -187,7 +203,7 @@ def _all(kind: str) -> Limits:
     return Limits(*(DISKS[kind] * limit for limit in KINDS[kind]))
 
 
-def _limited(kind: str) -> str:
+def limited(kind: str) -> str:
     """A pool's devices by their limits: a request takes the longer of its share of requests/s and of bytes/s."""
     startup, rate = 1 / KINDS[kind].requests_per_second, 1 / KINDS[kind].bytes_per_second
     return f"startup = [[0, 0.0], [1, {startup}]]\noverlap = true\n" + _rates(rate)

@@ -30,6 +30,7 @@ class Limits(NamedTuple):
 
 HDD = Limits(120, 50_000_000)
 SSD = Limits(2000, 150_000_000)
+NONE = Limits(0, 0)
 
 
 def obstacle() -> str:
@@ -44,48 +45,64 @@ def obstacle() -> str:
 
 
 @contextmanager
-def throttled_disk(directory: Path, name: str, size: int, limits: Limits) -> Iterator[Path]:
-    """Where a file system is mounted on an image of ``size`` bytes in ``directory``; all is gone after the block.
+def loop_device(directory: Path, name: str, size: int) -> Iterator[Path]:
+    """A device on an image of ``size`` bytes in ``directory``, without limits yet; all is gone after the block.
 
     A signal at any moment leaves nothing: what is to be removed is looked for, not remembered.
     """
     if why := obstacle():
         sys.exit(why)
-    image, mount = directory / f"{name}.img", directory / name
+    image = directory / f"{name}.img"
     try:
         with image.open("wb") as file:
             file.truncate(size)
-        loop = _said("losetup", "--find", "--show", "--direct-io=on", image)
-        _said("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", loop)
-        mount.mkdir()
-        _said("mount", "-o", "noatime", loop, mount)
-        block = Path("/sys/block") / Path(loop).name
-        (block / "queue/read_ahead_kb").write_text(str(READ_AHEAD))
-        (block / "queue/scheduler").write_text("none")
-        _limit((block / "dev").read_text().strip(), limits)
-        yield mount
+        loop = Path(_said("losetup", "--find", "--show", "--direct-io=on", image))
+        (_block(loop) / "queue/read_ahead_kb").write_text(str(READ_AHEAD))
+        (_block(loop) / "queue/scheduler").write_text("none")
+        yield loop
     finally:
-        _remove(image, mount)
+        for found in _said("losetup", "--noheadings", "--output", "NAME", "--associated", image).split():
+            limit(Path(found), NONE)
+            _said("losetup", "--detach", found)
+        image.unlink(missing_ok=True)
 
 
-def served(mount: Path) -> int:
-    """Requests that have reached the disk mounted at ``mount``, as the kernel counts them."""
-    device = mount.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    lines = (line.split() for line in (BLKIO / "blkio.throttle.io_serviced").read_text().splitlines())
-    return sum(int(line[2]) for line in lines if line[0] == number and line[1] in ("Read", "Write"))
+@contextmanager
+def throttled_disk(directory: Path, name: str, size: int, limits: Limits) -> Iterator[Path]:
+    """Where a file system is mounted on an image of ``size`` bytes in ``directory``; all is gone after the block."""
+    mount = directory / name
+    with loop_device(directory, name, size) as loop:
+        try:
+            _said("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", loop)
+            mount.mkdir()
+            _said("mount", "-o", "noatime", loop, mount)
+            limit(loop, limits)
+            yield mount
+        finally:
+            if mount.is_mount():
+                _unmount(mount)
+            if mount.exists():
+                mount.rmdir()
 
 
-def _remove(image: Path, mount: Path) -> None:
-    """What there is of a disk."""
-    if mount.is_mount():
-        _unmount(mount)
-    for loop in _said("losetup", "--noheadings", "--output", "NAME", "--associated", image).split():
-        _limit((Path("/sys/block") / Path(loop).name / "dev").read_text().strip(), Limits(0, 0))
-        _said("losetup", "--detach", loop)
-    if mount.exists():
-        mount.rmdir()
-    image.unlink(missing_ok=True)
+def limit(loop: Path, limits: Limits) -> None:
+    """Set a device's rules."""
+    number = (_block(loop) / "dev").read_text().strip()
+    for op in ("read", "write"):
+        for unit, most in zip(("iops", "bps"), limits, strict=True):
+            (BLKIO / f"blkio.throttle.{op}_{unit}_device").write_text(f"{number} {most}")
+
+
+def served(disk: Path) -> int:
+    """Requests that a disk, a device or where one is mounted, has completed, as the kernel counts them.
+
+    Unlike blkio.throttle.io_serviced, which counts what is merged, such as pages that are written, one by one.
+    """
+    found = disk.stat()
+    device = found.st_rdev if disk.is_block_device() else found.st_dev
+    # Documentation/block/stat.rst
+    told = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    return int(told[0]) + int(told[4])
 
 
 def _unmount(mount: Path) -> None:
@@ -98,11 +115,8 @@ def _unmount(mount: Path) -> None:
         time.sleep(0.1)
 
 
-def _limit(number: str, limits: Limits) -> None:
-    """Set a device's rules; 0 removes them."""
-    for op in ("read", "write"):
-        for unit, limit in zip(("iops", "bps"), limits, strict=True):
-            (BLKIO / f"blkio.throttle.{op}_{unit}_device").write_text(f"{number} {limit}")
+def _block(loop: Path) -> Path:
+    return Path("/sys/block") / loop.name
 
 
 def _said(*command: str | Path) -> str:

@@ -125,7 +125,7 @@ class Ceph:
     def start_mount(self, mount: Path, *options: str) -> None:
         """Mount the file system once more."""
         mount.mkdir()
-        self.start(mount.name, "ceph-fuse", "-f", *options, mount)
+        self.start(mount.name, "ceph-fuse", "-f", f"--admin_socket={self._socket(mount)}", *options, mount)
         self.until(mount.is_mount)
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
@@ -142,6 +142,17 @@ class Ceph:
         """End a mount, also one that is in use."""
         subprocess.run(["fusermount", "-uz", mount], check=False, capture_output=True)
         self.stop(mount.name)
+
+    def held(self, mount: Path) -> int:
+        """How many files and directories the client of a mount holds, in memory or by its caches of them."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self._socket(mount)))
+            client.sendall(b'{"prefix": "status"}\0')
+            answer = client.makefile("rb").read()[4:]  # behind its length
+        return int(json.loads(answer)["inode_count"])
+
+    def _socket(self, mount: Path) -> Path:
+        return self.folder / f"{mount.name}.asok"
 
     def ask(self, *commands: dict[str, Any]) -> list[str]:
         """What the monitors answer."""
@@ -160,7 +171,7 @@ class Ceph:
             ended = [name for name, process in self.daemons.items() if process.poll() is not None]
             if ended or time.monotonic() > end:
                 said = "".join(file.read_text(errors="replace")[-800:] for file in self.folder.glob("*.out"))
-                raise RuntimeError(f"Ceph does not start; ended: {ended}\n{said}")
+                raise RuntimeError(f"Ceph does not do what is waited for; ended: {ended}\n{said}")
             time.sleep(0.05)
 
     def is_up(self) -> bool:
@@ -168,6 +179,11 @@ class Ceph:
         osds, mds = map(json.loads, self.ask({"prefix": "osd stat"}, {"prefix": "fs dump"}))
         states = [one["state"] for system in mds["filesystems"] for one in system["mdsmap"]["info"].values()]
         return osds["num_up_osds"] == len(self.osds) and "up:active" in states
+
+    def has_space(self) -> bool:
+        """The monitors know what is free on every OSD."""
+        (told,) = self.ask({"prefix": "osd df"})
+        return all(node["kb_avail"] > 0 for node in json.loads(told)["nodes"]) and os.statvfs(self.mount).f_bavail > 0
 
     def objects(self, pool: str) -> dict[tuple[str, str], int]:
         """The OSD of every object (namespace, name) that there is in a pool, as ``rados`` and the monitors say."""
@@ -222,7 +238,7 @@ class Ceph:
         self.until(self.is_up)
         # A lost OSD is an error after these seconds; Ceph's own choice is to wait for ever.
         self.start_mount(self.mount, "--rados_osd_op_timeout=8")
-        self.until(lambda: os.statvfs(self.mount).f_bavail > 0)
+        self.until(self.has_space)
 
     def _commands(self, names: list[str]) -> Iterator[dict[str, Any]]:
         for number, (name, osd) in enumerate(zip(names, self.osds, strict=True)):
