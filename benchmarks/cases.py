@@ -1,0 +1,174 @@
+"""What is measured: programs, their sizes, and what the paper says of the like.
+
+The paper is He, Yin, Sun, Zhang, Li: "Optimizing Parallel I/O Accesses through Pattern-Directed and Layout-Aware
+Replication", IEEE Transactions on Computers 69(2), 2020. Its figures' values are not printed; what its text says of
+them is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pdla.units import KiB, MiB, format_bytes
+
+INDEPENDENT, SIEVING, COLLECTIVE = "independent", "data sieving", "collective buffering"
+PD, H_PDLA, S_PDLA, S_ORIG, NS_PDLA = "PD", "H-PDLA", "S-PDLA", "S-ORIG", "NS-PDLA"
+CONTESTANTS = (INDEPENDENT, SIEVING, COLLECTIVE, PD, H_PDLA, S_PDLA, S_ORIG, NS_PDLA)
+REPLICATED = (PD, H_PDLA, S_PDLA, NS_PDLA)
+
+PAPER: Mapping[tuple[int, str], Mapping[str, str]] = {
+    (6, "read"): {PD: "up to 10.7 x original", H_PDLA: "up to 1.10 x PD"},
+    (6, "write"): {PD: "up to 4.07 x original", H_PDLA: "up to 1.05 x PD"},
+    (7, "read"): {PD: "1.80-10.26 x original", H_PDLA: "1.84-10.70 x original"},
+    (7, "write"): {PD: "1.47-6.21 x original", H_PDLA: "1.16-3.08 x original"},
+    (8, "read"): {PD: "1.08-1.27 x original", H_PDLA: "1.09-1.22 x PD"},
+    (8, "write"): {PD: "1.10-1.39 x original", H_PDLA: "1.05-1.41 x PD"},
+    (9, "read"): {PD: "1.39-1.91 x original", H_PDLA: "1.06-1.15 x PD"},
+    (9, "write"): {PD: "1.30-1.86 x original", H_PDLA: "1.04-1.14 x PD"},
+    (10, "read"): {S_PDLA: "2.28-2.83 x H-PDLA, up to 1.86 x S-ORIG"},
+    (10, "write"): {S_PDLA: "3.52-3.79 x H-PDLA, up to 1.98 x S-ORIG"},
+    (11, "read"): {S_PDLA: "up to 2.53 x H-PDLA to 256 KiB"},
+    (11, "write"): {S_PDLA: "up to 1.89 x H-PDLA to 256 KiB"},
+    (12, "read"): {S_PDLA: "1.21-1.60 x H-PDLA", NS_PDLA: "as S-PDLA"},
+    (12, "write"): {S_PDLA: "1.31-1.57 x H-PDLA", NS_PDLA: "as S-PDLA"},
+}
+"""By figure and op, of each contestant. Percentages of the text are given as factors."""
+
+HALF = 2
+"""Programs are those of so many times as many tasks as run here: the others' parts of the file are read by nobody."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program: ``size`` bytes of file, of which all its calls access ``accessed``."""
+
+    name: str
+    program: str
+    options: tuple[str, ...]
+    ranks: int
+    size: int
+    accessed: int
+    op: str = "read"
+    request: int = 0
+    """Bytes of a piece."""
+    figures: tuple[int, ...] = ()
+    """The paper's figures that show the like."""
+    contestants: tuple[str, ...] = field(default=CONTESTANTS)
+
+    @property
+    def title(self) -> str:
+        """Its name in rows."""
+        return f"{self.name}, {format_bytes(self.request)}, {self.ranks} ranks, {self.op}"
+
+    def paper(self, contestant: str) -> str:
+        """What the paper says of a contestant in such a case; "" if nothing."""
+        said = [PAPER[figure, self.op][contestant] for figure in self.figures if contestant in PAPER[figure, self.op]]
+        return "; ".join(said)
+
+
+def ior_strided(amount: int, transfer: int, ranks: int, op: str = "read") -> Case:
+    """Every rank every so many transfers; as many again are left out after those of all ranks."""
+    segments = amount // transfer // ranks
+    tasks = HALF * ranks
+    options = ("-t", str(transfer), "-s", str(segments), "--numTasks", str(tasks))
+    used = segments * ranks * transfer
+    return Case("IOR strided", "ior", options, ranks, HALF * used, used, op, transfer, (6, 7, 10))
+
+
+def ior_segmented(amount: int, transfer: int, ranks: int) -> Case:
+    """Every rank a contiguous part: nothing to gain."""
+    block = amount // ranks // transfer * transfer
+    options = ("-t", str(transfer), "-b", str(block))
+    return Case("IOR segmented", "ior", options, ranks, ranks * block, ranks * block, "read", transfer)
+
+
+def ior_random(amount: int, transfer: int, ranks: int) -> Case:
+    """Every rank its part in random order, through no view."""
+    without_views = tuple(one for one in CONTESTANTS if one not in (SIEVING, COLLECTIVE))
+    base = ior_segmented(amount, transfer, ranks)
+    return Case(
+        "IOR random", "ior", (*base.options, "-z"), ranks, base.size, base.accessed, "read", transfer, (), without_views
+    )
+
+
+def pio_nested(amount: int, request: int, ranks: int, op: str = "read") -> Case:
+    """Groups of 16 requests a rank, and a gap as long as a group after each."""
+    requests = min(16, amount // request // ranks)
+    group = requests * request * ranks
+    groups = amount // group
+    options = ("--request_size", str(request), "--requests", str(requests), "--groups", str(groups))
+    stride = ("--group_stride", str(HALF * group))
+    size = HALF * groups * group
+    return Case("PIO-Bench nested", "pio_nested", options + stride, ranks, size, groups * group, op, request, (8, 11))
+
+
+def tile_io(amount: int, row: int, tiles: tuple[int, int], ranks: int, overlap: int = 0, op: str = "read") -> Case:
+    """Tiles (across, down) with rows of ``row`` bytes, of which neighbours share ``overlap`` elements of 1 KiB."""
+    element = KiB
+    wide, high = row // element, amount // row // ranks
+    pitches = (wide - overlap) * (tiles[0] - 1) + wide, (high - overlap) * (tiles[1] - 1) + high
+    options = ["--nr_tiles_x", tiles[0], "--nr_tiles_y", tiles[1], "--sz_tile_x", wide, "--sz_tile_y", high]
+    options += ["--sz_element", element, "--overlap_x", overlap, "--overlap_y", overlap, "--bufferSize", 4 * row]
+    options += ["--numTasks", tiles[0] * tiles[1]]
+    name = "MPI-Tile-IO, overlapping" if overlap else "MPI-Tile-IO"
+    name += " (all tiles)" if ranks == tiles[0] * tiles[1] else ""
+    size, used = pitches[0] * pitches[1] * element, ranks * high * row
+    return Case(name, "mpi_tile_io", tuple(map(str, options)), ranks, size, used, op, row, (9, 12))
+
+
+def hpio(amount: int, region: int, ranks: int, op: str = "read") -> Case:
+    """Regions, each followed by a gap as long."""
+    count = amount // region // ranks
+    options = ("-c", str(count), "-s", str(region), "-p", str(region), "--bufferSize", str(4 * region))
+    return Case("HPIO", "hpio", options, ranks, HALF * amount, count * region * ranks, op, region)
+
+
+def btio(points: int, tasks: int, ranks: int, op: str = "read") -> Case:
+    """A cube of blocks, a call a row."""
+    options = ("--problem_size", str(points), "--numTasks", str(tasks))
+    size, row = points**3 * 40, round(points / tasks ** (1 / 3)) * 40
+    return Case("BTIO simple", "btio", options, ranks, size, size * ranks // tasks, op, row)
+
+
+def coll_perf(points: int, ranks: int, op: str = "read") -> Case:
+    """All of an array of ints, a block a rank."""
+    row = points // 2 * 4
+    options = ("--asize", str(points), "--bufferSize", str(256 * KiB))
+    return Case("coll_perf", "coll_perf", options, ranks, 4 * points**3, 4 * points**3, op, row)
+
+
+def full(amount: int) -> list[Case]:
+    """Everything, each program accessing about ``amount`` bytes."""
+    cube = _cube(amount // 4)
+    return [
+        *(ior_strided(amount, request, 4) for request in (4 * KiB, 16 * KiB, 64 * KiB, 256 * KiB, MiB, 4 * MiB)),
+        ior_strided(amount, 256 * KiB, 8),
+        ior_segmented(amount, MiB, 4),
+        ior_random(amount, 64 * KiB, 4),
+        *(pio_nested(amount, request, 4) for request in (4 * KiB, 64 * KiB, MiB)),
+        tile_io(amount, 16 * KiB, (8, 1), 4),
+        tile_io(amount, 64 * KiB, (16, 1), 8),
+        tile_io(amount, 64 * KiB, (8, 1), 4, overlap=8),
+        tile_io(amount, 64 * KiB, (2, 2), 4),
+        hpio(amount, 32 * KiB, 4),
+        btio(_cube(amount // 40 * HALF), 8, 4),
+        coll_perf(cube, 8),
+        ior_strided(amount // 2, 64 * KiB, 4, "write"),
+        ior_strided(amount, MiB, 4, "write"),
+        pio_nested(amount // 2, 64 * KiB, 4, "write"),
+        tile_io(amount // 2, 64 * KiB, (8, 1), 4, op="write"),
+        btio(_cube(amount // 40), 8, 4, "write"),
+    ]
+
+
+def smoke(amount: int) -> list[Case]:
+    """A read and a write, by few contestants."""
+    few = (INDEPENDENT, COLLECTIVE, H_PDLA, S_PDLA)
+    cases = (ior_strided(amount, 64 * KiB, 4), pio_nested(amount, 64 * KiB, 4, "write"))
+    return [replace(case, contestants=few) for case in cases]
+
+
+def _cube(points: int) -> int:
+    """The side of the largest cube of so many points that blocks of 8 bytes can divide in two."""
+    return round(points ** (1 / 3)) // 16 * 16

@@ -1,0 +1,214 @@
+"""How a program may be served: by the MPI library in its ways, and by pdla with different plans."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import COLLECTIVE, INDEPENDENT, NS_PDLA, PD, REPLICATED, S_ORIG, S_PDLA, SIEVING, Case
+from processes import output_of
+from storage import STRIP, Storage
+
+from pdla.units import MiB
+
+BINARIES = Path(sys.executable).parent
+SOURCES = Path(__file__).parent / "workloads"
+FILE = "original"
+HINTS = {
+    INDEPENDENT: {"romio_ds_read": "disable", "romio_ds_write": "disable"},
+    SIEVING: {"romio_ds_read": "enable", "romio_ds_write": "enable"},
+    COLLECTIVE: {"romio_cb_read": "enable", "romio_cb_write": "enable"},
+}
+"""ROMIO's. Programs are changed by them alone, and where one has calls for pieces, by calls through a view."""
+THROUGH_VIEWS = ("--useFileView", "--bufferSize", str(16 * MiB))
+DEADLINE = 5
+"""Seconds after which independent calls stop (IOR's -D): a slow contestant makes only a part of its calls."""
+WORD, SPREAD = np.uint64(0x9E3779B97F4A7C15), 0xC2B2AE3D27D4EB4F  # as in workload.c
+CHUNK = 2 * MiB  # words
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a contestant found."""
+
+    rate: float
+    """Bytes/s, from before the open until after the close."""
+    requests: Mapping[str, int]
+    """That reached each device."""
+    bytes: int
+    redirected: int
+    """Bytes that came from replicas."""
+
+
+def compile_programs(directory: Path) -> None:
+    """All workloads."""
+    for source in SOURCES.glob("*.c"):
+        if source.stem != "workload":
+            command = [BINARIES / "mpicc", "-O2", source, SOURCES / "workload.c", "-o", directory / source.stem]
+            subprocess.run(command, check=True)
+
+
+class Experiment:
+    """One case on one storage: its files, plans and replicas, in ``directory``."""
+
+    def __init__(self, storage: Storage, case: Case, programs: Path, directory: Path) -> None:
+        self.storage, self.case, self.programs, self.directory = storage, case, programs, directory
+        self.plans: dict[str, dict[str, Any]] = {}
+        self.signature = 0
+        for how, hints in HINTS.items():
+            (directory / how).write_text("".join(f"{key} {value}\n" for key, value in hints.items()))
+
+    def prepare(self, contestants: Sequence[str]) -> None:
+        """Make the originals, trace the program while they are in memory, plan, and build the replicas."""
+        (self.directory / "cluster.toml").write_text(self.storage.cluster)
+        for kind, where in self.storage.nodes[0].originals.items():
+            if kind == "hdd" or S_ORIG in contestants:
+                self.storage.place(kind, where / FILE, self.case.size)
+                fill(where / FILE, self.case.size)
+        wanted = [one for one in REPLICATED if one in contestants]
+        if wanted:
+            program = self._program("hdd", ("--writeFile",) if self.case.op == "write" else ())
+            self._pdla("traced", "trace", "-o", self._trace, "--", *program, hints=INDEPENDENT)
+        for one in wanted:
+            plan = self.directory / f"{one}.json"
+            plan.write_text(json.dumps(self._plan(one)))
+            self._pdla(one, "replicate", plan)
+
+    def remove(self) -> None:
+        """The files on the storage."""
+        for plan in self.plans.values():
+            for where in (Path(one) for pool in plan["cluster"]["pools"] for one in pool["where"]):
+                shutil.rmtree(where / "pdla-replicas", ignore_errors=True)
+        for where in self.storage.nodes[0].originals.values():
+            (where / FILE).unlink(missing_ok=True)
+
+    def run(self, contestant: str) -> Run:
+        """Once, with nothing in memory; a wrong byte is an error."""
+        self.storage.drop_caches()
+        before = self.storage.requests()
+        command = self._program("ssd" if contestant == S_ORIG else "hdd", self._arguments(contestant))
+        hints = contestant if contestant in HINTS else INDEPENDENT
+        if contestant in REPLICATED:
+            writes = ("--writes", "close") if self.case.op == "write" else ()
+            said = self._pdla(contestant, "run", "--json", *writes, "--", *command, hints=hints)
+        else:
+            said = output_of(command, self._variables(contestant, hints))
+        after = self.storage.requests()
+        lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        result, report = lines[0], lines[-1] if contestant in REPLICATED else {}
+        if self.case.op == "write":
+            self._check(contestant, result["bytes"])
+        redirected = report.get("redirected_bytes", 0) + sum(
+            one["redirected_bytes"] for one in report.get("writes", [])
+        )
+        requests = {device: count - before[device] for device, count in after.items() if count > before[device]}
+        return Run(result["bytes"] / result["seconds"], requests, result["bytes"], redirected)
+
+    def spaces(self, contestant: str) -> set[str]:
+        """The pools that a contestant's replicas are in; empty where the plan leaves the original alone."""
+        chosen = [pattern["candidates"][pattern["chosen"]] for pattern in self.plans[contestant]["patterns"]]
+        return {pool for one in chosen if one["layout"] for pool in one["space"].split("+")}
+
+    def layouts(self, contestant: str) -> str:
+        """The layouts of a contestant's replicas, in words."""
+        chosen = [pattern["candidates"][pattern["chosen"]] for pattern in self.plans[contestant]["patterns"]]
+        return ", ".join(sorted({f"{one['layout']} on {one['space']}" for one in chosen if one["layout"]}))
+
+    @property
+    def _trace(self) -> Path:
+        return self.directory / "run.h5"
+
+    def _arguments(self, contestant: str) -> tuple[str, ...]:
+        arguments: tuple[str, ...] = ()
+        if contestant in (SIEVING, COLLECTIVE):
+            arguments += THROUGH_VIEWS
+        arguments += ("--collective",) if contestant == COLLECTIVE else ("--deadlineForStonewalling", str(DEADLINE))
+        if self.case.op == "write":
+            self.signature += 1
+            arguments += ("--writeFile", "--setTimeStampSignature", str(self.signature))
+        return arguments
+
+    def _program(self, kind: str, arguments: Sequence[str]) -> list[str]:
+        """The command of all ranks, neighbours on the same node."""
+        nodes = self.storage.nodes
+        placed = [nodes[rank * len(nodes) // self.case.ranks] for rank in range(self.case.ranks)]
+        program = [str(self.programs / self.case.program), *self.case.options, *arguments, "--testFile"]
+        command = [str(BINARIES / "mpiexec")]
+        for number, (node, ranks) in enumerate(groupby(placed)):
+            share = ["-n", str(len(list(ranks))), *node.launch, *program, str(node.originals[kind] / FILE)]
+            command += [":", *share] if number else share
+        return command
+
+    def _variables(self, contestant: str, hints: str) -> dict[str, str]:
+        return {"PDLA_HOME": str(self.directory / f"home-{contestant}"), "ROMIO_HINTS": str(self.directory / hints)}
+
+    def _pdla(self, contestant: str, *words: object, hints: str = INDEPENDENT) -> str:
+        return output_of([BINARIES / "pdla", *map(str, words)], self._variables(contestant, hints))
+
+    def _plan(self, contestant: str) -> dict[str, Any]:
+        """By the planner, or the paper's PD and NS-PDLA: what a planner without costs would choose."""
+        policy = "pdla-s" if contestant in (S_PDLA, NS_PDLA) else "pdla-h"
+        words = ["plan", self._trace, "--cluster", self.directory / "cluster.toml", "--policy", policy, "--json"]
+        if self.case.op == "write":
+            words += ["--writes", "close"]
+        plan: dict[str, Any] = json.loads(self._pdla(contestant, *words).splitlines()[-1])
+        if contestant == PD:
+            _choose(plan, _default_layout)
+        elif contestant == NS_PDLA:
+            _choose(plan, _best_on_ssd)
+        self.plans[contestant] = plan
+        return plan
+
+    def _check(self, contestant: str, written: int) -> None:
+        """That the original has what the program says it wrote, and what was there before everywhere else."""
+        path = self.storage.nodes[0].originals["ssd" if contestant == S_ORIG else "hdd"] / FILE
+        inverse, found = np.uint64(pow(SPREAD, -1, 1 << 64)), 0
+        for start in range(0, self.case.size // 8, CHUNK):
+            words = np.fromfile(path, np.uint64, CHUNK, offset=start * 8)
+            signs = (words ^ _content(start, len(words))) * inverse
+            if int(signs.max(initial=0)) > self.signature:
+                raise RuntimeError(f"{contestant} of {self.case.title} left bytes that nobody wrote after {start * 8}")
+            found += int(np.count_nonzero(signs == np.uint64(self.signature)))
+        if found * 8 != written:
+            raise RuntimeError(
+                f"{contestant} of {self.case.title} wrote {written} bytes, of which {found * 8} are there"
+            )
+
+
+def fill(path: Path, size: int) -> None:
+    """Have every word of a file say where it is."""
+    with path.open("r+b") as file:
+        for start in range(0, size // 8, CHUNK):
+            _content(start, min(CHUNK, size // 8 - start)).tofile(file)
+
+
+def _content(start: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return np.arange(start + 1, start + 1 + count, dtype=np.uint64) * WORD
+
+
+def _choose(plan: dict[str, Any], candidate: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> None:
+    """Have every pattern of a plan get a replica."""
+    for pattern in plan["patterns"]:
+        chosen = candidate(pattern["candidates"])
+        chosen["refused"] = None
+        pattern["chosen"] = pattern["candidates"].index(chosen)
+
+
+def _default_layout(candidates: list[dict[str, Any]]) -> dict[str, Any]:
+    """As the original is striped: over all servers, in strips of 64 KiB."""
+    found = next(one for one in candidates if one["space"] == "hdd" and one["layout"] == "1-DH")
+    found["strips"] = [STRIP] * found["servers"]
+    return found
+
+
+def _best_on_ssd(candidates: list[dict[str, Any]]) -> dict[str, Any]:
+    """The cheapest on SSDs only, whether it gains anything or not."""
+    return min((one for one in candidates if one["space"] == "ssd"), key=lambda one: float(one["seconds"]["total"]))

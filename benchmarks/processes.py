@@ -1,0 +1,73 @@
+"""Running commands so that none outlives the bench."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 10.0
+"""Seconds that a command has to end its own children."""
+
+
+def end_on_signals() -> None:
+    """Have the first signal end this process by SystemExit, and later ones not disturb what it cleans up."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, end)
+
+
+def output_of(command: Sequence[str | Path], variables: Mapping[str, str] | None = None, seconds: float = 600) -> str:
+    """Standard output of a command that must succeed; whatever ends the wait ends the command and its children.
+
+    Raises:
+        RuntimeError: it failed, or took longer; the message has what it said.
+    """
+    process = subprocess.Popen(
+        list(map(str, command)),
+        env={**os.environ, **(variables or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=_default_signals,
+    )
+    try:
+        said, complaints = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{_line(command)}: not done after {seconds:g} s") from None
+    finally:
+        _end(process)
+    if process.returncode:
+        raise RuntimeError(f"{_line(command)}: exit {process.returncode}\n{said[-2000:]}{complaints[-2000:]}")
+    return said
+
+
+def _line(command: Sequence[str | Path]) -> str:
+    return " ".join(map(str, command))
+
+
+def _default_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """A launcher ends its ranks when it is asked to; what is left in its group is killed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                continue

@@ -1,0 +1,107 @@
+"""What was found in one case, as rows of build/bench.json and as lines to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from cases import H_PDLA, REPLICATED, S_ORIG, S_PDLA, Case
+from contestants import Run
+
+LIMIT_GOAL = 0.9
+"""Of the sequential bandwidth of the devices a replica is on, when it is read."""
+ORIGINAL_GOAL = 1.0
+"""Planned replicas are never slower than the original."""
+PLANNED = (H_PDLA, S_PDLA)
+HEAD = f"{'':<22}{'MB/s':>8}{'spread':>8}{'x orig.':>9}{'of limit':>9}{'requests':>10}{'KiB each':>9}  paper; replica"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A contestant's rounds, and the limit in each: bytes/s of one stream on each device that it used."""
+
+    case: Case
+    contestant: str
+    runs: Sequence[Run]
+    originals: Sequence[Run]
+    limits: Sequence[float]
+    layouts: str
+
+    @property
+    def rate(self) -> float:
+        """Median, bytes/s."""
+        return median(run.rate for run in self.runs)
+
+    @property
+    def spread(self) -> float:
+        """Of all rounds, of the median."""
+        return (max(run.rate for run in self.runs) - min(run.rate for run in self.runs)) / self.rate
+
+    @property
+    def of_original(self) -> float:
+        """Median over the rounds."""
+        return median(own.rate / other.rate for own, other in zip(self.runs, self.originals, strict=True))
+
+    @property
+    def of_limit(self) -> float:
+        """Median over the rounds."""
+        return median(run.rate / limit for run, limit in zip(self.runs, self.limits, strict=True))
+
+    @property
+    def requests(self) -> float:
+        """At all devices, median."""
+        return median(sum(run.requests.values()) for run in self.runs)
+
+    @property
+    def replicated(self) -> bool:
+        """Whether replicas served it."""
+        return self.contestant in REPLICATED and any(run.redirected for run in self.runs)
+
+    def rows(self, storage: str) -> list[dict[str, Any]]:
+        """For build/bench.json."""
+        name = f"{storage}: {self.case.title}: {self.contestant}"
+        beside = {
+            "name": name,
+            "value": self.rate / 1e6,
+            "unit": "MB/s",
+            "baseline": median(run.rate for run in self.originals) / 1e6,
+            "ratio": self.of_original,
+            "goal": ORIGINAL_GOAL if self.contestant in PLANNED else None,
+            "spread": self.spread,
+            "requests": self.requests,
+            "layouts": self.layouts,
+            "paper": self.case.paper(self.contestant),
+        }
+        limited = {
+            "name": f"{name}, of the limit",
+            "value": self.rate / 1e6,
+            "unit": "MB/s",
+            "baseline": median(self.limits) / 1e6,
+            "ratio": self.of_limit,
+            "goal": LIMIT_GOAL if self.replicated and self.case.op == "read" else None,
+            "spread": self.spread,
+        }
+        return [beside, limited]
+
+    def line(self) -> str:
+        """For people."""
+        moved = median(run.bytes for run in self.runs)
+        each = f"{moved / self.requests / 1024:9.0f}" if self.requests else f"{'-':>9}"
+        goals = [(self.of_original, 1.0 if self.contestant in PLANNED else 0.0)]
+        goals += [(self.of_limit, LIMIT_GOAL)] if self.replicated and self.case.op == "read" else []
+        missed = " !" if any(ratio < goal for ratio, goal in goals) else ""
+        left = "" if self.contestant not in REPLICATED or self.replicated else "left alone"
+        notes = "; ".join(one for one in (self.case.paper(self.contestant), self.layouts or left) if one)
+        return (
+            f"{self.contestant:<22}{self.rate / 1e6:8.1f}{self.spread:8.0%}{self.of_original:9.2f}{self.of_limit:9.2f}"
+            f"{self.requests or '-':>10}{each}  {notes}{missed}"
+        )
+
+
+def limit_pools(contestant: str, spaces: Mapping[str, set[str]]) -> set[str]:
+    """On which pools a contestant's bytes are: the original's on the disks, in S-ORIG on the SSDs."""
+    if contestant == S_ORIG:
+        return {"ssd"}
+    return spaces.get(contestant) or {"hdd"}

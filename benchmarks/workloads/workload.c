@@ -1,0 +1,227 @@
+#include "workload.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD = sizeof(uint64_t) };
+
+/* Named as IOR's directives; a buffer takes as many pieces as fit, at least one. */
+static const char *test_file;
+static long long write_file, collective, use_file_view, deadline, signature, num_tasks, buffer_size = 1 << 20;
+
+static const struct option shared[] = {
+    {"writeFile", &write_file, 1},
+    {"collective", &collective, 1},
+    {"useFileView", &use_file_view, 1},
+    {"deadlineForStonewalling", &deadline, 0},
+    {"setTimeStampSignature", &signature, 0},
+    {"numTasks", &num_tasks, 0},
+    {"bufferSize", &buffer_size, 0},
+    {NULL, NULL, 0},
+};
+
+void workload_require(int truth, const char *what)
+{
+    if (truth)
+        return;
+    fprintf(stderr, "%s\n", what);
+    exit(2);
+}
+
+static const struct option *option_named(const struct option *options, const char *name)
+{
+    while (options->name != NULL && strcmp(options->name, name) != 0)
+        options++;
+    return options->name == NULL ? NULL : options;
+}
+
+static long long number(const char *word)
+{
+    char *end;
+    const long long value = strtoll(word, &end, 10);
+    const int shift = *end == 'k' ? 10 : *end == 'm' ? 20 : *end == 'g' ? 30 : 0;
+    workload_require(end != word && end[shift > 0] == '\0', "an option wants a number, which may end in k, m or g");
+    return value << shift;
+}
+
+static void read_options(int argc, char **argv, const struct option *own)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i] + strspn(argv[i], "-");
+        const struct option *found = option_named(own, name);
+        if (found == NULL)
+            found = option_named(shared, name);
+        workload_require(found != NULL || strcmp(name, "testFile") == 0, "an option is unknown");
+        workload_require((found != NULL && found->flag) || i + 1 < argc, "an option wants a value");
+        if (found == NULL)
+            test_file = argv[++i];
+        else
+            *found->value = found->flag ? 1 : number(argv[++i]);
+    }
+    workload_require(test_file != NULL, "--testFile is missing");
+}
+
+/* What the word at a place of the file holds. */
+static uint64_t word_at(MPI_Offset place, uint64_t sign)
+{
+    return ((uint64_t)place / WORD + 1) * 0x9E3779B97F4A7C15u ^ sign * 0xC2B2AE3D27D4EB4Fu;
+}
+
+static void fill(uint64_t *words, const struct access *access, long long piece)
+{
+    const MPI_Offset start = access->offset(piece);
+    for (long long i = 0; i < access->length / WORD; i++)
+        words[i] = word_at(start + i * WORD, (uint64_t)signature);
+}
+
+static int64_t wrong_words(const uint64_t *words, const struct access *access, long long piece)
+{
+    const MPI_Offset start = access->offset(piece);
+    int64_t wrong = 0;
+    for (long long i = 0; i < access->length / WORD; i++)
+        wrong += words[i] != word_at(start + i * WORD, (uint64_t)signature);
+    return wrong;
+}
+
+struct tally {
+    double begin, aside; /* since when; seconds that were not spent on I/O */
+    int64_t bytes, calls, wrong;
+};
+
+/* Whether to stop; all ranks of collective calls agree. */
+static int late(double begin)
+{
+    int is_late = deadline > 0 && MPI_Wtime() - begin > (double)deadline;
+    if (deadline > 0 && collective)
+        MPI_Allreduce(MPI_IN_PLACE, &is_late, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return is_late;
+}
+
+static int transfer(MPI_File file, MPI_Offset offset, void *buffer, int bytes, MPI_Status *status)
+{
+    if (write_file)
+        return (collective ? MPI_File_write_at_all : MPI_File_write_at)(file, offset, buffer, bytes, MPI_BYTE, status);
+    return (collective ? MPI_File_read_at_all : MPI_File_read_at)(file, offset, buffer, bytes, MPI_BYTE, status);
+}
+
+static void access_all(MPI_File file, const struct access *access, char *buffer, struct tally *tally)
+{
+    const long long fitting = buffer_size / access->length, most = use_file_view && fitting > 0 ? fitting : 1;
+    for (long long piece = 0; piece < access->pieces && !late(tally->begin); piece += most) {
+        const long long pieces = access->pieces - piece < most ? access->pieces - piece : most;
+        const MPI_Offset offset = use_file_view ? piece * access->length : access->offset(piece);
+        const int bytes = (int)(pieces * access->length);
+        double since = MPI_Wtime();
+        MPI_Status status;
+        int moved = 0;
+        for (long long i = 0; write_file && i < pieces; i++)
+            fill((uint64_t *)(buffer + i * access->length), access, piece + i);
+        tally->aside += MPI_Wtime() - since;
+        if (transfer(file, offset, buffer, bytes, &status) == MPI_SUCCESS)
+            MPI_Get_count(&status, MPI_BYTE, &moved);
+        since = MPI_Wtime();
+        tally->wrong += (bytes - moved) / WORD;
+        for (long long i = 0; !write_file && i < pieces; i++)
+            tally->wrong += wrong_words((uint64_t *)(buffer + i * access->length), access, piece + i);
+        tally->aside += MPI_Wtime() - since;
+        tally->bytes += bytes;
+        tally->calls++;
+    }
+}
+
+static int run(const struct access *access)
+{
+    const size_t bytes = (size_t)(buffer_size > access->length ? buffer_size : access->length);
+    char *buffer = malloc(bytes);
+    MPI_File file;
+    workload_require(buffer != NULL, "no memory for the buffer");
+    memset(buffer, 0, bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    struct tally tally = {.begin = MPI_Wtime()};
+    const int mode = write_file ? MPI_MODE_RDWR : MPI_MODE_RDONLY;
+    workload_require(MPI_File_open(MPI_COMM_WORLD, test_file, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS, "cannot open --testFile");
+    if (use_file_view)
+        MPI_File_set_view(file, access->displacement, MPI_BYTE, access->view, "native", MPI_INFO_NULL);
+    access_all(file, access, buffer, &tally);
+    tally.wrong += write_file && MPI_File_sync(file) != MPI_SUCCESS;
+    tally.wrong += MPI_File_close(&file) != MPI_SUCCESS;
+    double seconds = MPI_Wtime() - tally.begin - tally.aside;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &tally.bytes, 3, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0)
+        printf("{\"seconds\": %.6f, \"bytes\": %lld, \"calls\": %lld, \"wrong\": %lld}\n", seconds, (long long)tally.bytes,
+               (long long)tally.calls, (long long)tally.wrong);
+    free(buffer);
+    return tally.wrong != 0;
+}
+
+int workload_main(int argc, char **argv, const struct program *program)
+{
+    int rank, ranks;
+    struct access access = {.view = MPI_DATATYPE_NULL};
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    read_options(argc, argv, program->options);
+    use_file_view |= program->views_only;
+    if (num_tasks == 0)
+        num_tasks = ranks;
+    workload_require(ranks <= num_tasks, "--numTasks must be at least the number of ranks");
+    program->divide(rank, num_tasks, &access);
+    workload_require(access.length > 0 && access.length % WORD == 0, "pieces must be multiples of 8 bytes");
+    workload_require(!use_file_view || access.view != MPI_DATATYPE_NULL, "this order of pieces has no file view");
+    if (access.view != MPI_DATATYPE_NULL)
+        MPI_Type_commit(&access.view);
+    const int code = run(&access);
+    if (access.view != MPI_DATATYPE_NULL)
+        MPI_Type_free(&access.view);
+    MPI_Finalize();
+    return code;
+}
+
+static struct {
+    long long row, plane, array; /* pitches, bytes */
+    long long rows, planes;
+    MPI_Offset corner;
+} block;
+
+static MPI_Offset offset_in_block(long long piece)
+{
+    const long long row = piece % block.rows, plane = piece / block.rows % block.planes, step = piece / block.rows / block.planes;
+    return block.corner + row * block.row + plane * block.plane + step * block.array;
+}
+
+void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element, long long steps,
+                    MPI_Offset displacement, struct access *access)
+{
+    const int array[4] = {(int)sizes[0], (int)sizes[1], (int)sizes[2], (int)element};
+    const int part[4] = {(int)parts[0], (int)parts[1], (int)parts[2], (int)element};
+    const int corner[4] = {(int)starts[0], (int)starts[1], (int)starts[2], 0};
+    block.row = sizes[2] * element;
+    block.plane = sizes[1] * block.row;
+    block.array = sizes[0] * block.plane;
+    block.rows = parts[1];
+    block.planes = parts[0];
+    block.corner = displacement + starts[0] * block.plane + starts[1] * block.row + starts[2] * element;
+    MPI_Type_create_subarray(4, array, part, corner, MPI_ORDER_C, MPI_BYTE, &access->view);
+    access->displacement = displacement;
+    access->pieces = steps * parts[0] * parts[1];
+    access->length = parts[2] * element;
+    access->offset = offset_in_block;
+}
+
+void workload_cube(long long task, long long tasks, long long size, long long parts[3], long long starts[3])
+{
+    int grid[3] = {0, 0, 0};
+    MPI_Dims_create((int)tasks, 3, grid);
+    for (int i = 2; i >= 0; i--) {
+        workload_require(size % grid[i] == 0, "the tasks do not divide the array");
+        parts[i] = size / grid[i];
+        starts[i] = task % grid[i] * parts[i];
+        task /= grid[i];
+    }
+}
