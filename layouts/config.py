@@ -12,13 +12,14 @@ from typing import Any, TypeVar, cast
 
 from pdla import config, units
 from pdla.errors import ConfigError
-from pdla.model import Cluster, Pool
+from pdla.model import Cluster, Device, Pool
 
 T = TypeVar("T")
 
 BACKENDS = {"directories": False, "cephfs": True, "orangefs": True}
 """Whether the storage names its servers; otherwise each is a directory."""
 KINDS = ("hdd", "ssd", "node")
+QUEUES = ("fifo", "elevator", "cfq")
 RESERVED = ("original", "collective")  # spaces of a plan that are not pools
 DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
 EXAMPLES = Path(__file__).with_name("clusters")
@@ -110,6 +111,9 @@ def _parse(text: str, base: Path, source: str) -> Cluster:
         source=source,
         nodes=clients.take("nodes", _count, 0) or None,
         collective_buffer=clients.take("collective_buffer", _size, "16M"),
+        aggregators=clients.take("aggregators", _count, 0) or None,
+        sieve_read=clients.take("sieve_read", _capacity, "4M"),
+        sieve_write=clients.take("sieve_write", _capacity, "512K"),
     )
     for table in (home, clients, plan, top):
         table.close()
@@ -156,6 +160,15 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
         backend=backend,
         where=where,
         names=names,
+        device=Device(
+            queue=cast(Any, table.take("queue", _one_of(QUEUES), "fifo")),
+            channels=table.take("channels", _positive, 1),
+            write_startup=table.take("write_startup", _curve, None) if "write_startup" in table.values else (),
+            rotation_seconds=table.take("rotation_seconds", _number, 0.0),
+            slice_seconds=table.take("slice_seconds", _number, 0.1),
+            idle_seconds=table.take("idle_seconds", _number, 0.008),
+            inside=table.take("inside", _text) if "inside" in table.values else "",
+        ),
     )
     table.close()
     return pool

@@ -342,13 +342,37 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Device:
+    """What only the simulator knows of a pool's servers.
+
+    Attributes:
+        queue: in which order requests are served: as they come, in sweeps over the addresses, or a slice of time for
+            each process in turn.
+        channels: start-ups that go on at the same time; transfers take turns all the same.
+        write_startup: the start-up of writes, where it is not that of reads (Pool.startup).
+        rotation_seconds: of a turn. Beyond distance 0, a request waits for a random part of one; 0: the start-up has it.
+        slice_seconds: of "cfq", how long a process has the device.
+        idle_seconds: of "cfq", how long the device waits for the next request of the process whose slice it is.
+        inside: the pool in whose servers these devices are, the first in the first, so that they share links.
+    """
+
+    queue: Literal["fifo", "elevator", "cfq"] = "fifo"
+    channels: int = 1
+    write_startup: tuple[tuple[int, float], ...] = ()
+    rotation_seconds: float = 0.0
+    slice_seconds: float = 0.1
+    idle_seconds: float = 0.008
+    inside: str = ""
+
+
+@dataclass(frozen=True)
 class Pool:
     """Storage servers of one kind.
 
     ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance``
     bytes from where the server's previous one ended, linear in between, constant beyond the ends. ``capacity`` is for
     all replicas together, None: what the file systems have free. ``where`` are directories, one per server; or a single
-    one, if the storage names its servers: ``names``. ``parts``: see ``Cluster.pool``.
+    one, if the storage names its servers: ``names``. ``device``: for the simulator. ``parts``: see ``Cluster.pool``.
     """
 
     name: str
@@ -363,6 +387,7 @@ class Pool:
     backend: str
     where: tuple[str, ...]
     names: tuple[str, ...] = field(default=(), kw_only=True)
+    device: Device = field(default=Device(), kw_only=True)
     parts: tuple[Pool, ...] = field(default=(), repr=False)
 
 
@@ -381,6 +406,9 @@ class Cluster:
     source: str
     nodes: int | None = None
     collective_buffer: int = 1 << 24
+    aggregators: int | None = None  # of a collective call, at most one a node
+    sieve_read: int = 4 << 20  # bytes of the buffer for data sieving; 0: none
+    sieve_write: int = 512 << 10
 
     def pool(self, name: str) -> Pool:
         """The pool of this name, which there is; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.

@@ -1,0 +1,237 @@
+"""The simulator's core (core/simulator.h), called with arrays and giving arrays back.
+
+Everything that happens in a simulation happens there: no Python object is made for a request, unless a policy wants to
+be asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.resources
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.errors import PdlaError
+
+Array = npt.NDArray[Any]
+
+
+def _record(text: str) -> np.dtype[Any]:
+    """Fields of 8 bytes each: those after ``:`` are float, ``name*2`` is two of them."""
+    fields: list[tuple[Any, ...]] = []
+    for part in text.split():
+        name, _, kind = part.partition(":")
+        name, _, count = name.partition("*")
+        fields.append((name, "<f8" if kind else "<i8", (int(count),)) if count else (name, "<f8" if kind else "<i8"))
+    return np.dtype(fields)
+
+
+SERVER = _record("seconds_per_byte*2:f rotation:f slice:f idle:f curve*2 points*2 queue channels overlap node host")
+OBJECT = _record("groups width section strips first space")
+MAP = _record("object ops loops depth start length replica_start extents extent_count")
+LOOP = _record("stride count grow_stride grow_length grow_count")
+NEST = _record("start length loops depth")
+CALL = _record("file flags item collective participants think:f start:f")
+ITEM = _record("offset length form")
+PATTERN = _record("file flags nest rank_loops pieces collective participants")
+PART = _record("pattern position")
+TRANSFER = _record("token urgent after stage object server op start stop node")
+EVENT = _record("time:f what rank server address length")
+
+QUEUES = ("fifo", "elevator", "cfq")
+WRITES, CLOSES = 1, 2  # flags of calls and patterns
+REQUEST, TICK, FINISHED, CLOSE = range(4)  # what a policy is asked
+DEPTH = 12  # loops of a nest
+EVENTS = ("call", "queued", "started", "served", "returned")
+
+
+class Question(ctypes.Structure):
+    """What a policy is asked, or told."""
+
+    _fields_ = (
+        ("time", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in "what rank node file op start stop collective token".split()),
+    )
+
+
+class _Answer(ctypes.Structure):
+    _fields_ = (
+        ("transfer", ctypes.c_void_p),
+        ("transfers", ctypes.c_int64),
+        ("wait", ctypes.c_void_p),
+        ("waits", ctypes.c_int64),
+    )
+
+
+_Policy = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Question), ctypes.POINTER(_Answer))
+
+Ask = Callable[[Question], tuple[Sequence[tuple[int, ...]], Sequence[int]]]
+"""Answers with transfers (the fields of TRANSFER), and the tokens of the moves to wait for."""
+
+_COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "servers", "spaces")
+_NUMBERS = ("seed", "open_loop")
+_METHODS = ("collective_buffer", "aggregators", "always")
+_ARRAYS = (
+    "server", "curve_distance", "curve_seconds", "object", "strips", "server_of", "bases", "first_map", "map",
+    "map_loops", "extents", "first_call", "call", "item", "loop", "nest", "pattern", "first_part", "part",
+)  # fmt: skip
+
+
+class _Input(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in _COUNTS),
+        ("connect", ctypes.c_double),
+        ("seconds_per_byte", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+        ("sieve", ctypes.c_int64 * 2),
+        *((name, ctypes.c_int64) for name in _METHODS),
+        *((name, ctypes.c_void_p) for name in _ARRAYS),
+        ("policy", _Policy),
+        ("period", ctypes.c_double),
+        ("only_closes", ctypes.c_int64),
+        ("log", ctypes.c_void_p),
+        ("log_room", ctypes.c_int64),
+    )
+
+
+class _Output(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("seconds", "settled", "io_seconds", "closing")),
+        *((name, ctypes.c_double) for name in ("call_seconds", "longest_call")),
+        ("calls", ctypes.c_int64),
+        ("bytes", ctypes.c_int64 * 2),
+        *((name, ctypes.c_int64) for name in ("requests", "subrequests", "moves", "logged", "stuck")),
+        *((name, ctypes.c_void_p) for name in ("server_busy", "server_waited", "server_served", "space_bytes")),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a simulation gives.
+
+    Attributes:
+        seconds: until the last call returned, and what a policy had to do at the end.
+        settled: until the last move in the background was done; 0: there was none.
+        io_seconds: in which at least one rank was in a call.
+        closing: after the last call, for what a policy did at the end.
+        call_seconds: of all calls together; ``longest_call``: of one.
+        bytes: read and written by calls.
+        requests: to the storage; ``subrequests``: of servers.
+        moves: in the background.
+        stuck: collective calls that not all of their ranks made.
+        busy, waited: of each server, the seconds for which its device served and its requests waited.
+        served: of each server, its requests.
+        space_bytes: of each space, read and written by requests and by moves in the background: shape (spaces, 4).
+        log: what happened, the first events (EVENT).
+    """
+
+    seconds: float
+    settled: float
+    io_seconds: float
+    closing: float
+    call_seconds: float
+    longest_call: float
+    calls: int
+    bytes: tuple[int, int]
+    requests: int
+    subrequests: int
+    moves: int
+    stuck: int
+    busy: npt.NDArray[np.float64]
+    waited: npt.NDArray[np.float64]
+    served: npt.NDArray[np.int64]
+    space_bytes: npt.NDArray[np.int64]
+    log: Array
+
+
+def simulate(
+    numbers: dict[str, int | float | tuple[int, int]],
+    arrays: dict[str, Array],
+    ask: Ask | None = None,
+    period: float | None = None,
+    only_closes: bool = False,
+    log_room: int = 0,
+) -> Outcome:
+    """Run a simulation: ``numbers`` and ``arrays`` are members of struct sim_input.
+    ``ask`` is asked every ``period`` seconds, too, or ``only_closes`` when files are closed.
+
+    Raises:
+        PdlaError: there is no core, or no memory. What ``ask`` raises is raised again.
+    """
+    log = np.zeros(log_room, EVENT)
+    kept = [np.ascontiguousarray(arrays[name]) for name in _ARRAYS]
+    given = _Input(**{name: value for name, value in numbers.items() if name != "sieve"})
+    given.sieve = numbers["sieve"]
+    for name, array in zip(_ARRAYS, kept, strict=True):
+        setattr(given, name, array.ctypes.data)
+    given.log, given.log_room = log.ctypes.data, log_room
+    raised: list[BaseException] = []
+    if ask:
+        given.policy, given.period, given.only_closes = _asker(ask, raised), period or 0.0, only_closes
+    servers, spaces = given.servers, given.spaces
+    busy, waited = np.zeros(servers), np.zeros(servers)
+    served, space_bytes = np.zeros(servers, np.int64), np.zeros((spaces, 4), np.int64)
+    out = _Output(
+        server_busy=busy.ctypes.data,
+        server_waited=waited.ctypes.data,
+        server_served=served.ctypes.data,
+        space_bytes=space_bytes.ctypes.data,
+    )
+    result = _core().sim_run(ctypes.byref(given), ctypes.byref(out))
+    if raised:
+        raise raised[0]
+    if result:
+        raise PdlaError(f"no memory to simulate {given.ranks} ranks")
+    fields = ("seconds", "settled", "io_seconds", "closing", "call_seconds", "longest_call", "calls")
+    counts = ("requests", "subrequests", "moves", "stuck")
+    return Outcome(
+        **{name: getattr(out, name) for name in (*fields, *counts)},
+        bytes=(out.bytes[0], out.bytes[1]),
+        busy=busy,
+        waited=waited,
+        served=served,
+        space_bytes=space_bytes,
+        log=log[: out.logged],
+    )
+
+
+def _asker(ask: Ask, raised: list[BaseException]) -> Any:
+    """``ask`` as the core calls it; what it raises stops the simulation."""
+    kept: list[Any] = [None, None]  # the answer, until the next one
+
+    def policy(question: Any, answer: Any) -> int:
+        try:
+            transfers, wait = ask(question.contents)
+        except BaseException as error:
+            raised.append(error)
+            return 1
+        if transfers:
+            flat = [number for row in transfers for number in row]
+            kept[0] = (ctypes.c_int64 * len(flat))(*flat)
+            answer.contents.transfer = ctypes.addressof(kept[0])
+            answer.contents.transfers = len(transfers)
+        if wait:
+            kept[1] = (ctypes.c_int64 * len(wait))(*wait)
+            answer.contents.wait = ctypes.addressof(kept[1])
+            answer.contents.waits = len(wait)
+        return 0
+
+    return _Policy(policy)
+
+
+@cache
+def _core() -> ctypes.CDLL:
+    path = Path(str(importlib.resources.files("pdla") / "libpdla-simulator.so"))
+    if not path.is_file():
+        raise PdlaError(
+            f"{path.name} is missing: pdla was installed without a C compiler; install gcc, then pdla again"
+        )
+    library = ctypes.CDLL(str(path))
+    library.sim_run.argtypes = [ctypes.POINTER(_Input), ctypes.POINTER(_Output)]
+    return library

@@ -1,0 +1,202 @@
+/* The loop: the next event, and who it concerns. */
+#include "engine.h"
+
+#include <stdlib.h>
+
+enum { CHUNK = 1024 };
+
+void *pool_take(struct engine *engine, struct pool *pool)
+{
+    void *item = pool->free;
+    if (item) {
+        pool->free = *(void **)item;
+        return item;
+    }
+    if (pool->next == pool->end) {
+        /* The first item of a chunk leads to the chunk before. */
+        char *chunk = malloc(CHUNK * pool->size);
+        if (!chunk)
+            longjmp(engine->failed, SIM_NO_MEMORY);
+        *(void **)chunk = pool->chunks;
+        pool->chunks = chunk;
+        pool->next = chunk + pool->size;
+        pool->end = chunk + CHUNK * pool->size;
+    }
+    item = pool->next;
+    pool->next += pool->size;
+    return item;
+}
+
+void pool_give(struct pool *pool, void *item)
+{
+    *(void **)item = pool->free;
+    pool->free = item;
+}
+
+static void pool_end(struct pool *pool)
+{
+    for (void *chunk = pool->chunks, *before; chunk; chunk = before) {
+        before = *(void **)chunk;
+        free(chunk);
+    }
+}
+
+void *hold(struct engine *engine, size_t size)
+{
+    struct held *held = calloc(1, sizeof *held + size);
+    if (!held)
+        longjmp(engine->failed, SIM_NO_MEMORY);
+    held->next = engine->held;
+    held->at = &engine->held;
+    if (held->next)
+        held->next->at = &held->next;
+    engine->held = held;
+    return held + 1;
+}
+
+void let_go(struct engine *engine, void *memory)
+{
+    (void)engine;
+    if (!memory)
+        return;
+    struct held *held = (struct held *)memory - 1;
+    *held->at = held->next;
+    if (held->next)
+        held->next->at = held->at;
+    free(held);
+}
+
+void later(struct engine *engine, double time, unsigned priority, enum kind kind, void *what)
+{
+    if (!events_add(&engine->events, time, priority, kind, what))
+        longjmp(engine->failed, SIM_NO_MEMORY);
+}
+
+void note(struct engine *engine, enum sim_logged what, int64_t rank, int64_t server, int64_t address, int64_t length)
+{
+    if (engine->out->logged < engine->in->log_room)
+        engine->in->log[engine->out->logged++] =
+            (struct sim_event){engine->now, what, rank, server, address, length};
+}
+
+static void tick(struct engine *engine)
+{
+    struct sim_question question = {.time = engine->now, .what = SIM_TICK, .rank = -1, .node = -1, .file = -1};
+    ask(engine, &question, access_new(engine, -1, -1, false, 0, 0));
+    if (engine->running > 0)
+        later(engine, engine->now + engine->in->period, 1, TICK, NULL);
+}
+
+static void handle(struct engine *engine, const struct event *event)
+{
+    switch ((enum kind)event_kind(event)) {
+    case RANK_READY:
+        rank_ready(engine, event->what);
+        break;
+    case ARRIVAL:
+        rank_arrives(engine, event->what);
+        break;
+    case CONNECTED:
+        request_connected(engine, event->what);
+        break;
+    case TRANSFERRED:
+        request_transferred(engine, event->what);
+        break;
+    case SERVED:
+        sub_served(engine, event->what);
+        break;
+    case IDLE:
+        server_next(engine, event->what);
+        break;
+    case RETRY:
+        request_retry(engine, event->what);
+        break;
+    case SHUFFLED:
+        collective_shuffled(engine, event->what);
+        break;
+    case TICK:
+        tick(engine);
+        break;
+    }
+}
+
+/* All files are closed: what the policy wants done then, and waited for, belongs to the run. */
+static bool closes(struct engine *engine)
+{
+    if (!engine->in->policy || engine->closing)
+        return false;
+    engine->closing = true;
+    struct sim_question question = {.time = engine->now, .what = SIM_CLOSE, .rank = -1, .node = -1, .file = -1,
+                                    .stop = INT64_MAX};
+    struct access *access = access_new(engine, -1, -1, true, 0, INT64_MAX);
+    access->ends = true;
+    engine->running++;
+    ask(engine, &question, access);
+    return true;
+}
+
+static void run(struct engine *engine)
+{
+    const struct sim_input *in = engine->in;
+    for (int64_t i = 0; i < in->servers; i++)
+        if (!server_begin(&engine->server[i], &in->server[i], in->ranks, (uint64_t)in->seed << 32 | (uint64_t)i))
+            longjmp(engine->failed, SIM_NO_MEMORY);
+    if (in->policy && in->period > 0)
+        later(engine, in->period, 1, TICK, NULL);
+    for (int64_t i = 0; i < in->ranks; i++)
+        rank_begin(engine, &engine->rank[i]);
+    struct event event;
+    bool more = true;
+    while (more) {
+        while (engine->running > 0 || engine->closing || !in->policy) {
+            if (!events_take(&engine->events, &event))
+                break;
+            bool ran = engine->running > 0;
+            engine->now = event.time;
+            handle(engine, &event);
+            if (ran) {
+                engine->out->closing += engine->closing ? engine->now - engine->out->seconds : 0;
+                engine->out->seconds = engine->now;
+            }
+        }
+        /* Ranks that wait for calls which nobody will make are let go. */
+        more = engine->running > 0 && collective_release(engine);
+        engine->out->stuck += more;
+        more = more || closes(engine);
+    }
+}
+
+__attribute__((visibility("default"))) int sim_run(const struct sim_input *in, struct sim_output *out)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return SIM_NO_MEMORY;
+    engine->in = in;
+    engine->out = out;
+    engine->subs.size = sizeof(struct sub);
+    engine->requests.size = sizeof(struct request);
+    engine->accesses.size = sizeof(struct access);
+    engine->calls.size = sizeof(struct call);
+    engine->collectives.size = sizeof(struct collective);
+    engine->server = calloc((size_t)in->servers, sizeof *engine->server);
+    engine->node = calloc((size_t)in->nodes, sizeof *engine->node);
+    engine->rank = calloc((size_t)in->ranks, sizeof *engine->rank);
+    int result = engine->server && engine->node && engine->rank ? setjmp(engine->failed) : SIM_NO_MEMORY;
+    if (result == SIM_DONE && engine->rank)
+        run(engine);
+    while (engine->held)
+        let_go(engine, engine->held + 1);
+    for (int64_t i = 0; engine->server && i < in->servers; i++)
+        server_end(&engine->server[i]);
+    pool_end(&engine->subs);
+    pool_end(&engine->requests);
+    pool_end(&engine->accesses);
+    pool_end(&engine->calls);
+    pool_end(&engine->collectives);
+    free(engine->events.at);
+    free(engine->server);
+    free(engine->node);
+    free(engine->rank);
+    free(engine);
+    return result;
+}

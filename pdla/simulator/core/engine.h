@@ -1,0 +1,164 @@
+/* The state of a run, and how its parts call one another. */
+#ifndef ENGINE_H
+#define ENGINE_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "events.h"
+#include "program.h"
+#include "server.h"
+#include "simulator.h"
+
+enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, RETRY, SHUFFLED, TICK };
+
+/* Items of one size that come and go, and stay where they are while they are used. */
+struct pool {
+    size_t size;
+    void *free;
+    void *chunks;
+    char *next, *end;
+};
+
+struct call;
+struct collective;
+struct access;
+
+/* A place in a list of accesses. */
+struct link {
+    struct link *next, **at;
+    struct access *access;
+};
+
+struct list {
+    struct link *first, **end;
+};
+
+/* A file request on its way, by whatever transfers a policy chose; or a move that nobody waits for. */
+struct access {
+    struct link turn, lock;       /* among those that wait, and that have locked or want to lock their range */
+    struct call *call;            /* who goes on when it is done: a call, or a collective one, or nobody */
+    struct collective *collective;
+    int64_t rank, node, file, start, stop;
+    int64_t token;                 /* of a move */
+    struct sim_transfer *transfer; /* of which `done` have been started */
+    int64_t transfers, done, pending;
+    int64_t *wait, waits; /* tokens of moves */
+    struct access *after, *next; /* the first move that starts when it is done; of a move, the next one */
+    bool write, background, rewrites, locked, ends;
+};
+
+struct request {
+    struct access *access;
+    struct sub *first, *last;
+    int64_t node, subs, pending, bytes;
+    bool write, background, connected, served;
+};
+
+/* An MPI call of a rank. */
+struct call {
+    struct call *next;
+    int64_t rank, file, collective, participants, bytes;
+    double began;
+    int64_t start, stop; /* of the access that is still to come if `more`, and then those of `pieces` */
+    bool write, closes, more, mapped;
+    struct pieces pieces;
+};
+
+/* What an aggregator accesses at once: `bytes` of all calls, from `start` to `stop`. */
+struct window {
+    int64_t start, stop, bytes;
+};
+
+struct collective {
+    struct collective *chained;
+    int64_t number, arrived;
+    struct call *first, *last;
+    int64_t aggregators, rounds, round, pending, bytes;
+    struct window *window; /* of aggregator a in round r: at r * aggregators + a */
+    int64_t *node_bytes, *aggregator; /* bytes of every node, and the ranks that are aggregators */
+    bool write;
+};
+
+struct rank {
+    int64_t call, part, number; /* what comes next: the call of the table, the part, and its call */
+    bool in_part;
+    struct cursor cursor;
+    struct call *next; /* that it is thinking about */
+};
+
+struct held {
+    struct held *next, **at;
+};
+
+struct node {
+    double connect_free, link_free[2]; /* of its link: out of it, into it */
+};
+
+enum { BUCKETS = 4096 };
+
+struct engine {
+    const struct sim_input *in;
+    struct sim_output *out;
+    double now;
+    jmp_buf failed;
+    struct events events;
+    struct pool subs, requests, accesses, calls, collectives;
+    struct server *server;
+    struct node *node;
+    struct rank *rank;
+    struct collective *bucket[BUCKETS];
+    struct list locked, wants_lock, waiting;
+    struct held *held;
+    int64_t in_calls, running; /* ranks, and of an open loop calls */
+    bool closing;
+    double calls_since;
+};
+
+/* engine.c; there is always memory: without any the run ends at once. What is held is 0 and freed at the end. */
+void *pool_take(struct engine *engine, struct pool *pool);
+void pool_give(struct pool *pool, void *item);
+void *hold(struct engine *engine, size_t size);
+void let_go(struct engine *engine, void *memory);
+void later(struct engine *engine, double time, unsigned priority, enum kind kind, void *what);
+void note(struct engine *engine, enum sim_logged what, int64_t rank, int64_t server, int64_t address, int64_t length);
+
+/* requests.c: from a range of an object to what servers do. */
+struct request *request_new(struct engine *engine, struct access *access, int64_t node, bool write);
+void request_add(struct engine *engine, struct request *request, int64_t object, int64_t server, int64_t start,
+                 int64_t stop);
+void request_start(struct engine *engine, struct request *request);
+void request_connected(struct engine *engine, struct request *request);
+void request_transferred(struct engine *engine, struct request *request);
+void request_retry(struct engine *engine, struct request *request);
+void sub_served(struct engine *engine, struct sub *sub);
+void server_next(struct engine *engine, struct server *server);
+
+/* accesses.c: file requests, where a policy has a say. */
+struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop);
+void access_start(struct engine *engine, struct access *access);
+void access_ends_request(struct engine *engine, struct access *access);
+void ask(struct engine *engine, struct sim_question *question, struct access *access);
+
+/* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */
+bool is_mapped(const struct engine *engine, int64_t file, bool write);
+typedef void range_found(void *context, int64_t object, int64_t start, int64_t stop);
+void map_range(const struct engine *engine, int64_t file, bool write, int64_t start, int64_t stop, range_found *found,
+               void *context);
+
+/* calls.c: what ranks do, call by call. */
+void rank_begin(struct engine *engine, struct rank *rank);
+void rank_next(struct engine *engine, struct rank *rank);
+void rank_arrives(struct engine *engine, struct rank *rank);
+void rank_ready(struct engine *engine, struct rank *rank);
+void call_goes_on(struct engine *engine, struct call *call);
+void call_ends(struct engine *engine, struct call *call);
+
+/* collectives.c: calls that all their ranks make together. */
+void collective_join(struct engine *engine, struct call *call);
+void collective_accessed(struct engine *engine, struct collective *collective);
+void collective_shuffled(struct engine *engine, struct collective *collective);
+bool collective_release(struct engine *engine);
+
+#endif

@@ -1,0 +1,106 @@
+#include "program.h"
+
+#include <string.h>
+
+static void place(struct cursor *cursor, int64_t level)
+{
+    const struct sim_loop *loop = &cursor->loop[level];
+    int64_t i = cursor->turn[level];
+    cursor->offset[level + 1] = cursor->offset[level] + i * loop->stride + loop->grow_stride * (i * (i - 1) / 2);
+    cursor->length[level + 1] = cursor->length[level] + i * loop->grow_length;
+}
+
+/* The loops from `level` on at their first turns; where one has none, the loop around it goes on. */
+static bool settle(struct cursor *cursor, int64_t level)
+{
+    for (; level < cursor->depth; level++) {
+        int64_t more = level > 0 ? cursor->loop[level - 1].grow_count * cursor->turn[level - 1] : 0;
+        cursor->turn[level] = 0;
+        cursor->count[level] = cursor->loop[level].count + more;
+        if (cursor->count[level] <= 0) {
+            do {
+                if (--level < cursor->bottom)
+                    return false;
+            } while (++cursor->turn[level] >= cursor->count[level]);
+        }
+        place(cursor, level);
+    }
+    return true;
+}
+
+bool cursor_begin(struct cursor *cursor, const struct sim_input *in, const struct sim_nest *nest, int64_t bottom,
+                  int64_t position)
+{
+    cursor->bottom = bottom;
+    cursor->depth = nest->depth;
+    cursor->loop = in->loop + nest->loops;
+    cursor->offset[0] = nest->start;
+    cursor->length[0] = nest->length;
+    for (int64_t level = bottom - 1; level >= 0; level--) {
+        cursor->turn[level] = position % cursor->loop[level].count;
+        position /= cursor->loop[level].count;
+    }
+    for (int64_t level = 0; level < bottom; level++)
+        place(cursor, level);
+    return settle(cursor, bottom);
+}
+
+bool cursor_next(struct cursor *cursor)
+{
+    int64_t level = cursor->depth - 1;
+    while (level >= cursor->bottom && ++cursor->turn[level] >= cursor->count[level])
+        level--;
+    if (level < cursor->bottom)
+        return false;
+    place(cursor, level);
+    return settle(cursor, level + 1);
+}
+
+void pieces_copy(struct pieces *to, const struct pieces *from)
+{
+    to->in = from->in;
+    to->item = from->item;
+    to->end = from->end;
+    to->left = from->left;
+    to->in_nest = from->in_nest;
+    if (from->left == 0 && !from->in_nest)
+        return;
+    const struct cursor *cursor = &from->cursor;
+    to->cursor.bottom = cursor->bottom;
+    to->cursor.depth = cursor->depth;
+    to->cursor.loop = cursor->loop;
+    size_t levels = (size_t)cursor->depth * sizeof cursor->turn[0];
+    memcpy(to->cursor.turn, cursor->turn, levels);
+    memcpy(to->cursor.count, cursor->count, levels);
+    memcpy(to->cursor.offset, cursor->offset, levels + sizeof cursor->turn[0]);
+    memcpy(to->cursor.length, cursor->length, levels + sizeof cursor->turn[0]);
+}
+
+bool pieces_next(struct pieces *pieces, int64_t *start, int64_t *stop)
+{
+    struct cursor *cursor = &pieces->cursor;
+    if (pieces->left == 0 && !pieces->in_nest) {
+        if (pieces->item == pieces->end)
+            return false;
+        const struct sim_item *item = pieces->item++;
+        if (item->form < 0) {
+            *start = item->offset;
+            *stop = item->offset + item->length;
+            return true;
+        }
+        const struct sim_nest *form = &pieces->in->nest[item->form];
+        struct sim_nest nest = {item->offset, item->length, form->loops, form->depth};
+        pieces->in_nest = cursor_begin(cursor, pieces->in, &nest, 0, 0);
+        if (!pieces->in_nest)
+            return pieces_next(pieces, start, stop);
+    }
+    *start = cursor->offset[cursor->depth];
+    *stop = *start + cursor->length[cursor->depth];
+    if (pieces->left > 0) {
+        if (--pieces->left > 0 && !cursor_next(cursor))
+            pieces->left = 0;
+    } else {
+        pieces->in_nest = cursor_next(cursor);
+    }
+    return true;
+}

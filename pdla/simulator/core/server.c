@@ -1,0 +1,204 @@
+#include "server.h"
+
+#include <stdlib.h>
+
+static void line_put(struct line *line, struct sub *sub)
+{
+    sub->behind = NULL;
+    if (line->first)
+        line->last->behind = sub;
+    else
+        line->first = sub;
+    line->last = sub;
+}
+
+static struct sub *line_take(struct line *line)
+{
+    struct sub *sub = line->first;
+    if (sub)
+        line->first = sub->behind;
+    return sub;
+}
+
+static bool nearer(const struct sub *a, const struct sub *b)
+{
+    return a->address < b->address || (a->address == b->address && a->arrived < b->arrived);
+}
+
+static bool sweep_put(struct sweep *sweep, struct sub *sub)
+{
+    if (sweep->count == sweep->room) {
+        size_t room = sweep->room ? 2 * sweep->room : 64;
+        struct sub **at = realloc(sweep->at, room * sizeof(struct sub *));
+        if (!at)
+            return false;
+        sweep->at = at;
+        sweep->room = room;
+    }
+    size_t place = sweep->count++;
+    for (size_t parent; place > 0 && nearer(sub, sweep->at[parent = (place - 1) / 2]); place = parent)
+        sweep->at[place] = sweep->at[parent];
+    sweep->at[place] = sub;
+    return true;
+}
+
+static struct sub *sweep_take(struct sweep *sweep)
+{
+    struct sub *taken = sweep->at[0], *moved = sweep->at[--sweep->count];
+    size_t place = 0;
+    for (size_t child; (child = 2 * place + 1) < sweep->count; place = child) {
+        if (child + 1 < sweep->count && nearer(sweep->at[child + 1], sweep->at[child]))
+            child++;
+        if (!nearer(sweep->at[child], moved))
+            break;
+        sweep->at[place] = sweep->at[child];
+    }
+    sweep->at[place] = moved;
+    return taken;
+}
+
+bool server_begin(struct server *server, const struct sim_server *spec, int64_t processes, uint64_t seed)
+{
+    *server = (struct server){.spec = spec, .active = -1, .first_turn = -1, .random = seed};
+    if (spec->queue == SIM_CFQ)
+        server->process = calloc((size_t)processes, sizeof *server->process);
+    return spec->queue != SIM_CFQ || server->process;
+}
+
+void server_end(struct server *server)
+{
+    free(server->process);
+    free(server->sweep[0].at);
+    free(server->sweep[1].at);
+}
+
+static void turn_put(struct server *server, int64_t process)
+{
+    server->process[process].after = -1;
+    if (server->first_turn < 0)
+        server->first_turn = process;
+    else
+        server->process[server->last_turn].after = process;
+    server->last_turn = process;
+}
+
+bool server_put(struct server *server, struct sub *sub)
+{
+    if (sub->background) {
+        line_put(&server->background, sub);
+        return true;
+    }
+    server->waiting++;
+    if (server->spec->queue == SIM_ELEVATOR)
+        return sweep_put(&server->sweep[sub->address < server->head], sub);
+    if (server->spec->queue == SIM_CFQ) {
+        struct line *own = &server->process[sub->process].line;
+        if (!own->first && sub->process != server->active)
+            turn_put(server, sub->process);
+        line_put(own, sub);
+    } else {
+        line_put(&server->line, sub);
+    }
+    return true;
+}
+
+/* The slice of a process ends with its time, or when it asks for nothing more; one that still waits has another turn. */
+static enum taken take_slice(struct server *server, double now, struct sub **sub, double *until)
+{
+    if (server->active >= 0) {
+        struct line *own = &server->process[server->active].line;
+        double idle_end = server->last_done + server->spec->idle;
+        idle_end = idle_end < server->slice_end ? idle_end : server->slice_end;
+        if (own->first && now < server->slice_end) {
+            *sub = line_take(own);
+            return TAKEN;
+        }
+        if (!own->first && now < idle_end) {
+            *until = idle_end;
+            return WAIT;
+        }
+        if (own->first)
+            turn_put(server, server->active);
+        server->active = -1;
+    }
+    if (server->first_turn < 0)
+        return NOTHING;
+    server->active = server->first_turn;
+    server->first_turn = server->process[server->active].after;
+    server->slice_end = now + server->spec->slice;
+    *sub = line_take(&server->process[server->active].line);
+    return TAKEN;
+}
+
+static enum taken take_foreground(struct server *server, double now, struct sub **sub, double *until)
+{
+    switch (server->spec->queue) {
+    case SIM_CFQ:
+        return take_slice(server, now, sub, until);
+    case SIM_ELEVATOR:
+        if (server->sweep[0].count == 0) {
+            struct sweep swept = server->sweep[0];
+            server->sweep[0] = server->sweep[1];
+            server->sweep[1] = swept;
+        }
+        *sub = server->sweep[0].count ? sweep_take(&server->sweep[0]) : NULL;
+        break;
+    default:
+        *sub = line_take(&server->line);
+    }
+    return *sub ? TAKEN : NOTHING;
+}
+
+enum taken server_take(struct server *server, double now, struct sub **sub, double *until)
+{
+    enum taken taken = take_foreground(server, now, sub, until);
+    if (taken == TAKEN)
+        server->waiting--;
+    if (taken != NOTHING)
+        return taken;
+    *sub = line_take(&server->background);
+    return *sub ? TAKEN : NOTHING;
+}
+
+/* The start-up curve: linear between its points, constant beyond them (pdla.layouts.devices.startup). */
+static double startup(const struct sim_input *in, int64_t first, int64_t points, int64_t distance)
+{
+    const int64_t *at = in->curve_distance + first;
+    const double *seconds = in->curve_seconds + first;
+    int64_t after = 0;
+    while (after < points && at[after] <= distance)
+        after++;
+    if (after == 0)
+        return seconds[0];
+    if (after == points)
+        return seconds[points - 1];
+    double share = (double)(distance - at[after - 1]) / (double)(at[after] - at[after - 1]);
+    return seconds[after - 1] + (seconds[after] - seconds[after - 1]) * share;
+}
+
+/* A number in [0, 1): splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014). */
+static double random_share(struct server *server)
+{
+    uint64_t mixed = server->random += 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+    return (double)((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
+}
+
+double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now)
+{
+    const struct sim_server *spec = server->spec;
+    /* Nobody knows where the head was before the first request: it is taken to be there. */
+    int64_t distance = server->moved ? llabs(sub->address - server->head) : 0;
+    double start = startup(in, spec->curve[sub->write], spec->points[sub->write], distance);
+    if (distance > 0 && spec->rotation > 0)
+        start += spec->rotation * random_share(server);
+    server->moved = true;
+    server->head = sub->address + sub->length;
+    double transfer = (double)sub->length * spec->seconds_per_byte[sub->write];
+    /* Channels start up side by side and share the way to and from the device. */
+    double ready = spec->overlap ? now : now + start;
+    double begin = ready > server->bus_free ? ready : server->bus_free;
+    server->bus_free = begin + transfer;
+    return spec->overlap && now + start > server->bus_free ? now + start : server->bus_free;
+}

@@ -1,0 +1,65 @@
+/* A storage server: its queue, its device, and when that serves what. */
+#ifndef SERVER_H
+#define SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "simulator.h"
+
+struct request;
+
+/* The part of a request that one server serves. */
+struct sub {
+    struct request *request;
+    struct sub *sibling, *behind;
+    int64_t server, address, length, process;
+    double arrived;
+    bool write, background;
+};
+
+struct line {
+    struct sub *first, *last;
+};
+
+/* What a sweep of the elevator still has to serve, nearest first. */
+struct sweep {
+    struct sub **at;
+    size_t count, room;
+};
+
+/* What a process waits for, and which process has its turn after it. */
+struct process {
+    struct line line;
+    int64_t after;
+};
+
+struct server {
+    const struct sim_server *spec;
+    struct line line, background; /* FIFO's foreground requests, and those of all that may wait */
+    struct sweep sweep[2];        /* the elevator's: this one, and the next */
+    struct process *process;      /* CFQ's */
+    int64_t active, first_turn, last_turn;
+    double slice_end, last_done;
+    int64_t waiting, busy, head;
+    bool moved; /* the head is somewhere */
+    double bus_free, accept_free, link_free[2];
+    uint64_t random;
+};
+
+enum taken { TAKEN, NOTHING, WAIT };
+
+/* False: no memory. */
+bool server_begin(struct server *server, const struct sim_server *spec, int64_t processes, uint64_t seed);
+void server_end(struct server *server);
+
+/* False: no memory. */
+bool server_put(struct server *server, struct sub *sub);
+
+/* What the device serves next; WAIT: it waits for the process whose slice it is until `*until`. */
+enum taken server_take(struct server *server, double now, struct sub **sub, double *until);
+
+/* When a request that is taken now will be done. */
+double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now);
+
+#endif

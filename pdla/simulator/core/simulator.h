@@ -1,0 +1,153 @@
+/* The simulator's core: a run of a machine and its programs, from arrays to arrays (pdla/simulator/core.py).
+ *
+ * All members are of 8 bytes, so that numpy's records are these structs. Indices into other arrays say so; -1 is none.
+ */
+#ifndef SIMULATOR_H
+#define SIMULATOR_H
+
+#include <stdint.h>
+
+enum sim_op { SIM_READ, SIM_WRITE };
+enum sim_queue { SIM_FIFO, SIM_ELEVATOR, SIM_CFQ };
+enum sim_flags { SIM_WRITES = 1, SIM_CLOSES = 2 };
+enum sim_what { SIM_REQUEST, SIM_TICK, SIM_FINISHED, SIM_CLOSE };
+enum sim_logged { SIM_CALL, SIM_QUEUED, SIM_STARTED, SIM_SERVED, SIM_RETURNED };
+
+/* A device with its queue. Start-up curves are points [curve[op], curve[op] + points[op]) of the input's. */
+struct sim_server {
+    double seconds_per_byte[2];
+    double rotation; /* seconds of a turn, to wait a random part of; 0: the curve has it */
+    double slice;    /* CFQ: seconds that a process has the device */
+    double idle;     /* CFQ: seconds of its slice that the device waits for its next request */
+    int64_t curve[2];
+    int64_t points[2];
+    int64_t queue;
+    int64_t channels;
+    int64_t overlap; /* a request takes the longer of start-up and transfer */
+    int64_t node;    /* the client node that it is in, or -1 */
+    int64_t host;    /* whose link and connections it has: a server */
+};
+
+/* Bytes striped over servers (pdla.model.Layout); of server j of all, strips, bases and servers are at `first + j`. */
+struct sim_object {
+    int64_t groups, width, section;
+    int64_t strips; /* first of `width` strips and of as many sums of those before */
+    int64_t first;
+    int64_t space; /* what its bytes are counted under */
+};
+
+/* A replica: its bytes by loops (count, stride, replica stride), or by extents (start, length, replica start). */
+struct sim_map {
+    int64_t object, ops; /* ops: a bit for each sim_op that it serves */
+    int64_t loops, depth, start, length, replica_start;
+    int64_t extents, extent_count;
+};
+
+struct sim_loop {
+    int64_t stride, count, grow_stride, grow_length, grow_count;
+};
+
+struct sim_nest {
+    int64_t start, length, loops, depth;
+};
+
+/* A call of a rank; its pieces are items [item, next call's item). */
+struct sim_call {
+    int64_t file, flags, item;
+    int64_t collective, participants; /* the collective call that it is part of, and of how many ranks */
+    double think, start;              /* seconds since the rank's previous call, and since the run began */
+};
+
+struct sim_item {
+    int64_t offset, length, form; /* form: a nest that starts at 0, or -1: one extent */
+};
+
+/* A signature: what the ranks that have it as a part do. */
+struct sim_pattern {
+    int64_t file, flags, nest, rank_loops;
+    int64_t pieces; /* accesses of a call */
+    int64_t collective, participants;
+};
+
+struct sim_part {
+    int64_t pattern, position; /* of the rank among those of the pattern */
+};
+
+/* What an online policy is asked, and told. */
+struct sim_question {
+    double time;
+    int64_t what, rank, node, file, op, start, stop, collective, token;
+};
+
+/* Transfers of a stage go in parallel, stages one after another. Token 0: of the request; others: of a move. */
+struct sim_transfer {
+    int64_t token;
+    int64_t urgent; /* a move with the priority of requests */
+    int64_t after;  /* it starts when the request that it came with has been served; others start at once */
+    int64_t stage, object;
+    int64_t server; /* the one of the object's that has all of it, at these addresses of its own; -1: it is striped */
+    int64_t op, start, stop, node;
+};
+
+/* Those of the request first, then move by move, each by stages. The request waits for the moves `wait` first. */
+struct sim_answer {
+    const struct sim_transfer *transfer;
+    int64_t transfers;
+    const int64_t *wait;
+    int64_t waits;
+};
+
+struct sim_event {
+    double time;
+    int64_t what, rank, server, address, length;
+};
+
+struct sim_input {
+    int64_t ranks, nodes, ranks_per_node, files, servers, spaces;
+    double connect, seconds_per_byte;
+    int64_t seed, open_loop;
+    int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
+    int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
+    int64_t aggregators;       /* at most so many, one a node; 0: one on every node */
+    int64_t always;            /* also where the ranks' accesses do not interleave */
+    const struct sim_server *server;
+    const int64_t *curve_distance;
+    const double *curve_seconds;
+    const struct sim_object *object; /* the first `files` are the originals */
+    const int64_t *strips, *server_of, *bases;
+    const int64_t *first_map; /* files + 1 */
+    const struct sim_map *map;
+    const int64_t *map_loops, *extents;
+    const int64_t *first_call; /* ranks + 1 */
+    const struct sim_call *call;
+    const struct sim_item *item;
+    const struct sim_loop *loop;
+    const struct sim_nest *nest;
+    const struct sim_pattern *pattern;
+    const int64_t *first_part; /* ranks + 1 */
+    const struct sim_part *part;
+    int (*policy)(const struct sim_question *, struct sim_answer *); /* NULL: there is none; not 0: stop the run */
+    double period;                                                  /* of its ticks; 0: none */
+    int64_t only_closes;                                            /* it is not asked of requests */
+    struct sim_event *log;
+    int64_t log_room;
+};
+
+/* Per server, and per space: foreground reads and writes, background reads and writes. */
+struct sim_output {
+    double seconds; /* when the last call returned */
+    double settled; /* when the last move was done */
+    double io_seconds; /* in which at least one rank was in a call */
+    double closing;    /* after the last call, for what the policy did at the end */
+    double call_seconds, longest_call;
+    int64_t calls, bytes[2], requests, subrequests, moves, logged, stuck;
+    double *server_busy, *server_waited;
+    int64_t *server_served, *space_bytes;
+};
+
+enum sim_result { SIM_DONE, SIM_NO_MEMORY, SIM_STOPPED };
+
+/* Runs all programs to their ends. What `in` points to must stay until it returns a sim_result. */
+int sim_run(const struct sim_input *in, struct sim_output *out);
+
+#endif

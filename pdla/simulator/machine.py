@@ -1,0 +1,159 @@
+"""The machine that is simulated: servers, and the objects (files, replicas, caches) striped over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from pdla.errors import ConfigError
+from pdla.layouts.striping import component_sizes
+from pdla.model import Cluster, Layout, Pool
+from pdla.simulator.core import OBJECT, QUEUES, SERVER, Array
+
+HOME = "home"
+MEMORY = "memory"
+_ENDLESS = 1 << 62
+
+
+class Machine:
+    """The servers of ``cluster``, and what is put on them, an object after the other.
+
+    The home servers are the first of their pool, and others like them where it has too few. ``home`` puts the original
+    files on all servers of another pool.
+
+    Attributes:
+        spaces: what bytes are counted under, by number.
+
+    Raises:
+        ConfigError: the cluster has no pool ``home``, or a pool is inside one that there is not.
+    """
+
+    def __init__(self, cluster: Cluster, home: str | None = None) -> None:
+        self.cluster = cluster
+        self.spaces: list[str] = []
+        self._first: dict[str, int] = {}
+        self._servers: list[tuple[Pool, int]] = []  # each with its place in the pool
+        for pool in cluster.pools:
+            self._first[pool.name] = len(self._servers)
+            count = max(pool.servers, cluster.home_servers) if pool.name == cluster.home_pool else pool.servers
+            self._servers += [(pool, place) for place in range(count)]
+        if home not in (None, *self._first):
+            raise ConfigError(f"{cluster.source}: there is no pool {home!r} to have the originals on")
+        self._pools = len(self._servers)
+        pool = cluster.pool(home or cluster.home_pool)
+        width = cluster.home_servers if home is None else pool.servers
+        self.home = Layout(pool.name, width, 1, (cluster.home_strip,) * width, _ENDLESS)
+        self._free = [0] * (self._pools + width)  # of each device the first address that nothing is at
+        self._objects: list[tuple[int, ...]] = []
+        self._strips: dict[tuple[int, ...], int] = {}
+        self._strip_numbers: list[int] = []
+        self._server_of: list[int] = []
+        self._bases: list[int] = []
+
+    def space(self, name: str) -> int:
+        """The number under which bytes of this name are counted."""
+        if name not in self.spaces:
+            self.spaces.append(name)
+        return self.spaces.index(name)
+
+    def add_file(self, size: int) -> int:
+        """An original of so many bytes; a file begins on the server after the one where the file before it did."""
+        first, width = self._first[self.home.pool], self.home.servers
+        begin = len(self._objects) % width
+        servers = [first + (begin + j) % width for j in range(width)]
+        return self._add(self.home, servers, component_sizes(self.home, size), HOME)
+
+    def add(self, layout: Layout, size: int) -> int:
+        """A replica, or a cache, of so many bytes in a pool (or a hybrid)."""
+        pool = self.cluster.pool(layout.pool)
+        servers = [self._first[part.name] + place for part in pool.parts or (pool,) for place in range(part.servers)]
+        return self._add(layout, servers[: layout.servers], component_sizes(layout, size), layout.pool)
+
+    def add_servers(self, pool: str, size: int) -> int:
+        """Bytes of which each server of a pool has its own, at most ``size``."""
+        count = self.cluster.pool(pool).servers
+        layout = Layout(pool, count, 1, (1,) * count, _ENDLESS)
+        return self._add(layout, range(self._first[pool], self._first[pool] + count), [size] * count, pool)
+
+    def add_memory(self) -> int:
+        """The memory of the home servers: no device, only their links."""
+        count = self.home.servers
+        layout = Layout(self.home.pool, count, 1, (1,) * count, _ENDLESS)
+        return self._add(layout, range(self._pools, self._pools + count), [0] * count, MEMORY)
+
+    def _add(self, layout: Layout, servers: Sequence[int], sizes: Sequence[int], space: str) -> int:
+        if layout.strips not in self._strips:
+            self._strips[layout.strips] = len(self._strip_numbers)
+            self._strip_numbers += [*layout.strips, *accumulate((0, *layout.strips[:-1]))]
+        number = len(self._objects)
+        first = len(self._server_of)
+        strips = self._strips[layout.strips]
+        self._objects.append((layout.groups, len(layout.strips), layout.section, strips, first, self.space(space)))
+        for server, size in zip(servers, sizes, strict=True):
+            self._server_of.append(server)
+            self._bases.append(self._free[server])
+            self._free[server] += size
+        return number
+
+    def arrays(self) -> dict[str, Array]:
+        """The members of struct sim_input that say this."""
+        curve: list[tuple[int, float]] = []
+        places: dict[tuple[tuple[int, float], ...], int] = {}
+
+        def points(of: tuple[tuple[int, float], ...]) -> tuple[int, int]:
+            if of not in places:
+                places[of] = len(curve)
+                curve.extend(of)
+            return places[of], len(of)
+
+        servers = np.zeros(len(self._free), SERVER)
+        servers["node"] = -1
+        for number, (pool, place) in enumerate(self._servers):
+            one, device = servers[number], pool.device
+            curves = points(pool.startup), points(device.write_startup or pool.startup)
+            one["seconds_per_byte"] = pool.read_seconds_per_byte, pool.write_seconds_per_byte
+            one["curve"], one["points"] = zip(*curves, strict=True)
+            one["rotation"], one["slice"], one["idle"] = (
+                device.rotation_seconds, device.slice_seconds, device.idle_seconds,
+            )  # fmt: skip
+            one["queue"], one["channels"], one["overlap"] = QUEUES.index(device.queue), device.channels, pool.overlap
+            one["host"] = self._host(pool, place)
+            if pool.kind == "node":
+                one["node"] = place
+        memory = servers[self._pools :]
+        memory["curve"], memory["points"] = points(((0, 0.0),))
+        memory["channels"] = _ENDLESS
+        memory["host"] = self._first[self.home.pool] + np.arange(self.home.servers)
+        distances, seconds = zip(*curve, strict=True)
+        return {
+            "server": servers,
+            "curve_distance": np.array(distances, np.int64),
+            "curve_seconds": np.array(seconds, np.float64),
+            "object": np.array(self._objects, OBJECT),
+            "strips": np.array(self._strip_numbers, np.int64),
+            "server_of": np.array(self._server_of, np.int64),
+            "bases": np.array(self._bases, np.int64),
+        }
+
+    def _host(self, pool: Pool, place: int) -> int:
+        inside = pool.device.inside
+        if inside and inside not in self._first:
+            known = ", ".join(self._first)
+            raise ConfigError(f"{self.cluster.source}: [pools.{pool.name}] is inside {inside!r}, not one of {known}")
+        return self._first[inside or pool.name] + place
+
+    def numbers(self, ranks: int) -> dict[str, Any]:
+        """Likewise, for so many ranks."""
+        cluster, per_node = self.cluster, self.cluster.per_node(max(ranks, 1))
+        return {
+            "ranks": ranks,
+            "nodes": max([-(-ranks // per_node), 1, *(pool.servers for pool in cluster.pools if pool.kind == "node")]),
+            "ranks_per_node": per_node,
+            "servers": len(self._free),
+            "spaces": len(self.spaces),
+            "connect": cluster.connect_seconds,
+            "seconds_per_byte": cluster.network_seconds_per_byte,
+        }

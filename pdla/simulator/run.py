@@ -1,0 +1,143 @@
+"""Simulations: a workload on a cluster, by one scheme or another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pdla.model import Cluster, Plan
+from pdla.simulator import core
+from pdla.simulator.machine import Machine
+from pdla.simulator.schemes import Replicas, Scheme, home_pool, methods
+from pdla.simulator.workload import Workload
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a scheme would take.
+
+    Attributes:
+        seconds: in which at least one rank was in an I/O call, or waited for what a policy does when a file is closed.
+        until: seconds from the first call to the end of the last, with the time between calls.
+        settled: when the last move in the background was done, 0 without one.
+        space: the most bytes that replicas and copies take in each pool.
+        moved: bytes to and from each space by requests, and in the background.
+        wait: mean seconds that a request waits in a server's queue.
+        stuck: collective calls that not all of their ranks made, so that the others went on without them.
+    """
+
+    scheme: str
+    seconds: float
+    until: float
+    settled: float
+    bytes_read: int
+    bytes_written: int
+    calls: int
+    call_seconds: float
+    longest_call: float
+    requests: int
+    subrequests: int
+    moves: int
+    wait: float
+    stuck: int
+    refused: int
+    space: Mapping[str, int]
+    moved: Mapping[str, tuple[int, int]]
+    reasons: Mapping[str, int] = field(default_factory=dict)  # why wishes were refused, and how often
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s of the calls."""
+        return (self.bytes_read + self.bytes_written) / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "bandwidth": self.bandwidth}
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster,
+    scheme: Scheme,
+    plan: Plan | None = None,
+    *,
+    open_loop: bool = False,
+    seed: int = 0,
+) -> Result:
+    """Simulate ``workload`` with the replicas of ``plan``.
+
+    With ``open_loop`` calls begin when they did in the trace, whether or not those before them have ended.
+    """
+    machine = Machine(cluster, home_pool(scheme, cluster))
+    for size in workload.sizes:
+        machine.add_file(size)
+    replicas = Replicas.of(plan, workload, machine)
+    outcome = outcome_of(
+        workload, machine, scheme, replicas, open_loop=open_loop, seed=seed, **_bringing_back(replicas, cluster)
+    )
+    return result_of(scheme.name, outcome, machine, replicas.sizes)
+
+
+def outcome_of(
+    workload: Workload,
+    machine: Machine,
+    scheme: Scheme,
+    replicas: Replicas,
+    *,
+    open_loop: bool = False,
+    seed: int = 0,
+    **options: Any,
+) -> core.Outcome:
+    """What the core says of it; ``options`` are those of core.simulate."""
+    programs = workload.together() if scheme.together else workload
+    numbers = {
+        **machine.numbers(workload.ranks),
+        **methods(scheme, machine.cluster),
+        "files": len(workload.files),
+        "seed": seed,
+        "open_loop": open_loop,
+    }
+    return core.simulate(numbers, {**programs.arrays, **machine.arrays(), **replicas.arrays()}, **options)
+
+
+def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mapping[str, int], **more: Any) -> Result:
+    """The result of an outcome, where ``space`` are the bytes taken in each pool."""
+    return Result(
+        scheme=scheme,
+        seconds=outcome.io_seconds + outcome.closing,
+        until=outcome.seconds,
+        settled=outcome.settled,
+        bytes_read=outcome.bytes[0],
+        bytes_written=outcome.bytes[1],
+        calls=outcome.calls,
+        call_seconds=outcome.call_seconds,
+        longest_call=outcome.longest_call,
+        requests=outcome.requests,
+        subrequests=outcome.subrequests,
+        moves=outcome.moves,
+        wait=float(outcome.waited.sum()) / max(int(outcome.served.sum()), 1),
+        stuck=outcome.stuck,
+        space=dict(space),
+        moved={
+            name: (int(by[:2].sum()), int(by[2:].sum()))
+            for name, by in zip(machine.spaces, outcome.space_bytes, strict=True)
+        },
+        **{"refused": 0, **more},
+    )
+
+
+def _bringing_back(replicas: Replicas, cluster: Cluster) -> dict[str, Any]:
+    """When a file is closed for the first time, its replicas that were written are brought back."""
+    if not replicas.written:
+        return {}
+    left = {file for file, _, _ in replicas.written}
+
+    def ask(question: core.Question) -> tuple[list[tuple[int, ...]], list[int]]:
+        if question.what != core.CLOSE:
+            return [], []
+        files = sorted(left if question.file < 0 else left & {question.file})
+        left.difference_update(files)
+        return list(replicas.bring_back(files, cluster.collective_buffer)), []
+
+    return {"ask": ask, "only_closes": True}
