@@ -350,7 +350,7 @@ class Device:
             each process in turn.
         channels: start-ups that go on at the same time; transfers take turns all the same.
         write_startup: the start-up of writes, where it is not that of reads (Pool.startup).
-        rotation_seconds: of a turn. Beyond distance 0, a request waits for a random part of one; 0: the start-up has it.
+        rotation_seconds: of a turn. A request that is not at distance 0 waits for a random part of it; 0: none.
         slice_seconds: of "cfq", how long a process has the device.
         idle_seconds: of "cfq", how long the device waits for the next request of the process whose slice it is.
         inside: the pool in whose servers these devices are, the first in the first, so that they share links.

@@ -56,7 +56,8 @@ class Question(ctypes.Structure):
 
     _fields_ = (
         ("time", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in "what rank node file op start stop collective token".split()),
+        *((name, ctypes.c_int64) for name in ("what", "rank", "node", "file", "op")),
+        *((name, ctypes.c_int64) for name in ("start", "stop", "collective", "token")),
     )
 
 

@@ -105,20 +105,21 @@ def from_trace(trace: Trace) -> Workload:
     counts = table["items"].to_numpy(np.int64)
     made["item"] = np.append(0, np.cumsum(counts))
     # Items stay in the order of the calls: closes have none.
+    ranks = max(trace.ranks, int(rank.max(initial=-1)) + 1)
     sizes = np.zeros(len(trace.files), np.int64)
     np.maximum.at(sizes, calls["file"].to_numpy(np.int64), ends)
     written = calls["written"].to_numpy(np.bool_)
     length = calls["bytes"].to_numpy(np.int64)
     return Workload(
-        trace.ranks or int(rank.max(initial=0)) + 1,
+        ranks,
         tuple(map(str, trace.files["path"])),
         tuple(sizes.tolist()),
         {
-            "first_call": np.searchsorted(rank, np.arange((trace.ranks or int(rank.max(initial=0)) + 1) + 1)),
+            "first_call": np.searchsorted(rank, np.arange(ranks + 1)),
             "call": made,
             "item": items,
             **nests.arrays(),
-            **_no_parts(trace.ranks or int(rank.max(initial=0)) + 1),
+            **_no_parts(ranks),
         },
         (int(length[~written].sum()), int(length[written].sum())),
     )
@@ -210,7 +211,7 @@ def from_signatures(signatures: Sequence[Signature], ranks: int | None = None) -
     collective = 0
     moved = [0, 0]
     for number, one in enumerate(ordered):
-        if one.nest.loops and any(grows.count for grows in one.growth[: one.rank_loops - 1]):
+        if any(grows.count for grows in one.growth[: max(one.rank_loops - 1, 0)]):
             raise PdlaError(f"{one.file}: the ranks of {one} are in loops that grow: simulate its trace")
         file = files.setdefault(one.file, len(files))
         sizes[file] = max(sizes.get(file, 0), one.extent[1])
