@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,14 @@ from traces import Call, make_trace
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.collectors.views import BLOCK, LOOP, View
+from pdla.errors import ConfigError
 from pdla.layouts.cost import layout_time
 from pdla.model import Cluster, Device, Growth, Layout, Loop, Op, Pool, Signature
+from pdla.policies.online import Online, Place, Request, Space, Wish, WriteBack, whole_pool
+from pdla.policies.online import View as PolicyView
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
+from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, outcome_of, simulate
 from pdla.simulator.schemes import BASELINES, Replicas, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
@@ -433,3 +438,56 @@ def test_nests_of_views_are_expanded_as_they_are(loops: list[tuple[int, int]], p
     accesses = trace.accesses()
     assert log["address"].tolist() == accesses["offset"].tolist()
     assert log["length"].tolist() == accesses["length"].tolist()
+
+
+# ---- policies that act during a run ----------------------------------------------------------------------------------
+
+
+class Everything(Online):
+    """Copies all that is read, takes all that is written, and brings it home when a file is closed."""
+
+    def spaces(self, cluster: Cluster) -> list[Space]:
+        return [Space("ssd", 64_000, whole_pool(cluster, "ssd", 1000))]
+
+    def request(self, request: Request, view: PolicyView) -> Iterator[Wish]:
+        yield Place(request.file, request.start, request.stop, "ssd", "all")
+
+    def close(self, file: int | None, view: PolicyView) -> Iterator[Wish]:
+        for one in (0,) if file is None else (file,):
+            yield WriteBack(one, 0, 1 << 40, "closed", wait=True)
+
+
+def online(calls: list[Call], *, home_b: float = 1e-6) -> Result:
+    storage = cluster(pool(servers=1, b=home_b), pool("ssd", "ssd", 1, b=1e-7), strip=1000)
+    workload = from_trace(make_trace(calls)).at_once()
+    return simulate_online(workload, storage, Everything(), Scheme("everything"))
+
+
+def test_what_a_policy_copied_is_read_from_there() -> None:
+    found = online([Call(0, "read", at, 10_000) for at in (0, 10_000, 0)])
+    assert found.moved == {"home": (20_000, 0), "ssd": (10_000, 20_000)}
+    assert found.space == {"ssd": 20_000}
+    # Twice at home; then on the SSD, which has just begun to take its copy of the second: that is not interrupted.
+    assert found.seconds == pytest.approx(0.010 + 0.010 + 0.001 + 0.001)
+
+
+def test_what_a_policy_took_is_brought_home_before_the_run_ends() -> None:
+    found = online([Call(0, "write", 0, 10_000)])
+    assert found.moved == {"home": (0, 10_000), "ssd": (10_000, 10_000)}
+    assert found.seconds == pytest.approx(0.001 + 0.001 + 0.010)
+    assert found.settled == found.until == pytest.approx(0.012)
+
+
+def test_what_has_no_room_is_refused_and_counted() -> None:
+    found = online([Call(0, "read", 0, 100_000)])
+    assert (found.refused, found.reasons, found.space) == (1, {"Place: all": 1}, {"ssd": 0})
+
+
+def test_what_a_policy_raises_ends_the_simulation() -> None:
+    class Broken(Everything):
+        def request(self, request: Request, view: PolicyView) -> Iterator[Wish]:
+            raise ConfigError("no")
+
+    storage = cluster(pool(), pool("ssd", "ssd", 1))
+    with pytest.raises(ConfigError, match="no"):
+        simulate_online(from_trace(make_trace([Call(0, "read", 0, 10)])), storage, Broken(), Scheme("broken"))

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.errors import PdlaError
+from pdla.model import Op
 
 Array = npt.NDArray[Any]
 
@@ -44,6 +45,7 @@ PART = _record("pattern position")
 TRANSFER = _record("token urgent after stage object server op start stop node")
 EVENT = _record("time:f what rank server address length")
 
+OPS: tuple[Op, Op] = ("read", "write")
 QUEUES = ("fifo", "elevator", "cfq")
 WRITES, CLOSES = 1, 2  # flags of calls and patterns
 REQUEST, TICK, FINISHED, CLOSE = range(4)  # what a policy is asked

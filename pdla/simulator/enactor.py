@@ -254,6 +254,11 @@ class Enactor:
         return moves
 
     @property
+    def spaces(self) -> list[Space]:
+        """Where copies may be."""
+        return [cache.space for cache in self._caches.values()]
+
+    @property
     def used(self) -> dict[str, int]:
         """Bytes taken in every space."""
         return {name: cache.used for name, cache in self._caches.items()}

@@ -11,10 +11,9 @@ import numpy as np
 from pdla.errors import ConfigError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Cluster, Layout, Pool
+from pdla.policies.online import HOME, MEMORY
 from pdla.simulator.core import OBJECT, QUEUES, SERVER, Array
 
-HOME = "home"
-MEMORY = "memory"
 _ENDLESS = 1 << 62
 
 
@@ -22,7 +21,8 @@ class Machine:
     """The servers of ``cluster``, and what is put on them, an object after the other.
 
     The home servers are the first of their pool, and others like them where it has too few. ``home`` puts the original
-    files on all servers of another pool.
+    files on all servers of another pool. A file begins on the server after the one where the file before it did, unless
+    they are ``aligned``: then all begin on the first.
 
     Attributes:
         spaces: what bytes are counted under, by number.
@@ -31,9 +31,10 @@ class Machine:
         ConfigError: the cluster has no pool ``home``, or a pool is inside one that there is not.
     """
 
-    def __init__(self, cluster: Cluster, home: str | None = None) -> None:
+    def __init__(self, cluster: Cluster, home: str | None = None, *, aligned: bool = False) -> None:
         self.cluster = cluster
         self.spaces: list[str] = []
+        self._aligned = aligned
         self._first: dict[str, int] = {}
         self._servers: list[tuple[Pool, int]] = []  # each with its place in the pool
         for pool in cluster.pools:
@@ -60,9 +61,9 @@ class Machine:
         return self.spaces.index(name)
 
     def add_file(self, size: int) -> int:
-        """An original of so many bytes; a file begins on the server after the one where the file before it did."""
+        """An original of so many bytes."""
         first, width = self._first[self.home.pool], self.home.servers
-        begin = len(self._objects) % width
+        begin = 0 if self._aligned else len(self._objects) % width
         servers = [first + (begin + j) % width for j in range(width)]
         return self._add(self.home, servers, component_sizes(self.home, size), HOME)
 
