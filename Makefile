@@ -11,7 +11,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 C_SOURCES := $(wildcard collectors/shim/*.[ch] collectors/shim/*.def collectors/posix/*.[ch] replicator/stub/*.[ch] \
-                        pdla/simulator/core/*.[ch])
+                        replicator/beside/*.c pdla/simulator/core/*.[ch])
 PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
 WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
@@ -44,7 +44,7 @@ check: .venv/test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	for file in $(filter %.c,$(C_SOURCES)); do $(CC) $(WARNINGS) -Icollectors/shim -Icollectors/posix -c -o /dev/null $$file || exit 1; done
+	for file in $(filter %.c,$(C_SOURCES)); do $(CC) $(WARNINGS) -Icollectors/shim -Icollectors/posix -Ireplicator/stub -c -o /dev/null $$file || exit 1; done
 	$(MAKE) docs
 	$(MAKE) test
 

@@ -75,12 +75,12 @@ def launching_pdla(mpi: Mpi) -> Mpi:
     return replace(mpi, env={**mpi.env, "MPI4PY_MPIABI": "openmpi", "LD_LIBRARY_PATH": libraries})
 
 
-def build_library(path: Path, *more: str) -> Path:
+def build_library(path: Path, *more: str, compiler: str = "gcc") -> Path:
     """Compile libpdla.so from the sources here to ``path``, with more flags; returns it."""
     shim, stub = REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
     sources = [*shim.glob("*.c"), *stub.glob("*.c")]
-    command = ["gcc", *flags, *more, f"-I{shim}", f"-I{stub}", "-o", path, *sources, "-ldl", "-lpthread"]
+    command = [compiler, *flags, *more, f"-I{shim}", f"-I{stub}", "-o", path, *sources, "-ldl", "-lpthread"]
     subprocess.run(command, check=True)
     return path
 
@@ -90,6 +90,14 @@ def build_posix_library(path: Path) -> Path:
     shim, wrappers = REPOSITORY / "collectors/shim", REPOSITORY / "collectors/posix"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
     subprocess.run(["gcc", *flags, f"-I{shim}", f"-I{wrappers}", "-o", path, *wrappers.glob("*.c"), "-ldl"], check=True)
+    return path
+
+
+def build_beside_library(path: Path) -> Path:
+    """Likewise libpdla-beside.so."""
+    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
+    source = REPOSITORY / "replicator/beside/wrappers.c"
+    subprocess.run(["gcc", *flags, f"-I{REPOSITORY / 'replicator/stub'}", "-o", path, source, "-ldl"], check=True)
     return path
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mpi import REPOSITORY, Mpi, available_mpis
+from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library
 from stubmaps import Replica, write_map
 
 PIECE, ROWS, START = 96, 60, 480
@@ -231,6 +231,33 @@ def test_h17_a_misused_call_has_the_error_of_the_mpi(case: Case) -> None:
     case.compare("open", "misuse", "strided", "misuse", "close", ranks=2)
 
 
+LOOKS = ["examine", "open", "stream", "map", "cut", "before"]
+
+
+def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library: Path, tmp_path: Path) -> None:
+    beside = build_beside_library(library.with_name("libpdla-beside.so"))
+    program = mpi.compile(REPOSITORY / "tests/programs/beside.c", tmp_path / "beside", "-Wall", "-Wextra")
+    made = [(tmp_path / how, [columns().prepare(tmp_path / f"replica-{how}")]) for how in LOOKS]
+    write_map(tmp_path / "replicas.map", [], targets=made)
+    out = tmp_path / "reports"
+    out.mkdir()
+    settings = [f"PDLA_MAP={tmp_path / 'replicas.map'}", f"PDLA_REPORT={out}", "PDLA_WRITES=close"]
+    settings += [f"LD_PRELOAD={library}:{beside}"]
+    results = []
+    for more in ([], settings):
+        mpi.run(mpi.command(2, "env", *more, program, tmp_path, tmp_path / "out", *LOOKS))
+        seen = [(tmp_path / f"out.{rank}").read_text() for rank in range(2)]
+        results.append((seen, {how: (tmp_path / how).read_bytes() for how in LOOKS}))
+        for how in LOOKS:
+            (tmp_path / how).unlink()
+    assert results[0] == results[1]
+    reports = [file for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]]
+    redirected = {Path(file["path"]).name for file in reports if file["redirected"]["calls"]}
+    assert redirected == {*LOOKS} - {"before"}
+    assert "the file was opened beside MPI" in reasons(reports)
+    assert "the file is open beside MPI" in {file["refused"] for file in reports}
+
+
 def test_h19_a_reader_without_the_library_sees_the_last_sync_and_close(mpich: Case) -> None:
     seen = []
     for mode in ("native", "close"):
@@ -345,6 +372,23 @@ def test_h24_who_opens_a_leased_file_reads_what_was_written(case: Case) -> None:
     seen = case.run("original", "open-read", "read-all", "close")[0]
     assert case.original.read_bytes() == native and case.journals == []
     assert case.run("native", "open-read", "read-all", "close")[0] == seen
+
+
+def test_h24_a_replica_that_was_built_while_bytes_wait_is_not_served(mpich: Case) -> None:
+    other = mpich.directory / "other"
+    other.write_bytes(bytes(10))
+    writing = columns().prepare(mpich.directory / "writing")
+    written = [(mpich.original, [writing])]
+    write_map(mpich.directory / "map", [(other, [Replica(size=10, length=10).build(bytes(10), other.with_name("o"))])],
+              targets=written)  # fmt: skip
+    mpich.original.write_bytes(bytes(SIZE))
+    mpich.run("lease", "open", "strided", "close")
+    old = Replica(size=SIZE - START, start=START, length=SIZE - START)
+    old.build(mpich.original.read_bytes(), mpich.directory / "reading")
+    write_map(mpich.directory / "map", [(mpich.original, [old])], targets=written)
+    seen = mpich.run("original", "open-read", "read-all", "close")[0]
+    assert mpich.run("native", "open-read", "read-all", "close")[0] == seen
+    assert mpich.journals == [] and mpich.original.read_bytes() != bytes(SIZE)
 
 
 def test_h15_what_waits_for_a_deleted_file_is_deleted_too(mpich: Case) -> None:

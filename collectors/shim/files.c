@@ -45,6 +45,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
 {
     struct rawlog_record opened = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     char path[PATH_MAX];
+    const bool beside = stub_opening(name, mpich_amode(amode));
     posix_opening(name);
     int rc = real(comm, name, amode, info, file);
     resolve_path(name ? name : "", path);
@@ -58,7 +59,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
     }
     posix_opened(path, handle ? handle->id : 0);
     if (error_class(rc) != ERR_COMM)
-        stub_opened(handle, value_of(comm), path, mpich_amode(amode));
+        stub_opened(handle, value_of(comm), path, mpich_amode(amode), beside);
     if (recording)
         record(&opened, CALL_File_open, handle, rc);
     return rc;

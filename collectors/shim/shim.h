@@ -164,10 +164,12 @@ struct io_call {
 /* Each returns at once when PDLA_MAP is not set. None raises an MPI error, calls exit or abort, or leaves errno
  * changed. */
 
+/* Before a real MPI_File_open. True: the program has the file open by other means, and is to find there what it writes by MPI. */
+bool stub_opening(const char *name, int amode);
 /* After a real MPI_File_open, on every rank of `comm` whatever `rc` it returned (the agreement is collective), unless MPI
- * refused `comm`. Sets
- * handle->stub when redirection is possible; `handle` is NULL when the open failed on this rank. */
-void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
+ * refused `comm`. Sets handle->stub and handle->writer when redirection is possible; `handle` is NULL when the open failed on
+ * this rank. `beside`: what stub_opening() said. */
+void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside);
 /* Before the real MPI_File_close; collective. Frees handle->stub and handle->writer. Returns what MPI_File_close is to return
  * if it succeeds. */
 int stub_closing(struct file_handle *handle);

@@ -61,7 +61,8 @@ def run(writes: str, verify: bool, as_json: bool, command: tuple[str, ...]) -> N
     from pdla.replicator.reports import collect
 
     with redirection(writes) as (variables, reports):
-        code = launch(command, preloaded(variables | ({"PDLA_VERIFY": "1"} if verify else {})))
+        variables |= {"PDLA_VERIFY": "1"} if verify else {}
+        code = launch(command, preloaded(variables, beside=writes != "original"))
         report = collect(reports, shlex.join(command))
     code = code or int(bool(report.errors or report.difference))
     try:

@@ -272,13 +272,21 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     }
 }
 
-void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode)
+bool stub_opening(const char *name, int amode)
+{
+    int error = errno;
+    bool beside = map_name() != NULL && name != NULL && writer_wanted(amode) && beside_open(name);
+    errno = error;
+    return beside;
+}
+
+void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside)
 {
     if (map_name() == NULL)
         return;
     int error = errno;
     open_agreed(handle, comm, path, amode);
-    writer_open(handle, comm, path, amode);
+    writer_open(handle, comm, path, amode, beside);
     errno = error;
 }
 

@@ -19,7 +19,7 @@ enum {
 };
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct stub_writer *open_writers; /* of this process */
+static struct stub_writer *open_writers; /* of this process; atomic, changed under the lock */
 
 /* What rank 0 says about the file. */
 struct offer {
@@ -32,7 +32,7 @@ struct offer {
 
 /* What the ranks agree on: the AND of what each can do. */
 struct abilities {
-    uint64_t able;   /* all bits or none */
+    uint64_t able, alone; /* all bits or none; `alone`: the program has the file open by MPI only */
     uint64_t usable; /* replicas, by number */
 };
 _Static_assert(MOST_REPLICAS == 64, "a bit for each");
@@ -114,9 +114,7 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
         left = leftover_read(map, target, path, ranges, &offer.left);
     if (left == LEFTOVER_WAITS)
         why = "earlier writes wait for pdla sync";
-    pthread_mutex_lock(&written->lock);
-    written->refused = why;
-    pthread_mutex_unlock(&written->lock);
+    written_refuse(written, why);
     if (*lock >= 0 && why != NULL && left != LEFTOVER_GOOD) {
         close(*lock);
         *lock = -1;
@@ -206,20 +204,34 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     return writer;
 }
 
+bool writers_any(void)
+{
+    return __atomic_load_n(&open_writers, __ATOMIC_RELAXED) != NULL;
+}
+
+bool writers_settle(uint64_t device, uint64_t inode, const char *why)
+{
+    bool settled = false;
+    pthread_mutex_lock(&open_lock);
+    for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
+        if (writer->inode == inode && writer->device == device) {
+            pthread_mutex_lock(&writer->mutex);
+            settled = journal_count(&writer->journal) > 0 || settled;
+            writer_bring_back(writer->handle);
+            pthread_mutex_unlock(&writer->mutex);
+            if (why != NULL)
+                writer_stop(writer, why);
+        }
+    pthread_mutex_unlock(&open_lock);
+    return settled;
+}
+
 /* The file is being opened once more in this process: who writes to it by another handle goes on with the original. */
 static void settle_others(const char *path)
 {
     struct stat found;
-    pthread_mutex_lock(&open_lock);
-    if (open_writers != NULL && stat(path, &found) == 0)
-        for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
-            if (writer->inode == found.st_ino && writer->device == found.st_dev) {
-                pthread_mutex_lock(&writer->mutex);
-                writer_bring_back(writer->handle);
-                pthread_mutex_unlock(&writer->mutex);
-                writer_stop(writer, "the file was opened again");
-            }
-    pthread_mutex_unlock(&open_lock);
+    if (writers_any() && stat(path, &found) == 0)
+        writers_settle(found.st_dev, found.st_ino, "the file was opened again");
 }
 
 /* What rank 0 has read; on all ranks. NULL: out of memory. */
@@ -261,16 +273,16 @@ static void enter_open(struct stub_writer *writer)
 {
     pthread_mutex_lock(&open_lock);
     writer->next = open_writers;
-    open_writers = writer;
+    __atomic_store_n(&open_writers, writer, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&open_lock);
 }
 
 /* With rank 0's offer and, where earlier writes left any, ranges. `lock` is taken over. */
 static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
-                         const struct loaded_map *map, const struct offer *offer, struct range *ranges, int lock)
+                         const struct loaded_map *map, const struct offer *offer, struct range *ranges, int lock, bool beside)
 {
     const struct mpi *mpi = pdla_mpi();
-    struct abilities mine = {0}, all;
+    struct abilities mine = {.alone = beside ? 0 : ~UINT64_C(0)}, all;
     struct stub_writer *writer = NULL;
     if (handle != NULL && map != NULL && map->header->generation == offer->generation
         && map->header->checksum == offer->checksum && (ranges != NULL || offer->left == 0))
@@ -281,6 +293,8 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
         all.able = 0;
     if (writer == NULL)
         return;
+    if (beside && writer->written != NULL)
+        written_refuse(writer->written, "the file is open beside MPI");
     writer->ranks = ranks;
     writer->comm = mpi->comm_null;
     bool opened = all.able != 0 && all.usable != 0 && (ranks == 1 || mpi->Comm_dup(comm, &writer->comm) == 0);
@@ -293,7 +307,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     handle->writer = writer;
     if (opened && offer->left > 0)
         opened = settle_left(handle, ranges, offer->left);
-    if (opened && offer->redirects) {
+    if (opened && offer->redirects && all.alone != 0) {
         enter_open(writer);
     } else {
         handle->writer = NULL;
@@ -303,7 +317,13 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     }
 }
 
-void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode)
+bool writer_wanted(int amode)
+{
+    bool lease;
+    return unwanted(amode, &lease) == NULL;
+}
+
+void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside)
 {
     const struct mpi *mpi = pdla_mpi();
     int rank, ranks, lock = -1;
@@ -321,7 +341,7 @@ void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, 
     if (agree_broadcast(&offer, (int)sizeof offer, comm) && (offer.redirects || offer.left > 0)) {
         if (offer.left > 0)
             ranges = tell_ranges(ranges, offer.left, rank, comm);
-        open_offered(handle, comm, ranks, rank, path, map, &offer, ranges, lock);
+        open_offered(handle, comm, ranks, rank, path, map, &offer, ranges, lock, beside);
     } else if (lock >= 0) {
         close(lock);
     }
@@ -334,7 +354,7 @@ static void leave_open(struct stub_writer *writer)
     struct stub_writer **link = &open_writers;
     while (*link != writer)
         link = &(*link)->next;
-    *link = writer->next;
+    __atomic_store_n(link, writer->next, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&open_lock);
 }
 

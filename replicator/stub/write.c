@@ -21,6 +21,15 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
     }
 }
 
+void replicas_mark(struct file_handle *handle, int64_t low, int64_t high)
+{
+    const struct source *source = handle->stub == NULL ? NULL : handle->stub->source;
+    struct piece piece;
+    for (uint32_t i = 0; source != NULL && i < source->file->replica_count; i++)
+        if (locate_piece(source->map, replica_of(source, i), low, high, &piece))
+            state_mark(source->map, replica_of(source, i), STALE_WRITTEN);
+}
+
 void replicas_write_begin(struct file_handle *handle, const struct io_call *call)
 {
     struct stub_file *stub = handle->stub;

@@ -439,6 +439,8 @@ int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t c
     int64_t low, high;
     int error = batch_start(&batch, writer) ? 0 : ENOMEM;
     hull(writer, &low, &high);
+    /* RATIONALE: they may have been built when the original did not have these bytes yet. */
+    replicas_mark(handle, low, high);
     share(writer, &low, &high);
     original_begin(handle);
     if (error == 0)

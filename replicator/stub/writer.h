@@ -72,10 +72,22 @@ void writer_original_end(struct file_handle *handle);
 
 /* ---- target.c ----------------------------------------------------------------------------------------------------------- */
 
-/* On all ranks of `comm` after an open; `handle` NULL: it failed on this rank. */
-void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode);
+/* Writes of a file opened in this way may be redirected. */
+bool writer_wanted(int amode);
+/* On all ranks of `comm` after an open; `handle` NULL: it failed on this rank. `beside`: the program itself had it open. */
+void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside);
 /* Before the close. Returns what MPI_File_close is to return if it succeeds. */
 int writer_close(struct file_handle *handle);
+/* There are open files in this process whose writes are redirected. */
+bool writers_any(void);
+/* What is redirected of this file's writes by this process is brought back; `why` not NULL, a literal: and no more are redirected.
+ * True: something was brought back. */
+bool writers_settle(uint64_t device, uint64_t inode, const char *why);
+
+/* ---- beside.c ------------------------------------------------------------------------------------------------------------ */
+
+/* The process has the file open that MPI knows by this name. */
+bool beside_open(const char *name);
 
 /* ---- leftover.c: journals of programs that have ended, or of files that they have closed ------------------------------------ */
 
@@ -107,6 +119,7 @@ int keep_together(struct file_handle *handle);
 
 struct written *written_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
 void written_passed(struct written *, int64_t bytes, const char *why);
+void written_refuse(struct written *, const char *why); /* when the file is opened; NULL: its writes are redirected */
 void written_report(FILE *out);
 
 #endif

@@ -32,6 +32,13 @@ void written_passed(struct written *written, int64_t bytes, const char *why)
     pthread_mutex_unlock(&written->lock);
 }
 
+void written_refuse(struct written *written, const char *why)
+{
+    pthread_mutex_lock(&written->lock);
+    written->refused = why;
+    pthread_mutex_unlock(&written->lock);
+}
+
 static void write_one(FILE *out, const struct written *written)
 {
     fputs("{\"path\":", out);

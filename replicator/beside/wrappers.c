@@ -1,0 +1,113 @@
+/* libpdla-beside.so: the C library's calls that open, cut off or examine a file by itself, of programs whose writes libpdla.so
+ * redirects. A library of its own, so that no other programs pay for it. Without libpdla.so everything passes through.
+ *
+ * Reads and writes need not be looked at: they are made through a descriptor. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "beside.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* The definition after this library; `failed`, with errno ENOSYS, is returned if there is none. */
+#define NEXT(real, name, failed)                                                             \
+    if (!__atomic_load_n(&(real), __ATOMIC_RELAXED))                                         \
+        __atomic_store_n((void **)&(real), dlsym(RTLD_NEXT, name), __ATOMIC_RELAXED);        \
+    if (!(real)) {                                                                           \
+        errno = ENOSYS;                                                                      \
+        return failed;                                                                       \
+    }
+
+static void opening(int directory, const char *path)
+{
+    if (pdla_beside_opening)
+        pdla_beside_opening(directory, path);
+}
+
+/* ---- opening and cutting off ------------------------------------------------------------------------------------- */
+
+#define OPEN(type, name, failed, directory, parameters, arguments) \
+    EXPORT type name parameters                                    \
+    {                                                              \
+        static type(*real) parameters;                             \
+        NEXT(real, #name, failed)                                  \
+        opening(directory, path);                                  \
+        return real arguments;                                     \
+    }
+
+/* The mode is an argument only where a file may be made. */
+#define OPEN_WITH_MODE(name, type, directory, parameters, arguments)  \
+    EXPORT int name parameters                                        \
+    {                                                                 \
+        static type *real;                                            \
+        mode_t mode = 0;                                              \
+        if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {    \
+            va_list more;                                             \
+            va_start(more, flags);                                    \
+            mode = va_arg(more, mode_t);                              \
+            va_end(more);                                             \
+        }                                                             \
+        NEXT(real, #name, -1)                                         \
+        opening(directory, path);                                     \
+        return real arguments;                                        \
+    }
+
+typedef int open_call(const char *, int, ...);
+typedef int openat_call(int, const char *, int, ...);
+OPEN_WITH_MODE(open, open_call, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPEN_WITH_MODE(open64, open_call, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPEN_WITH_MODE(openat, openat_call, at, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+OPEN_WITH_MODE(openat64, openat_call, at, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+OPEN(int, __open_2, -1, AT_FDCWD, (const char *path, int flags), (path, flags))
+OPEN(int, __open64_2, -1, AT_FDCWD, (const char *path, int flags), (path, flags))
+OPEN(int, __openat_2, -1, at, (int at, const char *path, int flags), (at, path, flags))
+OPEN(int, __openat64_2, -1, at, (int at, const char *path, int flags), (at, path, flags))
+OPEN(int, creat, -1, AT_FDCWD, (const char *path, mode_t mode), (path, mode))
+OPEN(int, creat64, -1, AT_FDCWD, (const char *path, mode_t mode), (path, mode))
+OPEN(int, truncate, -1, AT_FDCWD, (const char *path, off_t size), (path, size))
+OPEN(int, truncate64, -1, AT_FDCWD, (const char *path, off64_t size), (path, size))
+/* RATIONALE: the C library's streams do not open their files by way of open(). */
+OPEN(FILE *, fopen, NULL, AT_FDCWD, (const char *path, const char *mode), (path, mode))
+OPEN(FILE *, fopen64, NULL, AT_FDCWD, (const char *path, const char *mode), (path, mode))
+OPEN(FILE *, freopen, NULL, AT_FDCWD, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
+OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
+
+/* ---- examining --------------------------------------------------------------------------------------------------- */
+
+static bool examined(uint64_t device, uint64_t inode)
+{
+    return pdla_beside_examined && pdla_beside_examined(device, inode);
+}
+
+#define EXAMINE_BY(name, device, inode, parameters, arguments)           \
+    EXPORT int name parameters                                           \
+    {                                                                    \
+        static int(*real) parameters;                                    \
+        NEXT(real, #name, -1)                                            \
+        int result = real arguments;                                     \
+        return result == 0 && examined(device, inode) ? real arguments : result; \
+    }
+#define EXAMINE(name, parameters, arguments) EXAMINE_BY(name, found->st_dev, found->st_ino, parameters, arguments)
+
+/* `version`: programs that were linked with older C libraries call these. */
+#define EXAMINE_BOTH(suffix, type)                                                                              \
+    EXAMINE(stat##suffix, (const char *path, struct type *found), (path, found))                                \
+    EXAMINE(lstat##suffix, (const char *path, struct type *found), (path, found))                               \
+    EXAMINE(fstat##suffix, (int fd, struct type *found), (fd, found))                                           \
+    EXAMINE(fstatat##suffix, (int at, const char *path, struct type *found, int flags), (at, path, found, flags)) \
+    EXAMINE(__xstat##suffix, (int version, const char *path, struct type *found), (version, path, found))       \
+    EXAMINE(__lxstat##suffix, (int version, const char *path, struct type *found), (version, path, found))      \
+    EXAMINE(__fxstat##suffix, (int version, int fd, struct type *found), (version, fd, found))                  \
+    EXAMINE(__fxstatat##suffix, (int version, int at, const char *path, struct type *found, int flags),         \
+            (version, at, path, found, flags))
+EXAMINE_BOTH(, stat)
+EXAMINE_BOTH(64, stat64)
+EXAMINE_BY(statx, makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino,
+           (int at, const char *path, int flags, unsigned mask, struct statx *found), (at, path, flags, mask, found))

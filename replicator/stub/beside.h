@@ -1,0 +1,17 @@
+/* Between libpdla-beside.so, which stands in front of the C library's calls that open and examine files (replicator/beside), and
+ * libpdla.so, which redirects writes: what a program has written by MPI it finds by POSIX, too. */
+#ifndef PDLA_BESIDE_H
+#define PDLA_BESIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BESIDE_INTERFACE __attribute__((weak, visibility("default")))
+
+/* Before the program opens or cuts off the file at `path`, relative to `directory`: what this process has redirected of its
+ * writes is brought back, and no more of them are redirected. errno is left alone. */
+BESIDE_INTERFACE void pdla_beside_opening(int directory, const char *path);
+/* After the program was told about a file. True: the file is another one now, since redirected writes were brought back. */
+BESIDE_INTERFACE bool pdla_beside_examined(uint64_t device, uint64_t inode);
+
+#endif
