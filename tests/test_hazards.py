@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from conftest import Pdla
 from mpi import REPOSITORY, Mpi
 from mpiio import Program, Runner
 from stubmaps import Replica, write_map
@@ -227,6 +228,12 @@ def test_h17_error_handlers_may_leave_a_call_by_longjmp(mpi: Mpi, mpich: Case) -
     jumps.publish(jumps.columns())
     reports = jumps.compare(ranks=2)
     assert [report["files"][0]["redirected"]["calls"] for report in reports] == [5, 5]
+
+
+@pytest.mark.parametrize(("writes", "more"), [("original", []), ("close", ["libpdla-beside.so"])])
+def test_h18_pdla_run_preloads_what_looks_after_posix_calls(pdla: Pdla, writes: str, more: list[str]) -> None:
+    printed = pdla.run("run", "--writes", writes, "--", "printenv", "LD_PRELOAD").stdout
+    assert [Path(name).name for name in printed.strip().split(":")] == ["libpdla.so", *more]
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "hard"])
