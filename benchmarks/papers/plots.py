@@ -1,0 +1,36 @@
+"""Bars like those of the papers' figures: bandwidth over the sweep, a colour for each scheme."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.papers.table import Experiment, Measures, Point
+
+
+def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | None:
+    """A PNG of one experiment, a panel for each operation; None where not all of it has been simulated."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    if not all(point in measures for point in experiment.points()):
+        return None
+    figure, panels = pyplot.subplots(1, len(experiment.ops), figsize=(5 * len(experiment.ops), 3.2), squeeze=False)
+    width = 0.8 / len(experiment.schemes)
+    places = range(len(experiment.values))
+    for panel, op in zip(panels[0], experiment.ops, strict=True):
+        for number, scheme in enumerate(experiment.schemes):
+            points = [Point(experiment.name, str(value), op, scheme) for value in experiment.values]
+            heights = [measures[point]["bandwidth"] for point in points]
+            panel.bar([place + number * width - 0.4 + width / 2 for place in places], heights, width, label=scheme)
+        panel.set_xticks(list(places), [str(value) for value in experiment.values])
+        panel.tick_params(axis="x", labelsize=7 if len(experiment.values) > 8 else 9)
+        panel.set(xlabel=experiment.sweep, ylabel="MB/s", title=f"{experiment.figure}: {op}")
+    panels[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{experiment.name.replace('/', '-')}.png"
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    return path

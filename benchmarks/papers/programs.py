@@ -1,0 +1,265 @@
+"""What the papers' benchmarks access: signatures where their loops say it all, else generated traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pdla.collectors import workloads
+from pdla.model import Loop, Op, Signature, Trace
+from pdla.units import GiB, KiB, MiB
+
+UNITS = {"K": KiB, "M": MiB, "G": GiB}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Signatures, each rank's in their order; or a trace. ``bytes`` of its first file count for its bandwidth."""
+
+    ranks: int
+    signatures: tuple[Signature, ...] = ()
+    trace: Trace | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What it accesses, twice what is accessed twice."""
+        if self.trace is None:
+            return sum(signature.bytes for signature in self.signatures)
+        records = self.trace.records
+        return int(records["length"][records["op"] != "other"].sum())
+
+
+def program(name: str, parameters: Mapping[str, Any], op: Op) -> Program:
+    """The program of an experiment; sizes may be texts such as "64K"."""
+    return PROGRAMS[name](op, {key: size(value) for key, value in parameters.items()})
+
+
+def size(value: Any) -> Any:
+    """Bytes of a text such as "64K"; anything else as it is.
+
+    >>> size("64K"), size(16), size("none")
+    (65536, 16, 'none')
+    """
+    if isinstance(value, str) and value[:-1].isdigit() and value[-1] in UNITS:
+        return int(value[:-1]) * UNITS[value[-1]]
+    return value
+
+
+def _global(op: Op, ranks: int, rank_loops: Sequence[Loop], calls: Sequence[Loop], request: int, start: int = 0) -> Signature:
+    """A signature of all ranks in which every request is a call."""
+    loops = (*rank_loops, *calls)
+    count = int(np.prod([loop.count for loop in loops]))
+    return Signature("/papers/file", op, False, start, request, loops, tuple(range(ranks)), len(rank_loops), count)
+
+
+def strided(op: Op, table: Mapping[str, Any]) -> Program:
+    """IOR as PDLA 5.1.1 has it: a region for each rank, in it one request in ``step``."""
+    ranks, request, step = table["processes"], table["request"], table["step"]
+    calls = table["bytes_each"] // request
+    region = Loop(calls * step * request, ranks)
+    return Program(ranks, (_global(op, ranks, [region], [Loop(step * request, calls)], request),))
+
+
+def mixed(op: Op, table: Mapping[str, Any]) -> Program:
+    """IOR as PDLA 5.2.1 has it: three parts of the file, each with requests of its own size, in each as ``strided``."""
+    ranks, step, start, parts = table["processes"], table["step"], 0, []
+    share = table["bytes_each"] // len(table["requests"])
+    for request in map(size, table["requests"]):
+        calls = share // request
+        region = Loop(calls * step * request, ranks)
+        parts.append(_global(op, ranks, [region], [Loop(step * request, calls)], request, start))
+        start += region.stride * ranks
+    return Program(ranks, tuple(parts))
+
+
+def nested(op: Op, table: Mapping[str, Any]) -> Program:
+    """PIO-Bench, nested strided: groups of ``group`` rounds in which the ranks' requests take turns, with as much between."""
+    ranks, request, group = table["processes"], table["request"], table["group"]
+    calls = table["bytes_each"] // request
+    round_bytes = ranks * request
+    loops = [Loop(2 * group * round_bytes, calls // group), Loop(round_bytes, group)]
+    return Program(ranks, (_global(op, ranks, [Loop(request, ranks)], loops, request),))
+
+
+def tiles(op: Op, table: Mapping[str, Any]) -> Program:
+    """MPI-Tile-IO: a square of tiles, a rank each; a request is a row of a tile."""
+    ranks, request = table["processes"], table["request"]
+    side = round(ranks**0.5)
+    rows = table["bytes_each"] // request
+    row = side * request
+    return Program(
+        ranks, (_global(op, ranks, [Loop(rows * row, side), Loop(request, side)], [Loop(row, rows)], request),)
+    )
+
+
+def app2(op: Op, table: Mapping[str, Any]) -> Program:
+    """LANL App 2 as PDLA 5.2.4 describes it, with the generator's sizes."""
+    ranks = table["processes"]
+    return Program(ranks, trace=workloads.lanl_app2_like(ranks, table["requests_each"], op=op))
+
+
+def segmented(op: Op, table: Mapping[str, Any]) -> Program:
+    """IOR, each rank's part of a shared file in order, or at random (``order``)."""
+    return Program(table["processes"], trace=_segments(op, table, table["order"] == "random"))
+
+
+def _segments(op: Op, table: Mapping[str, Any], at_random: bool, seed: int = 0) -> Trace:
+    """The first ``share`` of the requests of each rank."""
+    ranks, request = table["processes"], table["request"]
+    block = table["bytes_all"] // ranks // request * request
+    trace = workloads.ior(ranks, block, request, operations=(op,), random_offset=at_random, seed=seed)
+    kept = max(1, round(block // request * table["share"]))
+    records = trace.records
+    return replace(trace, records=records[(records["call"] <= kept) | (records["op"] == "other")])
+
+
+def instances(op: Op, table: Mapping[str, Any]) -> Program:
+    """S4D-Cache V.B: ten runs of IOR on a file each, one after the other, four of them at random (the order is not stated)."""
+    order = [False, True] * 4 + [False] * 2
+    runs = [_segments(op, table, at_random, seed) for seed, at_random in enumerate(order)]
+    return Program(table["processes"], trace=after(runs))
+
+
+def hpio(op: Op, table: Mapping[str, Any]) -> Program:
+    """HPIO: the ranks' regions take turns, each followed by a gap; every region is a call."""
+    ranks, pitch = table["processes"], table["region"] + table["spacing"]
+    loops = [Loop(ranks * pitch, table["regions"])]
+    return Program(ranks, (_global(op, ranks, [Loop(pitch, ranks)], loops, table["region"]),))
+
+
+def elements(op: Op, table: Mapping[str, Any]) -> Program:
+    """S4D-Cache V.D: tiles of 10 x 10 elements of 32 KB, a rank each; a request is a row of a tile."""
+    ranks, row, rows = table["processes"], 10 * 32 * KiB, 10
+    side = round(ranks**0.5)
+    rank_loops = [Loop(rows * side * row, side), Loop(row, side)]
+    return Program(ranks, (_global(op, ranks, rank_loops, [Loop(side * row, rows)], row),))
+
+
+def micro(op: Op, table: Mapping[str, Any]) -> Program:
+    """LiU III-A's benchmarks: requests of 64 KiB in turns, or to a part of the file for each rank; or rows of tiles."""
+    ranks, piece = table["processes"], 64 * KiB
+    calls = table["bytes_all"] // ranks // piece
+    if table["benchmark"] == "mpi-tile-io":
+        # 64 B an element, 16 of them shared with each neighbour; 7 x 2 tiles, and the size of one, are not stated.
+        row, shared, rows = 1024 * 64, 16 * 64, table["bytes_all"] // ranks // (1024 * 64)
+        pitch = 6 * (row - shared) + row
+        loops = [Loop((rows - 16) * pitch, 2), Loop(row - shared, 7)]
+        return Program(ranks, (_global(op, ranks, loops, [Loop(pitch, rows)], row),))
+    taking_turns = table["benchmark"] == "mpi-io-test"
+    rank, call = (piece, ranks * piece) if taking_turns else (calls * piece, piece)
+    return Program(ranks, (_global(op, ranks, [Loop(rank, ranks)], [Loop(call, calls)], piece),))
+
+
+def interfered(op: Op, table: Mapping[str, Any]) -> Program:
+    """LiU III-D: mpi-io-test, and beside it another program with as many ranks and twice as much on a file of its own."""
+    first = micro(op, {**table, "benchmark": "mpi-io-test"})
+    if table["beside"] == "none":
+        return first
+    other = micro(op, {**table, "benchmark": table["beside"], "bytes_all": 2 * table["bytes_all"]})
+    moved = tuple(
+        replace(one, file="/papers/beside", ranks=tuple(rank + first.ranks for rank in one.ranks))
+        for one in other.signatures
+    )
+    return Program(first.ranks + other.ranks, first.signatures + moved)
+
+
+def btio(op: Op, table: Mapping[str, Any]) -> Program:
+    """BTIO, subtype simple: a call for each row of a rank's block, in ``steps`` of the 40 output steps.
+
+    The grid is of squares of processes; points are rounded to a multiple of it (B: 102, C: 162 a side).
+    """
+    points, side = {"B": 102, "C": 162}[table["grid"][0]], round(int(table["grid"][1:]) ** 0.5)
+    points = round(points / side) * side
+    trace = workloads.btio((1, side, side), (points, points, points), table["steps"], "simple", op)
+    return Program(side * side, trace=trace)
+
+
+def unaligned(op: Op, table: Mapping[str, Any]) -> Program:
+    """mpi-io-test or ior-mpi-io with requests that are not multiples of the strip."""
+    ranks, request = table["processes"], table["request"]
+    calls = table["bytes_all"] // ranks // request
+    rank, call = (request, ranks * request) if table["turns"] else (calls * request, request)
+    return Program(ranks, (_global(op, ranks, [Loop(rank, ranks)], [Loop(call, calls)], request),))
+
+
+def coll_perf(op: Op, table: Mapping[str, Any]) -> Program:
+    """E10 IV-B: a block of 64 MiB a rank in an array of three dimensions; its rows are of ``row`` bytes."""
+    side = round(table["processes"] ** (1 / 3))
+    rows = round((64 * MiB / table["row"]) ** 0.5)
+    one = workloads.coll_perf((side,) * 3, (side * rows, side * rows, side * table["row"] // 4))
+    return Program(table["processes"], trace=_files([_only(one, op)] * table["files"], table))
+
+
+def flash(op: Op, table: Mapping[str, Any]) -> Program:
+    """E10 IV-C: the checkpoint of Flash-IO with 16 zones a side, without the two plot files."""
+    one = workloads.flash_io(table["processes"], 16, 16, 16)
+    checkpoint = one.records[one.records["file"] == 0]
+    one = replace(one, records=checkpoint, files=one.files[:1])
+    return Program(table["processes"], trace=_files([one] * table["files"], table))
+
+
+def segments(op: Op, table: Mapping[str, Any]) -> Program:
+    """E10 IV-D: IOR, collective, 8 segments of a block of 8 MiB."""
+    one = workloads.ior(table["processes"], 8 * MiB, 8 * MiB, 8, (op,), collective=True)
+    return Program(table["processes"], trace=_files([one] * table["files"], table))
+
+
+def _only(trace: Trace, op: Op) -> Trace:
+    """The phase of one operation: from its open to its close."""
+    records = trace.records
+    phase = (records["kind"] == "MPI_File_open").groupby(records["rank"]).cumsum()
+    wanted = phase[records["op"] == op].iloc[0]
+    return replace(trace, records=records[phase == wanted])
+
+
+def _files(runs: Sequence[Trace], table: Mapping[str, Any]) -> Trace:
+    """E10 III-C: each file is closed after the computation that follows it, the last one only if that shall hide it."""
+    pauses = [table["compute_seconds"]] * (len(runs) - 1) + [0.0 if table["last"] else table["compute_seconds"]]
+    paused = []
+    for run, pause in zip(runs, pauses, strict=True):
+        records = run.records.copy()
+        closes = records["kind"] == "MPI_File_close"
+        records.loc[closes, ["t_start", "t_end"]] += pause
+        paused.append(replace(run, records=records))
+    return after(paused)
+
+
+def after(runs: Sequence[Trace]) -> Trace:
+    """Runs of the same ranks one after the other, each on files of its own."""
+    records, files, end, known, calls = [], [], 0.0, 0, 0
+    for number, run in enumerate(runs):
+        one = run.records.copy()
+        one["file"] = one["file"].where(one["file"] < 0, one["file"] + known)
+        one["call"] += calls
+        one["t_start"] += end
+        one["t_end"] += end
+        records.append(one)
+        files.append(run.files.assign(file=run.files["file"] + known, path=run.files["path"] + f".{number}"))
+        known += len(run.files)
+        end, calls = float(one["t_end"].max()), int(one["call"].max()) + 1
+    together = pd.concat(records, ignore_index=True).sort_values(["rank", "call"], kind="stable", ignore_index=True)
+    return replace(runs[0], records=together, files=pd.concat(files, ignore_index=True))
+
+
+PROGRAMS: Mapping[str, Callable[[Op, Mapping[str, Any]], Program]] = {
+    "strided": strided,
+    "mixed": mixed,
+    "nested": nested,
+    "tiles": tiles,
+    "app2": app2,
+    "segmented": segmented,
+    "instances": instances,
+    "hpio": hpio,
+    "elements": elements,
+    "micro": micro,
+    "interfered": interfered,
+    "btio": btio,
+    "unaligned": unaligned,
+    "coll_perf": coll_perf,
+    "flash": flash,
+    "segments": segments,
+}
