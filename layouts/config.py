@@ -167,6 +167,8 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
             rotation_seconds=table.take("rotation_seconds", _number, 0.0),
             slice_seconds=table.take("slice_seconds", _number, 0.1),
             idle_seconds=table.take("idle_seconds", _number, 0.008),
+            memory=table.take("memory", _capacity, 0),
+            read_ahead=table.take("read_ahead", _capacity, 0),
             inside=table.take("inside", _text) if "inside" in table.values else "",
         ),
     )

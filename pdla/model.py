@@ -353,6 +353,9 @@ class Device:
         rotation_seconds: of a turn. A request that is not at distance 0 waits for a random part of it; 0: none.
         slice_seconds: of "cfq", how long a process has the device.
         idle_seconds: of "cfq", how long the device waits for the next request of the process whose slice it is.
+        memory: bytes of writes that a server keeps for its device, so that they return before they are served; the
+            device takes them in the order of their addresses.
+        read_ahead: bytes that a server reads ahead for a process that reads in sequence.
         inside: the pool in whose servers these devices are, the first in the first, so that they share links.
     """
 
@@ -362,6 +365,8 @@ class Device:
     rotation_seconds: float = 0.0
     slice_seconds: float = 0.1
     idle_seconds: float = 0.008
+    memory: int = 0
+    read_ahead: int = 0
     inside: str = ""
 
 

@@ -49,7 +49,9 @@ def size(value: Any) -> Any:
     return value
 
 
-def _global(op: Op, ranks: int, rank_loops: Sequence[Loop], calls: Sequence[Loop], request: int, start: int = 0) -> Signature:
+def _global(
+    op: Op, ranks: int, rank_loops: Sequence[Loop], calls: Sequence[Loop], request: int, start: int = 0
+) -> Signature:
     """A signature of all ranks in which every request is a call."""
     loops = (*rank_loops, *calls)
     count = int(np.prod([loop.count for loop in loops]))
@@ -77,7 +79,7 @@ def mixed(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def nested(op: Op, table: Mapping[str, Any]) -> Program:
-    """PIO-Bench, nested strided: groups of ``group`` rounds in which the ranks' requests take turns, with as much between."""
+    """PIO-Bench, nested strided: groups of ``group`` rounds in which all ranks take turns, as far apart as long."""
     ranks, request, group = table["processes"], table["request"], table["group"]
     calls = table["bytes_each"] // request
     round_bytes = ranks * request
@@ -118,7 +120,7 @@ def _segments(op: Op, table: Mapping[str, Any], at_random: bool, seed: int = 0) 
 
 
 def instances(op: Op, table: Mapping[str, Any]) -> Program:
-    """S4D-Cache V.B: ten runs of IOR on a file each, one after the other, four of them at random (the order is not stated)."""
+    """S4D-Cache V.B: ten runs of IOR on a file each, one after the other, four of them at random (in some order)."""
     order = [False, True] * 4 + [False] * 2
     runs = [_segments(op, table, at_random, seed) for seed, at_random in enumerate(order)]
     return Program(table["processes"], trace=after(runs))
@@ -155,7 +157,7 @@ def micro(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def interfered(op: Op, table: Mapping[str, Any]) -> Program:
-    """LiU III-D: mpi-io-test, and beside it another program with as many ranks and twice as much on a file of its own."""
+    """LiU III-D: mpi-io-test, and beside it another program with as many ranks and twice the bytes."""
     first = micro(op, {**table, "benchmark": "mpi-io-test"})
     if table["beside"] == "none":
         return first

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.papers.programs import Program, program, size
+from benchmarks.papers.programs import Program, program
 from benchmarks.papers.table import Experiment, Point
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
@@ -51,7 +51,9 @@ def _signatures(made: Program) -> tuple[Signature, ...]:
     return analyze(made.trace).signatures if made.trace else made.signatures
 
 
-def _replicated(made: Program, cluster: Cluster, layouts: Iterable[Layout], home: str | None = None) -> dict[str, float]:
+def _replicated(
+    made: Program, cluster: Cluster, layouts: Iterable[Layout], home: str | None = None
+) -> dict[str, float]:
     """Statically: a replica of each signature in its layout, of which nothing is brought back; none: the original."""
     workload = _workload(made)
     machine = Machine(cluster, home)

@@ -33,7 +33,9 @@ def _record(text: str) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-SERVER = _record("seconds_per_byte*2:f rotation:f slice:f idle:f curve*2 points*2 queue channels overlap node host")
+SERVER = _record(
+    "seconds_per_byte*2:f rotation:f slice:f idle:f curve*2 points*2 queue channels overlap memory read_ahead node host"
+)
 OBJECT = _record("groups width section strips first space")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")
 LOOP = _record("stride count grow_stride grow_length grow_count")

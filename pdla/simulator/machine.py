@@ -122,6 +122,7 @@ class Machine:
             )  # fmt: skip
             one["queue"], one["channels"], one["overlap"] = QUEUES.index(device.queue), device.channels, pool.overlap
             one["host"] = self._host(pool, place)
+            one["memory"], one["read_ahead"] = device.memory, device.read_ahead
             if pool.kind == "node":
                 one["node"] = place
         memory = servers[self._pools :]

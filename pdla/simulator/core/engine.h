@@ -135,6 +135,14 @@ void request_retry(struct engine *engine, struct request *request);
 void sub_served(struct engine *engine, struct sub *sub);
 void server_next(struct engine *engine, struct server *server);
 
+/* The server has done its part, or has it in memory. */
+void sub_done(struct engine *engine, struct sub *sub);
+
+/* memory.c: what need not wait for the device. */
+bool memory_has(struct server *server, struct sub *sub);
+bool memory_takes(struct engine *engine, struct server *server, struct sub *sub);
+void memory_cleaned(struct engine *engine, struct server *server, struct sub *copy);
+
 /* accesses.c: file requests, where a policy has a say. */
 struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop);
 void access_start(struct engine *engine, struct access *access);

@@ -125,7 +125,9 @@ static void queue(struct engine *engine, struct request *request)
         next = sub->sibling;
         sub->arrived = engine->now;
         note(engine, SIM_QUEUED, sub->process, sub->server, sub->address, sub->length);
-        if (!server_put(server, sub))
+        if (memory_has(server, sub))
+            sub_done(engine, sub);
+        else if (!memory_takes(engine, server, sub) && !server_put(server, sub))
             longjmp(engine->failed, SIM_NO_MEMORY);
         server_next(engine, server);
     }
@@ -230,11 +232,20 @@ void request_transferred(struct engine *engine, struct request *request)
 void sub_served(struct engine *engine, struct sub *sub)
 {
     struct server *server = &engine->server[sub->server];
-    struct request *request = sub->request;
+    bool is_copy = !sub->request;
     server->busy--;
     server->last_done = engine->now;
     note(engine, SIM_SERVED, sub->process, sub->server, sub->address, sub->length);
+    if (is_copy)
+        memory_cleaned(engine, server, sub);
     server_next(engine, server);
+    if (!is_copy)
+        sub_done(engine, sub);
+}
+
+void sub_done(struct engine *engine, struct sub *sub)
+{
+    struct request *request = sub->request;
     if (--request->pending > 0)
         return;
     request->served = true;

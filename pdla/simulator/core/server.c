@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static void line_put(struct line *line, struct sub *sub)
+void line_put(struct line *line, struct sub *sub)
 {
     sub->behind = NULL;
     if (line->first)
@@ -12,7 +12,7 @@ static void line_put(struct line *line, struct sub *sub)
     line->last = sub;
 }
 
-static struct sub *line_take(struct line *line)
+struct sub *line_take(struct line *line)
 {
     struct sub *sub = line->first;
     if (sub)
@@ -25,7 +25,7 @@ static bool nearer(const struct sub *a, const struct sub *b)
     return a->address < b->address || (a->address == b->address && a->arrived < b->arrived);
 }
 
-static bool sweep_put(struct sweep *sweep, struct sub *sub)
+bool sweep_put(struct sweep *sweep, struct sub *sub)
 {
     if (sweep->count == sweep->room) {
         size_t room = sweep->room ? 2 * sweep->room : 64;
@@ -62,14 +62,21 @@ bool server_begin(struct server *server, const struct sim_server *spec, int64_t 
     *server = (struct server){.spec = spec, .active = -1, .first_turn = -1, .random = seed};
     if (spec->queue == SIM_CFQ)
         server->process = calloc((size_t)processes, sizeof *server->process);
-    return spec->queue != SIM_CFQ || server->process;
+    if (spec->read_ahead > 0)
+        server->stream = malloc((size_t)processes * sizeof *server->stream);
+    for (int64_t i = 0; server->stream && i < processes; i++)
+        server->stream[i] = (struct stream){.next = -1};
+    return (spec->queue != SIM_CFQ || server->process) && (spec->read_ahead == 0 || server->stream);
 }
 
 void server_end(struct server *server)
 {
     free(server->process);
+    free(server->stream);
     free(server->sweep[0].at);
     free(server->sweep[1].at);
+    free(server->dirty_sweep[0].at);
+    free(server->dirty_sweep[1].at);
 }
 
 static void turn_put(struct server *server, int64_t process)
@@ -130,18 +137,23 @@ static enum taken take_slice(struct server *server, double now, struct sub **sub
     return TAKEN;
 }
 
+static struct sub *take_swept(struct sweep sweep[2])
+{
+    if (sweep[0].count == 0) {
+        struct sweep swept = sweep[0];
+        sweep[0] = sweep[1];
+        sweep[1] = swept;
+    }
+    return sweep[0].count ? sweep_take(&sweep[0]) : NULL;
+}
+
 static enum taken take_foreground(struct server *server, double now, struct sub **sub, double *until)
 {
     switch (server->spec->queue) {
     case SIM_CFQ:
         return take_slice(server, now, sub, until);
     case SIM_ELEVATOR:
-        if (server->sweep[0].count == 0) {
-            struct sweep swept = server->sweep[0];
-            server->sweep[0] = server->sweep[1];
-            server->sweep[1] = swept;
-        }
-        *sub = server->sweep[0].count ? sweep_take(&server->sweep[0]) : NULL;
+        *sub = take_swept(server->sweep);
         break;
     default:
         *sub = line_take(&server->line);
@@ -151,12 +163,17 @@ static enum taken take_foreground(struct server *server, double now, struct sub 
 
 enum taken server_take(struct server *server, double now, struct sub **sub, double *until)
 {
+    *sub = server->full.first ? take_swept(server->dirty_sweep) : NULL;
+    if (*sub)
+        return TAKEN;
     enum taken taken = take_foreground(server, now, sub, until);
     if (taken == TAKEN)
         server->waiting--;
     if (taken != NOTHING)
         return taken;
-    *sub = line_take(&server->background);
+    *sub = take_swept(server->dirty_sweep);
+    if (!*sub)
+        *sub = line_take(&server->background);
     return *sub ? TAKEN : NOTHING;
 }
 
@@ -189,13 +206,14 @@ double server_serve(struct server *server, const struct sim_input *in, const str
 {
     const struct sim_server *spec = server->spec;
     /* Nobody knows where the head was before the first request: it is taken to be there. */
-    int64_t distance = server->moved ? llabs(sub->address - server->head) : 0;
+    int64_t address = sub->address + sub->skipped, length = sub->length - sub->skipped + sub->ahead;
+    int64_t distance = server->moved ? llabs(address - server->head) : 0;
     double start = startup(in, spec->curve[sub->write], spec->points[sub->write], distance);
     if (distance > 0 && spec->rotation > 0)
         start += spec->rotation * random_share(server);
     server->moved = true;
-    server->head = sub->address + sub->length;
-    double transfer = (double)sub->length * spec->seconds_per_byte[sub->write];
+    server->head = address + length;
+    double transfer = (double)length * spec->seconds_per_byte[sub->write];
     /* Channels start up side by side and share the way to and from the device. */
     double ready = spec->overlap ? now : now + start;
     double begin = ready > server->bus_free ? ready : server->bus_free;

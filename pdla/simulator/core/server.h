@@ -14,6 +14,7 @@ struct sub {
     struct request *request;
     struct sub *sibling, *behind;
     int64_t server, address, length, process;
+    int64_t skipped, ahead; /* of its bytes, that the device need not read; after them, that it reads too */
     double arrived;
     bool write, background;
 };
@@ -34,11 +35,20 @@ struct process {
     int64_t after;
 };
 
+/* What a process reads of a server: where its previous read ended, and how far was read ahead. */
+struct stream {
+    int64_t next, stop;
+};
+
 struct server {
     const struct sim_server *spec;
     struct line line, background; /* FIFO's foreground requests, and those of all that may wait */
     struct sweep sweep[2];        /* the elevator's: this one, and the next */
     struct process *process;      /* CFQ's */
+    struct stream *stream;        /* of each process, if there is reading ahead */
+    struct sweep dirty_sweep[2];  /* what memory has for the device to write */
+    struct line full;             /* writes for which memory has no room yet */
+    int64_t dirty;
     int64_t active, first_turn, last_turn;
     double slice_end, last_done;
     int64_t waiting, busy, head;
@@ -52,6 +62,13 @@ enum taken { TAKEN, NOTHING, WAIT };
 /* False: no memory. */
 bool server_begin(struct server *server, const struct sim_server *spec, int64_t processes, uint64_t seed);
 void server_end(struct server *server);
+
+/* Lines are first in, first out; NULL: it is empty. */
+void line_put(struct line *line, struct sub *sub);
+struct sub *line_take(struct line *line);
+
+/* False: no memory. */
+bool sweep_put(struct sweep *sweep, struct sub *sub);
 
 /* False: no memory. */
 bool server_put(struct server *server, struct sub *sub);

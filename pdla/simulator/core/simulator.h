@@ -24,6 +24,7 @@ struct sim_server {
     int64_t queue;
     int64_t channels;
     int64_t overlap; /* a request takes the longer of start-up and transfer */
+    int64_t memory, read_ahead; /* bytes: of writes that it keeps for the device, and of each reading ahead */
     int64_t node;    /* the client node that it is in, or -1 */
     int64_t host;    /* whose link and connections it has: a server */
 };
