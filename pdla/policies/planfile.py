@@ -235,10 +235,17 @@ def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
     return Candidate(str(value["space"]), layout, cost, str(value["refused"] or ""))
 
 
+ONLY_SIMULATED = ("aggregators", "sieve_read", "sieve_write")
+"""What plans do not depend on, and do not say."""
+
+
 def _cluster_to_json(cluster: Cluster) -> dict[str, Any]:
     value: dict[str, Any] = _plain(dataclasses.asdict(cluster))
     for pool in value["pools"]:
         del pool["parts"]  # only of hybrids, which are made from these
+        del pool["device"]
+    for key in ONLY_SIMULATED:
+        del value[key]
     return value
 
 
