@@ -1,0 +1,120 @@
+"""What depends on the language that a redirected program is written in: handles, statuses, MPI_BOTTOM, error handlers.
+
+Each program is run natively and redirected, by --writes close and lease; a test looks at the lines of its hazard.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
+from stubmaps import Replica, write_map
+
+PIECE, ROWS, START, COLUMNS = 96, 60, 480, 4
+PROGRAMS = REPOSITORY / "tests/programs"
+MODES = ("native", "close", "lease")
+
+
+class Seen(NamedTuple):
+    """By mode: what the ranks said, what is in the file that they wrote, bytes that came from and went to replicas."""
+
+    said: dict[str, list[str]]
+    written: dict[str, bytes]
+    read: dict[str, int]
+    redirected: dict[str, int]
+
+
+def columns() -> Replica:
+    column = ROWS * PIECE
+    loops = [(ROWS, COLUMNS * PIECE, PIECE), (COLUMNS, PIECE, column)]
+    return Replica(size=COLUMNS * column, start=START, length=PIECE, loops=loops, strips=[1000, 500])
+
+
+def look(mpi: Mpi, library: Path, directory: Path, words: list[str], *more: str) -> Seen:
+    content = random.Random(1).randbytes(START + COLUMNS * ROWS * PIECE + 333)
+    seen = Seen({}, {}, {}, {})
+    for mode in MODES:
+        place = directory / mode
+        (place / "reports").mkdir(parents=True)
+        data = place / "data"
+        data.write_bytes(content)
+        # What MPICH leaves in the holes of a new file depends on what its memory held before.
+        (place / "written").write_bytes(bytes(len(content)))
+        targets = [(place / "written", [columns().prepare(place / "writing")])]
+        write_map(place / "map", [(data, [columns().build(content, place / "reading")])], targets=targets)
+        settings = [f"PDLA_MAP={place / 'map'}", f"PDLA_REPORT={place / 'reports'}"]
+        settings += [f"PDLA_WRITES={mode}", f"LD_PRELOAD={library}"]
+        mpi.run(mpi.command(2, "env", *(settings if mode != "native" else []), *words, place, place / "out", *more))
+        seen.said[mode] = [line for rank in range(2) for line in (place / f"out.{rank}").read_text().splitlines()]
+        seen.written[mode] = (place / "written").read_bytes()
+        reports = [json.loads(path.read_text()) for path in (place / "reports").glob("*.json")]
+        seen.read[mode] = sum(file["replica"]["bytes"] for report in reports for file in report["files"])
+        seen.redirected[mode] = sum(file["redirected"]["bytes"] for report in reports for file in report["writes"])
+    return seen
+
+
+BINDINGS = [
+    *(pytest.param((mpi.values[0], "mpi4py"), marks=mpi.marks, id=f"{mpi.id}-mpi4py") for mpi in available_mpis()),
+    *(
+        pytest.param((mpi.values[0], binding), marks=mpi.marks, id=f"{mpi.id}-{name}")
+        for mpi in debian_mpis()
+        for name, binding in {"mpif.h": "", "mpi": "-DMODULE", "mpi_f08": "-DF08"}.items()
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=BINDINGS)
+def seen(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    mpi, binding = request.param
+    directory = tmp_path_factory.mktemp("bindings")
+    if binding == "mpi4py":
+        return look(mpi, library, directory, [mpi.python, str(PROGRAMS / "bindings.py")])
+    fortran = Mpi(**{**vars(mpi), "mpicc": mpi.tool("mpif90")})
+    flags = ["-fallow-argument-mismatch", "-w", f"-J{directory}", *filter(None, [binding])]
+    program = fortran.compile(PROGRAMS / "bindings.F90", directory / "bindings", *flags)
+    # Open MPI 4.1 takes Fortran's MPI_BOTTOM in MPI_File calls for a variable, and crashes.
+    found = look(mpi, library, directory, [str(program)], *(["no-bottom"] if mpi.name == "debian-openmpi" else []))
+    if mpi.name == "debian-mpich" and binding == "-DF08":
+        # Its mpi_f08 opens files past the library, which then leaves all to MPI.
+        found.read.update(dict.fromkeys(MODES[1:], 1))
+        found.redirected.update(dict.fromkeys(MODES[1:], 1))
+    return found
+
+
+def check(seen: Seen, hazard: int) -> None:
+    said = {mode: [line for line in lines if line.split()[0] == str(hazard)] for mode, lines in seen.said.items()}
+    assert said["close"] == said["lease"] == said["native"] != []
+    assert all(seen.read[mode] > 0 and seen.redirected[mode] > 0 for mode in MODES[1:])
+
+
+def test_h01_what_was_written_is_read_in_every_binding(seen: Seen) -> None:
+    check(seen, 1)
+    assert seen.written["close"] == seen.written["lease"] == seen.written["native"]
+
+
+def test_h06_split_collectives_of_every_binding(seen: Seen) -> None:
+    check(seen, 6)
+
+
+def test_h07_nonblocking_calls_of_every_binding(seen: Seen) -> None:
+    check(seen, 7)
+
+
+def test_h09_memory_datatypes_and_mpi_bottom_of_every_binding(seen: Seen) -> None:
+    check(seen, 9)
+
+
+def test_h11_statuses_of_every_binding_and_none(seen: Seen) -> None:
+    check(seen, 11)
+
+
+def test_h14_the_size_in_every_binding(seen: Seen) -> None:
+    check(seen, 14)
+
+
+def test_h17_error_handlers_of_every_binding(seen: Seen) -> None:
+    check(seen, 17)
