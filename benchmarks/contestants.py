@@ -28,8 +28,11 @@ HINTS = {
     COLLECTIVE: {"romio_cb_read": "enable", "romio_cb_write": "enable"},
 }
 """ROMIO's. Programs are changed by them alone, and where one has calls for pieces, by calls through a view."""
-THROUGH_VIEWS = ("--useFileView", "--bufferSize", str(16 * MiB))
-DEADLINE = 5
+THROUGH_VIEWS = ("--useFileView", "--bufferSize", str(4 * MiB))
+"""A call of a rank fills ROMIO's buffer for sieving; of four ranks together, that of an aggregator."""
+SHARED_PROCESSORS = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+"""Have MPICH's waiting ranks leave the processors to those that work: there are fewer of them than ranks here."""
+DEADLINE = 3
 """Seconds after which independent calls stop (IOR's -D): a slow contestant makes only a part of its calls."""
 WORD, SPREAD = np.uint64(0x9E3779B97F4A7C15), 0xC2B2AE3D27D4EB4F  # as in workload.c
 CHUNK = 2 * MiB  # words
@@ -62,6 +65,7 @@ class Experiment:
     def __init__(self, storage: Storage, case: Case, programs: Path, directory: Path) -> None:
         self.storage, self.case, self.programs, self.directory = storage, case, programs, directory
         self.plans: dict[str, dict[str, Any]] = {}
+        self.homes: dict[str, Path] = {}  # contestants of equal plans share their replicas
         self.signature = 0
         for how, hints in HINTS.items():
             (directory / how).write_text("".join(f"{key} {value}\n" for key, value in hints.items()))
@@ -78,9 +82,13 @@ class Experiment:
             program = self._program("hdd", ("--writeFile",) if self.case.op == "write" else ())
             self._pdla("traced", "trace", "-o", self._trace, "--", *program, hints=INDEPENDENT)
         for one in wanted:
-            plan = self.directory / f"{one}.json"
-            plan.write_text(json.dumps(self._plan(one)))
-            self._pdla(one, "replicate", plan)
+            self.plans[one] = plan = self._plan(one)
+            same = [other for other in self.homes if self.plans[other] == plan]
+            self.homes[one] = self.homes[same[0]] if same else self.directory / f"home-{one}"
+            if not same:
+                file = self.directory / f"{one}.json"
+                file.write_text(json.dumps(plan))
+                self._pdla(one, "replicate", file)
 
     def remove(self) -> None:
         """The files on the storage."""
@@ -148,23 +156,24 @@ class Experiment:
         return command
 
     def _variables(self, contestant: str, hints: str) -> dict[str, str]:
-        return {"PDLA_HOME": str(self.directory / f"home-{contestant}"), "ROMIO_HINTS": str(self.directory / hints)}
+        home = self.homes.get(contestant, self.directory / "home")
+        return SHARED_PROCESSORS | {"PDLA_HOME": str(home), "ROMIO_HINTS": str(self.directory / hints)}
 
     def _pdla(self, contestant: str, *words: object, hints: str = INDEPENDENT) -> str:
         return output_of([BINARIES / "pdla", *map(str, words)], self._variables(contestant, hints))
 
     def _plan(self, contestant: str) -> dict[str, Any]:
-        """By the planner, or the paper's PD and NS-PDLA: what a planner without costs would choose."""
+        """By the planner; PD and NS-PDLA as the paper has them, whatever they cost."""
         policy = "pdla-s" if contestant in (S_PDLA, NS_PDLA) else "pdla-h"
-        words = ["plan", self._trace, "--cluster", self.directory / "cluster.toml", "--policy", policy, "--json"]
-        if self.case.op == "write":
-            words += ["--writes", "close"]
-        plan: dict[str, Any] = json.loads(self._pdla(contestant, *words).splitlines()[-1])
+        writes = ("--writes", "close") if self.case.op == "write" else ()
+        cluster = ("--cluster", self.directory / "cluster.toml")
+        plan: dict[str, Any] = json.loads(
+            self._pdla("planned", "plan", self._trace, *cluster, "--policy", policy, *writes, "--json")
+        )
         if contestant == PD:
             _choose(plan, _default_layout)
         elif contestant == NS_PDLA:
             _choose(plan, _best_on_ssd)
-        self.plans[contestant] = plan
         return plan
 
     def _check(self, contestant: str, written: int) -> None:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from throttled import HDD, SSD, Limits, served, throttled_disk
+from throttled import HDD, NONE, SSD, Limits, limit, served, throttled_disk
 
 from pdla.units import KiB, MiB
 
@@ -121,10 +121,6 @@ class _Directories:
         """There is nothing to choose."""
         file.touch()
 
-    def unlimited(self) -> AbstractContextManager[None]:
-        """What is prepared is in memory."""
-        return nullcontext()
-
     def drop_caches(self) -> None:
         """Of the files of originals and servers only: other users of the machine keep theirs."""
         for directory in (*self.nodes[0].originals.values(), *(one for pool in self.servers.values() for one in pool)):
@@ -147,6 +143,19 @@ class ThrottledDisks(_Directories):
     name = "disks"
     lacks = "limits have no latency: where one server serves several processes it costs no seeks between them"
 
+    @contextmanager
+    def unlimited(self) -> Iterator[None]:
+        """See Storage."""
+        mounts = [(one, KINDS[kind]) for kind, found in self.servers.items() for one in found]
+        mounts += [(one, _all(kind)) for kind, one in self.nodes[0].originals.items()]
+        for mount, _ in mounts:
+            limit(mount, NONE)
+        try:
+            yield
+        finally:
+            for mount, limits in mounts:
+                limit(mount, limits)
+
     def requests(self) -> Mapping[str, int]:
         """Counted by the kernel, of the disks that hold originals, too."""
         disks = {f"{kind}{i}": one for kind, found in self.servers.items() for i, one in enumerate(found)}
@@ -159,6 +168,10 @@ class PlainDirectories(_Directories):
 
     name = "plain"
     lacks = "all directories are on one device of unknown speed: layouts, SSDs and the limit mean nothing here"
+
+    def unlimited(self) -> AbstractContextManager[None]:
+        """They are."""
+        return nullcontext()
 
     def requests(self) -> Mapping[str, int]:
         """Nobody counts them."""

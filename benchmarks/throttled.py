@@ -85,9 +85,9 @@ def throttled_disk(directory: Path, name: str, size: int, limits: Limits) -> Ite
                 mount.rmdir()
 
 
-def limit(loop: Path, limits: Limits) -> None:
-    """Set a device's rules."""
-    number = (_block(loop) / "dev").read_text().strip()
+def limit(disk: Path, limits: Limits) -> None:
+    """Set the rules of a disk, a device or where one is mounted."""
+    number = _number(disk)
     for op in ("read", "write"):
         for unit, most in zip(("iops", "bps"), limits, strict=True):
             (BLKIO / f"blkio.throttle.{op}_{unit}_device").write_text(f"{number} {most}")
@@ -98,10 +98,7 @@ def served(disk: Path) -> int:
 
     Unlike blkio.throttle.io_serviced, which counts what is merged, such as pages that are written, one by one.
     """
-    found = disk.stat()
-    device = found.st_rdev if disk.is_block_device() else found.st_dev
-    # Documentation/block/stat.rst
-    told = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    told = Path(f"/sys/dev/block/{_number(disk)}/stat").read_text().split()  # Documentation/block/stat.rst
     return int(told[0]) + int(told[4])
 
 
@@ -113,6 +110,12 @@ def _unmount(mount: Path) -> None:
             _said("umount", "--lazy", mount)
             return
         time.sleep(0.1)
+
+
+def _number(disk: Path) -> str:
+    found = disk.stat()
+    device = found.st_rdev if disk.is_block_device() else found.st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
 
 
 def _block(loop: Path) -> Path:
