@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rows import keep
+from rows import row, tell
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
@@ -58,10 +57,7 @@ def seconds(trace: Trace) -> list[float]:
 
 def speed(name: str, make: Callable[[int], Trace], records: int, baseline: float, goal: float) -> dict[str, Any]:
     """A row: records a second, against the best that IOSIG does and the goal."""
-    times = seconds(make(records))
-    value = records / statistics.median(times)
-    spread = (max(times) - min(times)) / statistics.median(times)
-    return row(f"analyzer {name}", value, "records/s", baseline, goal, spread)
+    return row(name, [records / time for time in seconds(make(records))], "records/s", goal, [baseline])
 
 
 def write_streamed(name: str, records: int, path: Path) -> None:
@@ -117,9 +113,9 @@ def streamed(most: int, directory: Path) -> list[dict[str, Any]]:
             told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             path.unlink()
             points.append(told[0])
-            label = f"analyzer {name}, streamed, {records:.0e} records".replace("e+0", "e")
-            rows.append(row(label, records / told[0], "records/s", points[0] and sizes[0] / points[0], 1e6, 0))
-            rows.append(row(f"{label}, resident", told[1] / 2**20, "MiB", 2048, 2048, 0))
+            label = f"{name}, streamed, {records:.0e} records".replace("e+0", "e")
+            rows.append(row(label, [records / told[0]], "records/s", 1e6, [sizes[0] / points[0]]))
+            rows.append(row(f"{label}, resident", [told[1] / 2**20], "MiB", 2048))
         lines[name] = points
     draw(sizes, lines)
     return rows
@@ -140,19 +136,6 @@ def draw(sizes: list[int], lines: dict[str, list[float]]) -> None:
     figure.savefig(BUILD / "bench-analyzer.png", dpi=120)
 
 
-def row(name: str, value: float, unit: str, baseline: float, goal: float, spread: float) -> dict[str, Any]:
-    """A row of bench.json."""
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "baseline": baseline,
-        "ratio": value / baseline,
-        "goal": goal,
-        "spread": spread,
-    }
-
-
 def main() -> None:
     """Measures, prints, writes."""
     parser = argparse.ArgumentParser()
@@ -171,9 +154,7 @@ def main() -> None:
     if options.streamed:
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             rows += streamed(options.streamed, Path(directory))
-    for one in rows:
-        print(f"{one['name']:60} {one['value']:12,.4g} {one['unit']:10} goal {one['goal']:g}, ± {one['spread']:.0%}")
-    keep(rows)
+    tell("analyzer", rows)
 
 
 if __name__ == "__main__":

@@ -6,25 +6,25 @@ python benchmarks/builder.py [--size 1GiB] [--rounds 5] [--directory DIRECTORY] 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from rows import row, tell
 
 from pdla.accessmap import AccessMap
 from pdla.model import Layout, Loop, Pool, Signature
-from pdla.units import GiB, KiB, MiB, format_bytes, parse_bytes
+from pdla.units import GiB, KiB, MiB, parse_bytes
 
 SERVERS = 4
 RANKS = 4
 """Of the strided patterns; each has every fourth piece."""
 GOAL = 0.8
-OUTPUT = Path(__file__).parent.parent / "build/bench-builder.json"
 
 
 def shapes(size: int) -> dict[str, tuple[int, tuple[Loop, ...], int]]:
@@ -47,7 +47,7 @@ def shapes(size: int) -> dict[str, tuple[int, tuple[Loop, ...], int]]:
 
 CHILD = """
 import json, sys
-from benchmarks.builder import child
+from builder import child
 child(*sys.argv[1:])
 """
 
@@ -89,7 +89,7 @@ def built(original: Path, scratch: Path, name: str, ranks: int) -> tuple[float, 
     command = [sys.executable, "-c", CHILD, str(original), str(scratch / "pools"), name]
     if ranks > 1:
         command = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks), *command]
-    environment = {**os.environ, "PDLA_HOME": str(scratch / "home"), "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = {**os.environ, "PDLA_HOME": str(scratch / "home"), "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     seconds, memory = map(float, done.stdout.split())
     for directory in ("pools", "home"):
@@ -130,7 +130,7 @@ def make(original: Path, size: int) -> None:
 
 
 def main() -> None:
-    """Measure in turns, print a table, leave build/bench-builder.json."""
+    """Measure in turns, print a table, add rows to build/bench.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=parse_bytes, default=GiB)
     parser.add_argument("--rounds", type=int, default=5)
@@ -157,35 +157,17 @@ def main() -> None:
                         else:
                             spent = copied(original, scratch, how != "cp")
                         values.append(spent)
-                rows += told(f"{shape}, {state}", options.size, seconds, memory)
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(json.dumps(rows, indent=1) + "\n")
+                rows += compared(f"{shape}, {state}", options.size, seconds, memory)
+    tell("builder", rows)
 
 
-def told(name: str, size: int, seconds: dict[str, list[float]], memory: float) -> list[dict[str, object]]:
-    """The rows of a shape, printed."""
-    rows: list[dict[str, object]] = []
-    value = statistics.median(seconds["built"])
-    line = f"{name:<34}{format_bytes(size / value):>10}/s {memory:4.0f} MiB"
-    for how in ("cp + fsync", "cp"):
-        ratios = sorted(base / own for base, own in zip(seconds[how], seconds["built"], strict=True))
-        ratio, spread = statistics.median(ratios), (ratios[-1] - ratios[0]) / statistics.median(ratios)
-        base = size / statistics.median(seconds[how])
-        rows.append(
-            {
-                "name": f"{name}, beside {how}",
-                "value": size / value,
-                "unit": "B/s",
-                "baseline": base,
-                "ratio": ratio,
-                "goal": GOAL,
-                "spread": spread,
-                "memory": memory * MiB,
-            }
-        )
-        line += f"   {ratio:.2f} of {how} ({ratios[0]:.2f}-{ratios[-1]:.2f}; {format_bytes(base)}/s)"
-    print(line, flush=True)
-    return rows
+def compared(name: str, size: int, seconds: dict[str, list[float]], memory: float) -> list[dict[str, Any]]:
+    """The rows of a shape."""
+    rates = {how: [size / MiB / value for value in values] for how, values in seconds.items()}
+    return [
+        *(row(f"{name}, beside {how}", rates["built"], "MiB/s", GOAL, rates[how]) for how in ("cp + fsync", "cp")),
+        row(f"{name}, resident", [memory], "MiB"),
+    ]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rows import keep
+from rows import row, tell
 from throttled import HDD, SSD, Limits, throttled_disk
 
 from pdla.layouts.candidates import candidates
@@ -131,20 +131,6 @@ def predicted(signature: Signature, cluster: Cluster, kind: str, servers: int) -
     return candidates(signature, FILE, home, [])[0].cost.total
 
 
-def row(name: str, values: list[float], unit: str, goal: float, baseline: list[float]) -> dict[str, Any]:
-    """A line of the table: the median of ``values`` beside that of ``baseline``, from which it may be ``goal`` away."""
-    value, base = statistics.median(values), statistics.median(baseline)
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "baseline": base,
-        "ratio": value / base,
-        "goal": goal,
-        "spread": (max(values) - min(values)) / value,
-    }
-
-
 def calibrated(disks: dict[str, list[Path]], seconds: float, directory: Path) -> Cluster:
     """What `pdla calibrate` writes about all the disks."""
     output = directory / "cluster.toml"
@@ -197,12 +183,7 @@ def main() -> None:
                     said = [predicted(signature, cluster, kind, servers) for cluster in clusters]
                     name = f"{kind}: {format_bytes(pattern.size)} strided, from {servers}"
                     rows.append(row(name, said, "s, predicted", 0.25, took))
-    keep(rows)
-    for line in rows:
-        sys.stdout.write(
-            f"{line['name']:<32} {line['value']:>10,.4g} {line['unit']:<13} baseline {line['baseline']:<10,.4g} "
-            f"{line['ratio']:.3f} x, goal 1 +- {line['goal']:.2f}, spread {line['spread']:.0%}\n"
-        )
+    tell("calibration", rows)
 
 
 if __name__ == "__main__":

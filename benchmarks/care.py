@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,10 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rows import keep
+from rows import row, tell
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
@@ -144,24 +142,6 @@ def from_storage(files: Sequence[Path], work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def row(
-    name: str, values: Sequence[float], unit: str, goal: float | None, baseline: float | None = None
-) -> dict[str, Any]:
-    """A row of bench.json."""
-    value = statistics.median(values)
-    ratio = value / baseline if baseline else None
-    spread = (max(values) - min(values)) / value
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "baseline": baseline,
-        "ratio": ratio,
-        "goal": goal,
-        "spread": spread,
-    }
-
-
 def main() -> None:
     """Measures, prints, writes."""
     parser = argparse.ArgumentParser()
@@ -179,22 +159,12 @@ def main() -> None:
         verified, read = rates(directory, int(asked.size * GiB) // (64 * MiB) * 64 * MiB)
     rows = [
         row(f"status of {asked.replicas:,} replicas", [wall for wall, _ in text], "s", 1.0),
-        row("... processor time", [used for _, used in text], "s", None),
-        row(f"status --json of {asked.replicas:,} replicas", [wall for wall, _ in plain], "s", None),
-        row("... processor time", [used for _, used in plain], "s", None),
-        row(
-            "verifying, of the rate of cat",
-            [rate / MiB for rate in verified],
-            "MiB/s",
-            0.9,
-            statistics.median(read) / MiB,
-        ),
+        row(f"status of {asked.replicas:,} replicas, processor time", [used for _, used in text], "s"),
+        row(f"status --json of {asked.replicas:,} replicas", [wall for wall, _ in plain], "s"),
+        row(f"status --json of {asked.replicas:,} replicas, processor time", [used for _, used in plain], "s"),
+        row("verifying, beside cat", [rate / MiB for rate in verified], "MiB/s", 0.9, [rate / MiB for rate in read]),
     ]
-    for one in rows:
-        ratio = f"{one['ratio']:.2f} of {one['baseline']:.0f}" if one["ratio"] else ""
-        goal = f"goal {one['goal']:g}" if one["goal"] else ""
-        print(f"{one['name']:36} {one['value']:8.3g} {one['unit']:6} {ratio:16} {goal:10} ± {one['spread']:.0%}")
-    keep(rows)
+    tell("care", rows)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ prints a table and adds rows to build/bench.json. Times are processor seconds.
 from __future__ import annotations
 
 import random
-import statistics
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from rows import keep
+from rows import row, tell
 
 from pdla.analyzers.analysis import Analysis
 from pdla.layouts.hybrid import Round, best_strips
@@ -104,13 +102,6 @@ def plan_seconds(patterns: int) -> list[float]:
     return times
 
 
-def row(name: str, values: Sequence[float], unit: str, goal: float) -> dict[str, Any]:
-    """A row of bench.json."""
-    value = statistics.median(values)
-    spread = (max(values) - min(values)) / value
-    return {"name": name, "value": value, "unit": unit, "baseline": None, "ratio": None, "goal": goal, "spread": spread}
-
-
 def main() -> None:
     """Measures, prints, writes."""
     patterns = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -120,9 +111,7 @@ def main() -> None:
         row(f"choice among {patterns:,} patterns", choice_seconds(patterns), "s", 10.0),
         row(f"plan of {patterns:,} patterns", plan_seconds(patterns), "s", 10.0),
     ]
-    for one in rows:
-        print(f"{one['name']:50} {one['value']:12.9g} {one['unit']:2} goal {one['goal']:g}, ± {one['spread']:.0%}")
-    keep(rows)
+    tell("planner", rows)
 
 
 if __name__ == "__main__":

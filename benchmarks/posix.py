@@ -6,13 +6,13 @@ python benchmarks/posix.py [--rounds 5] [--directory /dev/shm]
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 from pathlib import Path
+
+from rows import row, tell
 
 from pdla.cli.launch import find_mpis, preloaded
 
@@ -21,7 +21,7 @@ ROWS = ("pread of another file", "pread of a file that MPI opened", "MPI_File_re
 
 
 def main() -> None:
-    """Measure, print a table, leave build/bench-posix.json."""
+    """Measure, print a table, add rows to build/bench.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, default=Path("/dev/shm"))
@@ -41,19 +41,10 @@ def main() -> None:
                 values.append([float(word) for word in done.stdout.split()])
     rows = []
     for number, what in enumerate(ROWS):
-        native, recorded, both = ([each[number] for each in values] for values in figures.values())
-        base = statistics.median(native)
-        for how, values in (("recorded", recorded), ("with --posix", both)):
-            value = statistics.median(values)
-            spread = (max(values) - min(values)) / value
-            name = f"{what}, {how}"
-            rows.append(
-                {"name": name, "value": value, "unit": "ns", "baseline": base, "ratio": value / base, "spread": spread}
-            )
-            print(f"{name:<50} {value:8.0f} ns, {value - base:+6.0f} ns, spread {spread:.0%}")
-    output = HERE.parent / "build/bench-posix.json"
-    output.parent.mkdir(exist_ok=True)
-    output.write_text(json.dumps(rows, indent=1) + "\n")
+        native, *others = ([each[number] for each in values] for values in figures.values())
+        for how, values in zip(list(figures)[1:], others, strict=True):
+            rows.append(row(f"{what}, {how}", values, "ns of CPU", None, native))
+    tell("recorder", rows)
 
 
 if __name__ == "__main__":

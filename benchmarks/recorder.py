@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from rows import keep
+from rows import row, tell
 
 from pdla.cli.launch import find_mpis, preloaded
 from pdla.collectors.rawlog import RawLogs
@@ -61,12 +60,6 @@ def pairs(command: Sequence[str | Path], directory: Path, rounds: int) -> Pairs:
             figures.append([*map(float, done.stdout.split()), time.monotonic()])
         found.append((figures[0], figures[1]))
     return found
-
-
-def row(name: str, values: Sequence[float], unit: str, goal: float | None = None) -> dict[str, Any]:
-    """A line of the table: the median of ``values``, and how far apart the middle half of them is."""
-    low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
-    return {"name": name, "value": median, "unit": unit, "goal": goal, "spread": high - low}
 
 
 def in_line(program: Path, directory: Path, rounds: int) -> list[dict[str, Any]]:
@@ -137,12 +130,7 @@ def main() -> None:
             *whole(several, directory, options.rounds),
             *packing(one, directory, options.records, options.rounds),
         ]
-    keep(rows)
-    for line in rows:
-        goal = f"goal {line['goal']:,.6g}" if line["goal"] is not None else ""
-        sys.stdout.write(
-            f"{line['name']:<36} {line['value']:>12,.4g} {line['unit']:<17} {goal:<14} spread {line['spread']:,.3g}\n"
-        )
+    tell("recorder", rows)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 KEYS = ("name", "value", "unit", "baseline", "ratio", "goal", "spread")
 """Of every row; what does not apply is null."""
+
+
+def row(
+    name: str, values: Sequence[float], unit: str, goal: float | None = None, baseline: Sequence[float] = ()
+) -> dict[str, Any]:
+    """The median of what so many turns found, and their range as a share of it.
+
+    ``baseline`` has what else was found in each turn, or what holds for all; the ratio is the median over the turns.
+    """
+    value = median(values)
+    others = baseline if len(baseline) == len(values) else [*baseline] * len(values)
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "baseline": median(baseline) if baseline else None,
+        "ratio": median(own / other for own, other in zip(values, others, strict=True)) if baseline else None,
+        "goal": goal,
+        "spread": (max(values) - min(values)) / abs(value) if value else 0.0,
+    }
+
+
+def tell(part: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows, and keep them as rows of one part of the whole."""
+    for one in rows:
+        ratio = f"{one['ratio']:.3f} of {one['baseline']:.4g}" if one["ratio"] is not None else ""
+        goal = f"goal {one['goal']:.4g}" if one["goal"] is not None else ""
+        told = f"{one['name']:<60} {one['value']:>10.4g} {one['unit']:<17} {ratio:<18} {goal:<14}"
+        sys.stdout.write(f"{told} spread {one['spread']:.0%}\n")
+    keep([{**one, "name": f"{part}: {one['name']}"} for one in rows])
 
 
 def keep(rows: Sequence[dict[str, Any]]) -> None:

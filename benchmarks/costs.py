@@ -1,0 +1,38 @@
+"""What pdla costs, in one run: the benchmarks of its parts, with settings that take a minute each (docs/benchmarks.md).
+
+python benchmarks/costs.py [PART ...]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "recorder": ("--rounds", "5", "--records", "500000"),
+    "posix": ("--rounds", "3"),
+    "analyzer": ("262144", "--streamed", "100000"),
+    "planner": ("2000",),
+    "builder": ("--rounds", "3", "--size", "256M", "--only", "64 KiB"),
+    "stub": ("--rounds", "3"),
+    "library": ("--rounds", "5"),
+    "care": ("2000", "--size", "0.25"),
+}
+
+
+def main() -> None:
+    """Run them, whatever becomes of the others; exit code 1 when one failed."""
+    failed = []
+    for part in sys.argv[1:] or PARTS:
+        sys.stdout.write(f"\n{part}\n")
+        sys.stdout.flush()
+        program = Path(__file__).with_name(f"{part}.py")
+        if subprocess.run([sys.executable, program, *PARTS[part]], check=False).returncode:
+            failed.append(part)
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
