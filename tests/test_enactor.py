@@ -34,7 +34,7 @@ from pdla.simulator.enactor import Enactor, Move, Refusal, Step, Transfer
 from pdla.simulator.extents import Addresses
 from pdla.simulator.suite import CLUSTER, KIB, PolicyTests
 
-# ---- wishes of every kind, at random ---------------------------------------------------------------------------------
+# ---- wishes of every kind, at random --------------------------------------------------------------------------------
 
 
 class Whims(Online):
@@ -103,7 +103,7 @@ class TestWhimsAboutParts(PolicyTests):
         return Whims([*memory, *(Space(f"ssd/{server}", 4 * KIB) for server in range(4))], by_part=True)
 
 
-# ---- what it makes of wishes ------------------------------------------------------------------------------------------
+# ---- what it makes of wishes ----------------------------------------------------------------------------------------
 
 
 class Script(Online):

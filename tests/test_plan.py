@@ -287,9 +287,11 @@ def test_equal_patterns_are_served_in_their_order():
 
 
 def test_an_unknown_policy_is_told_the_known_ones():
-    assert policy_names() == ("auto", "none", "pdla-h", "pdla-s")
+    assert policy_names() == ("auto", "none", "pdla-h", "pdla-s", "ns-pdla", "s4d", "e10")
     with pytest.raises(ConfigError, match=r"unknown policy 'best': choose one of auto, none, pdla-h, pdla-s"):
         plan(policy="best")
+    with pytest.raises(ConfigError, match=r"policy 'liu' only acts while a program runs: it is for pdla simulate"):
+        plan(policy="liu")
 
 
 SIGNATURES = st.builds(
@@ -350,7 +352,7 @@ def test_a_plan_is_a_block_per_pattern_and_a_line_per_candidate(tmp_path):
     assert value["patterns"][1] == other["patterns"][1]
 
 
-@given(st.lists(SIGNATURES, max_size=4), st.sampled_from(policy_names()))
+@given(st.lists(SIGNATURES, max_size=4), st.sampled_from(["auto", "none", "pdla-h", "pdla-s", "e10"]))
 def test_a_plan_never_makes_things_worse_nor_overfills_a_pool(signatures, policy):
     cluster = replace(CLUSTER, pools=(replace(HDD, capacity=4 * MiB), replace(SSD, capacity=MiB)))
     made = make_plan(analysis(*signatures), cluster, policy)
@@ -480,3 +482,30 @@ def test_the_default_cluster_plans_too(tmp_path, monkeypatch):
     monkeypatch.setenv("PDLA_HOME", str(tmp_path))
     made = make_plan(analysis(STRIDED), load_cluster(None))
     assert made.patterns[0].chosen > 0
+
+
+def test_ns_pdla_replicates_every_pattern_on_the_ssds_whatever_it_saves():
+    slow = replace(SSD, read_seconds_per_byte=1e-3)
+    made = plan(STRIDED, CONTIGUOUS, policy="ns-pdla", cluster=replace(CLUSTER, pools=(HDD, slow)))
+    assert [pattern.choice.space for pattern in made.patterns] == ["ssd", "ssd"]
+    assert made.predicted_after > made.predicted_before
+    assert [pattern.choice.refused for pattern in made.patterns] == ["", ""]
+
+
+def test_s4d_replicates_patterns_whose_requests_are_critical():
+    # 4 KiB: a disk starts up in 5 ms, an SSD transfers in 41 us. 64 MiB: 16 MiB of each disk take 84 ms, 32 MiB of each SSD 320 ms.
+    slow = replace(CLUSTER, pools=(HDD, replace(SSD, read_seconds_per_byte=1e-8)))
+    large = Signature("/d/c", "read", False, 0, 64 * MiB, (Loop(64 * MiB, 4),), (0,), calls=4)
+    small, big = plan(STRIDED, large, policy="s4d", cluster=slow).patterns
+    assert (small.choice.space, small.choice.layout.name, big.choice.space) == ("ssd", "1-DH", "original")
+    assert small.reason.startswith("critical: a request saves 4.98 ms on ssd")
+
+
+def test_e10_puts_collective_writes_on_the_nodes():
+    node = replace(SSD, name="scratch", kind="node", servers=4, where=("n0", "n1", "n2", "n3"))
+    cluster = replace(CLUSTER, pools=(HDD, node))
+    write = replace(STRIDED, op="write", collective=True)
+    found = analysis(write, replace(write, file="/d/b", collective=False), replace(STRIDED, file="/d/c"))
+    collective, independent, read = make_plan(found, cluster, "e10", dependences=(0, 0, 0)).patterns
+    assert [one.space for one in collective.candidates[1:]] == ["scratch"] * 3
+    assert (independent.choice.space, read.choice.space) == ("original", "original")

@@ -15,7 +15,7 @@ from pdla.units import counted
 @click.command()
 @trace_argument
 @cluster_option
-@click.option("--policy", default="auto", show_default=True, help="auto, pdla-h, pdla-s or none.")
+@click.option("--policy", default="auto", show_default=True, help="auto, pdla-h, pdla-s, ns-pdla, s4d, e10 or none.")
 @click.option(
     "--selection", default="optimal", show_default=True, help="How scarce space is shared out: optimal or greedy."
 )

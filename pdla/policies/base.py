@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from pdla.model import Candidate, Cluster, Layout, Pool
+from pdla.model import Candidate, Cluster, Layout, Pool, Signature
 from pdla.units import format_seconds
 
 LEAST_GAIN = 0.05
@@ -29,15 +29,15 @@ class Place:
 class Policy(Protocol):
     """Says where bytes should live, and nothing else: capacity, dependences and back ends are the enactor's business.
 
-    ``spaces`` and ``place`` are the hook for what is known before a run. The enactor (``plan.make_plan``) costs every
-    pattern in the spaces, asks once per pattern, and may refuse each wish.
+    ``spaces`` and ``place`` are the hook for what is known before a run (while it runs: online.Online). The enactor
+    (``plan.make_plan``) costs every pattern in the spaces, asks once per pattern, and may refuse each wish.
     """
 
     def spaces(self, cluster: Cluster) -> tuple[list[Pool], list[tuple[Pool, Pool]]]:
         """The pools in which replicas may be, and the pairs (of disks, of SSDs) that may share one."""
 
-    def place(self, candidates: tuple[Candidate, ...], threshold: float) -> Iterator[Place]:
-        """The wishes for one pattern; ``candidates[0]`` is its original, ``threshold`` the seconds to save."""
+    def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
+        """The wishes for one pattern; ``candidates[0]`` is its original."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Replicate:
         pools = [pool for pool in cluster.pools if pool.kind in self.kinds]
         return pools, list(product(disks, ssds)) if self.hybrid else []
 
-    def place(self, candidates: tuple[Candidate, ...], threshold: float) -> Iterator[Place]:
+    def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
         """All that save enough, in the order of the candidates."""
         original = candidates[0]
         for i, candidate in enumerate(candidates):
             saved = original.cost.total - candidate.cost.total
-            if candidate.layout and saved > threshold and saved >= LEAST_GAIN * original.cost.total:
+            if candidate.layout and saved > cluster.threshold_seconds and saved >= LEAST_GAIN * original.cost.total:
                 yield Place(i, saved, _why(original, candidate))
 
 

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from pdla.model import Cluster, Layout, Op
+from pdla.errors import ConfigError
+from pdla.model import Cluster, Layout, Op, Pool
 
 HOME = "home"
 """The space where every file is: the home pool, striped by ``home_layout``."""
@@ -227,6 +228,19 @@ def part_size(cluster: Cluster, size: int, server: int) -> int:
     strip = cluster.home_strip
     rows, rest = divmod(size, strip * cluster.home_servers)
     return rows * strip + min(max(rest - server * strip, 0), strip)
+
+
+def pool_of(cluster: Cluster, kind: str, policy: str) -> Pool:
+    """The first pool of a kind, for a policy that needs one.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for pool in cluster.pools:
+        if pool.kind == kind:
+            return pool
+    kinds = ", ".join(f"{pool.name} ({pool.kind})" for pool in cluster.pools)
+    raise ConfigError(f'{policy} needs a pool of kind "{kind}", and {cluster.source} has {kinds}')
 
 
 def whole_pool(cluster: Cluster, name: str, strip: int) -> Layout:

@@ -112,7 +112,7 @@ def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy, obstacle: Obstacle
         for one in candidates(pattern.signature, size, cluster, pools, hybrids)
     )
     wishes, options = [], []
-    for place in policy.place(found, cluster.threshold_seconds):
+    for place in policy.place(pattern.signature, found, cluster):
         one = found[place.candidate]
         if one.layout and not one.refused:
             wishes.append(place)
@@ -143,6 +143,7 @@ def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], thre
             found[wish.candidate] = replace(found[wish.candidate], refused=why)
     signature = asked.pattern.signature
     if place:
+        found[place.candidate] = asked.candidates[place.candidate]
         return PatternPlan(signature, tuple(found), place.candidate, place.reason)
     return PatternPlan(signature, tuple(found), 0, _why_left(asked, found, threshold))
 

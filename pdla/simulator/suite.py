@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -133,40 +133,35 @@ class Replay:
         self._check()
 
     def _transfer(self, step: Step, request: Request) -> None:
-        due = {key: np.zeros(len(wanted), np.int64) for key, wanted in self._wanted.items()}
+        due: dict[tuple[int, int | None], Bytes] = {}
         for server, start, length, first in locate(home_layout(self._cluster), request.start, request.stop):
-            if self._policy.by_part:
-                due[request.file, server][start : start + length] += 1
-            else:
-                due[request.file, None][first : first + length] += 1
-        for key, times in due.items() if request.op == "write" else ():
-            new = self._data.integers(0, 256, len(times), np.uint8)
-            self._wanted[key] = np.where(times, new, self._wanted[key])
-        for transfer in (transfer for stage in step.foreground for transfer in stage):
-            key, first, stop = self._key(transfer), transfer.first, transfer.first + transfer.stop - transfer.start
-            due[key][first:stop] -= 1
-            held = self._held(transfer)
-            assert transfer.op == request.op
+            key, low = ((request.file, server), start) if self._policy.by_part else ((request.file, None), first)
+            if key not in due:
+                due[key] = np.zeros(len(self._wanted[key]), np.uint8)
+            due[key][low : low + length] = 1
             if request.op == "write":
-                held[:] = self._wanted[key][first:stop]
+                self._wanted[key][low : low + length] = self._data.integers(0, 256, length, np.uint8)
+        for transfer in (transfer for stage in step.foreground for transfer in stage):
+            assert transfer.op == request.op
+            held, wanted, waiting = self._held(transfer), self._of(transfer, self._wanted), self._of(transfer, due)
+            assert waiting.all(), f"{transfer} is not of the request, or comes twice"
+            waiting[:] = 0
+            if request.op == "write":
+                held[:] = wanted
             else:
-                assert (held == self._wanted[key][first:stop]).all(), f"{transfer} reads what was not written last"
-        assert not any(left.any() for left in due.values()), f"{request} is not transferred once: {step}"
+                assert (held == wanted).all(), f"{transfer} reads what was not written last"
+        assert not any(waiting.any() for waiting in due.values()), f"{request} is not transferred: {step}"
 
     def _begin(self, move: Move) -> None:
         """Read what the move reads; what it writes without that is what the request has just read."""
-        got = {key: wanted.copy() for key, wanted in self._wanted.items()}
-        reads = [transfer for stage in move.stages for transfer in stage if transfer.op == "read"]
-        if reads:
-            got = {key: np.zeros_like(wanted) for key, wanted in self._wanted.items()}
+        transfers = [transfer for stage in move.stages for transfer in stage]
+        reads = [transfer for transfer in transfers if transfer.op == "read"]
+        keys = {self._key(transfer) for transfer in transfers}
+        got = {key: np.zeros_like(self._wanted[key]) if reads else self._wanted[key].copy() for key in keys}
         for transfer in reads:
-            first, stop = transfer.first, transfer.first + transfer.stop - transfer.start
-            got[self._key(transfer)][first:stop] = self._held(transfer)
+            self._of(transfer, got)[:] = self._held(transfer)
         self._moves[move.token] = [
-            (transfer, got[self._key(transfer)][transfer.first : transfer.first + transfer.stop - transfer.start])
-            for stage in move.stages
-            for transfer in stage
-            if transfer.op == "write"
+            (transfer, self._of(transfer, got)) for transfer in transfers if transfer.op == "write"
         ]
 
     def _finish(self, token: int) -> None:
@@ -181,6 +176,10 @@ class Replay:
 
     def _key(self, transfer: Transfer) -> tuple[int, int | None]:
         return transfer.file, transfer.server if self._policy.by_part else None
+
+    def _of(self, transfer: Transfer, of: Mapping[tuple[int, int | None], Bytes]) -> Bytes:
+        """The bytes of the file, or part, that a transfer carries."""
+        return of[self._key(transfer)][transfer.first : transfer.first + transfer.stop - transfer.start]
 
     def _held(self, transfer: Transfer) -> Bytes:
         """The bytes that a transfer reads or writes, in their place."""

@@ -1,0 +1,137 @@
+"""S4D-Cache: SSD servers cache what the cost model finds critical.
+
+Source: He, Sun, Feng, "S4D-Cache: Smart Selective SSD Cache for Parallel I/O Systems", ICDCS 2014; its equations are in
+layouts/s4d.py.
+
+The *identifier* judges every request by Eqs. 1 to 8 and records critical ones in the critical data table (CDT). The
+*redirector* (Algorithm 1) serves what is cached from the SSD servers, lets critical writes into free space or that of
+the least recently used clean copies, and flags critical reads. The *rebuilder*, at low priority, brings dirty bytes
+home and fetches flagged ones. The enactor's extents are the data mapping table (DMT), by file and extent (the paper's
+key of program, number of processes and rank would make another rank miss dirty data); a request that is cached in part
+is split.
+
+The distance d of Eq. 2 is that from the end of the same rank's previous request to the file: each process has an
+identifier of its own. F(d) + R is the start-up curve of the home pool, S + R its last point; beta the device's seconds
+per byte. The text names no period of the rebuilder; like the tables' persistence (metadata written to the SSD servers),
+what the identifier itself takes is not modelled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pdla.layouts import s4d
+from pdla.layouts.devices import seconds_per_byte, startup
+from pdla.model import Candidate, Cluster, Op, Pool, Signature
+from pdla.policies import base
+from pdla.policies.online import HOME, Drop, Online, Place, Request, Space, View, Wish, WriteBack, pool_of, whole_pool
+from pdla.units import format_seconds
+
+
+@dataclass(eq=False)
+class S4D(Online):
+    """The policy ``s4d``.
+
+    Attributes:
+        period: seconds between two runs of the rebuilder.
+        chunk: bytes that it moves at a time.
+    """
+
+    period: float | None = 1.0
+    chunk: int = 1 << 20
+    _space: str = field(default="", init=False)
+    _ends: dict[tuple[int, int], int] = field(default_factory=dict, init=False)  # by rank and file
+    _critical: set[tuple[int, int, int]] = field(default_factory=set, init=False)  # the CDT
+    _flagged: dict[tuple[int, int, int], int] = field(default_factory=dict, init=False)  # its C_flags; by which node
+    _dirty: dict[tuple[int, int, int], None] = field(default_factory=dict, init=False)  # the DMT's D_flags
+
+    def spaces(self, cluster: Cluster) -> Sequence[Space]:
+        """The SSD servers, striped like the home servers (both are PVFS2 with its default, V.A)."""
+        pool = pool_of(cluster, "ssd", "s4d")
+        self._space = pool.name
+        layout = whole_pool(cluster, pool.name, cluster.home_strip)
+        return [Space(pool.name, pool.capacity or 1 << 60, layout, chunk=self.chunk)]
+
+    def request(self, request: Request, view: View) -> Iterator[Wish]:
+        """Algorithm 1, of what is not cached; what is, is redirected by the enactor."""
+        entry = request.file, request.start, request.stop
+        if entry not in self._critical and self._is_critical(request, view.cluster):
+            self._critical.add(entry)
+        critical = entry in self._critical
+        for extent in view.extents(request.file, request.start, request.stop):
+            missed = extent.space == HOME
+            if request.op == "write" and (critical or not missed):
+                self._dirty[request.file, extent.start, extent.stop] = None
+            if missed and critical and request.op == "write":
+                yield from self._make_room(extent.stop - extent.start, view)
+                yield Place(request.file, extent.start, extent.stop, self._space, "a critical write")
+            elif missed and critical:
+                self._flagged[request.file, extent.start, extent.stop] = request.node
+
+    def tick(self, view: View) -> Iterator[Wish]:
+        """The rebuilder: what is dirty goes home, what is flagged is fetched while there is room."""
+        dirty, self._dirty = self._dirty, {}
+        for file, start, stop in dirty:
+            yield WriteBack(file, start, stop, "rebuilder: dirty")
+        flagged, self._flagged = self._flagged, {}
+        for (file, start, stop), node in flagged.items():
+            yield from self._make_room(stop - start, view)
+            if view.room(self._space) < stop - start:
+                self._flagged[file, start, stop] = node
+            else:
+                yield Place(file, start, stop, self._space, "rebuilder: a critical read", fetch=True, node=node)
+
+    def _make_room(self, length: int, view: View) -> Iterator[Wish]:
+        """Free space, or that of the least recently used clean copies; if both are too little, nothing is dropped."""
+        missing = length - view.room(self._space)
+        victims = []
+        for victim in view.coldest(self._space) if missing > 0 else ():
+            victims.append(victim)
+            missing -= victim.stop - victim.start
+            if missing <= 0:
+                break
+        for victim in victims if missing <= 0 else ():
+            yield Drop(victim.file, victim.start, victim.stop, self._space, "clean and least recently used")
+
+    def _is_critical(self, request: Request, cluster: Cluster) -> bool:
+        last = self._ends.get((request.rank, request.file))
+        self._ends[request.rank, request.file] = request.stop
+        distance = math.inf if last is None else abs(request.start - last)
+        return benefit_of(cluster, request.op, request.start, request.stop - request.start, distance) > 0
+
+
+class Critical:
+    """What is known before a run: patterns whose requests are critical may have replicas over all SSD servers."""
+
+    def spaces(self, cluster: Cluster) -> tuple[list[Pool], list[tuple[Pool, Pool]]]:
+        """The first pool of SSDs."""
+        return [pool for pool in cluster.pools if pool.kind == "ssd"][:1], []
+
+    def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[base.Place]:
+        """1-DH, as S4D-Cache stripes, if Eq. 8 is positive for a request; the gain is that of all requests.
+
+        The distance between two requests is that of the innermost loop of a rank.
+        """
+        strides = [loop.stride for loop in signature.loops[signature.rank_loops :] if loop.count > 1]
+        distance = abs(strides[-1] - signature.length) if strides else math.inf
+        for number, one in enumerate(candidates):
+            if one.layout and one.layout.groups == 1:
+                saved = benefit_of(cluster, signature.op, signature.start, signature.length, distance)
+                if saved > 0:
+                    reason = f"critical: a request saves {format_seconds(saved)} on {one.space} (S4D-Cache, Eq. 8)"
+                    yield base.Place(number, saved * signature.requests, reason)
+
+
+def benefit_of(cluster: Cluster, op: Op, offset: int, length: int, distance: float) -> float:
+    """Seconds that a request saves on the SSD servers of ``cluster``, ``distance`` from the one before (Eq. 8).
+
+    Raises:
+        ConfigError: it has none.
+    """
+    home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", "s4d")
+    stripe = cluster.home_strip
+    nearest, farthest = startup(home, distance), startup(home, math.inf)
+    on_hdd = s4d.hdd_time(offset, length, stripe, cluster.home_servers, nearest, farthest, seconds_per_byte(home, op))
+    return s4d.benefit(on_hdd, s4d.ssd_time(offset, length, stripe, ssd.servers, seconds_per_byte(ssd, op)))
