@@ -44,6 +44,8 @@ class Run:
 
     rate: float
     """Bytes/s, from before the open until after the close."""
+    inside: float
+    """Bytes/s in the calls that move bytes alone, of the rank that was longest in them."""
     requests: Mapping[str, int]
     """That reached each device."""
     bytes: int
@@ -118,7 +120,8 @@ class Experiment:
             one["redirected_bytes"] for one in report.get("writes", [])
         )
         requests = {device: count - before[device] for device, count in after.items() if count > before[device]}
-        return Run(result["bytes"] / result["seconds"], requests, result["bytes"], redirected)
+        moved = result["bytes"]
+        return Run(moved / result["seconds"], moved / result["inside"], requests, moved, redirected)
 
     def spaces(self, contestant: str) -> set[str]:
         """The pools that a contestant's replicas are in; empty where the plan leaves the original alone."""

@@ -15,7 +15,8 @@ LIMIT_GOAL = 0.9
 ORIGINAL_GOAL = 1.0
 """Planned replicas are never slower than the original."""
 PLANNED = (H_PDLA, S_PDLA)
-HEAD = f"{'':<22}{'MB/s':>8}{'spread':>8}{'x orig.':>9}{'of limit':>9}{'requests':>10}{'KiB each':>9}  paper; replica"
+HEAD = f"{'':<22}{'MB/s':>8}{'spread':>8}{'x orig.':>9}{'of limit':>9}{'in calls':>9}{'requests':>10}{'KiB each':>9}"
+HEAD += "  paper; replica"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Found:
         return median(run.rate / limit for run, limit in zip(self.runs, self.limits, strict=True))
 
     @property
+    def inside(self) -> float:
+        """Likewise in the calls that move bytes alone, without the open and the close."""
+        return median(run.inside / limit for run, limit in zip(self.runs, self.limits, strict=True))
+
+    @property
     def requests(self) -> float:
         """At all devices, median."""
         return median(sum(run.requests.values()) for run in self.runs)
@@ -82,6 +88,7 @@ class Found:
             "ratio": self.of_limit,
             "goal": LIMIT_GOAL if self.replicated and self.case.op == "read" else None,
             "spread": self.spread,
+            "inside": self.inside,
         }
         return [beside, limited]
 
@@ -96,6 +103,7 @@ class Found:
         notes = "; ".join(one for one in (self.case.paper(self.contestant), self.layouts or left) if one)
         return (
             f"{self.contestant:<22}{self.rate / 1e6:8.1f}{self.spread:8.0%}{self.of_original:9.2f}{self.of_limit:9.2f}"
+            f"{self.inside:9.2f}"
             f"{self.requests or '-':>10}{each}  {notes}{missed}"
         )
 
