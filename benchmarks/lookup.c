@@ -1,14 +1,80 @@
-/* How long a look-up in a map takes: lookup MAP prints, for each replica, the nanoseconds of finding a piece of it at random. */
+/* How long a look-up in a map takes: lookup MAP prints, for each replica, nanoseconds of CPU of finding a byte that it holds, at
+ * random and one after another, and of one fetch at random from its table of extents (0: it has none), which depends on the
+ * one before. Each is the least of rounds. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "locate.h"
 
-enum { LOOKUPS = 2000000 };
+enum { ROUNDS = 200, LOOKUPS = 5000 };
+
+static uint64_t state = 1;
+
+static uint64_t random_number(void)
+{
+    state = state * 6364136223846793005 + 1442695040888963407; /* Knuth's MMIX generator */
+    return state >> 20;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+struct table {
+    const struct loaded_map *map;
+    const struct map_replica *replica;
+    const struct map_extent *extents;
+    int64_t size; /* of the original */
+};
+
+static struct piece find(const struct table *table, int64_t offset)
+{
+    struct piece piece;
+    if (!locate_piece(table->map, table->replica, offset, table->size, &piece))
+        exit(1);
+    return piece;
+}
+
+static int64_t held_at_random(const struct table *table)
+{
+    if (table->extents == NULL)
+        return find(table, (int64_t)(random_number() % (uint64_t)(table->size - table->size / 8))).offset;
+    return table->extents[random_number() % table->replica->extent_count].start;
+}
+
+/* Nanoseconds of a look-up of these places. */
+static double look_up(const struct table *table, const int64_t *places)
+{
+    double start = now();
+    for (int i = 0; i < LOOKUPS; i++)
+        if (find(table, places[i]).offset != places[i])
+            exit(1);
+    return (now() - start) / LOOKUPS;
+}
+
+/* Of a fetch, which cannot begin before the one before has ended. */
+static double fetch(const struct table *table)
+{
+    uint64_t place = random_number();
+    double start = now();
+    for (int i = 0; i < LOOKUPS; i++) {
+        place = place * 6364136223846793005 + 1;
+        place += (uint64_t)table->extents[(place >> 20) % table->replica->extent_count].length;
+    }
+    double took = (now() - start) / LOOKUPS;
+    return place == 0 ? 0 : took;
+}
+
+static double least(double one, double other) { return one < other ? one : other; }
 
 int main(int argc, char **argv)
 {
+    static int64_t places[LOOKUPS];
     const char *why = NULL;
     const struct loaded_map *map = argc == 2 ? map_current(argv[1], &why) : NULL;
     if (map == NULL) {
@@ -17,19 +83,23 @@ int main(int argc, char **argv)
     }
     for (uint32_t i = 0; i < map->header->replica_count; i++) {
         const struct map_replica *replica = &map->replicas[i];
-        int64_t size = map->files[replica->file].identity.size;
-        uint64_t state = 1, found = 0;
-        struct timespec start, end;
-        struct piece piece;
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        for (int k = 0; k < LOOKUPS; k++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            int64_t offset = (int64_t)((state >> 1) % (uint64_t)(size - 8));
-            found += locate_piece(map, replica, offset, offset + 8, &piece);
+        struct table table = {map, replica, NULL, map->files[replica->file].identity.size};
+        double at_random = 1e9, in_order = 1e9, one_fetch = 1e9;
+        if (replica->extent_count > 0)
+            table.extents = map_at(map, replica->extents);
+        for (int round = 0; round < ROUNDS; round++) {
+            for (int k = 0; k < LOOKUPS; k++)
+                places[k] = held_at_random(&table);
+            at_random = least(at_random, look_up(&table, places));
+            struct piece piece = {0, 0, 0};
+            for (int k = 0; k < LOOKUPS; k++) {
+                piece = find(&table, piece.offset + piece.length);
+                places[k] = piece.offset;
+            }
+            in_order = least(in_order, look_up(&table, places));
+            one_fetch = table.extents == NULL ? 0 : least(one_fetch, fetch(&table));
         }
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        double took = (double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec);
-        printf("%.1f %.3f\n", took / LOOKUPS, (double)found / LOOKUPS);
+        printf("%.1f %.1f %.1f\n", at_random, in_order, one_fetch);
     }
     return 0;
 }

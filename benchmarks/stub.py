@@ -2,13 +2,12 @@
 
     python benchmarks/stub.py [--rounds 5] [--disks]
 
-prints a line per figure and writes them to build/bench-stub.json. ``--disks`` needs root (benchmarks/throttled.py).
+prints a line per figure and keeps them in build/bench.json. ``--disks`` needs root (benchmarks/throttled.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -18,6 +17,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from rows import keep
 from throttled import HDD, throttled_disk
 
 REPOSITORY = Path(__file__).parent.parent
@@ -28,7 +30,6 @@ from stubmaps import Replica, write_map  # noqa: E402
 
 KiB, MiB = 1 << 10, 1 << 20
 PIECE, COLUMNS = 64 * KiB, 4
-OUTPUT = REPOSITORY / "build/bench-stub.json"
 
 
 class Bench:
@@ -60,28 +61,51 @@ class Bench:
         pairs = [(self.run({}, *words), self.run(self.redirected(map_file), *words)) for _ in range(self.rounds)]
         return statistics.median(one for one, _ in pairs), statistics.median(other for _, other in pairs)
 
-    def row(self, name: str, value: float, unit: str, goal: str) -> None:
-        """Keep a figure and print it."""
-        self.rows.append({"name": name, "value": value, "unit": unit, "goal": goal})
-        print(f"{name:60} {value:10.4g} {unit:4} (goal {goal})", flush=True)
+    def row(self, name: str, value: float, unit: str, goal: float | None, baseline: float | None = None) -> None:
+        """Keep a figure and print it, beside what it is compared with."""
+        ratio = None if baseline is None else value / baseline
+        row = {"name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio, "goal": goal}
+        self.rows.append({**row, "spread": None})
+        beside = "" if baseline is None else f", beside {baseline:.4g}: {ratio:.3g} times"
+        print(f"{name:60} {value:10.4g} {unit:5} (goal {goal}){beside}", flush=True)
+
+
+def tables() -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Names of tables of extents, and the tables: (start, length, replica_start) each."""
+    choose = np.random.default_rng(1)
+    for power in (4, 6, 7):
+        many = 10**power
+        regular = np.full(many, 7992), np.full(many, 8)
+        irregular = choose.integers(0, 10**4, many), choose.integers(1, 10**4, many)
+        clusters = np.where(choose.integers(0, 1000, many) == 0, choose.integers(2**20, 2**30, many), 0)
+        clustered = clusters + choose.integers(0, 64, many), choose.integers(1, 64, many)
+        for name, (gaps, lengths) in (("even", regular), ("irregular", irregular), ("clustered", clustered)):
+            ends = np.cumsum(gaps + lengths)
+            within = np.cumsum(lengths)
+            yield f"table of 10^{power} {name} extents", np.stack([ends - lengths, lengths, within - lengths], axis=1)
 
 
 def lookups(bench: Bench) -> None:
-    """In a nest of 10^9 requests and in a table of 10^6 extents."""
+    """In a nest of 10^9 requests and in tables of extents."""
+    nest = Replica(8 * 10**9, 0, 8, loops=[(1000, 8 * 10**6, 8), (1000, 8000, 8000), (1000, 8, 8 * 10**6)])
+    look_up(bench, "nest of 10^9 requests", nest, 8 * 10**9)
+    for name, extents in tables():
+        look_up(bench, name, Replica(int(extents[:, 1].sum()), extents=extents), int(extents[-1, 0] + extents[-1, 1]))
+
+
+def look_up(bench: Bench, name: str, replica: Replica, size: int) -> None:
+    """In one map."""
     original = bench.directory / "large"
     with original.open("wb") as file:
-        file.truncate(8 * 10**9)
-    nest = Replica(8 * 10**9, 0, 8, loops=[(1000, 8 * 10**6, 8), (1000, 8000, 8000), (1000, 8, 8 * 10**6)])
-    table = Replica(8 * 10**6, extents=[(8000 * i, 8, 8 * (10**6 - 1 - i)) for i in range(10**6)])
-    for replica in (nest, table):
-        replica.components = [bench.directory / "component"]
-        replica.components[0].touch()
-    write_map(bench.directory / "lookup.map", [(original, [nest, table])])
-    said = subprocess.run(
-        [bench.lookup, bench.directory / "lookup.map"], check=True, capture_output=True, text=True
-    ).stdout
-    for name, line in zip(("nest of 10^9 requests", "table of 10^6 extents"), said.splitlines(), strict=True):
-        bench.row(f"look-up in a {name}", float(line.split()[0]), "ns", "200")
+        file.truncate(size)
+    replica.components = [bench.directory / "component"]
+    replica.components[0].touch()
+    write_map(bench.directory / "lookup.map", [(original, [replica])])
+    words = (bench.lookup, bench.directory / "lookup.map")
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    at_random, in_order, fetch = map(float, said.split())
+    bench.row(f"look-up in a {name}, at random", at_random, "ns", 200, baseline=fetch or None)
+    bench.row(f"look-up in a {name}, in order", in_order, "ns", 200)
 
 
 def costs(bench: Bench) -> None:
@@ -100,12 +124,12 @@ def costs(bench: Bench) -> None:
     write_map(map_file, [*many, (own, [replica])])
     for name, file in (("with a replica", own), ("without", other)):
         native, redirected = bench.compare(map_file, file, "opens", 2000)
-        bench.row(f"open of a file {name}, 10,000 in the map: more by", (redirected - native) * 1e3, "ms", "1")
+        bench.row(f"open of a file {name}, 10,000 in the map: more by", (redirected - native) * 1e3, "ms", 1)
     native, redirected = bench.compare(map_file, other, "reads", 1_000_000)
-    bench.row("read of a file without a replica: more by", (redirected - native) * 1e9, "ns", "60")
-    bench.row("read of a file without a replica: ratio", redirected / native, "", "1.01")
+    bench.row("read of a file without a replica: more by", (redirected - native) * 1e9, "ns", 60)
+    bench.row("read of a file without a replica: ratio", redirected / native, "", 1.01)
     native, redirected = bench.compare(map_file, own, "reads", 1_000_000)
-    bench.row("read of 8 bytes in memory from a replica: ratio", redirected / native, "", "-")
+    bench.row("read of 8 bytes in memory from a replica: ratio", redirected / native, "", None)
 
 
 def drop_caches() -> None:
@@ -139,8 +163,8 @@ def disks(bench: Bench, count: int, size: int) -> None:
         redirected = bench.run(bench.redirected(map_file), *words)
         drop_caches()
         sequential = max(read_all(components))
-        bench.row(f"64 KiB strided on {count} disks: times as fast as the original", native / redirected, "", "5")
-        bench.row(f"64 KiB strided on {count} disks: share of sequential bandwidth", sequential / redirected, "", "0.9")
+        bench.row(f"64 KiB strided on {count} disks: times as fast as the original", native / redirected, "", 5)
+        bench.row(f"64 KiB strided on {count} disks: share of sequential bandwidth", sequential / redirected, "", 0.9)
 
 
 def read_all(components: list[Path]) -> Iterator[float]:
@@ -164,8 +188,7 @@ def main() -> None:
         costs(bench)
         for count in (1, 4) if chosen.disks else ():
             disks(bench, count, count * 240 * MiB)
-        OUTPUT.parent.mkdir(exist_ok=True)
-        OUTPUT.write_text(json.dumps(bench.rows, indent=1))
+        keep(bench.rows)
 
 
 if __name__ == "__main__":

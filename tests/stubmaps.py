@@ -22,7 +22,7 @@ class Replica:
     length: int = 0
     replica_start: int = 0
     loops: Sequence[tuple[int, int, int]] = ()
-    extents: Sequence[tuple[int, int, int]] = ()
+    extents: Sequence[tuple[int, int, int]] | NDArray[np.int64] = ()
     groups: int = 1
     strips: Sequence[int] = (1 << 16,)
     section: int = 1 << 62
@@ -34,7 +34,7 @@ class Replica:
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """(offset, length, replica_offset) of every piece."""
-        if self.extents:
+        if len(self.extents) > 0:
             yield from self.extents
             return
         starts = [(self.start, self.replica_start)]
@@ -141,7 +141,7 @@ def write_map(
         for replica in replicas:
             number += 1
             loops = image.add(b"".join(struct.pack("<qqq", *loop) for loop in replica.loops))
-            extents = image.add(b"".join(struct.pack("<qqq", *extent) for extent in replica.extents))
+            extents = image.add(np.asarray(replica.extents, "<i8").tobytes())
             strips = image.add(b"".join(struct.pack("<q", strip) for strip in replica.strips))
             names = [image.add(bytes(component) + b"\0") for component in replica.components]
             parts = b""

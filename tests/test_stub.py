@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mpi import Mpi, available_mpis
 from stubmaps import Replica, write_map
@@ -146,6 +147,34 @@ def test_locate_finds_the_next_piece_as_an_exhaustive_search_does(unit: Path, tm
             questions.append(f"{number} {start} {stop}")
             answers.append(expected_piece(replica, start, stop))
     assert ask(unit, "locate", map_file, questions) == answers
+
+
+@pytest.mark.parametrize("widest_gap", [1, 1000, 10**9])
+def test_a_large_table_of_extents_is_searched_right_in_any_order(unit: Path, tmp_path: Path, widest_gap: int) -> None:
+    choose = np.random.default_rng(widest_gap)
+    many = 6_000
+    seldom = choose.integers(0, 50, many) == 0
+    gaps = np.where(seldom, choose.integers(0, widest_gap, many), choose.integers(0, 2, many))
+    lengths = choose.integers(1, 9, many)
+    ends = np.cumsum(gaps + lengths)
+    starts = ends - lengths
+    original = tmp_path / "original"
+    with original.open("wb") as file:
+        file.truncate(int(ends[-1]) + 10)
+    (tmp_path / "component").touch()
+    replica = Replica(8 * many, extents=np.stack([starts, lengths, starts % many], axis=1))
+    replica.components = [tmp_path / "component"]
+    write_map(tmp_path / "map", [(original, [replica])])
+    edges = np.concatenate([starts, starts - 1, ends, choose.integers(0, ends[-1] + 10, many)]).clip(0)
+    asked = np.concatenate([choose.permutation(edges), np.sort(edges)])
+    found = np.searchsorted(ends, asked, "right")
+    expected = [
+        f"{max(starts[k], at)} {ends[k] - max(starts[k], at)} {starts[k] % many + max(starts[k], at) - starts[k]}"
+        if k < many
+        else "-"
+        for at, k in zip(asked.tolist(), found.tolist(), strict=True)
+    ]
+    assert ask(unit, "locate", tmp_path / "map", [f"0 {at} {1 << 62}" for at in asked.tolist()]) == expected
 
 
 def test_strips_follow_the_rule_of_the_map_file(unit: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include <stdlib.h>
+
 /* The block that holds `relative` or, when none does, the next one; offsets from the first block. False: there is none. */
 static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative, int64_t *block,
                        int64_t *replica_block)
@@ -30,35 +32,118 @@ static bool find_block(const struct map_replica *replica, const struct map_loop 
     return at >= 0;
 }
 
-/* RATIONALE: every probe of a large table is a cache miss. Where extents are spread evenly a place in proportion is found with
- * few of them, and every second one halves what is left whatever they are like. */
-static bool find_extent(const struct map_replica *replica, const struct map_extent *extents, int64_t start,
-                        struct map_extent *found)
+/* RATIONALE: a search in a large table costs what it has to fetch from memory. The starts of every BLOCK-th extent are a tree
+ * small enough to stay in the cache; in the block that it names the extent is near the place in proportion to its offset or,
+ * where extents are clustered, on a known side of it. */
+enum { BLOCK = 256, FAN = 16, WINDOW = 16, LEVELS = 6 /* BLOCK * FAN^LEVELS = 2^32 */ };
+
+struct extent_index {
+    _Alignas(64) uint32_t place; /* of the extent found last; atomic */
+    unsigned levels;
+    const int64_t *starts[LEVELS]; /* of the blocks, of every FAN-th block, ...; each filled up to a multiple of FAN */
+};
+
+static uint32_t filled_up(uint32_t count)
 {
-    uint32_t low = 0, high = replica->extent_count;
-    int64_t from = extents[0].start, to = extents[high - 1].start + extents[high - 1].length;
-    for (unsigned turn = 0; low < high; turn++) {
-        uint32_t middle = low + (high - low) / 2;
-        if (turn % 2 == 0 && start >= from && start < to)
-            middle = low + (uint32_t)((double)(start - from) / (double)(to - from) * (double)(high - low));
-        middle = middle < high ? middle : high - 1;
-        const struct map_extent *extent = &extents[middle];
-        if (extent->start + extent->length <= start) {
-            low = middle + 1;
-            from = extent->start + extent->length;
-        } else {
-            high = middle;
-            to = extent->start;
-            if (extent->start <= start) {
-                low = middle;
-                break;
-            }
-        }
+    return (count + FAN - 1) / FAN * FAN;
+}
+
+static struct extent_index *make_index(const struct map_extent *extents, uint32_t count)
+{
+    const uint32_t blocks = (count - 1) / BLOCK + 1;
+    size_t total = 0;
+    for (uint32_t nodes = blocks; nodes > 1; nodes = filled_up(nodes) / FAN)
+        total += filled_up(nodes);
+    struct extent_index *index = aligned_alloc(_Alignof(struct extent_index), sizeof *index + total * sizeof(int64_t));
+    if (index == NULL)
+        return NULL;
+    *index = (struct extent_index){0};
+    int64_t *starts = (int64_t *)(index + 1);
+    size_t step = BLOCK;
+    for (uint32_t nodes = blocks; nodes > 1; nodes = filled_up(nodes) / FAN, step *= FAN) {
+        index->starts[index->levels++] = starts;
+        for (uint32_t i = 0; i < filled_up(nodes); i++)
+            *starts++ = i < nodes ? extents[i * step].start : INT64_MAX;
     }
-    if (low == replica->extent_count)
-        return false;
-    *found = extents[low];
-    return true;
+    return index;
+}
+
+void locate_prepare(struct loaded_map *map)
+{
+    const uint32_t count = map->header->replica_count;
+    map->indexes = calloc(count, sizeof *map->indexes);
+    for (uint32_t i = 0; map->indexes != NULL && i < count; i++)
+        if (map->replicas[i].extent_count > 0)
+            map->indexes[i] = make_index(map_at(map, map->replicas[i].extents), map->replicas[i].extent_count);
+}
+
+/* How many of `count` ascending extents start at or before `start`. */
+static uint32_t bisect(const struct map_extent *extents, uint32_t count, int64_t start)
+{
+    uint32_t low = 0;
+    while (low < count) {
+        uint32_t middle = low + (count - low) / 2;
+        if (extents[middle].start <= start)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+/* The same of a block that reaches from `from` to `to`. */
+static uint32_t search_block(const struct map_extent *extents, uint32_t count, int64_t from, int64_t to, int64_t start)
+{
+    uint32_t low = 0, below = 0;
+    if (start > from)
+        low = start < to ? (uint32_t)((double)(start - from) / (double)(to - from) * count) : count;
+    low = low > WINDOW / 2 ? low - WINDOW / 2 : 0;
+    const uint32_t high = low + WINDOW < count ? low + WINDOW : count;
+    for (uint32_t i = low; i < high; i++)
+        below += extents[i].start <= start;
+    if (below == 0)
+        return bisect(extents, low, start);
+    return below < high - low ? low + below : high + bisect(extents + high, count - high, start);
+}
+
+/* The same of all extents. */
+static uint32_t search(const struct extent_index *index, const struct map_extent *extents, uint32_t count, int64_t start)
+{
+    const struct map_extent *last = &extents[count - 1];
+    if (index == NULL)
+        return bisect(extents, count, start);
+    const uint32_t place = __atomic_load_n(&index->place, __ATOMIC_RELAXED);
+    for (uint32_t i = place; i < count && i < place + 2 && extents[i].start <= start; i++)
+        if (i + 1 == count || start < extents[i + 1].start)
+            return i + 1;
+    uint32_t block = 0;
+    for (unsigned level = index->levels; level-- > 0;) {
+        const int64_t *starts = index->starts[level] + block * FAN;
+        uint32_t below = 0;
+        for (uint32_t i = 0; i < FAN; i++)
+            below += starts[i] <= start;
+        block = block * FAN + (below > 0 ? below - 1 : 0);
+    }
+    const uint32_t first = block * BLOCK, left = count - first;
+    if (left <= BLOCK)
+        return first + search_block(extents + first, left, extents[first].start, last->start + last->length, start);
+    const int64_t *starts = index->starts[0] + block;
+    return first + search_block(extents + first, BLOCK, starts[0], starts[1], start);
+}
+
+/* The extent that holds `start` or, when none does, the next one. NULL: there is none. */
+static const struct map_extent *find_extent(const struct loaded_map *map, const struct map_replica *replica, int64_t start)
+{
+    const struct map_extent *extents = map_at(map, replica->extents);
+    struct extent_index *index = map->indexes == NULL ? NULL : map->indexes[replica - map->replicas];
+    uint32_t place = search(index, extents, replica->extent_count, start);
+    if (place > 0 && extents[place - 1].start + extents[place - 1].length > start)
+        place--;
+    if (place == replica->extent_count)
+        return NULL;
+    if (index != NULL && __atomic_load_n(&index->place, __ATOMIC_RELAXED) != place)
+        __atomic_store_n(&index->place, place, __ATOMIC_RELAXED);
+    return &extents[place];
 }
 
 bool locate_piece(const struct loaded_map *map, const struct map_replica *replica, int64_t start, int64_t stop,
@@ -66,8 +151,10 @@ bool locate_piece(const struct loaded_map *map, const struct map_replica *replic
 {
     struct map_extent found;
     if (replica->extent_count > 0) {
-        if (!find_extent(replica, map_at(map, replica->extents), start, &found))
+        const struct map_extent *extent = find_extent(map, replica, start);
+        if (extent == NULL)
             return false;
+        found = *extent;
     } else {
         int64_t block, replica_block;
         if (!find_block(replica, map_at(map, replica->loops), start - replica->start, &block, &replica_block))

@@ -12,8 +12,11 @@ struct piece {
     int64_t replica_offset;
 };
 
-/* The first piece of the replica in [start, stop), cut to it. False when the replica has no byte of it. No more than a division
- * per loop, or a binary search. */
+/* Makes what is found faster with: once, of a map that has been checked. */
+void locate_prepare(struct loaded_map *);
+
+/* The first piece of the replica in [start, stop), start < stop, cut to it. False when the replica has no byte of it. No more
+ * than a division per loop, or the fetch of two places of a table from memory. */
 bool locate_piece(const struct loaded_map *, const struct map_replica *, int64_t start, int64_t stop, struct piece *);
 
 /* The byte of the original that byte `offset` of a target's replica stands for, 0 <= offset < size; *length: as many from there on

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "loadedmap.h"
+#include "locate.h"
 
 /* ---- checking --------------------------------------------------------------------------------------------------------- */
 
@@ -273,7 +273,9 @@ static struct loaded_map *load(const char *path, const char **why)
         };
         *why = load_state(map);
     }
-    if (*why != NULL) {
+    if (*why == NULL) {
+        locate_prepare(map);
+    } else {
         munmap(base, (size_t)found.st_size);
         free(map);
         return NULL;

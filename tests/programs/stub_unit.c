@@ -46,7 +46,9 @@ static struct loaded_map checked(const char *path)
         fprintf(stderr, "%s\n", why);
         exit(1);
     }
-    return view_of(base);
+    struct loaded_map map = view_of(base);
+    locate_prepare(&map);
+    return map;
 }
 
 static int answer_locate(const char *path)
