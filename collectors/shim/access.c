@@ -23,7 +23,7 @@ struct access {
 };
 
 /* RATIONALE: one type for the int and the large calls: an argument register holds either, sign-extended. */
-static int make_real(const struct access *access, void *last)
+__attribute__((always_inline)) static inline int make_real(const struct access *access, void *last)
 {
     switch (access->form) {
     case AT:
@@ -186,13 +186,8 @@ static void begun(const struct access *access, const struct io_call *call, uint6
     }
 }
 
-static int watch_access(const struct access *access)
+static int watch_access(const struct access *access, struct file_handle *handle)
 {
-    struct file_handle *handle = handle_find(access->file);
-    if (!handle)
-        recorder_passed(access->call);
-    if (!handle || !(handle->recorded || handle->stub || handle->writer))
-        return make_real(access, access->last);
     const bool pointer = !(access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED));
     if (pointer)
         hold_pointer(handle);
@@ -220,14 +215,21 @@ static int watch_access(const struct access *access)
     return rc;
 }
 
-/* RATIONALE: what it calls has one caller each, so that the compiler makes one function of all. A processor that guards
- * against speculation forgets in the kernel where to return to, and each function on the way there costs a few ns. */
-static int access_file(struct access *access)
+/* RATIONALE: in every wrapper, so that there is no function between it and MPI. A processor that guards against speculation
+ * forgets in the kernel where to return to, and each function on the way there costs a few ns. */
+__attribute__((always_inline)) static inline int access_file(struct access *access)
 {
     if (access->count > INT_MAX && is_missing(find_call(access->call, false)))
         return ERR_COUNT;
     access->real = real_call(access->call);
-    return leave(enter() ? watch_access(access) : make_real(access, access->last));
+    if (!enter())
+        return leave(make_real(access, access->last));
+    struct file_handle *handle = handle_find(access->file);
+    if (handle && (handle->recorded || handle->stub || handle->writer))
+        return leave(watch_access(access, handle));
+    if (!handle)
+        recorder_passed(access->call);
+    return leave(make_real(access, access->last));
 }
 
 static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, unsigned flags, mpi_handle file,
