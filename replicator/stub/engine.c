@@ -1,94 +1,9 @@
-#define _GNU_SOURCE
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "stub.h"
 
-enum { RUN_PARTS = 1024 /* IOV_MAX of Linux */, BOUNCE_BYTES = 4 << 20 };
-
-/* A read that still grows: bytes that are adjacent in one descriptor, with the places in memory where they go. */
-struct run {
-    int fd;
-    int64_t start, length;
-    int parts, capacity;
-    struct iovec *memory;
-    int64_t *end;        /* where the previous read of this descriptor ended */
-    struct tally *tally;
-};
-
-/* OURS: nothing is wrong with the file. */
-enum outcome { DONE, FAILED, OURS };
-
-/* Issues what has gathered. A read beyond what one call can move is counted as the calls that it takes. */
-static enum outcome run_flush(struct run *run)
-{
-    struct iovec *memory = run->memory;
-    while (run->length > 0) {
-        ssize_t got = run->parts == 1 ? pread(run->fd, memory->iov_base, memory->iov_len, run->start)
-                                      : preadv(run->fd, memory, run->parts, run->start);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 && (errno == EFAULT || errno == ENOMEM) ? OURS : FAILED;
-        run->tally->requests++;
-        run->tally->bytes += (uint64_t)got;
-        run->tally->contiguous += __atomic_exchange_n(run->end, run->start + got, __ATOMIC_RELAXED) == run->start;
-        run->start += got;
-        run->length -= got;
-        while (run->parts > 0 && (size_t)got >= memory->iov_len) {
-            got -= (ssize_t)memory->iov_len;
-            memory++;
-            run->parts--;
-        }
-        if (run->parts > 0) {
-            memory->iov_base = (char *)memory->iov_base + got;
-            memory->iov_len -= (size_t)got;
-        }
-    }
-    run->parts = 0;
-    return DONE;
-}
-
-static enum outcome run_add(struct run *run, int64_t offset, int64_t length, char *memory)
-{
-    struct iovec *last = run->parts > 0 ? &run->memory[run->parts - 1] : NULL;
-    bool adjacent = last != NULL && run->start + run->length == offset;
-    if (adjacent && (char *)last->iov_base + last->iov_len == memory) {
-        last->iov_len += (size_t)length;
-        run->length += length;
-        return DONE;
-    }
-    if (last != NULL && (!adjacent || run->parts == RUN_PARTS)) {
-        enum outcome outcome = run_flush(run);
-        if (outcome != DONE)
-            return outcome;
-        adjacent = false;
-    }
-    if (run->parts == run->capacity) {
-        int capacity = run->capacity == 0 ? 8 : 2 * run->capacity;
-        struct iovec *larger = realloc(run->memory, (size_t)capacity * sizeof *larger);
-        if (larger == NULL)
-            return OURS;
-        run->memory = larger;
-        run->capacity = capacity;
-    }
-    if (!adjacent) {
-        run->start = offset;
-        run->length = 0;
-    }
-    run->memory[run->parts++] = (struct iovec){memory, (size_t)length};
-    run->length += length;
-    return DONE;
-}
-
-/* The runs of one request: one for each component of the replica, and the last for the original. */
-struct runs {
-    uint32_t components;
-    struct run *each;
-};
+enum { BOUNCE_BYTES = 4 << 20 };
 
 /* Reads a request into contiguous memory. False: a read failed; *blame tells whether it was one of the replica. */
 static bool read_stream(const struct source *source, const struct map_replica *replica, const struct request *request,
@@ -102,7 +17,7 @@ static bool read_stream(const struct source *source, const struct map_replica *r
         if (piece.offset < 0 || piece.length > size - piece.offset)
             return false;
         if (piece.replica_offset < 0) {
-            if (run_add(&runs->each[runs->components], piece.offset, piece.length, buffer) != DONE)
+            if (run_add(runs, &runs->each[runs->components], piece.offset, piece.length, buffer) != DONE)
                 return false;
             buffer += piece.length;
             continue;
@@ -111,7 +26,7 @@ static bool read_stream(const struct source *source, const struct map_replica *r
             struct strip strip = locate_strip(source->map, replica, piece.replica_offset);
             if (strip.length > piece.length)
                 strip.length = piece.length;
-            enum outcome outcome = run_add(&runs->each[strip.component], strip.offset, strip.length, buffer);
+            enum outcome outcome = run_add(runs, &runs->each[strip.component], strip.offset, strip.length, buffer);
             if (outcome != DONE) {
                 *blame = outcome == FAILED;
                 return false;
@@ -122,7 +37,7 @@ static bool read_stream(const struct source *source, const struct map_replica *r
         }
     }
     for (uint32_t i = 0; i <= runs->components; i++) {
-        enum outcome outcome = run_flush(&runs->each[i]);
+        enum outcome outcome = run_flush(runs, &runs->each[i]);
         if (outcome != DONE) {
             *blame = outcome == FAILED && i < runs->components;
             return false;
@@ -160,7 +75,8 @@ bool engine_read(struct stub_file *stub, int chosen, const struct request *reque
 {
     const struct source *source = stub->source;
     const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
-    struct runs runs = {.components = replica == NULL ? 0 : replica->servers};
+    struct runs runs = {.components = replica == NULL ? 0 : replica->servers,
+                        .blind = replica == NULL ? NULL : &stub->replicas[chosen].blind};
     if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
         return false;
     for (uint32_t i = 0; i < runs.components; i++)

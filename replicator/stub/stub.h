@@ -7,14 +7,11 @@
 
 #include "loadedmap.h"
 #include "locate.h"
+#include "runs.h"
 #include "shim.h"
 #include "state.h"
 
 enum { PASSED_REASONS = 24 };
-
-struct tally {
-    uint64_t requests, contiguous, bytes;
-};
 
 /* Calls that were left to the original, for one reason. */
 struct passed {
@@ -56,6 +53,7 @@ struct opened_replica {
     int *components;  /* [servers] descriptors; NULL: this file does not use the replica */
     int64_t *ends;    /* [servers] where the previous read of each ended; atomic */
     int64_t next;     /* where the previous request that it could have served ended; atomic */
+    bool blind;       /* struct runs */
 };
 
 /* What the ranks agreed on at a collective read or write, and for how many more it holds. */

@@ -1,0 +1,122 @@
+#define _GNU_SOURCE
+#include "runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    RUN_PARTS = 1024,      /* IOV_MAX of Linux */
+    FETCH_BYTES = 1 << 20, /* less makes small requests of it, and the kernel takes not much more at once */
+    BLIND_BYTES = 1 << 16  /* that cost more to copy than to ask for */
+};
+
+/* RATIONALE: what a request needs of a striped replica is on several disks, which work at the same time when the kernel is
+ * asked for all of it before any of it is waited for. Threads would not make it faster, and would be there when the program
+ * forks or counts its threads. */
+static void fetch_others(const struct runs *runs, const struct run *but)
+{
+    for (uint32_t i = 0; i <= runs->components; i++) {
+        struct run *run = &runs->each[i];
+        if (run == but || run->parts == 0 || run->fetched)
+            continue;
+        for (int64_t done = 0; done < run->length; done += FETCH_BYTES)
+            posix_fadvise(run->fd, run->start + done, run->length - done < FETCH_BYTES ? run->length - done : FETCH_BYTES,
+                          POSIX_FADV_WILLNEED);
+        run->fetched = true;
+    }
+}
+
+/* The flags of the first call for a run: not to wait, where others could be fetched meanwhile. */
+static int first_flags(const struct runs *runs, const struct run *run)
+{
+    if (runs->gathered < 2 || run->fetched)
+        return 0;
+    if (!__atomic_load_n(runs->blind, __ATOMIC_RELAXED))
+        return RWF_NOWAIT;
+    if (run->length >= BLIND_BYTES)
+        fetch_others(runs, run);
+    return 0;
+}
+
+static void count(const struct run *run)
+{
+    run->tally->requests++;
+    run->tally->bytes += (uint64_t)run->length;
+    run->tally->contiguous += __atomic_exchange_n(run->end, run->start + run->length, __ATOMIC_RELAXED) == run->start;
+}
+
+enum outcome run_flush(struct runs *runs, struct run *run)
+{
+    if (run->parts == 0)
+        return DONE;
+    struct iovec *memory = run->memory;
+    int flags = first_flags(runs, run);
+    count(run);
+    while (run->length > 0) {
+        ssize_t got = run->parts == 1 && flags == 0 ? pread(run->fd, memory->iov_base, memory->iov_len, run->start)
+                                                    : preadv2(run->fd, memory, run->parts, run->start, flags);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && flags != 0) {
+            flags = 0;
+            if (errno == EAGAIN)
+                fetch_others(runs, run);
+            else
+                __atomic_store_n(runs->blind, true, __ATOMIC_RELAXED);
+            continue;
+        }
+        if (got <= 0)
+            return got < 0 && (errno == EFAULT || errno == ENOMEM) ? OURS : FAILED;
+        run->start += got;
+        run->length -= got;
+        while (run->parts > 0 && (size_t)got >= memory->iov_len) {
+            got -= (ssize_t)memory->iov_len;
+            memory++;
+            run->parts--;
+        }
+        if (run->parts > 0) {
+            memory->iov_base = (char *)memory->iov_base + got;
+            memory->iov_len -= (size_t)got;
+        }
+    }
+    run->parts = 0;
+    run->fetched = false;
+    runs->gathered--;
+    return DONE;
+}
+
+enum outcome run_add(struct runs *runs, struct run *run, int64_t offset, int64_t length, char *memory)
+{
+    struct iovec *last = run->parts > 0 ? &run->memory[run->parts - 1] : NULL;
+    bool adjacent = last != NULL && run->start + run->length == offset;
+    if (adjacent && (char *)last->iov_base + last->iov_len == memory) {
+        last->iov_len += (size_t)length;
+        run->length += length;
+        return DONE;
+    }
+    if (last != NULL && (!adjacent || run->parts == RUN_PARTS)) {
+        enum outcome outcome = run_flush(runs, run);
+        if (outcome != DONE)
+            return outcome;
+        adjacent = false;
+    }
+    if (run->parts == run->capacity) {
+        int capacity = run->capacity == 0 ? 8 : 2 * run->capacity;
+        struct iovec *larger = realloc(run->memory, (size_t)capacity * sizeof *larger);
+        if (larger == NULL)
+            return OURS;
+        run->memory = larger;
+        run->capacity = capacity;
+    }
+    if (!adjacent) {
+        run->start = offset;
+        run->length = 0;
+        runs->gathered++;
+    }
+    run->memory[run->parts++] = (struct iovec){memory, (size_t)length};
+    run->length += length;
+    return DONE;
+}

@@ -1,0 +1,40 @@
+/* Reads of one request, gathered by descriptor into calls as large as possible. */
+#ifndef PDLA_RUNS_H
+#define PDLA_RUNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct iovec;
+
+struct tally {
+    uint64_t requests, contiguous, bytes;
+};
+
+/* A read that still grows: bytes that are adjacent in one descriptor, with the places in memory where they go. */
+struct run {
+    int fd;
+    int64_t start, length;
+    bool fetched;        /* the kernel was asked to fetch it */
+    int parts, capacity;
+    struct iovec *memory;
+    int64_t *end;        /* where the previous read of this descriptor ended */
+    struct tally *tally;
+};
+
+/* The runs of one request: one for each component of the replica, and the last for the original. */
+struct runs {
+    uint32_t components, gathered; /* all; those that have something to read */
+    struct run *each;
+    bool *blind;                   /* their file system cannot say what is in memory; atomic */
+};
+
+/* OURS: nothing is wrong with the file. */
+enum outcome { DONE, FAILED, OURS };
+
+/* Adds bytes to be read into `memory`; what does not follow on from what had gathered is read then. */
+enum outcome run_add(struct runs *, struct run *, int64_t offset, int64_t length, char *memory);
+/* Reads what has gathered in a run, one request in as many calls as it takes. */
+enum outcome run_flush(struct runs *, struct run *);
+
+#endif
