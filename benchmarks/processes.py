@@ -40,7 +40,6 @@ def output_of(command: Sequence[str | Path], variables: Mapping[str, str] | None
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
-        preexec_fn=_default_signals,
     )
     try:
         said, complaints = process.communicate(timeout=seconds)
@@ -55,11 +54,6 @@ def output_of(command: Sequence[str | Path], variables: Mapping[str, str] | None
 
 def _line(command: Sequence[str | Path]) -> str:
     return " ".join(map(str, command))
-
-
-def _default_signals() -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
