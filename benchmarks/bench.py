@@ -1,6 +1,6 @@
 """What replicas gain, on slow and fast storage, beside what the MPI library can do: docs/benchmarks.md.
 
-    python benchmarks/bench.py [--storage disks] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
+    python benchmarks/bench.py [--storage disks cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
 
 prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Throttled storage needs root; what cannot be
 measured here is said and skipped.
@@ -15,11 +15,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
-from cases import INDEPENDENT, REPLICATED, Case, full, smoke
+from cases import INDEPENDENT, REPLICATED, Case, full, smoke, some
 from cephfs import ceph_obstacle, throttled_cephfs
 from contestants import Experiment, Run, compile_programs
 from plots import draw
@@ -31,12 +32,21 @@ from throttled import obstacle
 
 from pdla.units import MiB, parse_bytes
 
-STORAGES: Mapping[str, tuple[Callable[[], str], Callable[[Path, int], AbstractContextManager[Storage]]]] = {
-    "disks": (obstacle, throttled_disks),
-    "cephfs": (ceph_obstacle, throttled_cephfs),
-    "plain": (lambda: "", plain_directories),
+
+class Kind(NamedTuple):
+    """A storage: why it cannot be had here ("" if it can), how to have it in a directory for files of so many bytes,
+    and what is measured on it with so many."""
+
+    obstacle: Callable[[], str]
+    opened: Callable[[Path, int], AbstractContextManager[Storage]]
+    cases: Callable[[int], list[Case]]
+
+
+STORAGES = {
+    "disks": Kind(obstacle, throttled_disks, full),
+    "cephfs": Kind(ceph_obstacle, throttled_cephfs, some),
+    "plain": Kind(lambda: "", plain_directories, some),
 }
-"""By name: why it cannot be had here ("" if it can), and how to have it: in a directory, for files of so many bytes."""
 
 
 def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: Path) -> list[Found]:
@@ -72,7 +82,7 @@ def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks"])
+    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks", "cephfs"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that a program accesses")
     parser.add_argument("--only", default="*", help="a glob: cases to measure")
@@ -80,41 +90,39 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="of the disks' images")
     options = parser.parse_args()
-    cases = [
-        one for one in (smoke if options.smoke else full)(options.amount) if fnmatch.fnmatch(one.title, options.only)
-    ]
-    if options.list:
-        sys.stdout.writelines(f"{case.title}\n" for case in cases)
-        return
     end_on_signals()
     with tempfile.TemporaryDirectory(prefix="pdla-bench-", dir=options.directory) as name:
-        compile_programs(Path(name))
+        if not options.list:
+            compile_programs(Path(name))
         for storage in options.storage:
-            run(storage, cases, options.rounds, Path(name))
+            cases = (smoke if options.smoke else STORAGES[storage].cases)(options.amount)
+            chosen = [case for case in cases if fnmatch.fnmatch(case.title, options.only)]
+            if options.list:
+                sys.stdout.writelines(f"{storage}: {case.title}\n" for case in chosen)
+            elif why := STORAGES[storage].obstacle():
+                sys.stdout.write(f"\n{storage}: skipped: {why}\n")
+            elif chosen:
+                run(storage, chosen, options.rounds, Path(name))
 
 
 def run(name: str, cases: Sequence[Case], rounds: int, scratch: Path) -> None:
-    """All cases on one storage, or why not."""
-    why, opened = STORAGES[name]
-    if why():
-        sys.stdout.write(f"\n{name}: skipped: {why()}\n")
-        return
+    """All cases on one storage."""
     found: list[Found] = []
     disks, work = scratch / name, scratch / "work"
     disks.mkdir()
-    with opened(disks, max(case.size for case in cases)) as storage:
+    with STORAGES[name].opened(disks, max(case.size for case in cases)) as storage:
         sys.stdout.write(f"\n{name}: {storage.lacks}\n")
         for case in cases:
             work.mkdir()
             since = time.monotonic()
-            some = measure(storage, case, rounds, scratch, work)
+            figures = measure(storage, case, rounds, scratch, work)
             shutil.rmtree(work)
             load = os.getloadavg()[0]
             sys.stdout.write(f"\n{case.title} ({time.monotonic() - since:.0f} s, load {load:.1f})\n{HEAD}\n")
-            sys.stdout.writelines(f"{one.line()}\n" for one in some)
+            sys.stdout.writelines(f"{one.line()}\n" for one in figures)
             sys.stdout.flush()
-            keep([row for one in some for row in one.rows(name)])
-            found += some
+            keep([row for one in figures for row in one.rows(name)])
+            found += figures
     plots = draw(name, found, BENCH.parent)
     sys.stdout.write(f"\n{len(found)} figures in {BENCH}, drawn in {', '.join(plot.name for plot in plots)}\n")
 

@@ -138,7 +138,7 @@ def coll_perf(points: int, ranks: int, op: str = "read") -> Case:
 
 
 def full(amount: int) -> list[Case]:
-    """Everything, each program accessing about ``amount`` bytes."""
+    """Everything, each program accessing about ``amount`` bytes; what says most comes first."""
     return [
         *(ior_strided(amount, request, 4) for request in (4 * KiB, 64 * KiB, 256 * KiB, 4 * MiB)),
         ior_strided(amount, 256 * KiB, 8),
@@ -158,6 +158,19 @@ def full(amount: int) -> list[Case]:
         tile_io(amount, 64 * KiB, (2, 2), 4),
         tile_io(amount // 2, 64 * KiB, (8, 1), 4, op="write"),
         btio(_cube(amount // 40), 8, 4, "write"),
+    ]
+
+
+def some(amount: int) -> list[Case]:
+    """Those in which a storage that takes longer may differ."""
+    return [
+        ior_strided(amount, 64 * KiB, 4),
+        ior_strided(amount, 4 * MiB, 4),
+        ior_strided(amount, 256 * KiB, 8),
+        pio_nested(amount, 64 * KiB, 4),
+        tile_io(amount, 64 * KiB, (16, 1), 8),
+        coll_perf(_cube(amount // 4), 8),
+        ior_strided(amount // 2, 64 * KiB, 4, "write"),
     ]
 
 
