@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -58,10 +59,10 @@ def _line(command: Sequence[str | Path]) -> str:
 
 def _end(process: subprocess.Popen[str]) -> None:
     """A launcher ends its ranks when it is asked to; what is left in its group is killed."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                continue
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -70,7 +70,9 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     k = _busiest_home_server(pattern, width, cluster)
     # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
     share = k / pattern.processes
-    startup = share * total_startup(pool, pattern.op, (*pattern.calls, *pattern.ranks), length, width)
+    # Writes wait in memory, where neighbours become one request whoever wrote them.
+    readers = pattern.processes if pattern.op == "read" else 1
+    startup = share * total_startup(pool, pattern.op, (*pattern.calls, *pattern.ranks), length, width, readers)
     cost = _all_rounds(pattern, cluster, pool, pattern.op, k, width, length, startup)
     if pattern.op == "write" and pattern.pieces:
         cost += _all_rounds(pattern, cluster, pool, "read", k, width, length, startup)

@@ -124,15 +124,21 @@ def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
     return result
 
 
-def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread: float) -> float:
+def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread: float, readers: int = 1) -> float:
     """Seconds of start-up of the nest's requests on one server that holds 1/``spread`` of each.
 
     The server holds as small a share of what lies between two requests, so that every distance shrinks by ``spread``
     too. The first request is free: nobody knows where the server's head was, whichever file it turns to. Where
-    start-up and transfer overlap, only what start-up takes longer than the transfer counts.
+    start-up and transfer overlap, only what start-up takes longer than the transfer counts; and as it is then that
+    requests are counted, not that a head moves, one that goes on where another of several ``readers`` has stopped is
+    like any other: read-ahead, which makes one request of many, is for each reader.
     """
     hidden = length / spread * seconds_per_byte(pool, op) if pool.overlap else 0.0
+    nearest = math.inf if pool.overlap and readers > 1 else 0.0
     return sum(
-        (times * max(0.0, startup(pool, distance / spread) - hidden) for times, distance in gaps(loops, length)),
+        (
+            times * max(0.0, startup(pool, distance / spread or nearest) - hidden)
+            for times, distance in gaps(loops, length)
+        ),
         start=0.0,
     )

@@ -120,6 +120,20 @@ def test_where_start_up_and_transfer_overlap_a_request_takes_the_longer(length: 
         assert startup + length * pool.read_seconds_per_byte == seconds
 
 
+def test_where_requests_are_counted_ranks_that_take_turns_do_not_read_sequentially():
+    """Ten rounds in which four ranks read the strips of four servers: 0.5 s each less its transfer."""
+    pool = replace(DISK, startup=((0, 0.0), (4096, 0.5)), overlap=True)
+    turns = read(64 * KiB, (64 * KiB, 4), (256 * KiB, 10), ranks=4, rank_loops=1)
+    cost = {
+        overlap: by_layout(turns, 2560 * KiB, replace(CLUSTER, pools=(replace(pool, overlap=overlap),)))[
+            "original"
+        ].cost
+        for overlap in (True, False)
+    }
+    assert cost[False].startup == 0.0
+    assert cost[True].startup == pytest.approx(39 / 4 * (0.5 - 64 * 1024e-6))
+
+
 def test_a_call_through_a_view_has_pieces():
     pattern = Pattern.of(read(16 * KiB, (1 << 27, 2), (32 * KiB, 4096), ranks=2, rank_loops=1, calls=32))
     assert pattern == Pattern("read", 0, (Loop(1 << 27, 2),), (Loop(1 << 23, 16),), (Loop(32 * KiB, 256),), 16 * KiB)
