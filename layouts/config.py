@@ -25,9 +25,11 @@ DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
 EXAMPLES = Path(__file__).with_name("clusters")
 
 
-def load_cluster(path: Path | str | None) -> Cluster:
+def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = None) -> Cluster:
     """The cluster that ``path`` describes, or the example of that name, or the built-in default one (None).
 
+    ``changes`` are other values of keys (``home.strip``, ``pools.ssd.capacity``), as the file would have them;
+    ``servers`` of a pool whose servers are directories is how many there are: the first ones, or more like them.
     Relative directories in ``where`` start from the file's own directory; those of the default and of the examples from
     ``pdla.config.pools_directory()``.
 
@@ -35,11 +37,11 @@ def load_cluster(path: Path | str | None) -> Cluster:
         ConfigError: no such file, not TOML, or a wrong value; the message names the file and the key.
     """
     if path is None:
-        return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), "built-in default")
+        return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), "built-in default", changes)
     name, path = str(path), Path(path)
     if name in cluster_names() and not path.is_file():
         text = (EXAMPLES / f"{name}.toml").read_text(encoding="utf-8")
-        return _parse(text, config.pools_directory() / name, f"example {name}")
+        return _parse(text, config.pools_directory() / name, f"example {name}", changes)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -48,7 +50,7 @@ def load_cluster(path: Path | str | None) -> Cluster:
         ) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file; a cluster description is TOML (docs/cluster.md)") from None
-    return _parse(text, path.absolute().parent, str(path))
+    return _parse(text, path.absolute().parent, str(path), changes)
 
 
 def cluster_names() -> list[str]:
@@ -88,11 +90,14 @@ class _Table:
             raise ConfigError(f"{self.label}: unknown key {key!r} (known: {', '.join(self.known)})")
 
 
-def _parse(text: str, base: Path, source: str) -> Cluster:
+def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None) -> Cluster:
     try:
-        top = _Table(source, "", tomllib.loads(text))
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
+    for key, value in (changes or {}).items():
+        _change(values, key, value, source)
+    top = _Table(source, "", values)
     home, clients, plan = top.table("home"), top.table("clients"), top.take("plan", lambda value: value, {})
     plan = _Table(source, "plan", plan)
     pools = _pools(top.take("pools", lambda value: value), base, source)
@@ -118,6 +123,32 @@ def _parse(text: str, base: Path, source: str) -> Cluster:
     for table in (home, clients, plan, top):
         table.close()
     return cluster
+
+
+def _change(values: dict[str, Any], key: str, text: str, source: str) -> None:
+    """Give a key another value: TOML, or else a text."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *tables, last = key.split(".")
+    table: Any = values
+    for name in tables:
+        table = table.get(name) if isinstance(table, dict) else None
+    if not tables or not isinstance(table, dict):
+        raise ConfigError(f"{source}: there is no table for the key {key!r}, such as pools.ssd.capacity")
+    if tables[0] == "pools" and last == "servers" and isinstance(table.get("where"), list) and "servers" not in table:
+        have, want = table["where"], _whole(value, key, source)
+        table["where"] = [*have, *(f"{have[0]}+{number}" for number in range(len(have), want))][:want]
+    else:
+        table[last] = value
+
+
+def _whole(value: object, key: str, source: str) -> int:
+    try:
+        return _positive(value)
+    except ValueError as error:
+        raise ConfigError(f"{source}: {key} must be {error} (got {value!r})") from None
 
 
 def _pools(value: object, base: Path, source: str) -> tuple[Pool, ...]:
@@ -163,13 +194,13 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
         device=Device(
             queue=cast(Any, table.take("queue", _one_of(QUEUES), "fifo")),
             channels=table.take("channels", _positive, 1),
-            write_startup=table.take("write_startup", _curve, None) if "write_startup" in table.values else (),
+            write_startup=table.take("write_startup", _or_nothing(_curve), ()),
             rotation_seconds=table.take("rotation_seconds", _number, 0.0),
             slice_seconds=table.take("slice_seconds", _number, 0.1),
             idle_seconds=table.take("idle_seconds", _number, 0.008),
             memory=table.take("memory", _capacity, 0),
             read_ahead=table.take("read_ahead", _capacity, 0),
-            inside=table.take("inside", _text) if "inside" in table.values else "",
+            inside=table.take("inside", _or_nothing(_text), ""),
         ),
     )
     table.close()
@@ -203,6 +234,11 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
         return str(value)
 
     return read
+
+
+def _or_nothing(read: Callable[[object], T]) -> Callable[[object], T]:
+    """Like ``read``, which is not asked of the empty default."""
+    return lambda value: cast(T, value) if value in ((), "") else read(value)
 
 
 def _flag(value: object) -> bool:
