@@ -284,8 +284,8 @@ def test_the_default_catalog_is_in_the_home(tmp_path: Path, monkeypatch: pytest.
 
 def test_h35_a_catalog_of_a_newer_version_is_refused(tmp_path: Path, sqlite: Catalog):
     with sqlite3.connect(tmp_path / "home" / "catalog.db") as database:
-        database.execute("UPDATE meta SET value = '5' WHERE key = 'schema'")
-    with pytest.raises(FormatError, match=r"has version 5; this pdla reads up to 4$"):
+        database.execute("UPDATE meta SET value = '6' WHERE key = 'schema'")
+    with pytest.raises(FormatError, match=r"has version 6; this pdla reads up to 5$"):
         open_catalog(str(sqlite))
 
 
@@ -372,8 +372,8 @@ def test_an_older_catalog_is_brought_up_to_date_with_all_that_it_has(version_1: 
         assert catalog.patterns() == []
         catalog.close()
     with sqlite3.connect(version_1) as database:
-        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("4",)]
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("4",)]
+        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("5",)]
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("5",)]
 
 
 def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version_1: Path):
@@ -439,13 +439,13 @@ def test_h23_an_upgrade_that_is_killed_at_any_statement_leaves_the_one_version_o
             versions += database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         database.close()
-        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "4")
+        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "5")
         catalog = open_catalog(f"sqlite:///{path}")
         assert has_all_of_version_1(catalog)
         catalog.close()
         if status == 0:
             break
-    assert set(versions) == {"1", "4"}
+    assert set(versions) == {"1", "5"}
     assert len(versions) > 20
 
 

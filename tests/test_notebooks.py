@@ -19,6 +19,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SHOWN = {
     "explore": ("slabs: rank 3 received 16777216 bytes", "global", "READ, 0, 2", "image/png"),
     "what_if": ("ssd 1-DV", "SSD servers", "s4d-cache", "image/png"),
+    "simulate": ("two-phase", "is not simulated", "image/png"),
     "before_and_after": (
         "slabs: rank 3 received 16777216 bytes",
         "built and verified",

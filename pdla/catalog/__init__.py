@@ -14,6 +14,7 @@ from pdla.catalog.records import (
     Replica,
     Result,
     Run,
+    Simulation,
     State,
 )
 from pdla.catalog.store import Catalog, open_catalog
@@ -33,6 +34,7 @@ __all__ = [
     "Replica",
     "Result",
     "Run",
+    "Simulation",
     "State",
     "open_catalog",
 ]

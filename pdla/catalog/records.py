@@ -144,6 +144,14 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Simulation:
+    """What pdla simulate answered, as plain values (docs/json.md)."""
+
+    time: datetime
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Run:
     """A traced run of an application: a command with a number of ranks. Numbers are 0 until the catalog gives them.
 

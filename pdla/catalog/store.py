@@ -43,6 +43,7 @@ from pdla.catalog.records import (
     Replica,
     Result,
     Run,
+    Simulation,
     State,
     layout_from_json,
     signature_from_json,
@@ -58,6 +59,7 @@ from pdla.catalog.tables import (
     QueueRow,
     ReplicaRow,
     ResultRow,
+    SimulationRow,
 )
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Phase, Signature
@@ -536,6 +538,17 @@ class Catalog:
         with self._session() as session:
             rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
             return [Result(runs.utc(row.time), row.report) for row in reversed(rows)]
+
+    def add_simulation(self, answer: Mapping[str, Any]) -> None:
+        """Keep what pdla simulate answered."""
+        with self._session() as session:
+            session.add(SimulationRow(time=datetime.now(UTC), answer=dict(answer)))
+
+    def simulations(self, last: int | None = None) -> list[Simulation]:
+        """What was simulated (the ``last`` times), in the order in which it was."""
+        with self._session() as session:
+            rows = session.scalars(select(SimulationRow).order_by(SimulationRow.id.desc()).limit(last)).all()
+            return [Simulation(runs.utc(row.time), row.answer) for row in reversed(rows)]
 
     def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase] = ()) -> Recorded:
         """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.

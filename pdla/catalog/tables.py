@@ -25,7 +25,7 @@ from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import PURPOSES, STATES
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """The number of the last migration."""
 
 
@@ -184,6 +184,15 @@ class ResultRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     time: Mapped[datetime]
     report: Mapped[dict[str, Any]]
+
+
+class SimulationRow(Base):
+    """What pdla simulate answered (docs/json.md)."""
+
+    __tablename__ = "simulations"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    time: Mapped[datetime]
+    answer: Mapped[dict[str, Any]]
 
 
 class ApplicationRow(Base):

@@ -24,6 +24,7 @@ from pdla.cli.plan import plan
 from pdla.cli.replicate import replicate
 from pdla.cli.report import report
 from pdla.cli.run import run
+from pdla.cli.simulate import simulate
 from pdla.cli.sync import sync
 from pdla.cli.trace import pack, trace
 from pdla.errors import PdlaError
@@ -46,7 +47,7 @@ def cli() -> None:
 
 
 VERBS = (
-    *(trace, pack, import_, analyze, patterns, calibrate, plan, replicate, daemon, run),
+    *(trace, pack, import_, analyze, patterns, calibrate, plan, simulate, replicate, daemon, run),
     *(report, status, verify, sync, gc, rm, doctor, preload, demo),
 )
 for command in VERBS:

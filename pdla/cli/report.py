@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import pdla
 from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
 from pdla.cli.progress import analyzed, progress
+
+if TYPE_CHECKING:
+    from pdla.model import Trace
 
 
 @click.command()
@@ -38,8 +43,18 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     contrast = Contrast(trace, after) if after else None
     with progress(" parts") as tell:
         plan = make_plan(analysis, storage, command=trace.command, obstacle=obstacles(), progress=tell)
-        write_report(output, [Run(trace, analysis, plan, after, comparison=contrast)], tell)
+        run = Run(trace, analysis, plan, after, comparison=contrast, simulated=_simulated(trace))
+        write_report(output, [run], tell)
     if as_json:
         print_json({"report": str(output)})
     else:
         click.echo(f"pdla: wrote {output}")
+
+
+def _simulated(trace: Trace) -> Mapping[str, Any] | None:
+    """What was last simulated of this program, on as many ranks."""
+    from pdla.catalog import open_catalog
+
+    answers = (one.answer for one in reversed(open_catalog().simulations()))
+    own = (trace.command, trace.ranks)
+    return next((one for one in answers if "schemes" in one and (one["command"], one["ranks"]) == own), None)

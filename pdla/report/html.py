@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -26,6 +26,7 @@ from pdla.model import Signature, Trace
 from pdla.report import activity, loops, pictures, plans, style
 from pdla.report.advice import advise
 from pdla.report.comparison import Comparison, Contrast
+from pdla.report.contests import ALIGN, HEADERS, scheme_rows
 from pdla.report.text import (
     by_ranks,
     call_name,
@@ -63,6 +64,7 @@ class Run:
     after: Trace | None = None
     served: RunReport | None = None
     comparison: Comparison | Contrast | None = None
+    simulated: Mapping[str, Any] | None = None  # what pdla simulate answered (docs/json.md)
 
 
 def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float, float], None] | None = None) -> None:
@@ -164,6 +166,7 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "more_files": max(len(paths) - MOST_FILES, 0),
         "library": _library(library),
         "plan": _plan(run.plan, draw),
+        "simulated": _simulated(run.simulated) if run.simulated else None,
         "advice": advise(run.plan, summary, library),
         "comparison": _comparison(run, accesses, draw) if run.comparison else None,
     }
@@ -384,6 +387,14 @@ def _plan(plan: Plan, draw: _Drawing) -> dict[str, Any]:
         "more_patterns": max(len(plan.patterns) - MOST_PATTERNS, 0),
         "refused": plan.refused[:MOST_REFUSED],
         "more_refused": max(len(plan.refused) - MOST_REFUSED, 0),
+    }
+
+
+def _simulated(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "cluster": answer["cluster"],
+        "table": Table(HEADERS, ALIGN, scheme_rows(answer["schemes"])),
+        "absent": answer["absent"],
     }
 
 

@@ -1,0 +1,122 @@
+"""pdla simulate: which scheme would help a program on a storage system, and by how much."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import pdla
+from pdla.cli.options import cluster_option, json_option, print_json
+from pdla.cli.processes import mpi_processes
+from pdla.errors import PdlaError
+
+if TYPE_CHECKING:
+    from pdla.analyzers.scaling import Scaling
+
+
+@click.command()
+@click.argument("traces", metavar="RUN.h5...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@cluster_option
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    help="A scheme to simulate, or FILE.py:CLASS; may be given again. By default all that the cluster can have.",
+)
+@click.option(
+    "--sweep",
+    "sweeps",
+    metavar="KEY=V1,V2,...",
+    multiple=True,
+    help="Compare them for values of a key of cluster.toml, such as pools.ssd.capacity, or of processes.",
+)
+@click.option("--open-loop", is_flag=True, help="Calls begin when they did in the trace, not after those before them.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is random: rotation.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Picture to write (.png, .svg, .pdf).")
+@json_option
+def simulate(
+    traces: tuple[Path, ...],
+    cluster: str | None,
+    policies: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    open_loop: bool,
+    seed: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate the schemes that are known for parallel I/O on a trace and a storage system, and compare them.
+
+    Of several traces, those of one program at different numbers of ranks, the first is simulated; with --sweep
+    processes=... they tell what the program does at other numbers. Under mpiexec -n N, a sweep is shared out.
+    """
+    from pdla.catalog import open_catalog
+    from pdla.layouts.config import load_cluster
+    from pdla.report.contests import (
+        contest_json,
+        contest_picture,
+        contest_text,
+        save,
+        sweep_json,
+        sweep_picture,
+        sweep_text,
+    )  # fmt: skip
+    from pdla.simulator.contest import Program, contest
+    from pdla.simulator.sweep import Sweep, sweep
+
+    processes = mpi_processes() if sweeps else None
+    wanted = [Sweep.parse(text) for text in sweeps]
+    storage = load_cluster(cluster)
+    program = Program.of(pdla.load(traces[0]))
+    scaling = _scaling(traces) if len(traces) > 1 else None
+    swept = [
+        (
+            one.key,
+            sweep(
+                *(one, program, cluster, policies),
+                scaling=scaling,
+                open_loop=open_loop,
+                seed=seed,
+                processes=processes,
+            ),
+        )
+        for one in wanted
+    ]
+    if processes and processes.rank:
+        sys.exit(0)
+    found = None if swept else contest(program, storage, policies, open_loop=open_loop, seed=seed)
+    answer = {
+        "cluster": storage.source,
+        "command": program.command,
+        "ranks": program.workload.ranks,
+        **(contest_json(found) if found else {}),
+        "sweeps": [sweep_json(key, points) for key, points in swept],
+    }
+    if plot:
+        save(contest_picture(found) if found else sweep_picture(swept), plot)
+    if as_json:
+        print_json(answer)
+    elif found:
+        click.echo(contest_text(found, storage.source))
+    else:
+        click.echo("\n\n".join(sweep_text(key, points) for key, points in swept))
+    try:
+        open_catalog().add_simulation(answer)
+    except PdlaError as error:
+        # The answer is there already: whoever asked for it is to get it.
+        click.echo(f"pdla: the simulation is not kept: {error}", err=True)
+
+
+def _scaling(traces: tuple[Path, ...]) -> Scaling:
+    from pdla.analyzers.analysis import analyze
+    from pdla.analyzers.scaling import scale
+
+    analyses = {}
+    for path in traces:
+        trace = pdla.load(path)
+        if trace.ranks in analyses:
+            raise PdlaError(f"{path} has {trace.ranks} ranks, as one before: one trace of each number")
+        analyses[trace.ranks] = analyze(trace)
+    return scale(analyses)

@@ -1,0 +1,132 @@
+"""Which scheme would help a program, by how much, and at what cost: all of them, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pdla.analyzers.analysis import Analysis, analyze
+from pdla.analyzers.dependence import pattern_dependences
+from pdla.analyzers.scaling import Scaling
+from pdla.errors import ConfigError
+from pdla.model import Cluster, Plan, Trace
+from pdla.policies import make_online, online_names, policy_names
+from pdla.policies.plan import make_plan
+from pdla.simulator.online import simulate_online
+from pdla.simulator.run import Result, simulate
+from pdla.simulator.schemes import BASELINES, Scheme
+from pdla.simulator.workload import Workload, from_signatures, from_trace
+
+_BASELINES = {scheme.name: scheme for scheme in BASELINES}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is simulated: the ranks' calls, and what the planner has to know of them.
+
+    ``dependences`` are those of each signature, or (of a program that has been scaled) all of them for each.
+    """
+
+    command: str
+    workload: Workload
+    analysis: Analysis
+    dependences: tuple[int, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Program:
+        """A traced program."""
+        analysis = analyze(trace)
+        return cls(trace.command, from_trace(trace), analysis, tuple(pattern_dependences(analysis, trace.accesses())))
+
+    def scaled(self, scaling: Scaling, ranks: int) -> Program:
+        """The same program on another number of ranks, without the time between its calls.
+
+        Raises:
+            PdlaError: the traces that ``scaling`` comes from do not tell.
+        """
+        signatures = scaling.at(ranks)
+        requests, size = sum(one.requests for one in signatures), sum(one.bytes for one in signatures)
+        together = 0
+        for flags in self.dependences:
+            together |= flags
+        return replace(
+            self,
+            workload=from_signatures(signatures, ranks),
+            analysis=Analysis(signatures, (), requests, size),
+            dependences=(together,) * len(signatures),
+        )
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A scheme that cannot be simulated on a cluster, and why."""
+
+    scheme: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What the schemes take on one cluster; those that cannot be there are ``absent``."""
+
+    results: tuple[Result, ...]
+    absent: tuple[Absent, ...] = ()
+
+    @cached_property
+    def none(self) -> Result | None:
+        """The program as it is."""
+        return next((result for result in self.results if result.scheme == "none"), None)
+
+    def speedup(self, result: Result) -> float | None:
+        """How many times as fast as the program as it is, where that was simulated."""
+        return self.none.seconds / result.seconds if self.none and result.seconds else None
+
+
+def scheme_names() -> tuple[str, ...]:
+    """All that ``simulate_scheme`` knows; it also takes a policy of one's own, ``FILE.py:CLASS``."""
+    return tuple(dict.fromkeys((*_BASELINES, *policy_names(), *online_names())))
+
+
+def contest(
+    program: Program, cluster: Cluster, names: Sequence[str] = (), *, open_loop: bool = False, seed: int = 0
+) -> Contest:
+    """Simulate ``names``, or all that the cluster has the pools for.
+
+    Raises:
+        ConfigError: one of ``names`` is unknown, or cannot be simulated on this cluster.
+    """
+    results, absent = [], []
+    for name in names or scheme_names():
+        try:
+            results.append(simulate_scheme(program, cluster, name, open_loop=open_loop, seed=seed))
+        except ConfigError as error:
+            if names:
+                raise
+            absent.append(Absent(name, str(error)))
+    return Contest(tuple(results), tuple(absent))
+
+
+def simulate_scheme(program: Program, cluster: Cluster, name: str, *, open_loop: bool = False, seed: int = 0) -> Result:
+    """Simulate one scheme.
+
+    Raises:
+        ConfigError: it is unknown, or cannot be simulated on this cluster.
+    """
+    workload = program.workload
+    if name in _BASELINES:
+        return simulate(workload, cluster, _BASELINES[name], open_loop=open_loop, seed=seed)
+    if name in policy_names() and name not in online_names():
+        return simulate(workload, cluster, Scheme(name), _plan(program, cluster, name), open_loop=open_loop, seed=seed)
+    try:
+        policy = make_online(name)
+    except ConfigError as error:
+        if ":" in name:
+            raise
+        known = ", ".join(scheme_names())
+        raise ConfigError(f"unknown scheme {name!r}: choose one of {known}, or FILE.py:CLASS") from error
+    return simulate_online(workload, cluster, policy, Scheme(name), open_loop=open_loop, seed=seed)
+
+
+def _plan(program: Program, cluster: Cluster, policy: str) -> Plan:
+    return make_plan(program.analysis, cluster, policy, program.command, dependences=program.dependences)

@@ -1,0 +1,108 @@
+"""What if the cluster, or the number of processes, were another: a contest for each value, in parallel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pdla.errors import ConfigError
+from pdla.layouts.config import load_cluster
+from pdla.simulator.contest import Contest, Program, contest
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+    from pdla.analyzers.scaling import Scaling
+
+PROCESSES = "processes"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The values of a key of cluster.toml (``pools.ssd.capacity``), or of ``processes``."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Sweep:
+        """``KEY=V1,V2,...``.
+
+        Raises:
+            ConfigError: it is not that.
+        """
+        key, equals, values = text.partition("=")
+        found = tuple(value.strip() for value in values.split(",") if value.strip())
+        if not (key.strip() and equals and found):
+            raise ConfigError(f"a sweep is KEY=V1,V2,... (got {text!r}), such as pools.ssd.capacity=64G,1T")
+        return cls(key.strip(), found)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a sweep, and what came of it."""
+
+    value: str
+    contest: Contest
+
+
+def sweep(
+    what: Sweep,
+    program: Program,
+    cluster: str | None,
+    names: Sequence[str] = (),
+    *,
+    scaling: Scaling | None = None,
+    open_loop: bool = False,
+    seed: int = 0,
+    processes: Intracomm | None = None,
+) -> list[Point]:
+    """A contest for each value: on all cores, or shared out to the ``processes`` of mpiexec (each gets all points).
+
+    Raises:
+        ConfigError: an unknown key, a value that it cannot have, or processes without a ``scaling``.
+        PdlaError: the traces do not tell what the program does on so many processes.
+    """
+    if what.key == PROCESSES and scaling is None:
+        raise ConfigError("a sweep over processes takes traces of the program at two or more numbers of them")
+    one = partial(_point, what.key, program, cluster, tuple(names), scaling, open_loop, seed)
+    if processes is None:
+        return _on_all_cores(one, what.values)
+    mine = [(number, one(what.values[number])) for number in range(processes.rank, len(what.values), processes.size)]
+    return [point for _, point in sorted((pair for part in processes.allgather(mine) for pair in part), key=_number)]
+
+
+def _number(pair: tuple[int, Point]) -> int:
+    return pair[0]
+
+
+def _on_all_cores(one: Callable[[str], Point], values: Iterable[str]) -> list[Point]:
+    values = list(values)
+    workers = min(len(os.sched_getaffinity(0)), len(values))
+    if workers == 1:
+        return [one(value) for value in values]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(one, values))
+
+
+def _point(
+    key: str,
+    program: Program,
+    cluster: str | None,
+    names: Sequence[str],
+    scaling: Scaling | None,
+    open_loop: bool,
+    seed: int,
+    value: str,
+) -> Point:
+    if key != PROCESSES:
+        storage = load_cluster(cluster, {key: value})
+    elif scaling is None or not value.isdigit() or int(value) < 1:
+        raise ConfigError(f"processes must be whole numbers of at least 1 (got {value!r})")
+    else:
+        storage, program = load_cluster(cluster), program.scaled(scaling, int(value))
+    return Point(value, contest(program, storage, names, open_loop=open_loop, seed=seed))
