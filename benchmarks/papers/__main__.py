@@ -32,11 +32,9 @@ HEADINGS = "| figure | what | stated | simulated | in range | if not, why |\n|--
 
 
 def simulate(papers: Sequence[Paper]) -> tuple[Measures, float]:
-    """The measures of all points of all experiments, and the processor seconds that they took."""
+    """The measures of all points that rows are about, and the processor seconds that they took."""
     experiments = {one.name: one for paper in papers for one in paper.experiments.values()}
-    points = [point for one in experiments.values() for point in one.points()]
-    points += [point for paper in papers for row in paper.rows for point in needed(row)]
-    todo = list(dict.fromkeys(points))
+    todo = list(dict.fromkeys(point for paper in papers for row in paper.rows for point in needed(row)))
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         tasks = [pool.submit(_timed, point, experiments[point.experiment]) for point in todo]
         found = [task.result() for task in tqdm(tasks, "runs", disable=not sys.stderr.isatty())]

@@ -8,18 +8,19 @@ from benchmarks.papers.table import Experiment, Measures, Point
 
 
 def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | None:
-    """A PNG of one experiment, a panel for each operation; None where not all of it has been simulated."""
+    """A PNG of one experiment, a panel for each operation of which all has been simulated; None if that is none."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    if not all(point in measures for point in experiment.points()):
+    ops = [op for op in experiment.ops if all(point in measures for point in experiment.points() if point.op == op)]
+    if not ops:
         return None
-    figure, panels = pyplot.subplots(1, len(experiment.ops), figsize=(5 * len(experiment.ops), 3.2), squeeze=False)
+    figure, panels = pyplot.subplots(1, len(ops), figsize=(5 * len(ops), 3.2), squeeze=False)
     width = 0.8 / len(experiment.schemes)
     places = range(len(experiment.values))
-    for panel, op in zip(panels[0], experiment.ops, strict=True):
+    for panel, op in zip(panels[0], ops, strict=True):
         for number, scheme in enumerate(experiment.schemes):
             points = [Point(experiment.name, str(value), op, scheme) for value in experiment.values]
             heights = [measures[point]["bandwidth"] for point in points]

@@ -14,11 +14,12 @@ from pdla.model import Loop, Op, Signature, Trace
 from pdla.units import GiB, KiB, MiB
 
 UNITS = {"K": KiB, "M": MiB, "G": GiB}
+STEP = workloads.CALL_NS / 1e9
 
 
 @dataclass(frozen=True)
 class Program:
-    """Signatures, each rank's in their order; or a trace. ``bytes`` of its first file count for its bandwidth."""
+    """Signatures, each rank's in their order; or a trace."""
 
     ranks: int
     signatures: tuple[Signature, ...] = ()
@@ -29,8 +30,14 @@ class Program:
         """What it accesses, twice what is accessed twice."""
         if self.trace is None:
             return sum(signature.bytes for signature in self.signatures)
+        return self.bytes_of(None)
+
+    def bytes_of(self, file: int | None) -> int:
+        """Of the trace: what is accessed of one file, or of all."""
+        assert self.trace is not None
         records = self.trace.records
-        return int(records["length"][records["op"] != "other"].sum())
+        counted = (records["op"] != "other") & ((records["file"] == file) | (file is None))
+        return int(records["length"][counted].sum())
 
 
 def program(name: str, parameters: Mapping[str, Any], op: Op) -> Program:
@@ -115,30 +122,31 @@ def _segments(op: Op, table: Mapping[str, Any], at_random: bool, seed: int = 0) 
     block = table["bytes_all"] // ranks // request * request
     trace = workloads.ior(ranks, block, request, operations=(op,), random_offset=at_random, seed=seed)
     kept = max(1, round(block // request * table["share"]))
-    records = trace.records
-    return replace(trace, records=records[(records["call"] <= kept) | (records["op"] == "other")])
+    records = trace.records[(trace.records["call"] <= kept) | (trace.records["op"] == "other")]
+    number = records.groupby("rank").cumcount()
+    return replace(trace, records=records.assign(call=number, t_start=number * STEP, t_end=(number + 1) * STEP))
 
 
 def instances(op: Op, table: Mapping[str, Any]) -> Program:
-    """S4D-Cache V.B: ten runs of IOR on a file each, one after the other, four of them at random (in some order)."""
-    order = [False, True] * 4 + [False] * 2
+    """S4D-Cache V.B: runs of IOR on a file each, one after the other, two of five at random (in some order).
+
+    The text has ten runs: here half of them, so as many of each kind in proportion.
+    """
+    order = [False, True, False, True, False]
     runs = [_segments(op, table, at_random, seed) for seed, at_random in enumerate(order)]
     return Program(table["processes"], trace=after(runs))
 
 
 def hpio(op: Op, table: Mapping[str, Any]) -> Program:
-    """HPIO: the ranks' regions take turns, each followed by a gap; every region is a call."""
-    ranks, pitch = table["processes"], table["region"] + table["spacing"]
-    loops = [Loop(ranks * pitch, table["regions"])]
-    return Program(ranks, (_global(op, ranks, [Loop(pitch, ranks)], loops, table["region"]),))
+    """HPIO: the ranks' regions take turns, each followed by a gap; a call takes all of a rank's, region by region."""
+    one = workloads.hpio(table["processes"], table["regions"], table["region"], table["spacing"], op, collective=False)
+    return Program(table["processes"], trace=one)
 
 
 def elements(op: Op, table: Mapping[str, Any]) -> Program:
     """S4D-Cache V.D: tiles of 10 x 10 elements of 32 KB, a rank each; a request is a row of a tile."""
-    ranks, row, rows = table["processes"], 10 * 32 * KiB, 10
-    side = round(ranks**0.5)
-    rank_loops = [Loop(rows * side * row, side), Loop(row, side)]
-    return Program(ranks, (_global(op, ranks, rank_loops, [Loop(side * row, rows)], row),))
+    side = round(table["processes"] ** 0.5)
+    return Program(table["processes"], trace=workloads.pio_tiled((side, side), 320 * KiB, 10, 1, op))
 
 
 def micro(op: Op, table: Mapping[str, Any]) -> Program:
@@ -146,27 +154,34 @@ def micro(op: Op, table: Mapping[str, Any]) -> Program:
     ranks, piece = table["processes"], 64 * KiB
     calls = table["bytes_all"] // ranks // piece
     if table["benchmark"] == "mpi-tile-io":
-        # 64 B an element, 16 of them shared with each neighbour; 7 x 2 tiles, and the size of one, are not stated.
-        row, shared, rows = 1024 * 64, 16 * 64, table["bytes_all"] // ranks // (1024 * 64)
-        pitch = 6 * (row - shared) + row
-        loops = [Loop((rows - 16) * pitch, 2), Loop(row - shared, 7)]
-        return Program(ranks, (_global(op, ranks, loops, [Loop(pitch, rows)], row),))
-    taking_turns = table["benchmark"] == "mpi-io-test"
-    rank, call = (piece, ranks * piece) if taking_turns else (calls * piece, piece)
-    return Program(ranks, (_global(op, ranks, [Loop(rank, ranks)], [Loop(call, calls)], piece),))
+        # 64 B an element, 16 of them shared with each neighbour; 7 x 2 tiles of rows of 64 KiB are not stated.
+        return Program(ranks, trace=workloads.mpi_tile_io(7, 2, 1024, calls, 64, 16, 16, op=op))
+    if table["benchmark"] == "mpi-io-test":
+        return Program(ranks, trace=workloads.pio_simple_strided(ranks, piece, calls, op))
+    return Program(ranks, trace=workloads.pio_segmented(ranks, piece, calls, op))
 
 
 def interfered(op: Op, table: Mapping[str, Any]) -> Program:
-    """LiU III-D: mpi-io-test, and beside it another program with as many ranks and twice the bytes."""
+    """LiU III-D: mpi-io-test, and beside it a program with as many ranks on a file of its own, which ends later."""
     first = micro(op, {**table, "benchmark": "mpi-io-test"})
-    if table["beside"] == "none":
+    if table["beside"] == "none" or first.trace is None:
         return first
     other = micro(op, {**table, "benchmark": table["beside"], "bytes_all": 2 * table["bytes_all"]})
-    moved = tuple(
-        replace(one, file="/papers/beside", ranks=tuple(rank + first.ranks for rank in one.ranks))
-        for one in other.signatures
+    assert other.trace is not None
+    return replace(first, ranks=2 * first.ranks, trace=_beside(first.trace, other.trace))
+
+
+def _beside(one: Trace, other: Trace) -> Trace:
+    """Both programs at once, on files of their own."""
+    ranks, files = one.ranks, len(one.files)
+    moved = other.records.assign(rank=other.records["rank"] + ranks, file=other.records["file"] + files)
+    paths = other.files.assign(file=other.files["file"] + files, path=other.files["path"] + ".beside")
+    return replace(
+        one,
+        ranks=ranks + other.ranks,
+        records=pd.concat([one.records, moved], ignore_index=True),
+        files=pd.concat([one.files, paths], ignore_index=True),
     )
-    return Program(first.ranks + other.ranks, first.signatures + moved)
 
 
 def btio(op: Op, table: Mapping[str, Any]) -> Program:
@@ -183,66 +198,47 @@ def btio(op: Op, table: Mapping[str, Any]) -> Program:
 def unaligned(op: Op, table: Mapping[str, Any]) -> Program:
     """mpi-io-test or ior-mpi-io with requests that are not multiples of the strip."""
     ranks, request = table["processes"], table["request"]
-    calls = table["bytes_all"] // ranks // request
-    rank, call = (request, ranks * request) if table["turns"] else (calls * request, request)
-    return Program(ranks, (_global(op, ranks, [Loop(rank, ranks)], [Loop(call, calls)], request),))
+    make = workloads.pio_simple_strided if table["turns"] else workloads.pio_segmented
+    return Program(ranks, trace=make(ranks, request, table["bytes_all"] // ranks // request, op))
 
 
 def coll_perf(op: Op, table: Mapping[str, Any]) -> Program:
-    """E10 IV-B: a block of 64 MiB a rank in an array of three dimensions; its rows are of ``row`` bytes."""
+    """E10 IV-B: a block of 64 MiB a rank in an array of three dimensions; its rows are of ``row`` bytes. One file."""
     side = round(table["processes"] ** (1 / 3))
     rows = round((64 * MiB / table["row"]) ** 0.5)
     one = workloads.coll_perf((side,) * 3, (side * rows, side * rows, side * table["row"] // 4))
-    return Program(table["processes"], trace=_files([_only(one, op)] * table["files"], table))
+    phase = (one.records["kind"] == "MPI_File_open").groupby(one.records["rank"]).cumsum()
+    return Program(table["processes"], trace=replace(one, records=one.records[phase == (1 if op == "write" else 2)]))
 
 
 def flash(op: Op, table: Mapping[str, Any]) -> Program:
     """E10 IV-C: the checkpoint of Flash-IO with 16 zones a side, without the two plot files."""
     one = workloads.flash_io(table["processes"], 16, 16, 16)
-    checkpoint = one.records[one.records["file"] == 0]
-    one = replace(one, records=checkpoint, files=one.files[:1])
-    return Program(table["processes"], trace=_files([one] * table["files"], table))
+    return Program(
+        table["processes"], trace=replace(one, records=one.records[one.records["file"] == 0], files=one.files[:1])
+    )
 
 
 def segments(op: Op, table: Mapping[str, Any]) -> Program:
-    """E10 IV-D: IOR, collective, 8 segments of a block of 8 MiB."""
+    """E10 IV-D: IOR, collective, 8 segments of a block of 8 MiB. One file."""
     one = workloads.ior(table["processes"], 8 * MiB, 8 * MiB, 8, (op,), collective=True)
-    return Program(table["processes"], trace=_files([one] * table["files"], table))
+    return Program(table["processes"], trace=one)
 
 
-def _only(trace: Trace, op: Op) -> Trace:
-    """The phase of one operation: from its open to its close."""
-    records = trace.records
-    phase = (records["kind"] == "MPI_File_open").groupby(records["rank"]).cumsum()
-    wanted = phase[records["op"] == op].iloc[0]
-    return replace(trace, records=records[phase == wanted])
-
-
-def _files(runs: Sequence[Trace], table: Mapping[str, Any]) -> Trace:
-    """E10 III-C: each file is closed after the computation that follows it, the last one only if that shall hide it."""
-    pauses = [table["compute_seconds"]] * (len(runs) - 1) + [0.0 if table["last"] else table["compute_seconds"]]
-    paused = []
-    for run, pause in zip(runs, pauses, strict=True):
-        records = run.records.copy()
-        closes = records["kind"] == "MPI_File_close"
-        records.loc[closes, ["t_start", "t_end"]] += pause
-        paused.append(replace(run, records=records))
-    return after(paused)
-
-
-def after(runs: Sequence[Trace]) -> Trace:
-    """Runs of the same ranks one after the other, each on files of its own."""
-    records, files, end, known, calls = [], [], 0.0, 0, 0
+def after(runs: Sequence[Trace], pause: float = 0.0, same_files: bool = False) -> Trace:
+    """Runs of the same ranks, ``pause`` seconds between them, each on files of its own or all on the first one's."""
+    records, files, end, known, calls = [], [runs[0].files], 0.0, 0, 0
     for number, run in enumerate(runs):
         one = run.records.copy()
-        one["file"] = one["file"].where(one["file"] < 0, one["file"] + known)
         one["call"] += calls
         one["t_start"] += end
         one["t_end"] += end
+        if number and not same_files:
+            known += len(run.files)
+            one["file"] += known
+            files.append(run.files.assign(file=run.files["file"] + known, path=run.files["path"] + f".{number}"))
         records.append(one)
-        files.append(run.files.assign(file=run.files["file"] + known, path=run.files["path"] + f".{number}"))
-        known += len(run.files)
-        end, calls = float(one["t_end"].max()), int(one["call"].max()) + 1
+        end, calls = float(one["t_end"].max()) + pause, int(one["call"].max()) + 1
     together = pd.concat(records, ignore_index=True).sort_values(["rank", "call"], kind="stable", ignore_index=True)
     return replace(runs[0], records=together, files=pd.concat(files, ignore_index=True))
 

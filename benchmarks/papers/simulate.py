@@ -2,113 +2,274 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.papers.programs import Program, program
+from pdla.policies.e10 import E10, Phase, bandwidth
+from pdla.policies.ibridge import IBridge
+from pdla.policies.liu import LiU
+from pdla.policies.s4d import S4D
+
+from benchmarks.papers.programs import Program, after, program
 from benchmarks.papers.table import Experiment, Point
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
 from pdla.layouts.candidates import candidates
 from pdla.layouts.config import load_cluster
-from pdla.model import Candidate, Cluster, Cost, Layout, PatternPlan, Plan, Signature
+from pdla.model import Candidate, Cluster, Cost, Layout, Op, PatternPlan, Plan, Signature
+from pdla.policies.online import Online, Request, Space, View, Wish
 from pdla.simulator.machine import Machine
-from pdla.simulator.run import outcome_of
+from pdla.simulator.online import simulate_online
+from pdla.simulator.run import Result, outcome_of
 from pdla.simulator.schemes import Replicas, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 
 MEGABYTE = 1e6
-NO_COST = Cost(0.0, 0.0, 0.0, 0.0)
+INDEPENDENT = Scheme("", sieve=False)
+"""PVFS takes the pieces of a call as a list, without data sieving."""
+COLLECTIVE = Scheme("", together=True)
+"""Also where the ranks' pieces are not interleaved: romio_cb_write is enabled in E10 IV."""
+BETWEEN_RUNS = 3600.0
+"""Seconds in which what a first run leaves to be done in the background is done."""
 
 
-def run(point: Point, experiment: Experiment) -> dict[str, float]:
+@dataclass(frozen=True)
+class Run:
+    """What a scheme has to go by."""
+
+    program: Program
+    cluster: Cluster
+    op: Op
+    parameters: Mapping[str, Any]
+
+    @property
+    def workload(self) -> Workload:
+        """The program as the simulator reads it."""
+        if self.program.trace is None:
+            return from_signatures(self.program.signatures, self.program.ranks)
+        return from_trace(self.program.trace)
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """The program's patterns."""
+        return self.program.signatures if self.program.trace is None else analyze(self.program.trace).signatures
+
+
+Measured = dict[str, float]
+
+
+def run(point: Point, experiment: Experiment) -> Measured:
     """The measures of one point, of which ``bandwidth`` (MB/s) is always one."""
-    parameters = {**experiment.at(point.value), "order": point.scheme}
-    made = program(experiment.program, parameters, "read" if point.op == "read" else "write")
-    cluster = _testbed(experiment, parameters)
-    return SCHEMES[point.scheme](made, cluster)
+    parameters = {**experiment.at(point.value), "order": point.scheme, "experiment": experiment.name}
+    op: Op = "read" if point.op == "read" else "write"
+    made = program(experiment.program, parameters, op)
+    return SCHEMES[point.scheme](Run(made, _testbed(experiment, parameters, made), op, parameters))
 
 
-def _testbed(experiment: Experiment, parameters: Mapping[str, Any]) -> Cluster:
-    """The experiment's cluster, with as many SSDs as it says."""
+def _testbed(experiment: Experiment, parameters: Mapping[str, Any], made: Program) -> Cluster:
+    """The experiment's cluster, with as many SSDs, as much of them and as many aggregators as it says."""
     cluster = load_cluster(experiment.cluster)
-    ssds = parameters.get("ssds")
-    if ssds is None:
+    if "aggregators" in parameters:
+        aggregators, buffer = parameters["aggregators"].split("_")
+        return replace(cluster, aggregators=int(aggregators), collective_buffer=int(buffer[:-1]) << 20)
+    if "ssds" not in parameters and "cache" not in parameters:
         return cluster
-    pool = cluster.pool("ssd")
-    where = tuple(f"ssd{number}" for number in range(ssds))
-    return replace(
-        cluster, pools=tuple(replace(one, servers=ssds, where=where) if one is pool else one for one in cluster.pools)
-    )
+    ssd = cluster.pool("ssd")
+    if "ssds" in parameters:
+        ssds = parameters["ssds"]
+        ssd = replace(ssd, servers=ssds, where=tuple(f"ssd{number}" for number in range(ssds)))
+    if "cache" in parameters:
+        ssd = replace(ssd, capacity=int(parameters["cache"] * made.bytes))
+    return replace(cluster, pools=tuple(ssd if pool.name == "ssd" else pool for pool in cluster.pools))
 
 
-def _workload(made: Program) -> Workload:
-    return from_trace(made.trace) if made.trace else from_signatures(made.signatures, made.ranks)
+# ---- before a run ----------------------------------------------------------------------------------------------------
 
 
-def _signatures(made: Program) -> tuple[Signature, ...]:
-    return analyze(made.trace).signatures if made.trace else made.signatures
-
-
-def _replicated(
-    made: Program, cluster: Cluster, layouts: Iterable[Layout], home: str | None = None
-) -> dict[str, float]:
-    """Statically: a replica of each signature in its layout, of which nothing is brought back; none: the original."""
-    workload = _workload(made)
-    machine = Machine(cluster, home)
+def _static(one: Run, layouts: Sequence[Layout] = (), home: str | None = None) -> Measured:
+    """With a replica of each pattern in its layout, of which nothing is brought back; without layouts the original."""
+    workload, machine = one.workload, Machine(one.cluster, home)
     for length in workload.sizes:
         machine.add_file(length)
-    patterns = tuple(
-        PatternPlan(signature, (Candidate(layout.pool, layout, NO_COST),), 0, "")
-        for signature, layout in zip(_signatures(made), layouts, strict=False)
+    plan = Plan("", "", tuple(map(_planned, one.signatures, layouts)) if layouts else (), (), one.cluster)
+    outcome = outcome_of(workload, machine, INDEPENDENT, Replicas.of(plan, workload, machine))
+    return {"bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE}
+
+
+def _planned(signature: Signature, layout: Layout) -> PatternPlan:
+    return PatternPlan(signature, (Candidate(layout.pool, layout, Cost(0.0, 0.0, 0.0, 0.0)),), 0, "")
+
+
+def _pd(one: Run) -> Measured:
+    """Replicas in the file system's own layout (PDLA 5.1)."""
+    home = one.cluster
+    strips = (home.home_strip,) * home.home_servers
+    return _static(
+        one,
+        [
+            Layout(home.home_pool, home.home_servers, 1, strips, AccessMap.from_signature(signature).size)
+            for signature in one.signatures
+        ],
     )
-    plan = Plan("papers", "", patterns, (), cluster)
-    outcome = outcome_of(workload, machine, Scheme("papers"), Replicas.of(plan, workload, machine))
-    return {"bandwidth": made.bytes / outcome.io_seconds / MEGABYTE}
 
 
-def _original(made: Program, cluster: Cluster) -> dict[str, float]:
-    return _replicated(made, cluster, ())
+def _in_layouts_of(*spaces: str) -> Callable[[Run], Measured]:
+    """Replicas in the layouts that the planner finds cheapest in these spaces, be they worth it or not."""
 
-
-def _s_orig(made: Program, cluster: Cluster) -> dict[str, float]:
-    return _replicated(made, cluster, (), "ssd")
-
-
-def _pd(made: Program, cluster: Cluster) -> dict[str, float]:
-    """Replicas in pattern order, in the file system's own layout (PDLA 5.1)."""
-    width, strip = cluster.home_servers, cluster.home_strip
-    layouts = (
-        Layout(cluster.home_pool, width, 1, (strip,) * width, AccessMap.from_signature(one).size)
-        for one in _signatures(made)
-    )
-    return _replicated(made, cluster, layouts)
-
-
-def _planned(*pools: str) -> Any:
-    """Replicas in the layouts that the planner finds cheapest in these pools, be it worth it or not."""
-
-    def simulated(made: Program, cluster: Cluster) -> dict[str, float]:
-        of = [cluster.pool(name) for name in pools if "+" not in name]
-        pairs = [(cluster.pool(a), cluster.pool(b)) for a, b in (name.split("+") for name in pools if "+" in name)]
-        layouts = []
-        for signature in _signatures(made):
-            found = candidates(signature, AccessMap.from_signature(signature).size, cluster, of, pairs)
-            best = min((one for one in found if one.layout and not one.refused), key=lambda one: one.cost.total)
-            layouts.append(best.layout)
-        return _replicated(made, cluster, layouts)
+    def simulated(one: Run) -> Measured:
+        return _static(one, [_cheapest(signature, one.cluster, spaces) for signature in one.signatures])
 
     return simulated
 
 
-SCHEMES: Mapping[str, Any] = {
+def _cheapest(signature: Signature, cluster: Cluster, spaces: Sequence[str]) -> Layout:
+    pools = [cluster.pool(name) for name in spaces if "+" not in name]
+    pairs = [(cluster.pool(a), cluster.pool(b)) for a, b in (name.split("+") for name in spaces if "+" in name)]
+    found = candidates(signature, AccessMap.from_signature(signature).size, cluster, pools, pairs)
+    layouts = [(one.cost.total, one.layout) for one in found if one.layout and not one.refused]
+    return min(layouts, key=lambda one: one[0])[1]
+
+
+# ---- during a run ----------------------------------------------------------------------------------------------------
+
+
+class Watched(Online):
+    """A policy, and when files were closed."""
+
+    def __init__(self, policy: Online) -> None:
+        self.policy = policy
+        self.by_part, self.period = policy.by_part, policy.period
+        self.closes: list[tuple[int, float]] = []
+
+    def spaces(self, cluster: Cluster) -> Sequence[Space]:
+        """The policy's."""
+        return self.policy.spaces(cluster)
+
+    def request(self, request: Request, view: View) -> Iterator[Wish]:
+        """The policy's."""
+        return self.policy.request(request, view)
+
+    def tick(self, view: View) -> Iterator[Wish]:
+        """The policy's."""
+        return self.policy.tick(view)
+
+    def close(self, file: int | None, view: View) -> Iterator[Wish]:
+        """The policy's."""
+        if file is not None:
+            self.closes.append((file, view.now))
+        return self.policy.close(file, view)
+
+
+class Nothing(Online):
+    """No policy."""
+
+    def spaces(self, cluster: Cluster) -> Sequence[Space]:
+        """None."""
+        return []
+
+    def request(self, request: Request, view: View) -> Iterator[Wish]:
+        """None."""
+        return iter(())
+
+
+def _online(one: Run, policy: Online, runs: int = 1) -> Measured:
+    """The last of some runs of the program, in which the policy knows what the runs before had it learn.
+
+    ``latency_ms`` is of the program's calls, of which each of its ranks always has one under way.
+    """
+    assert one.program.trace is not None
+    trace, watched = one.program.trace, Watched(policy)
+    files = len(trace.files)
+    again = after([trace] * runs, BETWEEN_RUNS, same_files=True) if runs > 1 else trace
+    result = simulate_online(from_trace(again), one.cluster, watched, INDEPENDENT)
+    first = one.parameters.get("beside", "none") != "none"
+    ends = [time for file, time in watched.closes if file == 0 or not first]
+    begin = max(time for _, time in watched.closes[-2 * files : -files]) + BETWEEN_RUNS if runs > 1 else 0.0
+    seconds = ends[-1] - begin
+    made = one.program.bytes_of(0 if first else None)
+    records = trace.records[(trace.records["op"] != "other") & ((trace.records["file"] == 0) | (not first))]
+    ranks = records["rank"].nunique()
+    return {
+        "bandwidth": made / seconds / MEGABYTE,
+        "latency_ms": 1000 * ranks * seconds / len(records),
+        "cached_percent": _cached(result, one.cluster),
+    }
+
+
+def _cached(result: Result, cluster: Cluster) -> float:
+    """The share of the requests' bytes that SSDs served."""
+    kinds = {pool.name: pool.kind for pool in cluster.pools}
+    served = {name: by for name, (by, _) in result.moved.items()}
+    on_ssds = sum(by for name, by in served.items() if kinds.get(name) == "ssd")
+    return 100 * on_ssds / max(sum(served.values()), 1)
+
+
+def _s4d(one: Run) -> Measured:
+    """What is read is read a second time (V.A)."""
+    return _online(one, S4D(), 2 if one.op == "read" else 1)
+
+
+def _liu(one: Run) -> Measured:
+    """A first run of reads shows which segments are worth it, in a second one they are lifted; a third one is measured."""
+    buffer = one.parameters.get("buffer")
+    policy = LiU(buffer=int(buffer[:-1]) << 20) if buffer else LiU()
+    return _online(one, policy, 3 if one.op == "read" else 1)
+
+
+class CacheOnly(E10):
+    """E10's "theoretical" bandwidth: nothing is brought home."""
+
+    def close(self, file: int | None, view: View) -> Iterator[Wish]:
+        """Nothing."""
+        return iter(())
+
+
+def _e10(one: Run) -> Measured:
+    """Four files with 30 s of computation between them by Eq. 2, with the times of one."""
+    assert one.program.trace is not None
+    watched = Watched(E10())
+    result = simulate_online(from_trace(one.program.trace), one.cluster, watched, COLLECTIVE)
+    cached = watched.closes[0][1]
+    pauses = [one.parameters["compute_seconds"]] * one.parameters["files"]
+    if one.parameters["last"]:
+        pauses[-1] = 0.0
+    phases = [Phase(one.program.bytes, cached, result.until - cached, pause) for pause in pauses]
+    return {"bandwidth": bandwidth(phases) / MEGABYTE, "cache_s": cached, "sync_s": result.until - cached}
+
+
+def _e10_theory(one: Run) -> Measured:
+    assert one.program.trace is not None
+    result = simulate_online(from_trace(one.program.trace), one.cluster, CacheOnly(flush="close"), COLLECTIVE)
+    return {"bandwidth": result.bandwidth / MEGABYTE}
+
+
+def _two_phase(one: Run) -> Measured:
+    workload, machine = one.workload, Machine(one.cluster)
+    for length in workload.sizes:
+        machine.add_file(length)
+    outcome = outcome_of(workload, machine, COLLECTIVE, Replicas.of(None, workload, machine))
+    return {"bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE}
+
+
+def _original(one: Run) -> Measured:
+    """The original; on LiU's testbed, where latencies count, as policies are simulated."""
+    return _online(one, Nothing()) if one.parameters["experiment"].startswith("liu/") else _static(one)
+
+
+SCHEMES: Mapping[str, Callable[[Run], Measured]] = {
     "original": _original,
-    "sequential": _original,
-    "random": _original,
+    "sequential": _static,
+    "random": _static,
     "pd": _pd,
-    "h-pdla": _planned("hdd"),
-    "s-orig": _s_orig,
-    "ns-pdla": _planned("ssd"),
-    "s-pdla": _planned("hdd", "ssd", "hdd+ssd"),
+    "h-pdla": _in_layouts_of("hdd"),
+    "s-orig": lambda one: _static(one, home="ssd"),
+    "ns-pdla": _in_layouts_of("ssd"),
+    "s-pdla": _in_layouts_of("hdd", "ssd", "hdd+ssd"),
+    "s4d": _s4d,
+    "liu": _liu,
+    "ibridge": lambda one: _online(one, IBridge()),
+    "disabled": _two_phase,
+    "enabled": _e10,
+    "theory": _e10_theory,
 }

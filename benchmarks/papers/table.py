@@ -260,14 +260,14 @@ def _ends(low: float, high: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, as a model deserves.
+    """Three digits, as a model deserves, and no more than three after the point.
 
-    >>> _number(1234.5), _number(12.345), _number(0.8412), _number(-0.01)
-    ('1230', '12.3', '0.841', '-0.01')
+    >>> _number(1234.5), _number(12.345), _number(0.8412), _number(-0.00001)
+    ('1230', '12.3', '0.841', '0')
     """
-    if value == 0:
+    if abs(value) < 5e-4:
         return "0"
-    rounded = Decimal(f"{value:.3g}")
+    rounded = Decimal(f"{round(value, 3):.3g}")
     return f"{rounded:f}".rstrip("0").rstrip(".") if rounded % 1 else f"{int(rounded)}"
 
 
