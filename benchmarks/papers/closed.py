@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from pdla.layouts import s4d
 from pdla.layouts.candidates import candidates
@@ -11,6 +11,8 @@ from pdla.layouts.cost import layout_time
 from pdla.layouts.devices import startup
 from pdla.layouts.hybrid import Round, best_strips
 from pdla.model import Loop, Signature
+from pdla.policies.e10 import Phase, bandwidth
+from pdla.policies.liu import head_bytes
 from pdla.units import GiB, KiB, MiB
 
 MIXED = (16 * KiB, 256 * KiB, 4 * MiB)
@@ -101,25 +103,11 @@ def _liu_body(request: int = 4 * MiB) -> float:
     return 100 * transfer / (transfer + startup(pool, 20e9 / 3))
 
 
-def bandwidth(
-    sizes: Sequence[float], cached: Sequence[float], synced: Sequence[float], computed: Sequence[float]
-) -> float:
-    """BW = sum S(k) / sum (Tc(k) + max(0, Ts(k) - C(k+1))) (E10 Eq. 2; with one phase Eq. 1).
-
-    As printed, the sum in the denominator seems to end before the maximum; it covers both terms.
-
-    >>> bandwidth([8.0], cached=[1.0], synced=[4.0], computed=[3.0])
-    4.0
-    """
-    times = zip(cached, synced, computed, strict=True)
-    return sum(sizes) / sum(cache + max(0.0, sync - compute) for cache, sync, compute in times)
-
-
 def _e10(phases: int, last: float) -> float:
     """GB/s of files of 32 GB that reach the cache at 20 GB/s and the file system at 2 GB/s; 30 s of computation between
     them, and ``last`` after the last one."""
-    computed = [30.0] * (phases - 1) + [last]
-    return bandwidth([32.0] * phases, [1.6] * phases, [16.0] * phases, computed)
+    pauses = [30.0] * (phases - 1) + [last]
+    return bandwidth([Phase(32_000_000_000, 1.6, 16.0, pause) for pause in pauses]) / 1e9
 
 
 FORMULAS: Mapping[str, Callable[[], float | str]] = {
@@ -131,7 +119,7 @@ FORMULAS: Mapping[str, Callable[[], float | str]] = {
     "s4d_sign_small": lambda: _s4d_sign(16 * KiB),
     "s4d_sign_large": lambda: _s4d_sign(4 * MiB),
     "s4d_metadata": lambda: 100 * 6 * 4 / 4096,
-    "liu_head": lambda: 70 * 0.012,
+    "liu_head": lambda: head_bytes(70e6, 0.012) / 1e6,
     "liu_latency": _liu_latency,
     "liu_body": _liu_body,
     "liu_write_bound": lambda: 100 * (1 / 0.8 - 1),

@@ -152,7 +152,7 @@ def elements(op: Op, table: Mapping[str, Any]) -> Program:
 def micro(op: Op, table: Mapping[str, Any]) -> Program:
     """LiU III-A's benchmarks: requests of 64 KiB in turns, or to a part of the file for each rank; or rows of tiles."""
     ranks, piece = table["processes"], 64 * KiB
-    calls = table["bytes_all"] // ranks // piece
+    calls = table["bytes_read" if op == "read" else "bytes_written"] // ranks // piece
     if table["benchmark"] == "mpi-tile-io":
         # 64 B an element, 16 of them shared with each neighbour; 7 x 2 tiles of rows of 64 KiB are not stated.
         return Program(ranks, trace=workloads.mpi_tile_io(7, 2, 1024, calls, 64, 16, 16, op=op))
@@ -166,7 +166,7 @@ def interfered(op: Op, table: Mapping[str, Any]) -> Program:
     first = micro(op, {**table, "benchmark": "mpi-io-test"})
     if table["beside"] == "none" or first.trace is None:
         return first
-    other = micro(op, {**table, "benchmark": table["beside"], "bytes_all": 2 * table["bytes_all"]})
+    other = micro(op, {**table, "benchmark": table["beside"], "bytes_read": 2 * table["bytes_read"]})
     assert other.trace is not None
     return replace(first, ranks=2 * first.ranks, trace=_beside(first.trace, other.trace))
 

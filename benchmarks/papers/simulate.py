@@ -6,11 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pdla.policies.e10 import E10, Phase, bandwidth
-from pdla.policies.ibridge import IBridge
-from pdla.policies.liu import LiU
-from pdla.policies.s4d import S4D
-
 from benchmarks.papers.programs import Program, after, program
 from benchmarks.papers.table import Experiment, Point
 from pdla.accessmap import AccessMap
@@ -18,7 +13,11 @@ from pdla.analyzers.analysis import analyze
 from pdla.layouts.candidates import candidates
 from pdla.layouts.config import load_cluster
 from pdla.model import Candidate, Cluster, Cost, Layout, Op, PatternPlan, Plan, Signature
+from pdla.policies.e10 import E10, Phase, bandwidth
+from pdla.policies.ibridge import IBridge
+from pdla.policies.liu import LiU
 from pdla.policies.online import Online, Request, Space, View, Wish
+from pdla.policies.s4d import S4D
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, outcome_of
@@ -211,7 +210,7 @@ def _s4d(one: Run) -> Measured:
 
 
 def _liu(one: Run) -> Measured:
-    """A first run of reads shows which segments are worth it, in a second one they are lifted; a third one is measured."""
+    """Of reads, a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
     buffer = one.parameters.get("buffer")
     policy = LiU(buffer=int(buffer[:-1]) << 20) if buffer else LiU()
     return _online(one, policy, 3 if one.op == "read" else 1)

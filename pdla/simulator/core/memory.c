@@ -1,7 +1,8 @@
 /* What the memory of a server does for its device: its page cache, or the cache of the device itself.
  *
  * What a process reads in sequence is read ahead. A write returns as soon as memory has it; the device takes what was
- * written in the order of its addresses, when nothing is to be read or when there is no more room.
+ * written in the order of its addresses, when nothing is to be read or when there is no more room; what requests wrote
+ * before what was written in the background.
  */
 #include "engine.h"
 
@@ -36,7 +37,7 @@ static void take(struct engine *engine, struct server *server, struct sub *sub)
     *copy = *sub;
     copy->request = NULL;
     server->dirty += sub->length;
-    if (!sweep_put(&server->dirty_sweep[copy->address < server->head], copy))
+    if (!sweep_put(&server->dirty_sweep[sub->background][copy->address < server->head], copy))
         longjmp(engine->failed, SIM_NO_MEMORY);
     sub_done(engine, sub);
 }
@@ -44,6 +45,9 @@ static void take(struct engine *engine, struct server *server, struct sub *sub)
 bool memory_takes(struct engine *engine, struct server *server, struct sub *sub)
 {
     if (!sub->write || server->spec->memory == 0)
+        return false;
+    /* Half of it is kept free of what is written in the background, which then waits for the device. */
+    if (sub->background && (server->full.first || server->dirty + sub->length > server->spec->memory / 2))
         return false;
     if (!server->full.first && has_room(server, sub))
         take(engine, server, sub);

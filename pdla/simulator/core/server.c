@@ -75,8 +75,8 @@ void server_end(struct server *server)
     free(server->stream);
     free(server->sweep[0].at);
     free(server->sweep[1].at);
-    free(server->dirty_sweep[0].at);
-    free(server->dirty_sweep[1].at);
+    for (int i = 0; i < 4; i++)
+        free(server->dirty_sweep[i / 2][i % 2].at);
 }
 
 static void turn_put(struct server *server, int64_t process)
@@ -161,9 +161,15 @@ static enum taken take_foreground(struct server *server, double now, struct sub 
     return *sub ? TAKEN : NOTHING;
 }
 
+static struct sub *take_dirty(struct server *server)
+{
+    struct sub *sub = take_swept(server->dirty_sweep[0]);
+    return sub ? sub : take_swept(server->dirty_sweep[1]);
+}
+
 enum taken server_take(struct server *server, double now, struct sub **sub, double *until)
 {
-    *sub = server->full.first ? take_swept(server->dirty_sweep) : NULL;
+    *sub = server->full.first ? take_dirty(server) : NULL;
     if (*sub)
         return TAKEN;
     enum taken taken = take_foreground(server, now, sub, until);
@@ -171,7 +177,7 @@ enum taken server_take(struct server *server, double now, struct sub **sub, doub
         server->waiting--;
     if (taken != NOTHING)
         return taken;
-    *sub = take_swept(server->dirty_sweep);
+    *sub = take_dirty(server);
     if (!*sub)
         *sub = line_take(&server->background);
     return *sub ? TAKEN : NOTHING;

@@ -46,7 +46,7 @@ struct server {
     struct sweep sweep[2];        /* the elevator's: this one, and the next */
     struct process *process;      /* CFQ's */
     struct stream *stream;        /* of each process, if there is reading ahead */
-    struct sweep dirty_sweep[2];  /* what memory has for the device to write */
+    struct sweep dirty_sweep[2][2]; /* what memory has for the device to write: of requests, in the background */
     struct line full;             /* writes for which memory has no room yet */
     int64_t dirty;
     int64_t active, first_turn, last_turn;
