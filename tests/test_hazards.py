@@ -222,12 +222,16 @@ def test_h42_calls_of_no_bytes_join_the_others(outcomes: dict[int, Outcome]) -> 
 # ---- what a text does not show ---------------------------------------------------------------------------------------
 
 
-def test_h17_error_handlers_may_leave_a_call_by_longjmp(mpi: Mpi, mpich: Case) -> None:
-    source = REPOSITORY / "tests/programs/jumps.c"
-    jumps = replace(mpich, mpi=mpi, program=mpi.compile(source, mpich.directory / "jumps", "-Wall", "-Wextra"))
+@pytest.mark.parametrize("way", ["longjmp", "exception"])
+def test_h17_error_handlers_may_leave_a_call_without_returning(mpi: Mpi, mpich: Case, way: str) -> None:
+    """Also of one rank alone, before collective calls from deeper on its stack."""
+    compiler = mpi if way == "longjmp" else replace(mpi, mpicc=mpi.tool("mpicxx"))
+    flags = ["-Wall", "-Wextra", *(["-xc++"] if way == "exception" else [])]
+    program = compiler.compile(REPOSITORY / "tests/programs/jumps.c", mpich.directory / "jumps", *flags)
+    jumps = replace(mpich, mpi=mpi, program=program)
     jumps.publish(jumps.columns())
     reports = jumps.compare(ranks=2)
-    assert [report["files"][0]["redirected"]["calls"] for report in reports] == [5, 5]
+    assert [report["files"][0]["redirected"]["calls"] for report in reports] == [6, 6]
 
 
 @pytest.mark.parametrize(("writes", "more"), [("original", []), ("close", ["libpdla-beside.so"])])

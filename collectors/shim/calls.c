@@ -1,4 +1,7 @@
 /* Which call to go on with, and what the wrappers have in common. */
+#define _GNU_SOURCE
+#include <execinfo.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +34,7 @@ static const char *name_of(enum call call)
         "MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Session_finalize", "MPI_Wait", "MPI_Waitany", "MPI_Waitall",
         "MPI_Waitsome", "MPI_Test", "MPI_Testany", "MPI_Testall", "MPI_Testsome", "MPI_Request_get_status",
         "MPI_Request_get_status_any", "MPI_Request_get_status_all", "MPI_Request_get_status_some", "MPI_Request_free",
+        "MPI_File_create_errhandler",
     };
     _Static_assert(sizeof others / sizeof *others == WRAPPED_COUNT - CALL_COUNT, "a name for each");
     return call < CALL_COUNT ? call_names[call] : others[call - CALL_COUNT];
@@ -84,9 +88,66 @@ any_call real_call(enum call call)
     return is_missing(found) && is_large(call) ? find_call(call - 1, depth > 0) : found;
 }
 
+static struct {
+    uintptr_t start, size;
+} own_code; /* of this library */
+
+static int find_segment(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size, (void)data;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        const uintptr_t start = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_LOAD && (uintptr_t)find_segment - start < segment->p_memsz) {
+            own_code.start = start;
+            own_code.size = segment->p_memsz;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void find_own_code(void)
+{
+    dl_iterate_phdr(find_segment, NULL);
+}
+
+bool is_own_code(const void *address)
+{
+    return (uintptr_t)address - own_code.start < own_code.size;
+}
+
+/* The program has error handlers of its own for files. */
+static bool handles_errors;
+
+void handlers_made(void)
+{
+    find_own_code();
+    __atomic_store_n(&handles_errors, true, __ATOMIC_RELEASE);
+}
+
+/* Whether another wrapped call of the thread has not returned: this library is among the callers of the present one. */
+static bool is_made_inside(void)
+{
+    enum { MOST = 256 };
+    void *callers[MOST];
+    const int count = backtrace(callers, MOST);
+    int i = 0;
+    while (i < count && is_own_code(callers[i]))
+        i++;
+    while (i < count && !is_own_code(callers[i]))
+        i++;
+    return i < count || count == MOST;
+}
+
 /* RATIONALE: an error handler may leave a call by longjmp or by an exception of C++. A call whose frame is not below that of
- * the outermost one cannot have been made from there: that one is over. (One made from deeper on passes straight through
- * until then, as if MPI had made it.) */
+ * the outermost one cannot have been made from there: that one is over. One made from deeper on may be, which its callers tell;
+ * to look at them takes some microseconds, and only error handlers jump. */
+static bool is_over(const char *frame)
+{
+    return frame >= outermost || (__atomic_load_n(&handles_errors, __ATOMIC_ACQUIRE) && !is_made_inside());
+}
+
 static void abandon(void)
 {
     depth = 0;
@@ -98,7 +159,7 @@ static void abandon(void)
 bool enter(void)
 {
     const char *frame = __builtin_frame_address(0);
-    if (depth > 0 && frame >= outermost)
+    if (depth > 0 && is_over(frame))
         abandon();
     if (depth++ > 0)
         return false;
@@ -120,7 +181,7 @@ void release_pointer(struct file_handle *handle)
 
 int leave(int rc)
 {
-    if (--depth == 0)
+    if (depth > 0 && --depth == 0)
         posix_group = 0;
     return rc;
 }

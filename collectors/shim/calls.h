@@ -23,7 +23,7 @@ enum call {
     CALL_Init = CALL_COUNT, CALL_Init_thread, CALL_Finalize, CALL_Session_finalize,
     CALL_Wait, CALL_Waitany, CALL_Waitall, CALL_Waitsome, CALL_Test, CALL_Testany, CALL_Testall, CALL_Testsome,
     CALL_Request_get_status, CALL_Request_get_status_any, CALL_Request_get_status_all, CALL_Request_get_status_some,
-    CALL_Request_free,
+    CALL_Request_free, CALL_File_create_errhandler,
     WRAPPED_COUNT
 };
 #undef SPECIAL
@@ -52,6 +52,13 @@ extern bool active;
 /* Begins a wrapped call, ended by leave(); true when it is the program's own and is to be watched. */
 bool enter(void);
 int leave(int rc); /* returns rc */
+
+/* The program has made an error handler for files, which may leave a call without returning from it. */
+void handlers_made(void);
+
+/* After find_own_code(): the address is one of this library's code. */
+void find_own_code(void);
+bool is_own_code(const void *address);
 
 /* Around an independent call that uses the individual file pointer. */
 void hold_pointer(struct file_handle *handle);

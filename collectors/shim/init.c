@@ -84,3 +84,10 @@ EXPORT int MPI_Session_finalize(void *session)
     return leave(real(session));
 }
 ALIAS(Session_finalize)
+
+EXPORT int MPI_File_create_errhandler(void *function, mpi_handle *handler)
+{
+    handlers_made();
+    return REAL(CALL_File_create_errhandler, void *, mpi_handle *)(function, handler);
+}
+ALIAS(File_create_errhandler)

@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,25 +40,6 @@ bool posix_wanted(void)
     return present;
 }
 
-static struct {
-    uintptr_t start, size;
-} own_code; /* of this library */
-
-static int find_own_code(struct dl_phdr_info *info, size_t size, void *data)
-{
-    (void)size, (void)data;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        const uintptr_t start = info->dlpi_addr + segment->p_vaddr;
-        if (segment->p_type == PT_LOAD && (uintptr_t)find_own_code - start < segment->p_memsz) {
-            own_code.start = start;
-            own_code.size = segment->p_memsz;
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static void leave_to_parent(void)
 {
     on = false;
@@ -75,7 +55,7 @@ void posix_start(const struct output *made)
     *header = (struct rawlog_header){.header_size = RAWLOG_HEADER_SIZE, .record_size = RAWLOG_RECORD_SIZE,
                                      .window_records = WINDOW_RECORDS, .pid = (int32_t)getpid()};
     memcpy(header->magic, RAWLOG_POSIX_MAGIC, sizeof header->magic);
-    dl_iterate_phdr(find_own_code, NULL);
+    find_own_code();
     pthread_atfork(NULL, NULL, leave_to_parent);
     __atomic_store_n(&on, true, __ATOMIC_RELEASE);
 }
@@ -293,11 +273,6 @@ void posix_opened(const char *path, uint32_t id)
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
 
-static bool is_own(const void *caller)
-{
-    return (uintptr_t)caller - own_code.start < own_code.size;
-}
-
 /* RATIONALE: the child of a vfork shares this memory. */
 static bool is_in_child(const struct posix_call *call)
 {
@@ -306,7 +281,7 @@ static bool is_in_child(const struct posix_call *call)
 
 bool pdla_posix_begin(struct posix_call *call, int descriptor, const void *caller)
 {
-    if (!__atomic_load_n(&on, __ATOMIC_ACQUIRE) || is_own(caller))
+    if (!__atomic_load_n(&on, __ATOMIC_ACQUIRE) || is_own_code(caller))
         return false;
     call->file = file_of(descriptor);
     if (!call->file || is_in_child(call))

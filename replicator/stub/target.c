@@ -381,7 +381,6 @@ int writer_close(struct file_handle *handle)
     if (error != 0)
         writer->written->error = error;
     pthread_mutex_unlock(&writer->written->lock);
-    int rc = writer_raise(handle, error);
     leave_open(writer);
     handle->writer = NULL;
     free_writer(writer);
@@ -390,7 +389,8 @@ int writer_close(struct file_handle *handle)
     agree_reduce(&mine, &all, 1, mpi->op_min, comm);
     if (comm != mpi->comm_null)
         mpi->Comm_free(&comm);
-    return rc;
+    /* The last: an error handler may not return. */
+    return writer_raise(handle, error);
 }
 
 void stub_deleting(const char *path, struct file_identity *file)
