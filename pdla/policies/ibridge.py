@@ -35,8 +35,8 @@ def service_average(previous: float, startup: float, size: int, seconds_per_byte
 
     ``startup`` is D_to_T + R, ``seconds_per_byte`` 1/B (slide "Management of SSDs"; L are disk addresses).
 
-    >>> service_average(0.008, startup=0.0075, size=65536, seconds_per_byte=2**-26)
-    0.008416992...
+    >>> service_average(8.0, startup=1.0, size=2, seconds_per_byte=0.5)
+    2.75
     """
     return previous / 8 + (startup + size * seconds_per_byte) * 7 / 8
 

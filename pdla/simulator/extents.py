@@ -51,11 +51,13 @@ class ExtentMap:
 
     def overlapping(self, start: int, stop: int) -> list[Copy]:
         """The copies that have bytes of [start, stop), in order."""
-        before = self._by_start.bisect_left(start) - 1
         found = []
-        if before >= 0 and (copy := self._by_start.peekitem(before)[1]).stop > start:
-            found.append(copy)
-        found += [self._by_start[at] for at in self._by_start.irange(start, stop, inclusive=(True, False))]
+        for at in self._by_start.islice(max(self._by_start.bisect_right(start) - 1, 0)):
+            if at >= stop:
+                break
+            copy: Copy = self._by_start[at]
+            if copy.stop > start:
+                found.append(copy)
         return found
 
     def add(self, copy: Copy) -> None:
