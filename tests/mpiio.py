@@ -1,10 +1,11 @@
 """Random MPI-IO programs as texts, which tests/programs/interpreter.c runs; what they see natively and redirected.
 
 A line is a call: its name, the slot of the open file, its arguments; ``a|b|c`` are the arguments of ranks 0, 1, 2, 0...
-Two kinds of lines are for the files that a program works on::
+Three kinds of lines are for the files that a program works on::
 
     file NAME SIZE                      SIZE random bytes
     replica NAME JSON                   the fields of stubmaps.Replica
+    target NAME JSON                    the same, for what is written: counts with ``--writes`` close and lease
 
 ``python tests/mpiio.py`` makes those small that differ; they are then kept in tests/programs/found.
 """
@@ -33,6 +34,7 @@ SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
 ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
 SERVERS = 3
 NATIVELY = "does not end well natively"
+PATIENCE = 60  # seconds for a program, as in interpreter.c
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,17 @@ class Program:
         words = [line.split() for line in self.lines if line.startswith("file ")]
         return {name: int(size) for _, name, size in words}
 
-    def replicas(self, name: str) -> list[Replica]:
-        """Those of one file."""
-        words = [line.split(" ", 2) for line in self.lines if line.startswith(f"replica {name} ")]
-        return [Replica(**json.loads(fields)) for _, _, fields in words]
+    def replicas(self, kind: str) -> dict[str, list[Replica]]:
+        """Those of each file; ``kind`` "replica" or "target"."""
+        found: dict[str, list[Replica]] = {}
+        for _, name, fields in (line.split(" ", 2) for line in self.lines if line.startswith(f"{kind} ")):
+            found.setdefault(name, []).append(Replica(**json.loads(fields)))
+        return found
+
+    def script(self, writes: str) -> str:
+        """What the interpreter is to run: who opens a file under a lease has it brought back."""
+        opened = [f"open 0 {name} r world\nclose 0" for name in (*FILES, "new")] if writes == "lease" else []
+        return "\n".join((self.text, *(f"close {slot}" for slot in range(4)), *opened, ""))
 
 
 # ---- making them -----------------------------------------------------------------------------------------------------
@@ -88,25 +97,55 @@ class Table:
         elif choose.random() < 0.2:
             step = [(self.start + i * row, self.piece, (rows - 1 - i) * self.piece) for i in range(rows)]
             replica = Replica(column, extents=step)
-        replica.groups = choose.choice([1, 1, SERVERS])
-        strips = [choose.choice([0, 16, 100, 512]) for _ in range(SERVERS // replica.groups)]
-        replica.strips = strips if sum(strips) else [64] * len(strips)
-        replica.section = choose.choice([column, choose.randint(1, 5000), 1 << 40])
-        return replica
+        return striped(replica, column, choose)
+
+    def targets(self, choose: random.Random) -> list[Replica]:
+        """Replicas for what is written to it, without a byte in common: two that interleave, one, or a part of it."""
+        row, column = self.columns * self.piece, self.rows * self.piece
+        kind, first = choose.randrange(4), choose.randint(1, self.columns - 1)
+        parts = {0: [(0, first), (first, self.columns - first)], 1: [(0, first)]}.get(kind, [(0, self.columns)])
+        replicas = []
+        for place, columns in parts:
+            start, size, sign = self.start + place * self.piece, columns * column, choose.choice([1, -1])
+            if kind == 2 and choose.random() < 0.5:
+                places = choose.sample(range(self.rows), self.rows)
+                step = columns * self.piece
+                extents = [(start + i * row, step, places[i] * step) for i in range(self.rows)]
+                replicas.append(Replica(size, extents=extents))
+                continue
+            loops = [(self.rows, row, sign * self.piece), (columns, self.piece, column)]
+            replica_start = 0 if sign > 0 else column - self.piece
+            replicas.append(Replica(size, start, self.piece, replica_start, loops))
+        return [striped(replica, column, choose) for replica in replicas]
+
+
+def striped(replica: Replica, column: int, choose: random.Random) -> Replica:
+    """In some layout."""
+    replica.groups = choose.choice([1, 1, SERVERS])
+    strips = [choose.choice([0, 16, 100, 512]) for _ in range(SERVERS // replica.groups)]
+    replica.strips = strips if sum(strips) else [64] * len(strips)
+    replica.section = choose.choice([column, choose.randint(1, 5000), 1 << 40])
+    return replica
 
 
 class Writer:
     """Writes one random program."""
 
-    def __init__(self, seed: int, ranks: int, writes: bool, shared: bool) -> None:
+    def __init__(self, seed: int, ranks: int, writes: str, shared: bool) -> None:
         self.choose = random.Random(seed)
-        self.ranks, self.writes, self.shared_pointers = ranks, writes, shared
+        self.ranks, self.writes, self.shared_pointers = ranks, writes != "", shared
+        self.redirected = writes in ("close", "lease")
         self.lines: list[str] = []
         self.sizes: dict[str, int] = {}
         self.tables: dict[str, list[Table]] = {}
+        self.written: dict[str, Table] = {}
 
     def say(self, *words: object) -> None:
         self.lines.append(" ".join(map(str, words)))
+
+    def say_replica(self, kind: str, name: str, replica: Replica) -> None:
+        fields = {field: value for field, value in vars(replica).items() if field != "components"}
+        self.say(kind, name, json.dumps(fields, separators=(",", ":")))
 
     def each(self, value: Callable[[], object]) -> str:
         """The same for all ranks, or one for each."""
@@ -188,9 +227,9 @@ class Writer:
             return 0
         return choose.randint(1, choose.choice([1, 8, 60, most]))
 
-    def data(self, slot: int, call: str, size: int, units: int, memory: str | None = None) -> None:
-        memory = memory or self.memory(size)
-        most = 40 if memory.startswith("v") else 2000
+    def data(self, slot: int, call: str, size: int, units: int, most: int = 2000) -> None:
+        memory = self.memory(size)
+        most = min(most, 40) if memory.startswith("v") else most
         large = "_c" if self.choose.random() < 0.2 else ""
         offset = self.each(lambda: self.place(units))
         count = self.each(lambda: self.length(most))
@@ -275,24 +314,29 @@ class Writer:
         else:
             size = choose.choice([1, 1, 4])
             etype = "b" if size == 1 else f"c({size},b)"
+            follow = choose.random() < (0.8 if self.redirected else 0.5)
             table = choose.choice(self.tables[name])
-            follow = choose.random() < 0.5
+            if self.redirected and choose.random() < 0.8:
+                table = self.written[name]
             filetype = f"c({table.piece},b)" if follow else self.filetype(etype, size)
             base = table.start if follow else choose.randrange(1500)
             self.say("deal", slot, base, "b" if follow else etype, filetype)
             size, units = (1, table.piece * table.rows) if follow else (size, 300)
+        most = 2000
+        if self.redirected and choose.random() < 0.8:
+            units = most = max(1, units // 2)  # all inside of what the ranks have
         for _ in range(choose.randint(1, 5)):
             kind = choose.randrange(8)
             if kind < 5:
                 calls = [*READS, *NONBLOCKING, *SPLIT, *TOGETHER]
                 call = choose.choice(calls)
-                self.data(slot, call.replace("read", "write"), size, units)
+                self.data(slot, call.replace("read", "write"), size, units, most)
                 if call in (*NONBLOCKING, *TOGETHER):
                     self.complete(slot)
                 elif call in SPLIT:
                     self.say("end", slot)
             elif kind < 7:
-                self.data(slot, choose.choice(READS), size, units)
+                self.data(slot, choose.choice(READS), size, units, most)
             else:
                 self.say("settle", slot)
 
@@ -315,7 +359,7 @@ class Writer:
         choose = self.choose
         name = choose.choice(FILES)
         slot = choose.randrange(4)
-        writable = self.writes and choose.random() < 0.5
+        writable = self.writes and choose.random() < (0.85 if self.redirected else 0.5)
         comm = choose.choice(["world"] * 6 + ["self", "halves", "reversed"])
         flags = "u" if writable else "r"
         if choose.random() < 0.15:
@@ -323,13 +367,15 @@ class Writer:
             if comm == "world":
                 flags = choose.choice([flags, "ud", "rd"] if self.writes else [flags])
         hint = choose.choice(["", "", "", " romio_cb_read=enable", " romio_cb_read=disable"])
-        opened = choose.choice([name] * 12 + ["new", "none"]) if self.writes else name
+        opened = choose.choice([name] * 12 + ["new", "new", "none"]) if self.writes else name
+        if opened == "new" and choose.random() < 0.8:
+            name, writable, flags = FILES[0], True, "uc"
         self.say("open", slot, opened, flags, comm + hint)
         if choose.random() < 0.15:
             self.say("open", (slot + 1) % 4, choose.choice(FILES), "u" if writable else "r", "world")
         size, units = 1, self.sizes[name]
         for _ in range(choose.randint(2, 9)):
-            kind = choose.randrange(20)
+            kind = 18 if self.redirected and choose.random() < 0.3 else choose.randrange(20)
             if kind < 4:
                 size, units = self.view(slot, name)
             elif kind < 13:
@@ -371,15 +417,19 @@ class Writer:
             self.tables[name] = tables
             self.say("file", name, self.sizes[name])
             for table in tables:
-                fields = {k: v for k, v in vars(table.replica(choose)).items() if k != "components"}
-                self.say("replica", name, json.dumps(fields, separators=(",", ":")))
+                self.say_replica("replica", name, table.replica(choose))
+            self.written[name] = choose.choice(tables)
+        for name in (*FILES, "new") if self.redirected else ():
+            for target in self.written[FILES[0] if name == "new" else name].targets(choose):
+                self.say_replica("target", name, target)
         for _ in range(choose.randint(1, 4)):
             self.phase()
         return Program(number, self.ranks, tuple(self.lines))
 
 
-def make(number: int, ranks: int, *, writes: bool = True, shared: bool = True) -> Program:
-    """The random program of this seed; it writes, and uses shared file pointers, only where that is wanted."""
+def make(number: int, ranks: int, *, writes: str = "original", shared: bool = True) -> Program:
+    """The random program of this seed; it uses shared file pointers only where that is wanted, and writes only with
+    ``writes``: to the "original", or so that much of it is redirected with "close" or "lease"."""
     return Writer(number, ranks, writes, shared).program(number)
 
 
@@ -401,54 +451,100 @@ class Runner:
         interpreter = mpi.compile(source, directory / f"interpreter-{mpi.name}", "-Wall", "-Wextra")
         return cls(mpi, interpreter, library or build_library(directory / "libpdla.so"))
 
-    def make_files(self, programs: Sequence[Program], directory: Path) -> None:
+    def make_files(self, programs: Sequence[Program], directory: Path, writes: str) -> None:
         """``native`` and ``redirected``, each with a directory a program, and the map of the latter's replicas."""
-        originals = []
+        originals, targets = [], []
         for program in programs:
             content = random.Random(program.number)
+            place = directory / "redirected" / str(program.number)
+            place.mkdir(parents=True)
             for name, size in program.files().items():
-                file = directory / "redirected" / str(program.number) / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content.randbytes(size))
-                built = [
-                    replica.build(file.read_bytes(), directory / "replicas" / f"{program.number}-{name}-{i}")
-                    for i, replica in enumerate(program.replicas(name))
-                ]
-                originals.append((file, built))
-            (directory / "redirected" / str(program.number)).mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(content.randbytes(size))
+            for name, replicas in program.replicas("replica").items():
+                if name not in program.files():
+                    continue
+                original = (place / name).read_bytes()
+                made = enumerate(replicas)
+                built = [r.build(original, directory / "replicas" / f"{program.number}-{name}-{i}") for i, r in made]
+                originals.append((place / name, built))
+            for name, replicas in program.replicas("target").items() if writes != "original" else ():
+                made = enumerate(replicas)
+                built = [r.prepare(directory / "targets" / f"{program.number}-{name}-{i}") for i, r in made]
+                targets.append((place / name, built))
         shutil.copytree(directory / "redirected", directory / "native")
-        write_map(directory / "map", originals)
+        write_map(directory / "map", originals, targets=targets)
 
-    def run(self, text: Path, ranks: int, directory: Path, how: str) -> list[list[str]]:
-        """What each rank saw."""
-        reports = directory / "reports"
+    def run(self, programs: Sequence[Program], directory: Path, how: str, writes: str) -> list[dict[int, list[str]]]:
+        """What each rank saw of each program, ``how`` "native" or "redirected"; raises when they do not end well."""
+        reports, text, ranks = directory / "reports", directory / "text", programs[0].ranks
         reports.mkdir(exist_ok=True)
-        settings = []
-        if how == "redirected":
-            settings = [f"PDLA_MAP={directory / 'map'}", f"PDLA_REPORT={reports}", f"LD_PRELOAD={self.library}"]
+        text.write_text("".join(program.script(writes) for program in programs))
+        settings = [f"PDLA_WRITES={writes}", f"PDLA_MAP={directory / 'map'}", f"PDLA_REPORT={reports}"]
+        settings = [*settings, f"LD_PRELOAD={self.library}"] if how == "redirected" else []
         words = ["env", *settings, self.interpreter, text, directory / how, directory / f"{how}.out"]
-        self.mpi.run(self.mpi.command(ranks, *words))
-        return [(directory / f"{how}.out.{rank}").read_text().splitlines() for rank in range(ranks)]
+        self.mpi.run(self.mpi.command(ranks, *words), timeout=PATIENCE * (len(programs) + 1))
+        return [seen_by(directory / f"{how}.out.{rank}") for rank in range(ranks)]
 
-    def both(self, programs: Sequence[Program], directory: Path) -> tuple[list[list[str]], list[list[str]]]:
-        """What each rank saw of the programs, natively and redirected, in a new ``directory``."""
+    def differences(self, programs: Sequence[Program], directory: Path, writes: str = "original") -> dict[int, str]:
+        """How programs differ native and redirected, by their numbers, in a new ``directory``."""
         directory.mkdir()
-        self.make_files(programs, directory)
-        text = directory / "text"
-        text.write_text("".join(program.text for program in programs))
-        ranks = programs[0].ranks
-        return self.run(text, ranks, directory, "native"), self.run(text, ranks, directory, "redirected")
+        self.make_files(programs, directory, writes)
+        native = self.run(programs, directory, "native", writes)
+        redirected = self.run(programs, directory, "redirected", writes)
+        found = {program.number: self._difference(program, native, redirected, directory) for program in programs}
+        return {number: what for number, what in found.items() if what}
 
-    def difference(self, programs: Sequence[Program], directory: Path) -> str:
-        """The first difference between the programs native and redirected; "" where there is none."""
-        native, redirected = self.both(programs, directory)
-        for rank, (expected, got) in enumerate(zip(native, redirected, strict=True)):
+    def _difference(
+        self,
+        program: Program,
+        native: Sequence[dict[int, list[str]]],
+        redirected: Sequence[dict[int, list[str]]],
+        directory: Path,
+    ) -> str:
+        """The first difference; "" where there is none."""
+        for rank in range(program.ranks):
+            expected, got = native[rank][program.number], redirected[rank].get(program.number, [])
             for one, other in zip(expected, got, strict=False):
                 if one != other:
-                    return f"rank {rank} of {len(native)}, {self.mpi.name}\nnative     {one}\nredirected {other}"
+                    return f"rank {rank} of {program.ranks}, {self.mpi.name}\nnative     {one}\nredirected {other}"
             if len(expected) != len(got):
-                return f"rank {rank} of {len(native)} under {self.mpi.name} ended early"
-        return next(files_differ(directory / "native", directory / "redirected"), "")
+                return f"rank {rank} of {program.ranks} under {self.mpi.name} ended early"
+        return next(files_differ(*(directory / how / str(program.number) for how in ("native", "redirected"))), "")
+
+    def outcomes(self, programs: Sequence[Program], scratch: Path, writes: str) -> Iterator[tuple[Program, str]]:
+        """Each program and how it differs, "" or NATIVELY. Around what does not end they are run once more."""
+        directory = Path(tempfile.mkdtemp(dir=scratch)) / "case"
+        try:
+            found = self.differences(programs, directory, writes)
+            yield from ((program, found.get(program.number, "")) for program in programs)
+            return
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            how = "redirected" if "redirected.out" in str(error) else "native"
+            why = NATIVELY if how == "native" else str(error)[:2000]
+            outs = [directory / f"{how}.out.{rank}" for rank in range(programs[0].ranks)]
+            begun = [len(seen_by(out)) if out.exists() else 0 for out in outs]
+        finally:
+            shutil.rmtree(directory.parent)
+        if len(programs) == 1:
+            yield programs[0], why
+            return
+        first, last = max(0, min(begun) - 1), max(1, max(begun))
+        parts = [programs[:first], *([program] for program in programs[first:last]), programs[last:]]
+        for part in parts:
+            if part:
+                yield from self.outcomes(part, scratch, writes)
+
+
+def seen_by(out: Path) -> dict[int, list[str]]:
+    """What a rank has written, by program."""
+    seen: dict[int, list[str]] = {}
+    lines: list[str] = []
+    for line in out.read_text().splitlines():
+        if line.startswith("program "):
+            lines = seen[int(line.split()[1])] = []
+        else:
+            lines.append(line)
+    return seen
 
 
 def files_differ(native: Path, redirected: Path) -> Iterator[str]:
@@ -479,47 +575,53 @@ def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
 
 
 def main() -> None:
-    """Run many programs in batches; make small whatever differs, and write it to --found."""
+    """Run many programs in batches, a line of JSON for each; make small whatever differs, and write it to --found."""
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("first", type=int)
     options.add_argument("last", type=int)
     options.add_argument("--mpi", choices=["mpich", "openmpi"], default="mpich")
     options.add_argument("--ranks", type=int, default=2)
+    options.add_argument("--writes", choices=["original", "close", "lease"], default="original")
     options.add_argument("--batch", type=int, default=100)
     options.add_argument("--found", type=Path, default=Path("found"))
+    options.add_argument("--library", type=Path, help="compiled from the sources here where it is not given")
     chosen = options.parse_args()
     (mpi,) = [parameter.values[0] for parameter in available_mpis() if parameter.id == chosen.mpi]
     with tempfile.TemporaryDirectory() as scratch:
-        runner = Runner.prepare(mpi, Path(scratch))
+        runner = Runner.prepare(mpi, Path(scratch), chosen.library)
         for first in range(chosen.first, chosen.last, chosen.batch):
             last = min(first + chosen.batch, chosen.last)
-            programs = [make(number, chosen.ranks, shared=mpi.name == "mpich") for number in range(first, last)]
-            for small in failing(runner, programs, Path(scratch)):
-                chosen.found.mkdir(exist_ok=True)
-                (chosen.found / f"{mpi.name}-{small.ranks}-{small.number}.txt").write_text(small.text)
-            print(f"{mpi.name}, {chosen.ranks} ranks: {first} to {last - 1} are done", flush=True)
+            programs = [
+                make(number, chosen.ranks, writes=chosen.writes, shared=mpi.name == "mpich")
+                for number in range(first, last)
+            ]
+            outcomes = list(runner.outcomes(programs, Path(scratch), chosen.writes))
+            differ = {program.number: what for program, what in outcomes if what not in ("", NATIVELY)}
+            told = {
+                "mpi": mpi.name,
+                "ranks": chosen.ranks,
+                "writes": chosen.writes,
+                "programs": [first, last],
+                "same": sum(what == "" for _, what in outcomes),
+                "natively": [program.number for program, what in outcomes if what == NATIVELY],
+                "differ": differ,
+            }
+            print(json.dumps(told), flush=True)
+            for program, what in outcomes:
+                if what not in ("", NATIVELY):
+                    name = f"{mpi.name}-{chosen.writes}-{program.ranks}-{program.number}.txt"
+                    chosen.found.mkdir(exist_ok=True)
+                    (chosen.found / name).write_text(small(runner, program, Path(scratch), chosen.writes).text)
 
 
-def failing(runner: Runner, programs: Sequence[Program], scratch: Path) -> Iterator[Program]:
-    """Those programs that differ by themselves, made small. What ends badly natively is left out."""
+def small(runner: Runner, program: Program, scratch: Path, writes: str) -> Program:
+    """A program that differs, without what it needs not for that."""
 
-    def fails(*these: Program) -> str:
-        directory = Path(tempfile.mkdtemp(dir=scratch)) / "case"
-        try:
-            return runner.difference(these, directory)
-        except (AssertionError, subprocess.TimeoutExpired) as error:
-            return str(error)[:2000] if "redirected.out" in str(error) else NATIVELY
-        finally:
-            shutil.rmtree(directory.parent)
+    def fails(less: Program) -> bool:
+        ((_, what),) = runner.outcomes([less], scratch, writes)
+        return what not in ("", NATIVELY)
 
-    what = fails(*programs)
-    if what and len(programs) > 1:
-        for half in (programs[: len(programs) // 2], programs[len(programs) // 2 :]):
-            yield from failing(runner, half, scratch)
-    elif what:
-        print(f"program {programs[0].number}: {what}", flush=True)
-        if what != NATIVELY:
-            yield shrink(programs[0], lambda program: fails(program) not in ("", NATIVELY))
+    return shrink(program, fails)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def write_map(
             states += struct.pack("<qqqII", *times, 0, 0)
         else:
             device, inode, base = _by_name((original, replicas))
-            journals = path.with_name("journals") / original.name
+            journals = path.with_name("journals") / "-".join(original.relative_to(path.parent).parts)
             journals.mkdir(parents=True, exist_ok=True)
             offsets = (image.add(base + b"\0"), name, image.add(bytes(journals) + b"\0"))
             named_table += struct.pack("<QQIIIIII", device, inode, *offsets, number, len(replicas), 0)

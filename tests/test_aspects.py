@@ -9,7 +9,7 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.aspects import Aspects, describe
-from pdla.analyzers.phases import find_phases
+from pdla.analyzers.phases import WritePhase, find_phases, write_phases
 from pdla.collectors import workloads
 from pdla.model import Trace
 
@@ -91,3 +91,17 @@ def test_irregular_accesses_have_no_owner_and_no_aspects() -> None:
     trace = make_trace([Call(0, "write", offset, 8) for offset in (5, 900, 17, 300)])
     assert analyze(trace).owner.tolist() == [-1] * 4
     assert described(trace) == []
+
+
+def test_what_a_program_computes_after_it_has_written_a_file() -> None:
+    files = ["/data/a", "/data/a", "/data/b", "/data/c", "/data/c"]
+    calls = [Call(0, op, 0, 100, file) for op, file in zip(["write"] * 4 + ["read"], files, strict=True)]
+    trace = make_trace(calls)
+    starts, ends = [0.0, 4.0, 7.5, 11.0, 20.0], [1.0, 5.0, 9.0, 12.0, 21.0]
+    trace = replace(trace, records=trace.records.assign(t_start=starts, t_end=ends))
+    assert write_phases(trace) == {
+        "/data/a": (WritePhase(0.0, 5.0, 200, 2.5),),
+        "/data/b": (WritePhase(7.5, 9.0, 100, 2.0),),
+        "/data/c": (WritePhase(11.0, 21.0, 100, 0.0),),
+    }
+    assert write_phases(replace(trace, records=trace.records.assign(op="read"))) == {}

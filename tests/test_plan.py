@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.analyzers.dependence import RAW, WAR, WAW
+from pdla.analyzers.phases import WritePhase
 from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
 from pdla.layouts.config import load_cluster
@@ -145,12 +146,27 @@ def test_writes_that_are_to_be_redirected_get_replicas_unless_their_bytes_were_a
     assert (made.patterns[0].chosen, made.refused[0][1]) == (0, why)
 
 
-def test_irregular_patterns_are_not_redirected():
+def test_the_writes_of_patterns_that_grow_are_redirected_too():
     triangle = replace(STRIDED, op="write", growth=(STILL, Growth(0, 512, 0)))
-    assert (
-        make_plan(analysis(triangle), CLUSTER, dependences=[0]).refused[0][1]
-        == "irregular: its writes would have no order"
-    )
+    (pattern,) = make_plan(analysis(triangle), CLUSTER, dependences=[0]).patterns
+    assert {one.refused.split(" ")[0] for one in pattern.candidates if one.layout} <= {"", "saves"}
+
+
+def test_bringing_back_that_the_program_computes_through_costs_nothing():
+    """The pattern writes half of its bytes in each of two phases, which the program computes after: E10 Eq. 2."""
+    write = replace(STRIDED, op="write", t_start=0.0, t_end=30.0)
+
+    def seconds(*computes: float) -> float:
+        phases = [WritePhase(20.0 * i, 20.0 * i + 10, 100, compute) for i, compute in enumerate(computes)]
+        (pattern,) = make_plan(analysis(write), CLUSTER, dependences=[0], writes={write.file: phases}).patterns
+        return next(one.cost.total for one in pattern.candidates if one.space == "ssd")
+
+    alone, sync = 0.0312057, 1.283449
+    assert seconds() == pytest.approx(alone + sync, rel=1e-5)
+    assert seconds(0.0, 0.0) == pytest.approx(alone + sync, rel=1e-5)
+    assert seconds(1.0, 1.0) == pytest.approx(alone, rel=1e-5)
+    assert seconds(1.0, 0.0) == pytest.approx(alone + sync / 2, rel=1e-5)
+    assert seconds(0.5, 0.25) == pytest.approx(alone + sync - 0.75, rel=1e-5)
 
 
 def test_a_read_of_bytes_that_the_run_writes_is_refused():

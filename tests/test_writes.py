@@ -124,10 +124,10 @@ def mpich(tmp_path: Path, library: Path, programs: Path) -> Case:
 
 @pytest.mark.parametrize("ranks", [1, 6])
 def test_every_kind_of_write_leaves_what_it_leaves_natively(case: Case, ranks: int) -> None:
-    steps = ["open", "strided", "sync", "pointer", "collective", "at-all", "nonblocking", "split", "backwards", "close"]
-    reports = case.compare(*steps, ranks=ranks)
+    steps = ["open", "strided", "sync", "pointer", "collective", "at-all", "nonblocking", "split", "joining"]
+    reports = case.compare(*steps, "backwards", "close", ranks=ranks)
     assert total(reports, "redirected") > 4 * 4 * ROWS * PIECE
-    assert reasons(reports) == {"nonblocking collective"} or reasons(reports) == set()
+    assert reasons(reports) == set()
     assert total(reports, "brought_back") >= 4 * ROWS * PIECE
 
 
@@ -170,6 +170,30 @@ def test_two_replicas_that_interleave_are_brought_back_together(mpich: Case) -> 
     mpich.prepare(*halves)
     reports = mpich.compare("open", "strided", "close")
     assert reports[0]["brought_back"] == {"bytes": SIZE - START, "requests": 1}
+
+
+def test_an_irregular_replica_takes_the_same_writes(mpich: Case) -> None:
+    """Rows in any order, of which the last is not all in the replica."""
+    row, rows = 4 * PIECE, list(range(ROWS - 1))
+    random.Random(7).shuffle(rows)
+    extents = [(START + i * row, row, place * row) for i, place in enumerate(rows)]
+    mpich.prepare_anew(Replica(size=row * (ROWS - 1), extents=extents, groups=2, strips=[0, 100, 7], section=1000))
+    steps = ["open-both", "strided", "own-reads", "collective", "visible", "around", "own-reads", "visible", "joining"]
+    reports = mpich.compare(*steps, "visible", "twice", "close")
+    assert total(reports, "redirected") > 4 * (ROWS - 1) * PIECE
+
+
+def test_a_map_whose_extents_share_bytes_of_a_replica_is_refused(mpich: Case) -> None:
+    mpich.prepare_anew(Replica(size=200, extents=[(START, 100, 0), (START + 200, 100, 50)]))
+    assert mpich.compare("open", "strided", "close") == []
+
+
+def test_h02_a_collective_write_of_the_library_around_redirected_bytes_does_not_undo_them(case: Case) -> None:
+    steps = ["open-both", "strided", "visible", "twice", "around", "own-reads", "twice", "visible"]
+    steps += ["around-later", "own-reads", "twice", "visible", "joining", "visible", "twice", "around", "close"]
+    reports = case.compare(*steps)
+    assert total(reports, "redirected") > SIZE
+    assert "nonblocking collective beside the replicas" in reasons(reports)
 
 
 def test_h01_a_rank_reads_what_it_has_written(case: Case) -> None:
@@ -325,6 +349,7 @@ def test_a_file_that_is_read_later_is_served_as_it_was_written(mpich: Case) -> N
 
 
 FREE = [
+    "joining",
     "strided",
     "twice",
     "backwards",
@@ -338,6 +363,7 @@ FREE = [
 ]
 FREE += ["own-reads", "again", "shared", "ordered", "sync", "size", "grow", "misuse"]
 CAREFUL = [["visible", "read-all"], ["visible", "across", "visible"], ["overtake"], ["atomic", "twice", "not-atomic"]]
+CAREFUL += [["visible", "around", "visible"], ["visible", "around-later", "visible"]]
 CAREFUL += [["visible", "shrink", "visible", "strided", "visible"], ["visible", "close", "open-both"]]
 
 

@@ -113,25 +113,25 @@ static enum stub_look look_of(unsigned flags)
     return flags & CALL_COLLECTIVE && !(flags & (CALL_NONBLOCKING | CALL_SPLIT)) ? STUB_TOGETHER : STUB_ALONE;
 }
 
-/* Makes the collective call for nothing, after the stub has read. */
-static int join(const struct access *access, const struct io_call *call)
+/* Makes the collective call for nothing, after the stub has read or written, which returned `done`. */
+static int join(const struct access *access, const struct io_call *call, int done)
 {
     struct access nothing = *access;
     nothing.count = 0;
     int rc = make_real(&nothing, access->last);
-    if (rc == 0)
+    if (rc == 0 && done == 0)
         stub_joined(call);
-    return rc;
+    return done ? done : rc;
 }
 
 /* Makes the call, by the stub or by MPI. */
 static int perform(const struct access *access, struct io_call *call)
 {
     struct file_handle *handle = call->handle;
-    const bool handed = !(access->flags & (CALL_SHARED | CALL_SPLIT)), writing = access->flags & CALL_WRITE;
+    const bool handed = !(access->flags & CALL_SHARED), writing = access->flags & CALL_WRITE;
     int rc = 0;
     if (handle->writer && handed && writing && stub_write(call, &rc))
-        return rc;
+        return call->joins ? join(access, call, rc) : rc;
     const enum stub_look look = look_of(access->flags);
     /* RATIONALE: what one rank alone finds out must not keep it from a collective call. */
     const bool alone = !(access->flags & CALL_COLLECTIVE);
@@ -145,7 +145,7 @@ static int perform(const struct access *access, struct io_call *call)
     if (!writing && access->flags & CALL_SHARED)
         stub_passed(handle, call->bytes, "shared file pointer");
     else if (!writing && stub_read(call, &rc))
-        return call->joins ? join(access, call) : rc;
+        return call->joins ? join(access, call, rc) : rc;
     rc = make_real(access, call->status ? call->status : access->last);
     if (writing && !(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
         stub_write_end(handle);
@@ -240,14 +240,15 @@ static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, un
     if (handle && handle->split && status == pdla_mpi()->status_ignore)
         status = own;
     int rc = real(file, buffer, status);
-    if (handle && handle->split_served >= 0 && rc == 0) {
+    const bool joined = handle && handle->split_served >= 0;
+    if (joined && rc == 0) {
         stub_set_bytes(status, handle->split_served);
         handle->split_served = -1;
     }
     if (handle) {
         record_end(handle->split, status, rc);
         handle->split = 0;
-        if (flags & CALL_WRITE)
+        if (flags & CALL_WRITE && !joined)
             stub_write_end(handle);
     } else {
         recorder_passed(call);

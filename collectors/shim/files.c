@@ -125,6 +125,8 @@ static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement,
         handle->views++;
     if (handle && rc == 0)
         set_view(handle, displacement, value_of(etype), value_of(filetype), representation);
+    if (handle && handle->writer)
+        stub_viewed(handle);
     record_known(&viewed, CALL_File_set_view, handle, rc);
     return rc;
 }

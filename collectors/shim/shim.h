@@ -127,7 +127,7 @@ struct file_handle {
     struct file_view view;
     unsigned views;      /* set_view calls until now, also failed ones: the same number on every rank */
     uint64_t split;      /* the recorded split collective that is under way, or 0 */
-    int64_t split_served; /* bytes that the stub has read for the one under way; -1: it was left to MPI */
+    int64_t split_served; /* bytes that the stub has read or written for the one under way; -1: it was left to MPI */
     struct stub_file *stub; /* NULL: nothing to redirect */
     struct stub_writer *writer; /* NULL: writes go to the original */
     pthread_mutex_t pointer; /* held by independent calls that use the individual file pointer: threads share it */
@@ -156,7 +156,7 @@ struct io_call {
     void *status;              /* may be the family's STATUS_IGNORE; NULL in nonblocking calls */
     mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
     bool redirected;           /* out: the stub served some of it from a replica */
-    bool joins;                /* out: it was read, and the real call is to be made for no bytes, as the other ranks make it */
+    bool joins;                /* out: it was done, and the real call is to be made for no bytes, as the other ranks make it */
 };
 
 /* ---- the redirection stub (replicator/stub/) --------------------------------------------------------------------- */
@@ -183,9 +183,11 @@ bool stub_read(struct io_call *call, int *rc);
 void stub_joined(const struct io_call *call);
 /* `status` may be the family's STATUS_IGNORE. */
 void stub_set_bytes(void *status, int64_t bytes);
-/* A write (not shared, not split) on a handle that has a writer. True when it was redirected, or otherwise done: as for
- * stub_read(). */
+/* A write (not shared) on a handle that has a writer. True when it was redirected, or otherwise done: as for stub_read(), but
+ * whoever joins does so whatever *rc is. */
 bool stub_write(struct io_call *call, int *rc);
+/* After MPI_File_set_view, on all ranks of a handle that has a writer. */
+void stub_viewed(struct file_handle *handle);
 /* Around every real writing call on a known handle. `call` NULL: the extents are unknown (shared pointers, split,
  * set_size, preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. What begin
  * returns is not 0 when the call is not to be made, and then is its result. */

@@ -46,6 +46,7 @@ def plan(
     Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
     """
     from pdla.analyzers.dependence import pattern_dependences
+    from pdla.analyzers.phases import write_phases
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
@@ -66,6 +67,7 @@ def plan(
             selection=selection,
             replicas=replicas,
             dependences=depends,
+            writes=write_phases(trace) if writes == "lease" else None,
             obstacle=obstacles(),
             progress=tell,
         )

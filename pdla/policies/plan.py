@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW
+from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
 from pdla.layouts.room import room, spaces
@@ -36,6 +37,7 @@ def make_plan(
     selection: str = "optimal",
     replicas: Sequence[Replica] = (),
     dependences: Sequence[int] | None = None,
+    writes: Mapping[str, Sequence[WritePhase]] | None = None,
     obstacle: Obstacle = lambda pool, layout, size: "",
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Plan:
@@ -44,9 +46,10 @@ def make_plan(
     The policy wishes; what refuses it is here: a pattern that writes, unless its writes are to be redirected and do not
     depend on earlier accesses (PDLA 6; ``dependences``: those of each signature, given where that is asked for), or
     that reads bytes that the same run writes (a replica would be stale at once), storage that cannot hold the layout
-    (``obstacle``), a pool without room. Irregular accesses are not costed, nor patterns that another one's replica
-    serves. Signatures in the plan carry no members. ``progress`` is called with what is done, the patterns costed and
-    how many there are.
+    (``obstacle``), a pool without room. What is written is brought back after each of the phases in ``writes``, hidden
+    by what the program computes then (E10); without them, once and at the end. Irregular accesses are not costed, nor
+    patterns that another one's replica serves. Signatures in the plan carry no members. ``progress`` is called with
+    what is done, the patterns costed and how many there are.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -57,7 +60,7 @@ def make_plan(
     patterns, refused = _patterns(analysis, dependences)
     asked = []
     for pattern in patterns:
-        asked.append(_ask(pattern, cluster, chosen_policy, obstacle))
+        asked.append(_ask(pattern, cluster, chosen_policy, obstacle, writes or {}))
         if progress:
             progress("costing", len(asked), len(patterns))
     left = _room(cluster, patterns, replicas)
@@ -102,14 +105,20 @@ class _Asked:
         return self.options[self.wishes.index(place)].space if place else {}
 
 
-def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy, obstacle: Obstacle) -> _Asked:
+def _ask(
+    pattern: _Pattern,
+    cluster: Cluster,
+    policy: Policy,
+    obstacle: Obstacle,
+    writes: Mapping[str, Sequence[WritePhase]],
+) -> _Asked:
     pools, hybrids = policy.spaces(cluster)
-    size = pattern.map.size
+    size, phases = pattern.map.size, _brought_back(pattern.signature, writes)
     found = tuple(
         replace(one, refused=pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size))
         if one.layout
         else one
-        for one in candidates(pattern.signature, size, cluster, pools, hybrids)
+        for one in candidates(pattern.signature, size, cluster, pools, hybrids, phases)
     )
     wishes, options = [], []
     for place in policy.place(pattern.signature, found, cluster):
@@ -119,6 +128,16 @@ def _ask(pattern: _Pattern, cluster: Cluster, policy: Policy, obstacle: Obstacle
             sizes = component_sizes(one.layout, size)
             options.append(Option(place.gain, spaces(cluster.pool(one.layout.pool), sizes)))
     return _Asked(pattern, found, tuple(wishes), tuple(options))
+
+
+def _brought_back(signature: Signature, writes: Mapping[str, Sequence[WritePhase]]) -> list[tuple[int, float]]:
+    """The bytes that a pattern writes in each phase of its file, and the seconds that follow in which they go home."""
+    low, high = signature.t_start, signature.t_end
+    phases = [one for one in writes.get(signature.file, ()) if one.t_start <= high and low <= one.t_end]
+    total = sum(one.bytes for one in phases)
+    if signature.op == "read" or not total:
+        return []
+    return [(signature.bytes * one.bytes // total, one.compute) for one in phases]
 
 
 def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:
@@ -201,7 +220,7 @@ def _patterns(analysis: Analysis, dependences: Sequence[int] | None) -> tuple[li
         elif dependences is None:
             obstacle = "writes go to the original"
         else:
-            obstacle = _writing_obstacle(access_map, dependences[number])
+            obstacle = _writing_obstacle(dependences[number])
         if not obstacle:
             twin = seen.setdefault((signature.file, signature.op, access_map), signature)
             if twin is not signature:
@@ -215,10 +234,10 @@ def _patterns(analysis: Analysis, dependences: Sequence[int] | None) -> tuple[li
     return patterns, refused
 
 
-def _writing_obstacle(access_map: AccessMap, depends: int) -> str:
+def _writing_obstacle(depends: int) -> str:
     if found := [name for flag, name in DEPENDENCES.items() if flag != RAW and depends & flag]:
         return f"its bytes are accessed before they are written ({' and '.join(found)})"
-    return "irregular: its writes would have no order" if access_map.extents is not None else ""
+    return ""
 
 
 def _reading_obstacle(signature: Signature, written: Mapping[str, Sequence[tuple[int, int]]]) -> str:

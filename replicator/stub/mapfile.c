@@ -100,9 +100,32 @@ static bool striping_fits(const struct image *image, const struct map_replica *r
     return true;
 }
 
-/* The inverse of the map of a target's replica is found by division. */
+static int by_place(const void *one, const void *other)
+{
+    const struct map_extent *a = one, *b = other;
+    return a->replica_start < b->replica_start ? -1 : a->replica_start > b->replica_start;
+}
+
+static bool extents_are_dense(const struct image *image, const struct map_replica *replica)
+{
+    const size_t bytes = replica->extent_count * sizeof(struct map_extent);
+    struct map_extent *extents = malloc(bytes);
+    int64_t end = 0;
+    if (extents == NULL)
+        return false;
+    memcpy(extents, image->base + replica->extents, bytes);
+    qsort(extents, replica->extent_count, sizeof *extents, by_place);
+    for (uint32_t i = 0; i < replica->extent_count && extents[i].replica_start == end; i++)
+        end += extents[i].length;
+    free(extents);
+    return end == replica->size;
+}
+
+/* Whether each byte of a target's replica stands for one of the original. The inverse of a regular map is found by division. */
 static bool is_dense(const struct image *image, const struct map_replica *replica)
 {
+    if (replica->extent_count > 0)
+        return extents_are_dense(image, replica);
     const struct map_loop *loops = (const struct map_loop *)(image->base + replica->loops);
     int64_t dense = replica->length, low = replica->replica_start;
     for (uint32_t found = 0; found < replica->loop_count; found++) {
@@ -194,7 +217,7 @@ const char *map_check(const void *base, size_t size)
             return "map: a target's entry is wrong";
         for (uint32_t last = replica + target->replica_count; replica < last; replica++) {
             const struct map_replica *entry = &replicas[replica];
-            if (entry->extent_count > 0 || !replica_fits(&image, entry, i, INT64_MAX) || !is_dense(&image, entry))
+            if (!replica_fits(&image, entry, i, INT64_MAX) || !is_dense(&image, entry))
                 return "map: a replica's entry is wrong";
         }
     }

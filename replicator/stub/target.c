@@ -183,7 +183,7 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     if (writer == NULL)
         return NULL;
     *writer = (struct stub_writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
-                                   .low = INT64_MAX, .fd = -1};
+                                   .joins = true, .low = INT64_MAX, .fd = -1};
     pthread_mutex_init(&writer->mutex, NULL);
     writer->components = calloc(target->replica_count, sizeof *writer->components);
     writer->written = written_of(map, target);

@@ -161,25 +161,6 @@ static int batch_add(struct batch *batch, struct chunk chunk)
     return 0;
 }
 
-/* ---- from the replica's order ------------------------------------------------------------------------------------- */
-
-static int add_ranges(struct batch *batch, const struct range *ranges, size_t count)
-{
-    const struct stub_writer *writer = batch->writer;
-    int error = 0;
-    for (size_t i = 0; error == 0 && i < count; i++) {
-        const struct map_replica *replica = target_replica(writer, (uint32_t)ranges[i].replica);
-        for (int64_t at = ranges[i].start; error == 0 && at < ranges[i].stop;) {
-            int64_t length, offset = locate_original(writer->map, replica, at, &length);
-            if (length > ranges[i].stop - at)
-                length = ranges[i].stop - at;
-            error = batch_add(batch, (struct chunk){offset, length, at, (uint32_t)ranges[i].replica});
-            at += length;
-        }
-    }
-    return error == 0 ? batch_flush(batch) : error;
-}
-
 /* ---- in the original's order -------------------------------------------------------------------------------------- */
 
 /* The first of the sorted ranges that ends after byte `offset` of a replica. */
@@ -208,6 +189,43 @@ static int add_piece(struct batch *batch, const struct range *ranges, size_t cou
         error = batch_add(batch, (struct chunk){piece->offset + from - piece->replica_offset, to - from, from, (uint32_t)replica});
     }
     return error;
+}
+
+/* What is in the ranges of irregular replica `replica`. */
+static int add_irregular(struct batch *batch, const struct range *ranges, size_t count, uint32_t replica)
+{
+    const struct stub_writer *writer = batch->writer;
+    const struct map_replica *irregular = target_replica(writer, replica);
+    struct piece piece;
+    int error = 0;
+    for (int64_t at = writer->low; error == 0 && at < writer->high; at = piece.offset + piece.length) {
+        if (!locate_piece(writer->map, irregular, at, writer->high, &piece))
+            break;
+        error = add_piece(batch, ranges, count, replica, &piece);
+    }
+    return error;
+}
+
+static int add_ranges(struct batch *batch, const struct range *ranges, size_t count)
+{
+    const struct stub_writer *writer = batch->writer;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < count; i++) {
+        const struct map_replica *replica = target_replica(writer, (uint32_t)ranges[i].replica);
+        if (replica->extent_count > 0) {
+            if (i == 0 || ranges[i - 1].replica != ranges[i].replica)
+                error = add_irregular(batch, ranges, count, (uint32_t)ranges[i].replica);
+            continue;
+        }
+        for (int64_t at = ranges[i].start; error == 0 && at < ranges[i].stop;) {
+            int64_t length, offset = locate_original(writer->map, replica, at, &length);
+            if (length > ranges[i].stop - at)
+                length = ranges[i].stop - at;
+            error = batch_add(batch, (struct chunk){offset, length, at, (uint32_t)ranges[i].replica});
+            at += length;
+        }
+    }
+    return error == 0 ? batch_flush(batch) : error;
 }
 
 /* Bytes [low, high) of the original, replicas that interleave together. */
@@ -275,18 +293,26 @@ static void original_end(struct file_handle *handle)
     journal_original_end(&handle->writer->journal, handle->writer->fd);
 }
 
-/* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what other ranks write to
- * the block's other bytes is not lost. Bringing back alone is such another rank's write. The wait has an end because the program
- * itself may hold such a lock. */
-static bool lock_original(const struct stub_writer *writer)
+/* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what others write to the
+ * block's other bytes is not lost: ranks of this file, or those that opened it apart. Bringing back is such a write. The wait
+ * has an end because the program itself may hold such a lock. */
+static bool lock_original(const struct stub_writer *writer, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-    for (int tries = 0; tries < LOCK_TRIES; tries++) {
-        if (lock_bytes(writer->fd, LOCK_ALONE, writer->low, writer->high))
+    for (int tries = 0; low < high && tries < LOCK_TRIES; tries++) {
+        if (lock_bytes(writer->fd, LOCK_ALONE, low, high))
             return true;
+        if (errno != EAGAIN && errno != EACCES)
+            return false;
         nanosleep(&pause, NULL);
     }
     return false;
+}
+
+static void unlock_original(const struct stub_writer *writer, int64_t low, int64_t high, bool locked)
+{
+    if (locked)
+        lock_bytes(writer->fd, LOCK_NONE, low, high);
 }
 
 int bring_back_own(struct file_handle *handle)
@@ -299,12 +325,11 @@ int bring_back_own(struct file_handle *handle)
     struct range *ranges = own_ranges(writer, &count);
     int error = batch_start(&batch, writer) && ranges != NULL ? 0 : ENOMEM;
     original_begin(handle);
-    bool locked = lock_original(writer);
+    bool locked = lock_original(writer, writer->low, writer->high);
     if (error == 0)
         error = add_ranges(&batch, ranges, count);
     error = end(&batch, error);
-    if (locked)
-        lock_bytes(writer->fd, LOCK_NONE, writer->low, writer->high);
+    unlock_original(writer, writer->low, writer->high, locked);
     original_end(handle);
     if (error == 0)
         forget(writer);
@@ -364,14 +389,18 @@ static int bring_share(struct file_handle *handle, const struct range *mine, siz
     struct range *all = gather(writer, mine, count, total, &merged);
     struct batch batch;
     int error = batch_start(&batch, writer) ? 0 : ENOMEM;
-    original_begin(handle);
-    if (error == 0 && all != NULL) {
+    if (all != NULL) {
         share(writer, &low, &high);
-        error = add_share(&batch, all, merged, low, high);
-    } else if (error == 0) {
-        error = add_ranges(&batch, mine, count);
+    } else {
+        low = writer->low;
+        high = writer->high;
     }
+    original_begin(handle);
+    bool locked = lock_original(writer, low, high);
+    if (error == 0)
+        error = all != NULL ? add_share(&batch, all, merged, low, high) : add_ranges(&batch, mine, count);
     error = end(&batch, error);
+    unlock_original(writer, low, high, locked);
     original_end(handle);
     free(all);
     return error;
@@ -424,10 +453,15 @@ static void hull(const struct stub_writer *writer, int64_t *low, int64_t *high)
     for (uint32_t i = 0; i < writer->target->replica_count; i++) {
         const struct map_replica *replica = target_replica(writer, i);
         const struct map_loop *loops = map_at(writer->map, replica->loops);
-        int64_t end = replica->start + replica->length;
+        const struct map_extent *extents = map_at(writer->map, replica->extents);
+        int64_t start = replica->start, end = start + replica->length;
         for (uint32_t k = 0; k < replica->loop_count; k++)
             end += (loops[k].count - 1) * loops[k].stride;
-        *low = replica->start < *low ? replica->start : *low;
+        if (replica->extent_count > 0) {
+            start = extents->start;
+            end = extents[replica->extent_count - 1].start + extents[replica->extent_count - 1].length;
+        }
+        *low = start < *low ? start : *low;
         *high = end > *high ? end : *high;
     }
 }
@@ -443,9 +477,11 @@ int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t c
     replicas_mark(handle, low, high);
     share(writer, &low, &high);
     original_begin(handle);
+    bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = add_share(&batch, ranges, merge(ranges, count), low, high);
     error = end(&batch, error);
+    unlock_original(writer, low, high, locked);
     original_end(handle);
     return agree_error(writer, error);
 }

@@ -10,6 +10,7 @@ enum {
     BOUNCE_BYTES = 4 << 20,
     SCATTER = 8,            /* replica writes for one of the original that are too many, ... */
     SCATTER_BYTES = 65536,  /* ... unless they are this large */
+    VIEWED_PIECES = 64,     /* a view is judged by its beginning */
     MOST_ENTRIES = 1 << 20  /* of a journal; with more the process brings back what it has */
 };
 
@@ -196,6 +197,45 @@ static bool write_alone(struct io_call *call, const char **why)
     return done;
 }
 
+/* By the MPI library's independent call. Returns what that returned. */
+static int write_apart(struct io_call *call, const char *why)
+{
+    written_passed(call->handle->writer->written, call->bytes, why);
+    int rc = stub_write_begin(call->handle, call);
+    rc = rc != 0 ? rc : make_alone(call);
+    stub_write_end(call->handle);
+    return rc;
+}
+
+/* The bytes of the original that a call may write to. */
+static void hull_of(const struct io_call *call, int64_t *low, int64_t *high)
+{
+    struct request request;
+    struct typemap_cursor cursor;
+    *low = call->bytes == 0 ? INT64_MAX : 0;
+    *high = call->bytes == 0 ? 0 : INT64_MAX;
+    if (call->bytes == 0 || request_of(call, &request) != NULL)
+        return;
+    typemap_cursor_init(&cursor, request.view, request.displacement, request.position);
+    *low = typemap_cursor_next(&cursor, 1).offset;
+    *high = request_last(&request) + 1;
+}
+
+/* Before all ranks make the MPI library's collective call. RATIONALE: it may read the original's bytes between those of the
+ * ranks, and write them back later than a rank that is done with the call brings back newer ones. 0 or, on all ranks, an errno. */
+static int make_way(const struct io_call *call)
+{
+    struct stub_writer *writer = call->handle->writer;
+    int64_t low, high, all[4];
+    hull_of(call, &low, &high);
+    pthread_mutex_lock(&writer->mutex);
+    const int64_t mine[4] = {low, -high, writer->low, -writer->high};
+    pthread_mutex_unlock(&writer->mutex);
+    if (!agree_reduce(mine, all, 4, pdla_mpi()->op_min, writer->comm))
+        return EIO;
+    return all[0] < -all[3] && all[2] < -all[1] ? bring_back_together(call->handle) : 0;
+}
+
 /* A collective write. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
 static bool write_together(struct io_call *call, int *rc, const char **why)
 {
@@ -208,44 +248,95 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     struct plan plan;
     const char *mine = make_plan(call, &plan);
     bool redirects = holds || agreement_make(&writer->agreement, writer->comm, true, views, mine, INT64_MAX);
-    if (redirects && (mine != NULL || !redirect(call, &plan, &mine))) {
-        written_passed(writer->written, call->bytes, mine);
-        *rc = stub_write_begin(call->handle, call);
-        *rc = *rc != 0 ? *rc : make_alone(call);
-        stub_write_end(call->handle);
-    }
+    if (redirects && (mine != NULL || !redirect(call, &plan, &mine)))
+        *rc = write_apart(call, mine);
     *why = writer->agreement.why_not;
     typemap_release(plan.memory);
     return redirects;
 }
 
+/* A nonblocking or split collective write, which cannot wait for the other ranks. RATIONALE: all ranks take the same way, for
+ * what one redirects must not meet the MPI library's collective of the others, which may write back what it has read between
+ * their bytes at any time until all of them have completed it. So who cannot redirect writes by itself. */
+static bool write_joining(struct io_call *call, int *rc, const char **why)
+{
+    struct stub_writer *writer = call->handle->writer;
+    struct plan plan;
+    *why = call->handle->atomic ? "atomic mode" : "nonblocking collective beside the replicas";
+    if (!writer->joins || call->handle->atomic || call->bytes < 0 || call->position < 0)
+        return false;
+    call->joins = true;
+    const char *mine = make_plan(call, &plan);
+    if (mine != NULL || !redirect(call, &plan, &mine))
+        *rc = write_apart(call, mine);
+    typemap_release(plan.memory);
+    return true;
+}
+
 bool stub_write(struct io_call *call, int *rc)
 {
     struct stub_writer *writer = call->handle->writer;
-    const bool collective = call->flags & CALL_COLLECTIVE;
-    const char *why = "nonblocking collective";
-    bool done = false;
+    const char *why;
+    bool done;
     int error = errno;
     *rc = 0;
-    if (!collective)
+    if (!(call->flags & CALL_COLLECTIVE))
         done = write_alone(call, &why);
-    else if (!(call->flags & CALL_NONBLOCKING))
-        done = write_together(call, rc, &why);
+    else if (call->flags & (CALL_NONBLOCKING | CALL_SPLIT))
+        done = write_joining(call, rc, &why);
+    else
+        done = write_together(call, rc, &why) || (*rc = writer_raise(call->handle, make_way(call))) != 0;
     if (!done && call->bytes > 0)
         written_passed(writer->written, call->bytes, why);
     errno = error;
     return done;
 }
 
+/* Whether some replica has what this rank's view begins with; of a view without holes a program accesses any part. */
+static bool view_is_covered(const struct file_handle *handle)
+{
+    const struct stub_writer *writer = handle->writer;
+    const struct file_view *view = &handle->view;
+    if (view->map == NULL || !view->native)
+        return false;
+    const struct request tile = {view->map, view->displacement, 0, typemap_size(view->map)};
+    bool covered = tile.bytes == 0 || typemap_is_contiguous(view->map);
+    for (uint32_t i = 0; !covered && request_fits(&tile) && i < writer->target->replica_count; i++) {
+        struct walk walk;
+        struct piece piece = {0};
+        if (writer->components[i] == NULL)
+            continue;
+        walk_start(&walk, writer->map, target_replica(writer, i), &tile);
+        for (int pieces = 0; pieces < VIEWED_PIECES && piece.replica_offset >= 0 && walk_next(&walk, &piece);)
+            pieces++;
+        covered = piece.replica_offset >= 0;
+    }
+    return covered;
+}
+
+void stub_viewed(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    int64_t mine = view_is_covered(handle), all;
+    int error = errno;
+    writer->joins = agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+    errno = error;
+}
+
 /* ---- beside other calls ----------------------------------------------------------------------------------------------- */
 
-/* Whether a call may write to bytes that the journal tells of. */
+/* Whether a call may write to bytes that the journal tells of, or write them back as they were (see make_way()). */
 static bool overtakes(const struct stub_writer *writer, const struct io_call *call)
 {
     struct request request;
-    if (journal_count(&writer->journal) == 0 || (call != NULL && call->bytes == 0))
+    const unsigned unagreed = CALL_NONBLOCKING | CALL_SPLIT;
+    if (journal_count(&writer->journal) == 0)
         return false;
-    if (call == NULL || request_of(call, &request) != NULL)
+    if (call == NULL || (call->flags & CALL_COLLECTIVE && call->flags & unagreed))
+        return true;
+    if (call->bytes == 0)
+        return false;
+    if (request_of(call, &request) != NULL)
         return true;
     for (uint32_t i = 0; i < writer->target->replica_count; i++)
         if (writer->components[i] != NULL && request_touches(writer->map, target_replica(writer, i), &request))

@@ -38,6 +38,7 @@ struct stub_writer {
     mpi_handle comm;      /* a duplicate, MPI_COMM_NULL for a single rank */
     int rank, ranks;
     struct agreement agreement;
+    bool joins;           /* all ranks make nonblocking and split collective writes apart, and join the library's with nothing */
     int **components;     /* [target->replica_count][servers] descriptors; NULL: not used */
     pthread_mutex_t mutex; /* of all that follows: a call that another thread makes waits until bytes are brought back */
     struct journal journal;

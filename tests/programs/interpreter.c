@@ -930,7 +930,8 @@ static void run_line(void)
         open_slot();
     } else if (strcmp(words[0], "delete") == 0) {
         delete_file();
-    } else if (strcmp(words[0], "file") != 0 && strcmp(words[0], "replica") != 0) {
+    } else if (strcmp(words[0], "file") != 0 && strcmp(words[0], "replica") != 0
+               && strcmp(words[0], "target") != 0) {
         run_on(begin(), words[0]);
     }
 }
@@ -939,6 +940,7 @@ int main(int argc, char **argv)
 {
     char name[4096], *text = NULL, *save;
     size_t capacity = 0;
+    alarm(PATIENCE);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

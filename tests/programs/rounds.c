@@ -1,6 +1,6 @@
 /* Writes a file round by round until it is killed: rounds FILE OUT close|sync. Each round every rank writes its column, words
  * that say which round, rank and row they are of, and says in OUT.<rank> "begin N" before and "done N" after the MPI library
- * said that the round is in the file. Rank 0 also writes a header natively, outside of the pattern,
+ * said that the round is in the file. The calls of a round are of one of five kinds. Rank 0 also writes a header natively, outside of the pattern,
  * which begins at byte HEADER. */
 #include <mpi.h>
 
@@ -23,6 +23,30 @@ static void say(FILE *out, const char *what, int round)
 {
     fprintf(out, "%s %d\n", what, round);
     fflush(out);
+}
+
+static void write_words(MPI_File file, int kind, MPI_Offset place, const uint64_t words[WORDS])
+{
+    const int bytes = WORDS * sizeof *words;
+    MPI_Request request;
+    switch (kind) {
+    case 0:
+        MPI_File_write_at_all(file, place, words, bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+        return;
+    case 1:
+        MPI_File_write_at(file, place, words, bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+        return;
+    case 2:
+        MPI_File_write_at_all_begin(file, place, words, bytes, MPI_BYTE);
+        MPI_File_write_at_all_end(file, words, MPI_STATUS_IGNORE);
+        return;
+    case 3:
+        MPI_File_iwrite_at(file, place, words, bytes, MPI_BYTE, &request);
+        break;
+    default:
+        MPI_File_iwrite_at_all(file, place, words, bytes, MPI_BYTE, &request);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
 int main(int argc, char **argv)
@@ -53,10 +77,7 @@ int main(int argc, char **argv)
             for (int i = 0; i < WORDS; i++)
                 words[i] = (uint64_t)round << 32 | (uint64_t)rank << 16 | (uint64_t)row;
             MPI_Offset place = HEADER + ((MPI_Offset)row * ranks + rank) * (MPI_Offset)sizeof words;
-            if (round % 2)
-                MPI_File_write_at(file, place, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
-            else
-                MPI_File_write_at_all(file, place, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);
+            write_words(file, round % 5, place, words);
         }
         if (rank == 0)
             MPI_File_write_at(file, 0, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE);

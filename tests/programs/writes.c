@@ -3,6 +3,7 @@
  * class, the count in the status, the file pointer, and after a read a hash of the buffer. */
 #include <mpi.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,31 @@ static void split(void)
     }
 }
 
+/* Nonblocking and split collective calls. */
+static void joining(void)
+{
+    MPI_Status status;
+    MPI_Request request;
+    MPI_Datatype type = holes(PIECE);
+    for (int round = 0; round < (4 + ranks - 1) / ranks; round++) {
+        int column = rank + round * ranks, count = column < 4 ? 1 : 0;
+        column_view(column % 4);
+        for (int row = 0; row < ROWS; row += 12) {
+            MPI_File_iwrite_all(file, fresh(), count, type, &request);
+            MPI_Wait(&request, &status);
+            note("iwrite_all", MPI_SUCCESS, &status, 0);
+            fresh();
+            MPI_File_write_all_begin(file, buffer, count, type);
+            note("write_all_end", MPI_File_write_all_end(file, buffer, &status), &status, 0);
+        }
+        whole_view();
+        MPI_File_iwrite_at_all(file, place(9, column % 4), fresh(), count * PIECE, MPI_BYTE, &request);
+        MPI_Wait(&request, &status);
+        note("iwrite_at_all", MPI_SUCCESS, &status, 0);
+    }
+    MPI_Type_free(&type);
+}
+
 /* ---- steps that do not ------------------------------------------------------------------------------------------------ */
 
 static void header(void)
@@ -180,6 +206,39 @@ static void header(void)
     if (rank == 0)
         write_at(0, 300);
 }
+
+/* By all ranks, bytes of the header, and of rows that neither own_reads() nor twice() touches. RATIONALE: one rank may write
+ * for another after that has returned, and so also natively over what it writes next. */
+static void write_around(bool blocking)
+{
+    enum { PARTS = 17 };
+    static const int rows[] = {1, 4, 10, 13, 16, 19};
+    int lengths[PARTS];
+    MPI_Aint places[PARTS];
+    MPI_Datatype type;
+    MPI_Status status;
+    MPI_Request request;
+    for (int i = 0; i < PARTS; i++) {
+        lengths[i] = 8;
+        places[i] = i == 0 ? 16 * rank : place((i - 1) / 6 * 21 + rows[(i - 1) % 6], rank % 4);
+    }
+    MPI_Type_create_hindexed(PARTS, lengths, places, MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    MPI_File_set_view(file, 0, MPI_BYTE, type, "native", MPI_INFO_NULL);
+    int bytes = rank < 4 ? 8 * PARTS : 0;
+    if (blocking) {
+        MPI_File_write_at_all(file, 0, fresh(), bytes, MPI_BYTE, &status);
+    } else {
+        MPI_File_iwrite_at_all(file, 0, fresh(), bytes, MPI_BYTE, &request);
+        MPI_Wait(&request, &status);
+    }
+    note("around", MPI_SUCCESS, &status, 0);
+    whole_view();
+    MPI_Type_free(&type);
+}
+
+static void around(void) { write_around(true); }
+static void around_later(void) { write_around(false); }
 
 static void across(void)
 {
@@ -341,8 +400,9 @@ int main(int argc, char **argv)
         {"pointer", pointer}, {"collective", collective}, {"at-all", at_all}, {"nonblocking", nonblocking}, {"split", split},
         {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
         {"size", size}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
-        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"stop", stop_writer}, {"abort", abort_job}, {"atomic", atomic},
-        {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
+        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"stop", stop_writer}, {"abort", abort_job},
+        {"joining", joining}, {"around", around},
+        {"around-later", around_later}, {"atomic", atomic}, {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
     };
     char name[4096];
     MPI_Init(&argc, &argv);
