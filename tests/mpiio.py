@@ -474,24 +474,32 @@ class Runner:
         shutil.copytree(directory / "redirected", directory / "native")
         write_map(directory / "map", originals, targets=targets)
 
-    def run(self, programs: Sequence[Program], directory: Path, how: str, writes: str) -> list[dict[int, list[str]]]:
-        """What each rank saw of each program, ``how`` "native" or "redirected"; raises when they do not end well."""
-        reports, text, ranks = directory / "reports", directory / "text", programs[0].ranks
+    def run(self, text: Path, ranks: int, directory: Path, how: str, writes: str = "original") -> list[list[str]]:
+        """What each rank saw, ``how`` "native" or "redirected"; raises when they do not end well."""
+        reports = directory / "reports"
         reports.mkdir(exist_ok=True)
-        text.write_text("".join(program.script(writes) for program in programs))
         settings = [f"PDLA_WRITES={writes}", f"PDLA_MAP={directory / 'map'}", f"PDLA_REPORT={reports}"]
         settings = [*settings, f"LD_PRELOAD={self.library}"] if how == "redirected" else []
         words = ["env", *settings, self.interpreter, text, directory / how, directory / f"{how}.out"]
-        self.mpi.run(self.mpi.command(ranks, *words), timeout=PATIENCE * (len(programs) + 1))
-        return [seen_by(directory / f"{how}.out.{rank}") for rank in range(ranks)]
+        programs = text.read_text().count("program ")
+        self.mpi.run(self.mpi.command(ranks, *words), timeout=PATIENCE * (programs + 1))
+        return [(directory / f"{how}.out.{rank}").read_text().splitlines() for rank in range(ranks)]
+
+    def both(
+        self, programs: Sequence[Program], directory: Path, writes: str = "original"
+    ) -> tuple[list[list[str]], list[list[str]]]:
+        """What each rank saw of the programs, natively and redirected, in a new ``directory``."""
+        directory.mkdir()
+        self.make_files(programs, directory, writes)
+        text, ranks = directory / "text", programs[0].ranks
+        text.write_text("".join(program.script(writes) for program in programs))
+        native = self.run(text, ranks, directory, "native", writes)
+        return native, self.run(text, ranks, directory, "redirected", writes)
 
     def differences(self, programs: Sequence[Program], directory: Path, writes: str = "original") -> dict[int, str]:
         """How programs differ native and redirected, by their numbers, in a new ``directory``."""
-        directory.mkdir()
-        self.make_files(programs, directory, writes)
-        native = self.run(programs, directory, "native", writes)
-        redirected = self.run(programs, directory, "redirected", writes)
-        found = {program.number: self._difference(program, native, redirected, directory) for program in programs}
+        ranks = [[by_program(lines) for lines in seen] for seen in self.both(programs, directory, writes)]
+        found = {program.number: self._difference(program, *ranks, directory) for program in programs}
         return {number: what for number, what in found.items() if what}
 
     def _difference(
@@ -522,7 +530,7 @@ class Runner:
             how = "redirected" if "redirected.out" in str(error) else "native"
             why = NATIVELY if how == "native" else str(error)[:2000]
             outs = [directory / f"{how}.out.{rank}" for rank in range(programs[0].ranks)]
-            begun = [len(seen_by(out)) if out.exists() else 0 for out in outs]
+            begun = [len(by_program(out.read_text().splitlines())) if out.exists() else 0 for out in outs]
         finally:
             shutil.rmtree(directory.parent)
         if len(programs) == 1:
@@ -535,16 +543,16 @@ class Runner:
                 yield from self.outcomes(part, scratch, writes)
 
 
-def seen_by(out: Path) -> dict[int, list[str]]:
-    """What a rank has written, by program."""
-    seen: dict[int, list[str]] = {}
+def by_program(seen: Sequence[str]) -> dict[int, list[str]]:
+    """What a rank saw of each program."""
+    found: dict[int, list[str]] = {}
     lines: list[str] = []
-    for line in out.read_text().splitlines():
+    for line in seen:
         if line.startswith("program "):
-            lines = seen[int(line.split()[1])] = []
+            lines = found[int(line.split()[1])] = []
         else:
             lines.append(line)
-    return seen
+    return found
 
 
 def files_differ(native: Path, redirected: Path) -> Iterator[str]:

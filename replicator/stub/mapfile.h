@@ -74,8 +74,8 @@ struct map_component {      /* one file of a replica, on one server */
  *   component = group * w + j; its offset = (r / groups) * ceil(section / cycle) * strips[j] + c * strips[j] + s
  * groups = 1 is 1-DH, groups = servers is 1-DV, in between 2-D.
  *
- * A target's replica is regular, and its bytes are each mapped once: sorted by size, the replica strides are `length`, `length`
- * times the first count, ... */
+ * The bytes of a target's replica are each mapped once. Where it is regular: sorted by size, the replica strides are `length`,
+ * `length` times the first count, ... */
 struct map_replica {
     uint64_t id;            /* the catalog's */
     int64_t start, length, replica_start;

@@ -123,7 +123,7 @@ static void use_replica(const struct loaded_map *map, const struct map_replica *
         struct strip strip = locate_strip(map, replica, piece.replica_offset);
         if (strip.component >= replica->servers || strip.offset < 0 || strip.length < 1)
             abort();
-        if (target
+        if (target && replica->extent_count == 0
             && (locate_original(map, replica, piece.replica_offset, &length) != piece.offset || length != piece.length))
             abort();
     }
