@@ -363,7 +363,7 @@ class Writer:
         comm = choose.choice(["world"] * 6 + ["self", "halves", "reversed"])
         flags = "u" if writable else "r"
         if choose.random() < 0.15:
-            flags = choose.choice(["rc", "re", "w", "rw", "rs", "us", "ra", "ro", "uc", ""])
+            flags = choose.choice(["rc", "re", "w", "rw", "rs", "us", "ra", "ro", "uc", "-"])
             if comm == "world":
                 flags = choose.choice([flags, "ud", "rd"] if self.writes else [flags])
         hint = choose.choice(["", "", "", " romio_cb_read=enable", " romio_cb_read=disable"])
