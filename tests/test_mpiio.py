@@ -30,7 +30,7 @@ def check(runner: Runner, programs: Sequence[Program], directory: Path, writes: 
     assert writes == "original" or written > 50 * len(programs)
 
 
-BATCHES = [(0, 160, 1, "original"), (160, 240, 2, "original"), (240, 320, 1, "close"), (320, 400, 2, "lease")]
+BATCHES = [(0, 160, 1, "original"), (160, 220, 2, "original"), (220, 340, 1, "close"), (340, 400, 2, "lease")]
 
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)
