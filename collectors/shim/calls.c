@@ -122,7 +122,10 @@ static bool handles_errors;
 
 void handlers_made(void)
 {
+    void *caller;
     find_own_code();
+    /* The first call loads a library, which a signal handler must not. */
+    backtrace(&caller, 1);
     __atomic_store_n(&handles_errors, true, __ATOMIC_RELEASE);
 }
 
