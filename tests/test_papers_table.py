@@ -11,7 +11,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.papers.closed import FORMULAS  # noqa: E402
-from benchmarks.papers.table import PAPERS, Experiment, Point, Row, judge, line, load, stated  # noqa: E402
+from benchmarks.papers.programs import program  # noqa: E402
+from benchmarks.papers.simulate import run  # noqa: E402
+from benchmarks.papers.table import PAPERS, Experiment, Point, Row, judge, line, load, needed, stated  # noqa: E402
+from pdla.collectors import workloads  # noqa: E402
+from pdla.model import Trace  # noqa: E402
+from pdla.units import KiB  # noqa: E402
 
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines()
 
@@ -79,6 +84,46 @@ def test_some_of_these_rows_literally():
 
 def test_what_is_out_of_range_says_why():
     assert [one for one in PAGE if one.startswith("| ") and one.replace("|  |", "| |").endswith("| no | |")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment", "what"),
+    [
+        ("e10", "e10/ior", "file system alone, at best"),
+        ("s4d-cache", "s4d-cache/motive", "random against sequential reads of 4 MiB and more: comparable"),
+        ("pdla", "pdla/lanl-app2", "S-ORIG against H-PDLA, writes"),
+    ],
+)
+def test_rows_that_take_little_time_are_what_the_page_has(name: str, experiment: str, what: str):
+    paper = load(name)
+    (one,) = (row for row in paper.rows if row.what == what and row.experiment and row.experiment.name == experiment)
+    assert one.experiment
+    measures = {point: run(point, one.experiment) for point in needed(one)}
+    assert line(one, judge(one, measures, {})) in PAGE
+
+
+def accesses(name: str, **table: object) -> list[tuple[int, int, int]]:
+    """(rank, offset, length) of a program's accesses, sorted."""
+    made = program(name, table, "read")
+    if made.trace:
+        return of_trace(made.trace)
+    expanded = [zip(*(part.tolist() for part in one.expand()), strict=True) for one in made.signatures]
+    return sorted((rank, offset, length) for one in expanded for offset, rank, length in one)
+
+
+def of_trace(trace: Trace) -> list[tuple[int, int, int]]:
+    found = trace.accesses()
+    return sorted(zip(found["rank"], found["offset"], found["length"], strict=True))
+
+
+def test_programs_are_those_of_the_benchmarks():
+    """Those that are signatures access what the generators' traces do."""
+    pio = accesses("nested", processes=4, request="4K", bytes_each="64K", group=4)
+    assert pio == of_trace(workloads.pio_nested_strided(4, 4 * KiB, 4, 4, 2 * 4 * 4 * 4 * KiB))
+    tiles = accesses("tiles", processes=4, request="4K", bytes_each="16K")
+    assert tiles == of_trace(workloads.pio_tiled((2, 2), 4 * KiB, 4, 1))
+    every_second = accesses("strided", processes=2, request="4K", bytes_each="8K", step=2)
+    assert every_second == [(0, 0, 4096), (0, 8192, 4096), (1, 16384, 4096), (1, 24576, 4096)]
 
 
 @pytest.mark.parametrize("name", PAPERS)

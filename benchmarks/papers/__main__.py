@@ -54,8 +54,8 @@ def tables(papers: list[Paper], measures: Measures) -> str:
         for row in paper.rows:
             verdict = judge(row, measures, FORMULAS)
             lines.append(line(row, verdict))
-            judged += verdict.within is not None
-            within += bool(verdict.within)
+            judged += verdict.within is not None and not row.parameter
+            within += bool(verdict.within) and not row.parameter
         parts.append(f"### {paper.name}: {within} of {judged} in range\n\n" + "\n".join([HEADINGS, *lines]))
     return "\n\n".join(parts)
 

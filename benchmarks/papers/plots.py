@@ -8,13 +8,13 @@ from benchmarks.papers.table import Experiment, Measures, Point
 
 
 def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | None:
-    """A PNG of one experiment, a panel for each operation of which all has been simulated; None if that is none."""
+    """A PNG of what has been simulated of one experiment, a panel for each operation; None if that is nothing."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    ops = [op for op in experiment.ops if all(point in measures for point in experiment.points() if point.op == op)]
+    ops = [op for op in experiment.ops if any(point in measures for point in experiment.points() if point.op == op)]
     if not ops:
         return None
     figure, panels = pyplot.subplots(1, len(ops), figsize=(5 * len(ops), 3.2), squeeze=False)
@@ -23,7 +23,7 @@ def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | 
     for panel, op in zip(panels[0], ops, strict=True):
         for number, scheme in enumerate(experiment.schemes):
             points = [Point(experiment.name, str(value), op, scheme) for value in experiment.values]
-            heights = [measures[point]["bandwidth"] for point in points]
+            heights = [measures[point]["bandwidth"] if point in measures else 0.0 for point in points]
             panel.bar([place + number * width - 0.4 + width / 2 for place in places], heights, width, label=scheme)
         panel.set_xticks(list(places), [str(value) for value in experiment.values])
         panel.tick_params(axis="x", labelsize=7 if len(experiment.values) > 8 else 9)

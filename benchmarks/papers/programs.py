@@ -225,22 +225,38 @@ def segments(op: Op, table: Mapping[str, Any]) -> Program:
     return Program(table["processes"], trace=one)
 
 
-def after(runs: Sequence[Trace], pause: float = 0.0, same_files: bool = False) -> Trace:
-    """Runs of the same ranks, ``pause`` seconds between them, each on files of its own or all on the first one's."""
-    records, files, end, known, calls = [], [runs[0].files], 0.0, 0, 0
+def after(runs: Sequence[Trace]) -> Trace:
+    """Runs of the same ranks, one after the other, each on files of its own."""
+    records, files, end, known, calls = [], [], 0.0, 0, 0
     for number, run in enumerate(runs):
-        one = run.records.copy()
-        one["call"] += calls
-        one["t_start"] += end
-        one["t_end"] += end
-        if number and not same_files:
-            known += len(run.files)
-            one["file"] += known
-            files.append(run.files.assign(file=run.files["file"] + known, path=run.files["path"] + f".{number}"))
-        records.append(one)
-        end, calls = float(one["t_end"].max()) + pause, int(one["call"].max()) + 1
-    together = pd.concat(records, ignore_index=True).sort_values(["rank", "call"], kind="stable", ignore_index=True)
-    return replace(runs[0], records=together, files=pd.concat(files, ignore_index=True))
+        records.append(_later(run.records, calls, end).assign(file=run.records["file"] + known))
+        files.append(run.files.assign(file=run.files["file"] + known, path=run.files["path"] + f".{number}"))
+        known += len(run.files)
+        end, calls = float(records[-1]["t_end"].max()), int(records[-1]["call"].max()) + 1
+    return replace(runs[0], records=_in_order(records), files=pd.concat(files, ignore_index=True))
+
+
+def again(run: Trace, times: int, pause: float) -> Trace:
+    """A run ``times`` times, on the same files. All ranks close one more file at the end of each, and then pause."""
+    records, end, calls = [], 0.0, 0
+    for _ in range(times):
+        one = _later(run.records, calls, end)
+        end, calls = float(one["t_end"].max()), int(one["call"].max()) + 1
+        closes = one[one["kind"] == "MPI_File_close"].drop_duplicates("rank")
+        records += [one, closes.assign(file=len(run.files), call=calls, t_start=end, t_end=end)]
+        end, calls = end + pause, calls + 1
+    extra = run.files[:1].assign(file=len(run.files), path="/papers/all")
+    return replace(run, records=_in_order(records), files=pd.concat([run.files, extra], ignore_index=True))
+
+
+def _later(records: pd.DataFrame, calls: int, seconds: float) -> pd.DataFrame:
+    begin, end = records["t_start"] + seconds, records["t_end"] + seconds
+    return records.assign(call=records["call"] + calls, t_start=begin, t_end=end)
+
+
+def _in_order(records: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    together = pd.concat(records, ignore_index=True)
+    return together.sort_values(["rank", "call"], kind="stable", ignore_index=True)
 
 
 PROGRAMS: Mapping[str, Callable[[Op, Mapping[str, Any]], Program]] = {

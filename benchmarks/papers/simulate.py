@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.papers.programs import Program, after, program
+from benchmarks.papers.programs import Program, again, program
 from benchmarks.papers.table import Experiment, Point
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
@@ -180,12 +180,12 @@ def _online(one: Run, policy: Online, runs: int = 1) -> Measured:
     assert one.program.trace is not None
     trace, watched = one.program.trace, Watched(policy)
     files = len(trace.files)
-    again = after([trace] * runs, BETWEEN_RUNS, same_files=True) if runs > 1 else trace
-    result = simulate_online(from_trace(again), one.cluster, watched, INDEPENDENT)
+    repeated = again(trace, runs, BETWEEN_RUNS) if runs > 1 else trace
+    result = simulate_online(from_trace(repeated), one.cluster, watched, INDEPENDENT)
     first = one.parameters.get("beside", "none") != "none"
-    ends = [time for file, time in watched.closes if file == 0 or not first]
-    begin = max(time for _, time in watched.closes[-2 * files : -files]) + BETWEEN_RUNS if runs > 1 else 0.0
-    seconds = ends[-1] - begin
+    ends = [time for file, time in watched.closes if (file == 0 if first else file < files)]
+    begins = [time + BETWEEN_RUNS for file, time in watched.closes if file == files][:-1]
+    seconds = ends[-1] - (begins[-1] if begins else 0.0)
     made = one.program.bytes_of(0 if first else None)
     records = trace.records[(trace.records["op"] != "other") & ((trace.records["file"] == 0) | (not first))]
     ranks = records["rank"].nunique()

@@ -13,6 +13,8 @@ HERE = Path(__file__).resolve().parent
 PAPERS = ("pdla", "s4d-cache", "liu", "ibridge", "e10")
 TOLERANCE = 0.25
 """Of the stated number, either way; the issue of what is measured has the same for times."""
+TREND = 0.05
+"""What falls or rises does so by this share from the first value to the last."""
 NEAR_ZERO = 5.0
 """Percentage points that a gain may be off in any case, so that "the same" can be met."""
 
@@ -62,7 +64,8 @@ class Row:
 
     ``stated`` is a number, two ends, one number for each of ``only``, or a text. What is compared is a ``measure`` of
     ``scheme``; or, in percent, what it gains over ``base``, or its share of what it is ``against`` another value of the
-    sweep. ``beyond`` says why nothing can be simulated, ``reason`` why what is simulated is out of range.
+    sweep. Of a ``parameter``, the testbed has a number from the statement itself. ``beyond`` says why nothing can be
+    simulated, ``reason`` why what is simulated is out of range.
     """
 
     figure: str
@@ -79,6 +82,7 @@ class Row:
     against: str = ""
     measure: str = "bandwidth"
     only: tuple[str, ...] = ()
+    parameter: bool = False
     beyond: str = ""
     reason: str = ""
 
@@ -207,7 +211,10 @@ def _each(row: Row, values: Sequence[float]) -> Verdict:
 
 
 def _trend(values: Sequence[float], sign: int) -> Verdict:
-    return Verdict(", ".join(_number(value) for value in values), sorted(values, reverse=sign < 0) == list(values))
+    """From each value to the next, and by TREND in all."""
+    in_order = sorted(values, reverse=sign < 0) == list(values)
+    clear = sign * (values[-1] - values[0]) >= TREND * abs(values[0])
+    return Verdict(", ".join(_number(value) for value in values), in_order and clear)
 
 
 def _all(values: Sequence[float], holds: bool) -> Verdict:
@@ -247,7 +254,7 @@ def stated(row: Row) -> str:
 
 def line(row: Row, verdict: Verdict) -> str:
     """A row of the Markdown table."""
-    within = {True: "yes", False: "no", None: "-"}[verdict.within]
+    within = "parameter" if row.parameter else {True: "yes", False: "no", None: "-"}[verdict.within]
     unit = row.unit or {"faster": "%", "falls": "% " * bool(row.base) or "MB/s", "rises": "MB/s"}.get(row.compare, "")
     found = f"{verdict.found} {unit}".strip() if verdict.found else "-"
     where = row.figure if row.figure == row.section else f"{row.figure} ({row.section})"
