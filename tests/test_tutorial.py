@@ -62,6 +62,12 @@ def test_a_darshan_log(directory: Path) -> None:
     assert followed(HOWTO / "darshan.md", directory, programs) == 3
 
 
+@pytest.mark.timeout(400)
+def test_a_policy_and_a_device(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "python")}
+    assert followed(HOWTO / "policy.md", directory, programs) == 4
+
+
 def test_a_catalog_on_postgresql(directory: Path, postgresql_server: str) -> None:
     from sqlalchemy import create_engine, text
 
