@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,19 +46,20 @@ class Bench:
         subprocess.run(["gcc", "-O2", f"-I{stub}", sources / "lookup.c", *parts, "-o", self.lookup], check=True)
         self.rows: list[dict[str, object]] = []
 
-    def run(self, variables: Mapping[str, str], *words: object) -> float:
+    def run(self, variables: Mapping[str, str], *words: object, ranks: int = 1) -> float:
         """The seconds that the program says."""
-        command = [self.program, *map(str, words)]
-        return float(subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True).stdout)
+        launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)]
+        command = [*launcher, "env", *(f"{k}={v}" for k, v in variables.items()), str(self.program), *map(str, words)]
+        return float(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def redirected(self, map_file: Path) -> dict[str, str]:
         """What sets redirection on."""
         return {"LD_PRELOAD": str(self.library), "PDLA_MAP": str(map_file)}
 
     def compare(self, map_file: Path, *words: object) -> tuple[float, float]:
-        """Median seconds natively and redirected, in turns."""
+        """The least seconds natively and redirected, in turns."""
         pairs = [(self.run({}, *words), self.run(self.redirected(map_file), *words)) for _ in range(self.rounds)]
-        return statistics.median(one for one, _ in pairs), statistics.median(other for _, other in pairs)
+        return min(one for one, _ in pairs), min(other for _, other in pairs)
 
     def row(self, name: str, value: float, unit: str, goal: float | None, baseline: float | None = None) -> None:
         """Keep a figure and print it, beside what it is compared with."""
@@ -111,7 +111,7 @@ def look_up(bench: Bench, name: str, replica: Replica, size: int) -> None:
 def costs(bench: Bench) -> None:
     """Of opens and reads, with 10,000 replicas in the map, of which the file has one or none."""
     other, own = bench.directory / "other", bench.directory / "own"
-    other.write_bytes(bytes(4096))
+    other.write_bytes(bytes(64 * KiB))
     own.write_bytes(bytes(4096))
     replica = Replica(8, 0, 8).build(bytes(4096), bench.directory / "own-replica")
     many = []
@@ -125,10 +125,11 @@ def costs(bench: Bench) -> None:
     for name, file in (("with a replica", own), ("without", other)):
         native, redirected = bench.compare(map_file, file, "opens", 2000)
         bench.row(f"open of a file {name}, 10,000 in the map: more by", (redirected - native) * 1e3, "ms", 1)
-    native, redirected = bench.compare(map_file, other, "reads", 1_000_000)
-    bench.row("read of a file without a replica: more by", (redirected - native) * 1e9, "ns", 60)
-    bench.row("read of a file without a replica: ratio", redirected / native, "", 1.01)
-    native, redirected = bench.compare(map_file, own, "reads", 1_000_000)
+    for size, count in ((8, 1_000_000), (64 * KiB, 20_000)):
+        native, redirected = bench.compare(map_file, other, "reads", count, size)
+        bench.row(f"read of {size} bytes of a file without a replica: more by", (redirected - native) * 1e9, "ns", 60)
+        bench.row(f"read of {size} bytes of a file without a replica: ratio", redirected / native, "", 1.01)
+    native, redirected = bench.compare(map_file, own, "reads", 1_000_000, 8)
     bench.row("read of 8 bytes in memory from a replica: ratio", redirected / native, "", None)
 
 
@@ -139,36 +140,51 @@ def drop_caches() -> None:
 
 
 def disks(bench: Bench, count: int, size: int) -> None:
-    """A column of a table from the original on the first of ``count`` throttled disks, and from a replica over all."""
+    """``size`` bytes in pieces: of an original on the first of ``count`` throttled disks, of a replica on all."""
     with ExitStack() as stack:
         mounts = [
-            stack.enter_context(throttled_disk(Path("/dev/shm"), f"pdla-stub-{i}", 3 * size, HDD)) for i in range(count)
+            stack.enter_context(throttled_disk(Path("/dev/shm"), f"pdla-stub-{i}", 8 * size, HDD)) for i in range(count)
         ]
-        column = size // COLUMNS
         original = mounts[0] / "original"
-        original.write_bytes(os.urandom(size))
-        replica = Replica(column, 0, PIECE, loops=[(size // PIECE // COLUMNS, COLUMNS * PIECE, PIECE)])
-        replica.strips = [PIECE] * count
-        replica.build(original.read_bytes(), bench.directory / f"replica{count}")
-        components = [mount / "component" for mount in mounts]
-        for built, component in zip(replica.components, components, strict=True):
-            component.write_bytes(built.read_bytes())
-        replica.components = components
-        map_file = bench.directory / f"disks{count}.map"
-        write_map(map_file, [(original, [replica])])
-        words = (original, "strided", PIECE, COLUMNS * PIECE)
+        with original.open("wb") as file:
+            for _ in range(COLUMNS):
+                file.write(os.urandom(size))
+        for ranks in (1, 4):
+            rows = size // PIECE // ranks
+            loops = [(rows, ranks * COLUMNS * PIECE, PIECE), (ranks, COLUMNS * PIECE, rows * PIECE)]
+            replica = Replica(size, 0, PIECE, loops=loops, strips=[PIECE] * count)
+            replica.components = [mount / f"component{ranks}" for mount in mounts]
+            content = np.memmap(original, np.uint8, "r").reshape(-1, COLUMNS, PIECE)[:, 0]
+            ordered = content.reshape(rows, ranks, PIECE).swapaxes(0, 1).reshape(-1, PIECE)
+            for i, component in enumerate(replica.components):
+                component.write_bytes(ordered[i::count].tobytes())
+            map_file = bench.directory / f"disks{count}.map"
+            write_map(map_file, [(original, [replica])])
+            sequential = min(max(read_all(replica.components)) for _ in range(2))
+            for kind in ("independent", "collective"):
+                compare_disks(bench, map_file, original, ranks, kind, sequential, f"{count} disks")
+
+
+def compare_disks(
+    bench: Bench, map_file: Path, original: Path, ranks: int, kind: str, sequential: float, where: str
+) -> None:
+    """Requests of one piece natively and redirected, and redirected ones that touch all components."""
+    name = f"{where}, {ranks} ranks, {kind}"
+    words = (original, "pieces", PIECE, COLUMNS * PIECE)
+    drop_caches()
+    native = bench.run({}, *words, PIECE, kind, ranks=ranks)
+    for request in (PIECE, 16 * MiB):
         drop_caches()
-        native = bench.run({}, *words)
-        drop_caches()
-        redirected = bench.run(bench.redirected(map_file), *words)
-        drop_caches()
-        sequential = max(read_all(components))
-        bench.row(f"64 KiB strided on {count} disks: times as fast as the original", native / redirected, "", 5)
-        bench.row(f"64 KiB strided on {count} disks: share of sequential bandwidth", sequential / redirected, "", 0.9)
+        took = bench.run(bench.redirected(map_file), *words, request, kind, ranks=ranks)
+        size = f"{request // KiB} KiB"
+        bench.row(f"{size} from {name}: share of sequential bandwidth", sequential / took, "", 0.9)
+        if request == PIECE:
+            bench.row(f"{size} from {name}: times as fast as the original", native / took, "", 5)
 
 
 def read_all(components: list[Path]) -> Iterator[float]:
-    """Seconds of reading each component from its beginning to its end, all at once."""
+    """Seconds of reading each component from its beginning to its end, all at once, none of it from memory."""
+    drop_caches()
     script = "import sys, time; t = time.perf_counter(); f = open(sys.argv[1], 'rb', 0)\n"
     script += "while f.read(1 << 20): pass\nprint(time.perf_counter() - t)"
     readers = [subprocess.Popen([sys.executable, "-c", script, c], stdout=subprocess.PIPE) for c in components]
@@ -187,7 +203,7 @@ def main() -> None:
         lookups(bench)
         costs(bench)
         for count in (1, 4) if chosen.disks else ():
-            disks(bench, count, count * 240 * MiB)
+            disks(bench, count, count * 64 * MiB)
         keep(bench.rows)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
+import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi import Mpi, available_mpis
+from mpi import Mpi, available_mpis, unavailable
 from stubmaps import Replica, write_map
 
 ROOT = Path(__file__).parents[1]
@@ -281,6 +284,37 @@ class Case:
         assert len(reports) == ranks and none == []
         return reports
 
+    def traced(self, strip: int, request: int, cached: bool = True) -> list[str]:
+        """The calls on components of one rank that reads all of a replica over four in one call."""
+        if not shutil.which("strace"):
+            unavailable("strace is not installed")
+        content = random.Random(2).randbytes(request)
+        self.original.write_bytes(content)
+        replica = Replica(request, 0, request, strips=[strip] * 4).build(content, self.directory / "striped")
+        for component in replica.components:
+            with component.open("rb") as file:
+                os.fsync(file)
+                if not cached:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        write_map(self.map, [(self.original, [replica])])
+        program = self.mpi.compile(ROOT / "tests/programs/one_read.c", self.directory / "one_read")
+        log = self.directory / "calls"
+        watch = ["strace", "-y", "-s0", "-o", log, "-e", "trace=pread64,preadv,preadv2,fadvise64"]
+        settings = ["-E", f"PDLA_MAP={self.map}", "-E", f"LD_PRELOAD={self.library}"]
+        words = [*watch, *settings, program, self.original, str(request)]
+        assert subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout == content
+        return [line for line in log.read_text().splitlines() if "/striped/" in line]
+
+    def reads_of_components(self, strip: int, request: int) -> dict[int, int]:
+        """How many reads each component serves."""
+        served = [component_of(call) for call in self.traced(strip, request) if re.search(r"pread.* = [1-9]", call)]
+        return dict(sorted(Counter(served).items()))
+
+
+def component_of(call: str) -> int:
+    """The number of the component in a line of strace."""
+    return int(call.partition("/striped/")[2].partition(">")[0])
+
 
 def total(reports: list[dict[str, Any]], part: str, key: str) -> int:
     return sum(file[part][key] for report in reports for file in report["files"])
@@ -394,6 +428,19 @@ def test_strided_reads_become_contiguous_ones(mpich: Case) -> None:
         assert file["path"] == str(mpich.original)
         assert file["replica"]["requests"] >= 5
         assert file["replica"]["contiguous"] >= 2
+
+
+def test_a_request_over_many_strips_is_one_read_of_each_component(mpich: Case) -> None:
+    assert mpich.reads_of_components(strip=16, request=4000) == {0: 1, 1: 1, 2: 1, 3: 1}
+
+
+def test_components_that_are_not_in_memory_are_fetched_before_any_is_waited_for(mpich: Case) -> None:
+    calls = mpich.traced(strip=1 << 16, request=1 << 20, cached=False)
+    if any("EOPNOTSUPP" in call for call in calls):
+        unavailable("the file system cannot say what is in memory")
+    waiting = next(i for i, call in enumerate(calls) if call.startswith("pread") and "RWF_NOWAIT" not in call)
+    there = {component_of(call) for call in calls[:waiting] if "POSIX_FADV_WILLNEED" in call or "EAGAIN" not in call}
+    assert there | {component_of(calls[waiting])} == {0, 1, 2, 3}
 
 
 def check_written(case: Case, step: str) -> None:
