@@ -154,8 +154,9 @@ def disks(bench: Bench, count: int, size: int) -> None:
             loops = [(rows, ranks * COLUMNS * PIECE, PIECE), (ranks, COLUMNS * PIECE, rows * PIECE)]
             replica = Replica(size, 0, PIECE, loops=loops, strips=[PIECE] * count)
             replica.components = [mount / f"component{ranks}" for mount in mounts]
-            content = np.memmap(original, np.uint8, "r").reshape(-1, COLUMNS, PIECE)[:, 0]
-            ordered = content.reshape(rows, ranks, PIECE).swapaxes(0, 1).reshape(-1, PIECE)
+            # What is mapped stays in memory: the mapping must be gone before anything is measured.
+            column = np.memmap(original, np.uint8, "r").reshape(-1, COLUMNS, PIECE)[:, 0].copy()
+            ordered = column.reshape(rows, ranks, PIECE).swapaxes(0, 1).reshape(-1, PIECE)
             for i, component in enumerate(replica.components):
                 component.write_bytes(ordered[i::count].tobytes())
             map_file = bench.directory / f"disks{count}.map"
@@ -169,7 +170,7 @@ def compare_disks(
     bench: Bench, map_file: Path, original: Path, ranks: int, kind: str, sequential: float, where: str
 ) -> None:
     """Requests of one piece natively and redirected, and redirected ones that touch all components."""
-    name = f"{where}, {ranks} ranks, {kind}"
+    name = f"{where}, {kind}, ranks: {ranks}"
     words = (original, "pieces", PIECE, COLUMNS * PIECE)
     drop_caches()
     native = bench.run({}, *words, PIECE, kind, ranks=ranks)
