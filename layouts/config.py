@@ -119,6 +119,7 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
         aggregators=clients.take("aggregators", _count, 0) or None,
         sieve_read=clients.take("sieve_read", _capacity, "4M"),
         sieve_write=clients.take("sieve_write", _capacity, "512K"),
+        client_cache=clients.take("client_cache", _flag, False),
     )
     for table in (home, clients, plan, top):
         table.close()

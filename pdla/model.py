@@ -414,6 +414,7 @@ class Cluster:
     aggregators: int | None = None  # of a collective call, at most one a node
     sieve_read: int = 4 << 20  # bytes of the buffer for data sieving; 0: none
     sieve_write: int = 512 << 10
+    client_cache: bool = False  # nodes keep what they have read
 
     def pool(self, name: str) -> Pool:
         """The pool of this name, which there is; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.

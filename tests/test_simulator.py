@@ -163,6 +163,14 @@ def test_where_start_up_and_transfer_overlap_the_longer_counts() -> None:
     assert simulated([Call(0, "read", 0, 500_000)], cluster(volume)).seconds == pytest.approx(0.5)
 
 
+def test_where_requests_are_counted_only_a_reader_itself_goes_on() -> None:
+    volume = replace(pool(servers=1), startup=((0, 0.0), (1, 1.0)), overlap=True)
+    alone = [Call(0, "read", at * 1000, 1000) for at in range(4)]
+    in_turns = [Call(at % 2, "read", at * 1000, 1000) for at in range(4)]
+    assert simulated(alone, cluster(volume)).seconds == pytest.approx(0.004)
+    assert simulated(in_turns, cluster(volume)).seconds == pytest.approx(3.001)
+
+
 def test_channels_start_up_together_and_transfer_in_turn() -> None:
     ssd = replace(pool(servers=1, startup=1.0), device=Device(channels=4))
     calls = [Call(rank, "read", rank * 1000, 1000) for rank in range(8)]
@@ -303,6 +311,13 @@ def test_two_phase_accesses_a_buffer_a_round_and_shuffles() -> None:
     assert found.seconds == pytest.approx(2 * (0.00375 + 0.020 + 0.005))
 
 
+def test_what_a_node_has_read_is_not_read_again_where_it_keeps_it() -> None:
+    calls = [Call(rank, "read", at * 4096, 8192) for at in range(4) for rank in range(4)]
+    storage = cluster(pool(servers=1), per_node=2)
+    assert simulated(calls, storage).moved == {"home": (16 * 8192, 0)}
+    assert simulated(calls, replace(storage, client_cache=True)).moved == {"home": (2 * 5 * 4096, 0)}
+
+
 def test_collective_calls_that_do_not_interleave_are_independent() -> None:
     calls = [Call(rank, "read", 1000 * rank, 1000, collective=True) for rank in range(4)]
     assert simulated(calls, cluster(pool(servers=1))).requests == 4
@@ -383,7 +398,7 @@ def test_layouts_stripe_as_everywhere_else() -> None:
     log = core.simulate(
         {
             **machine.numbers(1), "files": 1, "seed": 0, "open_loop": False, "sieve": (0, 0),
-            "collective_buffer": 0, "aggregators": 0, "always": False,
+            "collective_buffer": 0, "aggregators": 0, "client_cache": False, "always": False,
         },
         {**workload.arrays, **arrays, **Replicas([[]]).arrays()},
         log_room=1000,

@@ -235,7 +235,7 @@ def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
     return Candidate(str(value["space"]), layout, cost, str(value["refused"] or ""))
 
 
-ONLY_SIMULATED = ("aggregators", "sieve_read", "sieve_write")
+ONLY_SIMULATED = ("aggregators", "sieve_read", "sieve_write", "client_cache")
 """What plans do not depend on, and do not say."""
 
 

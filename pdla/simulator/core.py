@@ -81,7 +81,7 @@ Ask = Callable[[Question], tuple[Sequence[tuple[int, ...]], Sequence[int]]]
 
 _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "servers", "spaces")
 _NUMBERS = ("seed", "open_loop")
-_METHODS = ("collective_buffer", "aggregators", "always")
+_METHODS = ("collective_buffer", "aggregators", "client_cache", "always")
 _ARRAYS = (
     "server", "curve_distance", "curve_seconds", "object", "strips", "server_of", "bases", "first_map", "map",
     "map_loops", "extents", "first_call", "call", "item", "loop", "nest", "pattern", "first_part", "part",

@@ -55,6 +55,7 @@ def methods(scheme: Scheme, cluster: Cluster) -> dict[str, Any]:
         "sieve": (cluster.sieve_read, cluster.sieve_write) if scheme.sieve else (0, 0),
         "collective_buffer": cluster.collective_buffer if scheme.collective else 0,
         "aggregators": cluster.aggregators or 0,
+        "client_cache": cluster.client_cache,
         "always": scheme.together,
     }
 

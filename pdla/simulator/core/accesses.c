@@ -121,6 +121,9 @@ void access_start(struct engine *engine, struct access *access)
         access->locked = true;
         append(&engine->locked, &access->lock, access);
         access->write = false;
+    } else if (cache_has(engine, access)) {
+        later(engine, engine->now, 0, CACHED, access);
+        return;
     }
     asked(engine, access);
 }
@@ -217,4 +220,9 @@ void access_ends_request(struct engine *engine, struct access *access)
 {
     if (--access->pending == 0)
         goes_on(engine, access);
+}
+
+void access_was_cached(struct engine *engine, struct access *access)
+{
+    finish(engine, access);
 }

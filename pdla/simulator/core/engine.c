@@ -114,6 +114,9 @@ static void handle(struct engine *engine, const struct event *event)
     case SHUFFLED:
         collective_shuffled(engine, event->what);
         break;
+    case CACHED:
+        access_was_cached(engine, event->what);
+        break;
     case TICK:
         tick(engine);
         break;

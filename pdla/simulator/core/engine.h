@@ -11,7 +11,7 @@
 #include "server.h"
 #include "simulator.h"
 
-enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, RETRY, SHUFFLED, TICK };
+enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, RETRY, SHUFFLED, CACHED, TICK };
 
 /* Items of one size that come and go, and stay where they are while they are used. */
 struct pool {
@@ -96,6 +96,12 @@ struct node {
     double connect_free, link_free[2]; /* of its link: out of it, into it */
 };
 
+/* Which pages of a file a node has: a bit each. */
+struct pages {
+    uint64_t *word;
+    int64_t words;
+};
+
 enum { BUCKETS = 4096 };
 
 struct engine {
@@ -111,6 +117,7 @@ struct engine {
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
     struct held *held;
+    struct pages *pages; /* of node n and file f: at n * files + f */
     int64_t in_calls, running; /* ranks, and of an open loop calls */
     bool closing;
     double calls_since;
@@ -143,10 +150,14 @@ bool memory_has(struct server *server, struct sub *sub);
 bool memory_takes(struct engine *engine, struct server *server, struct sub *sub);
 void memory_cleaned(struct engine *engine, struct server *server, struct sub *copy);
 
+/* cache.c: whether a node has all that is to be read; if not, the access shrinks to what it lacks, and will be there. */
+bool cache_has(struct engine *engine, struct access *access);
+
 /* accesses.c: file requests, where a policy has a say. */
 struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop);
 void access_start(struct engine *engine, struct access *access);
 void access_ends_request(struct engine *engine, struct access *access);
+void access_was_cached(struct engine *engine, struct access *access);
 void ask(struct engine *engine, struct sim_question *question, struct access *access);
 
 /* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */

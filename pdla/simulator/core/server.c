@@ -64,15 +64,20 @@ bool server_begin(struct server *server, const struct sim_server *spec, int64_t 
         server->process = calloc((size_t)processes, sizeof *server->process);
     if (spec->read_ahead > 0)
         server->stream = malloc((size_t)processes * sizeof *server->stream);
+    if (spec->overlap)
+        server->read_to = malloc((size_t)processes * sizeof *server->read_to);
     for (int64_t i = 0; server->stream && i < processes; i++)
         server->stream[i] = (struct stream){.next = -1};
-    return (spec->queue != SIM_CFQ || server->process) && (spec->read_ahead == 0 || server->stream);
+    for (int64_t i = 0; server->read_to && i < processes; i++)
+        server->read_to[i] = -1;
+    return (!spec->overlap || server->read_to) && (spec->queue != SIM_CFQ || server->process) && (spec->read_ahead == 0 || server->stream);
 }
 
 void server_end(struct server *server)
 {
     free(server->process);
     free(server->stream);
+    free(server->read_to);
     free(server->sweep[0].at);
     free(server->sweep[1].at);
     for (int i = 0; i < 4; i++)
@@ -208,12 +213,25 @@ static double random_share(struct server *server)
     return (double)((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
 }
 
+/* RATIONALE: where start-up and transfer overlap, requests are counted and no head moves. What makes one request of many is
+ * reading ahead, for each reader by itself: to go on where another one has stopped is not free (pdla.layouts.contiguity). */
+static int64_t distance_to(struct server *server, const struct sub *sub, int64_t address, int64_t length)
+{
+    /* Nobody knows where the head was before the first request: it is taken to be there. */
+    int64_t distance = server->moved ? llabs(address - server->head) : 0;
+    if (!server->read_to || sub->write)
+        return distance;
+    int64_t *read_to = &server->read_to[sub->process < 0 ? 0 : sub->process];
+    bool goes_on = *read_to == address;
+    *read_to = address + length;
+    return goes_on || !server->moved ? 0 : distance == 0 ? INT64_MAX : distance;
+}
+
 double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now)
 {
     const struct sim_server *spec = server->spec;
-    /* Nobody knows where the head was before the first request: it is taken to be there. */
     int64_t address = sub->address + sub->skipped, length = sub->length - sub->skipped + sub->ahead;
-    int64_t distance = server->moved ? llabs(address - server->head) : 0;
+    int64_t distance = distance_to(server, sub, address, length);
     double start = startup(in, spec->curve[sub->write], spec->points[sub->write], distance);
     if (distance > 0 && spec->rotation > 0)
         start += spec->rotation * random_share(server);

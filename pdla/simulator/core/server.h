@@ -49,6 +49,7 @@ struct server {
     struct sweep dirty_sweep[2][2]; /* what memory has for the device to write: of requests, in the background */
     struct line full;             /* writes for which memory has no room yet */
     int64_t dirty;
+    int64_t *read_to;             /* where each process stopped reading, if requests are counted (overlap) */
     int64_t active, first_turn, last_turn;
     double slice_end, last_done;
     int64_t waiting, busy, head;

@@ -110,6 +110,7 @@ struct sim_input {
     int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
     int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
     int64_t aggregators;       /* at most so many, one a node; 0: one on every node */
+    int64_t client_cache;      /* nodes keep what they have read */
     int64_t always;            /* also where the ranks' accesses do not interleave */
     const struct sim_server *server;
     const int64_t *curve_distance;
