@@ -2,8 +2,9 @@
 
     python benchmarks/bench.py && python benchmarks/measured.py [CLUSTER.toml]
 
-takes the rows of build/bench.json, prints a table, and adds rows. The disks are those of CLUSTER.toml (by `pdla calibrate`
-on them), or by default as their limits say; originals are on one device with the limits of all disks of a kind.
+takes the rows of build/bench.json, prints a table, and adds rows. The disks are those of CLUSTER.toml (by `pdla
+calibrate` on them), or by default as their limits say; originals are on one device with the limits of all disks of a
+kind.
 """
 
 from __future__ import annotations
