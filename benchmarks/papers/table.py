@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,8 +117,16 @@ def load(name: str) -> Paper:
         if experiment:
             table = {"figure": experiment.figure, "section": experiment.section, **table}
         only = tuple(str(value) for value in table.pop("only", experiment.values if experiment else ()))
-        rows.append(Row(experiment=experiment, only=only, **table))
+        rows += _one_by_one(Row(experiment=experiment, only=only, **table))
     return Paper(text["paper"], tuple(rows), experiments)
+
+
+def _one_by_one(row: Row) -> list[Row]:
+    """A row for each of the numbers that are stated for several values of the sweep."""
+    if row.compare != "each" or len(row.only) == 1:
+        return [row]
+    numbers = zip(row.only, row.stated, strict=True)
+    return [replace(row, what=f"{row.what}: {value}", only=(value,), stated=[number]) for value, number in numbers]
 
 
 def _experiment(name: str, cluster: str, table: dict[str, Any]) -> Experiment:
