@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +197,26 @@ def test_h02_a_collective_write_of_the_library_around_redirected_bytes_does_not_
     reports = case.compare(*steps)
     assert total(reports, "redirected") > SIZE
     assert "nonblocking collective beside the replicas" in reasons(reports)
+
+
+def test_h02_bringing_back_waits_for_others_that_write_back_what_they_have_read(mpich: Case) -> None:
+    mpich.run("native", "open-both", "strided", "close", ranks=2)
+    native, earlier = mpich.original.read_bytes(), set(mpich.directory.glob("*/rank.*"))
+    mpich.original.write_bytes(bytes(SIZE))
+    with mpich.original.open("rb+") as other, ThreadPoolExecutor() as threads:
+        fcntl.lockf(other, fcntl.LOCK_EX)
+        job = threads.submit(mpich.run, "close", "open-both", "strided", "close", ranks=2)
+        closing = False
+        while not closing and not job.done():
+            outs = set(mpich.directory.glob("*/rank.*")) - earlier
+            closing = any("-- close" in path.read_text() for path in outs)
+            time.sleep(0.01)
+        time.sleep(0.2)
+        other.write(bytes(SIZE))
+        other.flush()
+        fcntl.lockf(other, fcntl.LOCK_UN)
+        job.result()
+    assert mpich.original.read_bytes() == native
 
 
 def test_h01_a_rank_reads_what_it_has_written(case: Case) -> None:
