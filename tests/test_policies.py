@@ -302,7 +302,15 @@ def test_liu_writes_to_lifted_segments_go_to_the_ssd() -> None:
     finish(enactor, enactor.serve(request("read", 0, ROW)).background)
     finish(enactor, enactor.serve(request("read", 0, ROW)).background)
     assert spaces(enactor.serve(request("write", 0, 10))) == ["ssd"]
-    assert spaces(enactor.serve(request("write", ROW, ROW + 10))) == ["home"]
+    assert spaces(enactor.serve(request("write", 5 * ROW, 5 * ROW + 10))) == ["home"]
+
+
+def test_liu_lifts_at_the_next_access_also_if_that_is_a_write() -> None:
+    enactor = Enactor(LiU(head=KIB, body=2 * KIB, buffer=6 * KIB), CLUSTER)
+    for number in range(3):
+        assert spaces(enactor.serve(request("write", number * ROW, (number + 1) * ROW))) == ["home"] * 4
+    assert spaces(enactor.serve(request("write", 0, ROW))) == ["ssd"] * 4
+    assert spaces(enactor.serve(request("write", 2 * ROW, 3 * ROW))) == ["home"] * 4
 
 
 def test_liu_measures_what_share_of_a_segment_was_requested() -> None:

@@ -9,10 +9,11 @@ Worth it is a segment of which a share of at least ``locality`` was requested wh
 the LRU stack of the buffer also has *ghosts*, of which there are only the flags of what was requested. When a
 segment is evicted, ghosts at the bottom go with it, and their locality is known, for their next access.
 
-What is written in a lifted segment goes to the SSD. A segment whose locality turns out too low is de-lifted: what is
-dirty goes home, and the SSD's copies go. Where the text is silent: as long as the buffer holds nothing, ghosts beyond
-as many segments as it could hold leave the stack (or none would ever be lifted); a head is copied to the SSD from the
-buffer; where the SSD is full, the segment lifted first is de-lifted. Not modelled: the system's own write-back cache.
+What is written in a lifted segment goes to the SSD; the access that lifts it may itself be a write. A segment whose
+locality turns out too low is de-lifted: what is dirty goes home, and the SSD's copies go. Where the text is silent: as
+long as the buffer holds nothing, ghosts beyond as many segments as it could hold leave the stack (or none would ever be
+lifted); a head is copied to the SSD from the buffer; where the SSD is full, the segment lifted first is de-lifted. Not
+modelled: the system's own write-back cache.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class LiU(Online):
                 low, high = max(start, number * size), min(stop, (number + 1) * size)
                 name = _Name(request.file, server, number)
                 if request.op == "write":
-                    yield from self._written(name, low, high)
+                    yield from self._written(name, low, high, view)
                 else:
                     yield from self._wanted(name, view)
                 yield from self._flag(name, low, high, view)
@@ -120,7 +121,10 @@ class LiU(Online):
         """The last measured locality of a segment; None: not known yet."""
         return self._localities.get(_Name(file, server, number))
 
-    def _written(self, name: _Name, start: int, stop: int) -> Iterator[Wish]:
+    def _written(self, name: _Name, start: int, stop: int, view: View) -> Iterator[Wish]:
+        """To the SSD, if it is lifted, or worth it now: what is written is the first that is there of it."""
+        if name not in self._lifted[name.server] and self._is_worth_it(name):
+            yield from self._enlist(name, stop - start, view)
         if name in self._lifted[name.server]:
             yield Place(name.file, start, stop, f"{self._pool}/{name.server}", "in a lifted segment", part=name.server)
 
@@ -130,7 +134,7 @@ class LiU(Online):
         if segment and segment.regular:
             yield from self._lift(name, view)
             return
-        if self._localities.get(name, 0.0) < self.locality:
+        if not self._is_worth_it(name):
             return
         start, body, stop = self._bounds(name, view)
         yield from self._make_room(name.server, stop - start, view)
@@ -192,11 +196,20 @@ class LiU(Online):
             extent.space != f"{MEMORY}/{name.server}" for extent in view.extents(name.file, start, body, name.server)
         ):
             return
-        if view.room(space) < body - start and lifted:
-            yield from self._de_lift(next(iter(lifted)), "the SSD is full", view)
-        if view.room(space) >= body - start:
-            lifted[name] = None
+        yield from self._enlist(name, body - start, view)
+        if name in lifted:
             yield Place(name.file, start, body, space, "its locality is high", True, part=name.server)
+
+    def _enlist(self, name: _Name, length: int, view: View) -> Iterator[Wish]:
+        """Count it as lifted, if the SSD has room for ``length`` bytes of it, then or at the next attempt."""
+        space, lifted = f"{self._pool}/{name.server}", self._lifted[name.server]
+        if view.room(space) < length and lifted:
+            yield from self._de_lift(next(iter(lifted)), "the SSD is full", view)
+        if view.room(space) >= length:
+            lifted[name] = None
+
+    def _is_worth_it(self, name: _Name) -> bool:
+        return self._localities.get(name, 0.0) >= self.locality
 
     def _de_lift(self, name: _Name, reason: str, view: View) -> Iterator[Wish]:
         del self._lifted[name.server][name]
