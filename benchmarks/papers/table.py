@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 PAPERS = ("pdla", "s4d-cache", "liu", "ibridge", "e10")
 TOLERANCE = 0.25
-"""Of the stated number, either way; the issue of what is measured has the same for times."""
+"""Of the stated number, either way: as much as simulated times may be off measured ones."""
 TREND = 0.05
 """What falls or rises does so by this share from the first value to the last."""
 NEAR_ZERO = 5.0
