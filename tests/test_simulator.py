@@ -217,7 +217,7 @@ def test_think_times_are_kept() -> None:
     assert (found.until, found.seconds) == (pytest.approx(5.002), pytest.approx(0.002))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_signatures_do_what_their_accesses_do(data: st.DataObject) -> None:
     """A workload from signatures makes the requests of one from the accesses, whatever the loops and their growth."""
@@ -253,7 +253,7 @@ def test_ranks_of_a_signature_begin_where_they_did() -> None:
     assert found == want
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(sorted(SCHEMES)),
     st.lists(
@@ -428,7 +428,7 @@ def test_what_was_written_to_a_replica_is_brought_back() -> None:
     assert found.moved == {"home": (64_000, 0), "hdd": (128_000, 0)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3000)), min_size=0, max_size=3),
     st.integers(0, 20_000),
