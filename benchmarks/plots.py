@@ -25,7 +25,7 @@ def draw(storage: str, found: Sequence[Found], directory: Path) -> list[Path]:
         figures = list(some)
         cases = list(dict.fromkeys(one.case for one in figures))
         contestants = [one for one in CONTESTANTS if any(figure.contestant == one for figure in figures)]
-        figure, axes = pyplot.subplots(figsize=(2 + 2.2 * len(cases), 4), layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(3.5 + 1.8 * len(cases), 4), layout="constrained")
         width = 0.9 / len(contestants)
         for number, contestant in enumerate(contestants):
             own = [one for one in figures if one.contestant == contestant]
@@ -37,8 +37,8 @@ def draw(storage: str, found: Sequence[Found], directory: Path) -> list[Path]:
         labels = [f"{case.name}\n{format_bytes(case.request)}, {case.ranks} ranks" for case in cases]
         axes.set_xticks(range(len(cases)), labels, fontsize=8)
         axes.set_ylabel("MB/s")
-        axes.set_title(f"{storage}: {program}, {op}: median, least and most of the rounds", fontsize=10)
-        axes.legend(fontsize=8, ncols=2)
+        axes.set_title(f"{program} on {storage}, {op}", fontsize=10)
+        figure.legend(loc="outside right upper", fontsize=8)
         file = directory / f"bench-{storage}-{program}-{op}.png"
         figure.savefig(file, dpi=120)
         pyplot.close(figure)
