@@ -44,7 +44,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("name", "runs", "reached"), [("map", 4000, 150), ("journal", 1500, 60)])
+@pytest.mark.parametrize(("name", "runs", "reached"), [("map", 2000, 150), ("journal", 700, 60)])
 def test_no_input_leads_a_parser_astray(corpora: Path, name: str, runs: int, reached: int) -> None:
     """``reached``: edges of the control flow, most of which lie behind the checksums."""
     done = fuzz(name, corpora, "-seed=1", f"-runs={runs}")

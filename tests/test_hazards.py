@@ -234,10 +234,9 @@ def test_h17_error_handlers_may_leave_a_call_without_returning(mpi: Mpi, mpich: 
     assert [report["files"][0]["redirected"]["calls"] for report in reports] == [6, 6]
 
 
-@pytest.mark.parametrize(("writes", "more"), [("original", []), ("close", ["libpdla-beside.so"])])
-def test_h18_pdla_run_preloads_what_looks_after_posix_calls(pdla: Pdla, writes: str, more: list[str]) -> None:
-    printed = pdla.run("run", "--writes", writes, "--", "printenv", "LD_PRELOAD").stdout
-    assert [Path(name).name for name in printed.strip().split(":")] == ["libpdla.so", *more]
+def test_h18_pdla_run_preloads_what_looks_after_posix_calls(pdla: Pdla) -> None:
+    printed = pdla.run("run", "--writes", "close", "--", "printenv", "LD_PRELOAD").stdout
+    assert [Path(name).name for name in printed.strip().split(":")] == ["libpdla.so", "libpdla-beside.so"]
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "hard"])
