@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include <stdlib.h>
-
 /* The block that holds `relative` or, when none does, the next one; offsets from the first block. False: there is none. */
 static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative, int64_t *block,
                        int64_t *replica_block)
