@@ -569,15 +569,18 @@ static void undeal(struct slot *slot)
 static int defined(const struct slot *slot, const struct transfer *transfer, MPI_Offset position)
 {
     MPI_Offset etypes = transfer->unit / slot->etype_size, limit;
-    if (transfer->count <= 0 || position < 0 || etypes == 0)
+    const bool under_way = is(transfer, READ) && is(transfer, NONBLOCKING | SPLIT);
+    if (transfer->count <= 0 || position < 0 || (etypes == 0 && !under_way))
         return transfer->count;
+    if (etypes == 0)
+        return 0;
     limit = transfer->count * etypes;
     if (slot->block && position + limit > slot->limit)
         limit = position > slot->limit ? 0 : slot->limit - position;
     /* What MPICH writes together it also writes between, and behind the end of the file that is anything. */
     if (slot->dealt && (is(transfer, READ | COLLECTIVE) || !slot->block))
         limit = inside(slot, position, limit, slot->settled);
-    else if (is(transfer, READ) && is(transfer, NONBLOCKING | SPLIT))
+    else if (under_way)
         limit = inside(slot, position, limit, size_of(slot)); /* else Open MPI 5 does not end, and MPICH 5 asserts */
     return (int)(limit / etypes);
 }
