@@ -383,10 +383,14 @@ int writer_close(struct file_handle *handle)
     pthread_mutex_unlock(&writer->written->lock);
     leave_open(writer);
     handle->writer = NULL;
+    struct journal journal = writer->journal;
+    writer->journal = (struct journal){.fd = -1};
     free_writer(writer);
-    /* Who opens the file next finds the lock given back by all. */
+    /* Who opens the file next finds the lock given back by all. RATIONALE: until then the journal of any rank may be the one
+     * that knows how the original was left, for ranks that have not yet cleared theirs. */
     int64_t mine = 0, all;
     agree_reduce(&mine, &all, 1, mpi->op_min, comm);
+    journal_close(&journal);
     if (comm != mpi->comm_null)
         mpi->Comm_free(&comm);
     /* The last: an error handler may not return. */
