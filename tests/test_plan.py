@@ -509,7 +509,8 @@ def test_ns_pdla_replicates_every_pattern_on_the_ssds_whatever_it_saves():
 
 
 def test_s4d_replicates_patterns_whose_requests_are_critical():
-    # 4 KiB: a disk starts up in 5 ms, an SSD transfers in 41 us. 64 MiB: 16 MiB of each disk take 84 ms, 32 MiB of each SSD 320 ms.
+    # 4 KiB: a disk starts up in 5 ms, an SSD transfers in 41 us. 64 MiB: 16 MiB of each disk take 84 ms, 32 MiB of each
+    # SSD 320 ms.
     slow = replace(CLUSTER, pools=(HDD, replace(SSD, read_seconds_per_byte=1e-8)))
     large = Signature("/d/c", "read", False, 0, 64 * MiB, (Loop(64 * MiB, 4),), (0,), calls=4)
     small, big = plan(STRIDED, large, policy="s4d", cluster=slow).patterns
