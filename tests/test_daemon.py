@@ -105,7 +105,7 @@ class Place(InProcess):
                 return False
         before = self.files()
         return (
-            [one.id for one in read_map(self.home / "replicas.map").replicas] == [one.id for one in valid]
+            sorted(one.id for one in read_map(self.home / "replicas.map").replicas) == [one.id for one in valid]
             and self.catalog.replicas() == valid
             and gc(self.catalog) == Removed(0, ())
             and before == self.files() == sorted(one.path.name for replica in valid for one in replica.components)
