@@ -6,12 +6,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "mode.h"
 #include "wrappers.h"
 
 __attribute__((constructor)) static void begin_process(void)
@@ -145,18 +145,11 @@ static int opened(int fd, int64_t start, const void *caller)
         return opened(real arguments, start, __builtin_return_address(0)); \
     }
 
-/* The mode is an argument only where a file may be made. */
 #define OPEN_WITH_MODE(name, type, parameters, arguments)             \
     EXPORT int name parameters                                        \
     {                                                                 \
         static type *real;                                            \
-        mode_t mode = 0;                                              \
-        if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {    \
-            va_list more;                                             \
-            va_start(more, flags);                                    \
-            mode = va_arg(more, mode_t);                              \
-            va_end(more);                                             \
-        }                                                             \
+        TAKE_MODE(mode, flags)                                        \
         if (!find_next(&real, #name))                                 \
             return -1;                                                \
         int64_t start = now();                                        \

@@ -6,13 +6,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "beside.h"
+#include "mode.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -42,18 +42,11 @@ static void opening(int directory, const char *path)
         return real arguments;                                     \
     }
 
-/* The mode is an argument only where a file may be made. */
 #define OPEN_WITH_MODE(name, type, directory, parameters, arguments)  \
     EXPORT int name parameters                                        \
     {                                                                 \
         static type *real;                                            \
-        mode_t mode = 0;                                              \
-        if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {    \
-            va_list more;                                             \
-            va_start(more, flags);                                    \
-            mode = va_arg(more, mode_t);                              \
-            va_end(more);                                             \
-        }                                                             \
+        TAKE_MODE(mode, flags)                                        \
         NEXT(real, #name, -1)                                         \
         opening(directory, path);                                     \
         return real arguments;                                        \
