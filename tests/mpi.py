@@ -109,9 +109,10 @@ def build_posix_library(path: Path) -> Path:
 
 def build_beside_library(path: Path) -> Path:
     """Likewise libpdla-beside.so."""
+    stub, wrappers = REPOSITORY / "replicator/stub", REPOSITORY / "collectors/posix"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
     source = REPOSITORY / "replicator/beside/wrappers.c"
-    subprocess.run(["gcc", *flags, f"-I{REPOSITORY / 'replicator/stub'}", "-o", path, source, "-ldl"], check=True)
+    subprocess.run(["gcc", *flags, f"-I{stub}", f"-I{wrappers}", "-o", path, source, "-ldl"], check=True)
     return path
 
 
