@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from traces import Call, make_trace
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.collectors.views import BLOCK, LOOP, View
-from pdla.errors import ConfigError
+from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.cost import layout_time
 from pdla.model import Cluster, Device, Growth, Layout, Loop, Op, Pool, Signature
 from pdla.policies.online import Online, Place, Request, Space, Wish, WriteBack, whole_pool
@@ -506,3 +508,18 @@ def test_what_a_policy_raises_ends_the_simulation() -> None:
     storage = cluster(pool(), pool("ssd", "ssd", 1))
     with pytest.raises(ConfigError, match="no"):
         simulate_online(from_trace(make_trace([Call(0, "read", 0, 10)])), storage, Broken(), Scheme("broken"))
+
+
+# ---- the core --------------------------------------------------------------------------------------------------------
+
+
+def test_a_core_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Path(str(importlib.resources.files("pdla") / "libpdla-simulator.so"))
+    monkeypatch.setattr(core, "CALL", np.dtype([*core.CALL.descr, ("more", "<i8")]))
+    with pytest.raises(PdlaError, match="is not of this version of pdla"):
+        core._opened(library)
+
+
+def test_a_core_that_cannot_tell_its_version_is_refused() -> None:
+    with pytest.raises(PdlaError, match="is not of this version of pdla, which needs one of its own: install pdla"):
+        core._opened(Path(str(importlib.import_module("_ctypes").__file__)))

@@ -237,6 +237,17 @@ def _core() -> ctypes.CDLL:
         raise PdlaError(
             f"{path.name} is missing: pdla was installed without a C compiler; install gcc, then pdla again"
         )
+    return _opened(path)
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """The library, which must be of this version: structs of other sizes would be read past their ends."""
     library = ctypes.CDLL(str(path))
+    records = (SERVER, OBJECT, MAP, LOOP, NEST, CALL, ITEM, PATTERN, PART)
+    sizes = [record.itemsize for record in records]
+    sizes += [ctypes.sizeof(Question), TRANSFER.itemsize, EVENT.itemsize, ctypes.sizeof(_Input), ctypes.sizeof(_Output)]
+    array = (ctypes.c_int64 * len(sizes))(*sizes)
+    if not hasattr(library, "sim_fits") or not library.sim_fits(array, ctypes.c_int64(len(sizes))):
+        raise PdlaError(f"{path} is not of this version of pdla, which needs one of its own: install pdla again")
     library.sim_run.argtypes = [ctypes.POINTER(_Input), ctypes.POINTER(_Output)]
     return library

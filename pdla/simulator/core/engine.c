@@ -2,6 +2,7 @@
 #include "engine.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK = 1024 };
 
@@ -167,6 +168,16 @@ static void run(struct engine *engine)
         engine->out->stuck += more;
         more = more || closes(engine);
     }
+}
+
+__attribute__((visibility("default"))) int sim_fits(const int64_t *sizes, int64_t count)
+{
+    const int64_t own[] = {sizeof(struct sim_server),   sizeof(struct sim_object),   sizeof(struct sim_map),
+                           sizeof(struct sim_loop),     sizeof(struct sim_nest),     sizeof(struct sim_call),
+                           sizeof(struct sim_item),     sizeof(struct sim_pattern),  sizeof(struct sim_part),
+                           sizeof(struct sim_question), sizeof(struct sim_transfer), sizeof(struct sim_event),
+                           sizeof(struct sim_input),    sizeof(struct sim_output)};
+    return (size_t)count * sizeof *sizes == sizeof own && memcmp(own, sizes, sizeof own) == 0;
 }
 
 __attribute__((visibility("default"))) int sim_run(const struct sim_input *in, struct sim_output *out)

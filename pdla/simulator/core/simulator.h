@@ -149,6 +149,10 @@ struct sim_output {
 
 enum sim_result { SIM_DONE, SIM_NO_MEMORY, SIM_STOPPED };
 
+/* Whether these are the sizes of the structs above that the caller makes or reads, in their order (from sim_server to
+ * sim_output, but sim_answer): if not, the library is not of the same version. */
+int sim_fits(const int64_t *sizes, int64_t count);
+
 /* Runs all programs to their ends. What `in` points to must stay until it returns a sim_result. */
 int sim_run(const struct sim_input *in, struct sim_output *out);
 
