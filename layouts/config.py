@@ -194,6 +194,8 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
         names=names,
         device=Device(
             queue=cast(Any, table.take("queue", _one_of(QUEUES), "fifo")),
+            queue_depth=table.take("queue_depth", _count, 0),
+            background_share=table.take("background_share", _share, 2 / 7),
             channels=table.take("channels", _positive, 1),
             write_startup=table.take("write_startup", _or_nothing(_curve), ()),
             rotation_seconds=table.take("rotation_seconds", _number, 0.0),
@@ -252,6 +254,13 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ValueError("a number of at least 0")
     return float(value)
+
+
+def _share(value: object) -> float:
+    number = _number(value)
+    if number > 1:
+        raise ValueError("a number from 0 to 1")
+    return number
 
 
 def _positive(value: object) -> int:

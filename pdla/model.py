@@ -348,6 +348,9 @@ class Device:
     Attributes:
         queue: in which order requests are served: as they come, in sweeps over the addresses, or a slice of time for
             each process in turn.
+        queue_depth: how many requests at most are ordered by the queue; others wait before it, in the order in which
+            they came. 0: all are.
+        background_share: of the device's time, that which moves in the background have while requests wait, too.
         channels: start-ups that go on at the same time; transfers take turns all the same.
         write_startup: the start-up of writes, where it is not that of reads (Pool.startup).
         rotation_seconds: of a turn. A request that is not at distance 0 waits for a random part of it; 0: none.
@@ -360,6 +363,8 @@ class Device:
     """
 
     queue: Literal["fifo", "elevator", "cfq"] = "fifo"
+    queue_depth: int = 0
+    background_share: float = 2 / 7
     channels: int = 1
     write_startup: tuple[tuple[int, float], ...] = ()
     rotation_seconds: float = 0.0

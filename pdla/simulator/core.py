@@ -34,7 +34,8 @@ def _record(text: str) -> np.dtype[Any]:
 
 
 SERVER = _record(
-    "seconds_per_byte*2:f rotation:f slice:f idle:f curve*2 points*2 queue channels overlap memory read_ahead node host"
+    "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 queue depth channels overlap memory "
+    "read_ahead node host"
 )
 OBJECT = _record("groups width section strips first space")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")
@@ -105,6 +106,12 @@ class _Input(ctypes.Structure):
     )
 
 
+_TOTALS = (
+    "server_busy", "server_waited", "server_distance", "file_latency",
+    "server_served", "file_requests", "space_bytes",
+)  # fmt: skip
+
+
 class _Output(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_double) for name in ("seconds", "settled", "io_seconds", "closing")),
@@ -112,7 +119,7 @@ class _Output(ctypes.Structure):
         ("calls", ctypes.c_int64),
         ("bytes", ctypes.c_int64 * 2),
         *((name, ctypes.c_int64) for name in ("requests", "subrequests", "moves", "logged", "stuck")),
-        *((name, ctypes.c_void_p) for name in ("server_busy", "server_waited", "server_served", "space_bytes")),
+        *((name, ctypes.c_void_p) for name in _TOTALS),
     )
 
 
@@ -131,7 +138,9 @@ class Outcome:
         moves: in the background.
         stuck: collective calls that not all of their ranks made.
         busy, waited: of each server, the seconds for which its device served and its requests waited.
-        served: of each server, its requests.
+        served: of each server, its requests; ``distance``: the bytes that its head has moved between them.
+        latency: of each file, the seconds that requests to servers took there, waiting for moves as well, those in the
+            background not counted; ``latencies``: how many.
         space_bytes: of each space, read and written by requests and by moves in the background: shape (spaces, 4).
         log: what happened, the first events (EVENT).
     """
@@ -151,6 +160,9 @@ class Outcome:
     busy: npt.NDArray[np.float64]
     waited: npt.NDArray[np.float64]
     served: npt.NDArray[np.int64]
+    distance: npt.NDArray[np.float64]
+    latency: npt.NDArray[np.float64]
+    latencies: npt.NDArray[np.int64]
     space_bytes: npt.NDArray[np.int64]
     log: Array
 
@@ -179,15 +191,11 @@ def simulate(
     raised: list[BaseException] = []
     if ask:
         given.policy, given.period, given.only_closes = _asker(ask, raised), period or 0.0, only_closes
-    servers, spaces = given.servers, given.spaces
-    busy, waited = np.zeros(servers), np.zeros(servers)
-    served, space_bytes = np.zeros(servers, np.int64), np.zeros((spaces, 4), np.int64)
-    out = _Output(
-        server_busy=busy.ctypes.data,
-        server_waited=waited.ctypes.data,
-        server_served=served.ctypes.data,
-        space_bytes=space_bytes.ctypes.data,
-    )
+    servers, files, spaces = given.servers, given.files, given.spaces
+    busy, waited, distance, latency = np.zeros(servers), np.zeros(servers), np.zeros(servers), np.zeros(files)
+    served, latencies, space_bytes = (np.zeros(shape, np.int64) for shape in (servers, files, (spaces, 4)))
+    totals = busy, waited, distance, latency, served, latencies, space_bytes
+    out = _Output(**{name: array.ctypes.data for name, array in zip(_TOTALS, totals, strict=True)})
     result = _core().sim_run(ctypes.byref(given), ctypes.byref(out))
     if raised:
         raise raised[0]
@@ -201,6 +209,9 @@ def simulate(
         busy=busy,
         waited=waited,
         served=served,
+        distance=distance,
+        latency=latency,
+        latencies=latencies,
         space_bytes=space_bytes,
         log=log[: out.logged],
     )

@@ -121,6 +121,7 @@ class Machine:
                 device.rotation_seconds, device.slice_seconds, device.idle_seconds,
             )  # fmt: skip
             one["queue"], one["channels"], one["overlap"] = QUEUES.index(device.queue), device.channels, pool.overlap
+            one["depth"], one["share"] = device.queue_depth, device.background_share
             one["host"] = self._host(pool, place)
             one["memory"], one["read_ahead"] = device.memory, device.read_ahead
             if pool.kind == "node":
@@ -139,6 +140,14 @@ class Machine:
             "server_of": np.array(self._server_of, np.int64),
             "bases": np.array(self._bases, np.int64),
         }
+
+    def by_pool(self, totals: Array, counts: Array) -> dict[str, float]:
+        """Of values of each server, the mean of one in each pool."""
+        found = {}
+        for name in self._first:
+            servers = [number for number, (pool, _) in enumerate(self._servers) if pool.name == name]
+            found[name] = float(totals[servers].sum() / max(int(counts[servers].sum()), 1))
+        return found
 
     def _host(self, pool: Pool, place: int) -> int:
         inside = pool.device.inside

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pdla.model import Cluster, Plan
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
@@ -24,6 +26,9 @@ class Result:
         space: the most bytes that replicas and copies take in each pool.
         moved: bytes to and from each space by requests, and in the background.
         wait: mean seconds that a request waits in a server's queue.
+        latency: of each file, the mean seconds that what a server serves of a request takes there, with the moves that
+            it waits for.
+        distance: of each pool, the mean bytes between where a device ended one request and where it begins the next.
         stuck: collective calls that not all of their ranks made, so that the others went on without them.
     """
 
@@ -40,6 +45,8 @@ class Result:
     subrequests: int
     moves: int
     wait: float
+    latency: tuple[float, ...]
+    distance: Mapping[str, float]
     stuck: int
     refused: int
     space: Mapping[str, int]
@@ -117,6 +124,8 @@ def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mappi
         subrequests=outcome.subrequests,
         moves=outcome.moves,
         wait=float(outcome.waited.sum()) / max(int(outcome.served.sum()), 1),
+        latency=tuple((outcome.latency / np.maximum(outcome.latencies, 1)).tolist()),
+        distance=machine.by_pool(outcome.distance, outcome.served),
         stuck=outcome.stuck,
         space=dict(space),
         moved={

@@ -98,8 +98,11 @@ void ask(struct engine *engine, struct sim_question *question, struct access *ac
     /* RATIONALE: what starts below may finish at once, and the policy is asked again: its answer is needed no more. */
     struct sim_transfer *moves = copied(engine, answer.transfer + own, (size_t)(rows - own) * sizeof *moves);
     rows -= own;
-    if (access->waits > 0)
+    access->waited = 0;
+    if (access->waits > 0) {
+        access->waited = engine->now;
         append(&engine->waiting, &access->turn, access);
+    }
     for (int64_t first = 0, next; first < rows; first = next) {
         for (next = first + 1; next < rows && moves[next].token == moves[first].token; next++)
             ;
@@ -153,6 +156,7 @@ static void moved(struct engine *engine, int64_t token)
                 access->wait[i--] = access->wait[--access->waits];
         if (access->waits == 0) {
             take_out(&engine->waiting, one);
+            access->waited = engine->now - access->waited;
             append(&ready, one, access);
         }
     }

@@ -109,9 +109,6 @@ static void handle(struct engine *engine, const struct event *event)
     case IDLE:
         server_next(engine, event->what);
         break;
-    case RETRY:
-        request_retry(engine, event->what);
-        break;
     case SHUFFLED:
         collective_shuffled(engine, event->what);
         break;

@@ -11,7 +11,7 @@
 #include "server.h"
 #include "simulator.h"
 
-enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, RETRY, SHUFFLED, CACHED, TICK };
+enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, SHUFFLED, CACHED, TICK };
 
 /* Items of one size that come and go, and stay where they are while they are used. */
 struct pool {
@@ -45,6 +45,7 @@ struct access {
     struct sim_transfer *transfer; /* of which `done` have been started */
     int64_t transfers, done, pending;
     int64_t *wait, waits; /* tokens of moves */
+    double waited;        /* seconds for them; until it has: since when */
     struct access *after, *next; /* the first move that starts when it is done; of a move, the next one */
     bool write, background, rewrites, locked, ends;
 };
@@ -53,7 +54,7 @@ struct request {
     struct access *access;
     struct sub *first, *last;
     int64_t node, subs, pending, bytes;
-    bool write, background, connected, served;
+    bool write, background, served;
 };
 
 /* An MPI call of a rank. */
@@ -138,7 +139,6 @@ void request_add(struct engine *engine, struct request *request, int64_t object,
 void request_start(struct engine *engine, struct request *request);
 void request_connected(struct engine *engine, struct request *request);
 void request_transferred(struct engine *engine, struct request *request);
-void request_retry(struct engine *engine, struct request *request);
 void sub_served(struct engine *engine, struct sub *sub);
 void server_next(struct engine *engine, struct server *server);
 

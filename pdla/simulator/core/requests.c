@@ -2,7 +2,7 @@
  *
  * Each step of it ends when the last of those who take part is done, as in the model (pdla.layouts.cost). A node and a
  * server make one connection at a time, in the order in which they are asked for; so do links with bytes. That is known
- * in advance and takes no event for each server. Background requests wait until all that they need is free.
+ * in advance and takes no event for each server. Neither knows what is in the background: only devices do.
  */
 #include "engine.h"
 
@@ -29,7 +29,8 @@ static void add_sub(struct engine *engine, struct request *request, int64_t serv
     struct sub *sub = pool_take(engine, &engine->subs);
     int64_t rank = request->access->rank;
     *sub = (struct sub){.request = request, .server = server, .address = address, .length = length,
-                        .process = rank < 0 ? 0 : rank, .write = request->write, .background = request->background};
+                        .process = request->background ? -1 : rank < 0 ? 0 : rank, .write = request->write,
+                        .background = request->background};
     if (last)
         last->sibling = sub;
     else
@@ -99,24 +100,6 @@ static struct server *host_of(struct engine *engine, const struct sub *sub)
     return &engine->server[engine->server[sub->server].spec->host];
 }
 
-/* When everything is free that a background request needs for its step; for others that does not matter. */
-static double free_at(struct engine *engine, const struct request *request)
-{
-    double free = engine->now;
-    if (!request->background)
-        return free;
-    bool out = request->write;
-    for (const struct sub *sub = request->first; sub; sub = sub->sibling) {
-        const struct server *server = host_of(engine, sub);
-        if (is_remote(engine, request, sub)) {
-            const struct node *node = &engine->node[request->node];
-            free = latest(free, request->connected ? node->link_free[!out] : node->connect_free);
-            free = latest(free, request->connected ? server->link_free[out] : server->accept_free);
-        }
-    }
-    return free;
-}
-
 static void queue(struct engine *engine, struct request *request)
 {
     request->pending = request->subs;
@@ -137,11 +120,6 @@ static void transfer(struct engine *engine, struct request *request)
 {
     double v = engine->in->seconds_per_byte, done = engine->now;
     if (v > 0 && request->node >= 0) {
-        double free = free_at(engine, request);
-        if (free > engine->now) {
-            later(engine, free, 1, RETRY, request);
-            return;
-        }
         /* Out of the node and into the servers, or the other way. */
         bool out = request->write;
         int64_t bytes = 0;
@@ -170,13 +148,6 @@ void request_start(struct engine *engine, struct request *request)
     engine->out->requests++;
     engine->out->subrequests += request->subs;
     if (e > 0 && request->node >= 0) {
-        double free = free_at(engine, request);
-        if (free > engine->now) {
-            engine->out->requests--;
-            engine->out->subrequests -= request->subs;
-            later(engine, free, 1, RETRY, request);
-            return;
-        }
         struct node *node = &engine->node[request->node];
         for (const struct sub *sub = request->first; sub; sub = sub->sibling) {
             if (!is_remote(engine, request, sub))
@@ -195,19 +166,10 @@ void request_start(struct engine *engine, struct request *request)
 
 void request_connected(struct engine *engine, struct request *request)
 {
-    request->connected = true;
     if (request->write)
         transfer(engine, request);
     else
         queue(engine, request);
-}
-
-void request_retry(struct engine *engine, struct request *request)
-{
-    if (request->connected)
-        transfer(engine, request);
-    else
-        request_start(engine, request);
 }
 
 static void finish(struct engine *engine, struct request *request)
@@ -236,6 +198,8 @@ void sub_served(struct engine *engine, struct sub *sub)
     server->busy--;
     server->last_done = engine->now;
     note(engine, SIM_SERVED, sub->process, sub->server, sub->address, sub->length);
+    if (!server_served(server, sub, engine->now))
+        longjmp(engine->failed, SIM_NO_MEMORY);
     if (is_copy)
         memory_cleaned(engine, server, sub);
     server_next(engine, server);
@@ -246,6 +210,11 @@ void sub_served(struct engine *engine, struct sub *sub)
 void sub_done(struct engine *engine, struct sub *sub)
 {
     struct request *request = sub->request;
+    const struct access *access = request->access;
+    if (access->token == 0 && access->file >= 0) {
+        engine->out->file_latency[access->file] += access->waited + engine->now - sub->arrived;
+        engine->out->file_requests[access->file]++;
+    }
     if (--request->pending > 0)
         return;
     request->served = true;
@@ -265,8 +234,11 @@ void server_next(struct engine *engine, struct server *server)
             later(engine, until, 0, IDLE, server);
         if (taken != TAKEN)
             return;
-        double done = server_serve(server, engine->in, sub, engine->now);
+        int64_t moved;
+        double done = server_serve(server, engine->in, sub, engine->now, &moved);
+        sub->started = engine->now;
         server->busy++;
+        engine->out->server_distance[sub->server] += (double)moved;
         engine->out->server_busy[sub->server] += done - engine->now;
         engine->out->server_waited[sub->server] += engine->now - sub->arrived;
         engine->out->server_served[sub->server]++;

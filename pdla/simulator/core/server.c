@@ -94,13 +94,9 @@ static void turn_put(struct server *server, int64_t process)
     server->last_turn = process;
 }
 
-bool server_put(struct server *server, struct sub *sub)
+static bool queue_put(struct server *server, struct sub *sub)
 {
-    if (sub->background) {
-        line_put(&server->background, sub);
-        return true;
-    }
-    server->waiting++;
+    server->inside++;
     if (server->spec->queue == SIM_ELEVATOR)
         return sweep_put(&server->sweep[sub->address < server->head], sub);
     if (server->spec->queue == SIM_CFQ) {
@@ -111,6 +107,15 @@ bool server_put(struct server *server, struct sub *sub)
     } else {
         line_put(&server->line, sub);
     }
+    return true;
+}
+
+bool server_put(struct server *server, struct sub *sub)
+{
+    int64_t depth = server->spec->depth;
+    if (!sub->background && (depth == 0 || server->inside < depth))
+        return queue_put(server, sub);
+    line_put(sub->background ? &server->background : &server->outside, sub);
     return true;
 }
 
@@ -166,26 +171,58 @@ static enum taken take_foreground(struct server *server, double now, struct sub 
     return *sub ? TAKEN : NOTHING;
 }
 
-static struct sub *take_dirty(struct server *server)
+static struct sub *take_background(struct server *server)
 {
-    struct sub *sub = take_swept(server->dirty_sweep[0]);
-    return sub ? sub : take_swept(server->dirty_sweep[1]);
+    struct sub *sub = take_swept(server->dirty_sweep[1]);
+    return sub ? sub : line_take(&server->background);
+}
+
+static bool background_waits(const struct server *server)
+{
+    return server->background.first || server->dirty_sweep[1][0].count > 0 || server->dirty_sweep[1][1].count > 0;
+}
+
+static bool foreground_waits(const struct server *server)
+{
+    return server->inside > 0 || server->dirty_sweep[0][0].count > 0 || server->dirty_sweep[0][1].count > 0;
 }
 
 enum taken server_take(struct server *server, double now, struct sub **sub, double *until)
 {
-    *sub = server->full.first ? take_dirty(server) : NULL;
+    *sub = server->spec->share > 0 && server->owed >= 0 ? take_background(server) : NULL;
+    for (int i = 0; i < 2 && !*sub && server->full.first; i++)
+        *sub = take_swept(server->dirty_sweep[i]);
     if (*sub)
         return TAKEN;
     enum taken taken = take_foreground(server, now, sub, until);
-    if (taken == TAKEN)
-        server->waiting--;
     if (taken != NOTHING)
         return taken;
-    *sub = take_dirty(server);
+    *sub = take_swept(server->dirty_sweep[0]);
     if (!*sub)
-        *sub = line_take(&server->background);
+        *sub = take_background(server);
     return *sub ? TAKEN : NOTHING;
+}
+
+/* What the background has had of the device while requests waited is set against what they have had. */
+static void account(struct server *server, const struct sub *sub, double seconds)
+{
+    double share = server->spec->share;
+    if (!sub->background)
+        server->owed += share * seconds;
+    else if (foreground_waits(server))
+        server->owed -= (1 - share) * seconds;
+    /* RATIONALE: time in which nothing waited for its share is not owed. */
+    if (server->owed > 0 && !background_waits(server))
+        server->owed = 0;
+}
+
+bool server_served(struct server *server, const struct sub *sub, double now)
+{
+    account(server, sub, now - sub->started);
+    if (sub->background || !sub->request)
+        return true;
+    server->inside--;
+    return !server->outside.first || queue_put(server, line_take(&server->outside));
 }
 
 /* The start-up curve: linear between its points, constant beyond them (pdla.layouts.devices.startup). */
@@ -227,11 +264,12 @@ static int64_t distance_to(struct server *server, const struct sub *sub, int64_t
     return goes_on || !server->moved ? 0 : distance == 0 ? INT64_MAX : distance;
 }
 
-double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now)
+double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now, int64_t *moved)
 {
     const struct sim_server *spec = server->spec;
     int64_t address = sub->address + sub->skipped, length = sub->length - sub->skipped + sub->ahead;
     int64_t distance = distance_to(server, sub, address, length);
+    *moved = server->moved ? llabs(address - server->head) : 0;
     double start = startup(in, spec->curve[sub->write], spec->points[sub->write], distance);
     if (distance > 0 && spec->rotation > 0)
         start += spec->rotation * random_share(server);

@@ -15,7 +15,7 @@ struct sub {
     struct sub *sibling, *behind;
     int64_t server, address, length, process;
     int64_t skipped, ahead; /* of its bytes, that the device need not read; after them, that it reads too */
-    double arrived;
+    double arrived, started;
     bool write, background;
 };
 
@@ -42,17 +42,19 @@ struct stream {
 
 struct server {
     const struct sim_server *spec;
-    struct line line, background; /* FIFO's foreground requests, and those of all that may wait */
+    struct line outside;          /* requests for which the queue has no room yet */
+    struct line line, background; /* FIFO's requests, and of all queues those in the background */
     struct sweep sweep[2];        /* the elevator's: this one, and the next */
     struct process *process;      /* CFQ's */
     struct stream *stream;        /* of each process, if there is reading ahead */
     struct sweep dirty_sweep[2][2]; /* what memory has for the device to write: of requests, in the background */
     struct line full;             /* writes for which memory has no room yet */
     int64_t dirty;
+    double owed;                  /* seconds that the background has not had of its share */
     int64_t *read_to;             /* where each process stopped reading, if requests are counted (overlap) */
     int64_t active, first_turn, last_turn;
     double slice_end, last_done;
-    int64_t waiting, busy, head;
+    int64_t inside, busy, head;   /* requests in the queue and being served, all that are served, the head's address */
     bool moved; /* the head is somewhere */
     double bus_free, accept_free, link_free[2];
     uint64_t random;
@@ -77,7 +79,10 @@ bool server_put(struct server *server, struct sub *sub);
 /* What the device serves next; WAIT: it waits for the process whose slice it is until `*until`. */
 enum taken server_take(struct server *server, double now, struct sub **sub, double *until);
 
-/* When a request that is taken now will be done. */
-double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now);
+/* What was taken has been served. False: no memory. */
+bool server_served(struct server *server, const struct sub *sub, double now);
+
+/* When a request that is taken now will be done; `*moved` are the bytes from where the one before ended. */
+double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now, int64_t *moved);
 
 #endif

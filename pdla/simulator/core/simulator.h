@@ -19,9 +19,11 @@ struct sim_server {
     double rotation; /* seconds of a turn, to wait a random part of; 0: the curve has it */
     double slice;    /* CFQ: seconds that a process has the device */
     double idle;     /* CFQ: seconds of its slice that the device waits for its next request */
+    double share;    /* of its time, for what is done in the background while requests wait */
     int64_t curve[2];
     int64_t points[2];
     int64_t queue;
+    int64_t depth; /* requests that the queue orders, with those being served; others wait before it; 0: all */
     int64_t channels;
     int64_t overlap; /* a request takes the longer of start-up and transfer */
     int64_t memory, read_ahead; /* bytes: of writes that it keeps for the device, and of each reading ahead */
@@ -135,7 +137,8 @@ struct sim_input {
     int64_t log_room;
 };
 
-/* Per server, and per space: foreground reads and writes, background reads and writes. */
+/* Per server (its seconds, requests, and the bytes that its head has moved), per file (what requests to servers took there,
+ * and how many), and per space: foreground reads and writes, background reads and writes. */
 struct sim_output {
     double seconds; /* when the last call returned */
     double settled; /* when the last move was done */
@@ -143,8 +146,8 @@ struct sim_output {
     double closing;    /* after the last call, for what the policy did at the end */
     double call_seconds, longest_call;
     int64_t calls, bytes[2], requests, subrequests, moves, logged, stuck;
-    double *server_busy, *server_waited;
-    int64_t *server_served, *space_bytes;
+    double *server_busy, *server_waited, *server_distance, *file_latency;
+    int64_t *server_served, *file_requests, *space_bytes;
 };
 
 enum sim_result { SIM_DONE, SIM_NO_MEMORY, SIM_STOPPED };
