@@ -15,6 +15,8 @@ LIMIT_GOAL = 0.9
 ORIGINAL_GOAL = 1.0
 """Planned replicas are never slower than the original."""
 PLANNED = (H_PDLA, S_PDLA)
+WHOLLY = 0.99
+"""Of the bytes of a program: so many come from replicas where all its patterns have one."""
 HEAD = f"{'':<22}{'MB/s':>8}{'spread':>8}{'x orig.':>9}{'of limit':>9}{'in calls':>9}{'requests':>10}{'KiB each':>9}"
 HEAD += "  paper; replica"
 
@@ -61,9 +63,21 @@ class Found:
         return median(sum(run.requests.values()) for run in self.runs)
 
     @property
-    def replicated(self) -> bool:
-        """Whether replicas served it."""
-        return self.contestant in REPLICATED and any(run.redirected for run in self.runs)
+    def replicated(self) -> float:
+        """The share of its bytes that replicas served, median."""
+        return median(run.redirected / run.bytes for run in self.runs) if self.contestant in REPLICATED else 0.0
+
+    @property
+    def limit_goal(self) -> float | None:
+        """Of what replicas serve in part, the original limits the rest."""
+        return LIMIT_GOAL if self.replicated >= WHOLLY and self.case.op == "read" else None
+
+    @property
+    def served(self) -> str:
+        """By which replicas, in words."""
+        if self.contestant not in REPLICATED or self.replicated >= WHOLLY:
+            return self.layouts
+        return f"{self.replicated:.0%} of it: {self.layouts}" if self.replicated else "left alone"
 
     def rows(self, storage: str) -> list[dict[str, Any]]:
         """For build/bench.json."""
@@ -77,7 +91,7 @@ class Found:
             "goal": ORIGINAL_GOAL if self.contestant in PLANNED else None,
             "spread": self.spread,
             "requests": self.requests,
-            "layouts": self.layouts,
+            "replica": self.served,
             "paper": self.case.paper(self.contestant),
         }
         limited = {
@@ -86,7 +100,7 @@ class Found:
             "unit": "MB/s",
             "baseline": median(self.limits) / 1e6,
             "ratio": self.of_limit,
-            "goal": LIMIT_GOAL if self.replicated and self.case.op == "read" else None,
+            "goal": self.limit_goal,
             "spread": self.spread,
             "inside": self.inside,
         }
@@ -97,10 +111,9 @@ class Found:
         moved = median(run.bytes for run in self.runs)
         each = f"{moved / self.requests / 1024:9.0f}" if self.requests else f"{'-':>9}"
         goals = [(self.of_original, 1.0 if self.contestant in PLANNED else 0.0)]
-        goals += [(self.of_limit, LIMIT_GOAL)] if self.replicated and self.case.op == "read" else []
+        goals += [(self.of_limit, self.limit_goal)] if self.limit_goal else []
         missed = " !" if any(ratio < goal for ratio, goal in goals) else ""
-        left = "" if self.contestant not in REPLICATED or self.replicated else "left alone"
-        notes = "; ".join(one for one in (self.case.paper(self.contestant), self.layouts or left) if one)
+        notes = "; ".join(one for one in (self.case.paper(self.contestant), self.served) if one)
         return (
             f"{self.contestant:<22}{self.rate / 1e6:8.1f}{self.spread:8.0%}{self.of_original:9.2f}{self.of_limit:9.2f}"
             f"{self.inside:9.2f}"
