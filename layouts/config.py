@@ -120,6 +120,7 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
         sieve_read=clients.take("sieve_read", _capacity, "4M"),
         sieve_write=clients.take("sieve_write", _capacity, "512K"),
         client_cache=clients.take("client_cache", _flag, False),
+        jitter_seconds=clients.take("jitter_seconds", _number, 0.0),
     )
     for table in (home, clients, plan, top):
         table.close()

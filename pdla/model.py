@@ -420,6 +420,7 @@ class Cluster:
     sieve_read: int = 4 << 20  # bytes of the buffer for data sieving; 0: none
     sieve_write: int = 512 << 10
     client_cache: bool = False  # nodes keep what they have read
+    jitter_seconds: float = 0.0  # the mean of the time by which a rank is late with each call, by chance
 
     def pool(self, name: str) -> Pool:
         """The pool of this name, which there is; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.

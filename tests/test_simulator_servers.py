@@ -54,6 +54,23 @@ def test_a_queue_of_finite_depth_serves_all():
         assert sorted(served(list(range(20)), queue=queue, queue_depth=4)) == list(range(20))
 
 
+# ---- ranks out of step -----------------------------------------------------------------------------------------------
+
+
+def late(seed: int) -> Result:
+    calls = [Call(rank, "read", (1000 * rank + piece) * PIECE, PIECE) for piece in range(500) for rank in range(4)]
+    jittery = replace(storage(b=0.0), jitter_seconds=0.25)
+    return simulate(from_trace(make_trace(calls)).at_once(), jittery, BASELINES[0], seed=seed)
+
+
+def test_jitter_makes_ranks_late_and_the_seed_says_by_how_much():
+    first, again, other = late(1), late(1), late(2)
+    assert first == again
+    assert first.until != other.until
+    # 500 exponential times with a mean of 0.25 s: 125 s, standard deviation 5.6 s; of four ranks the slowest.
+    assert 120 < first.until < 148
+
+
 # ---- work in the background ------------------------------------------------------------------------------------------
 
 

@@ -94,6 +94,7 @@ class _Input(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _COUNTS),
         ("connect", ctypes.c_double),
         ("seconds_per_byte", ctypes.c_double),
+        ("jitter", ctypes.c_double),
         *((name, ctypes.c_int64) for name in _NUMBERS),
         ("sieve", ctypes.c_int64 * 2),
         *((name, ctypes.c_int64) for name in _METHODS),

@@ -167,4 +167,5 @@ class Machine:
             "spaces": len(self.spaces),
             "connect": cluster.connect_seconds,
             "seconds_per_byte": cluster.network_seconds_per_byte,
+            "jitter": cluster.jitter_seconds,
         }

@@ -1,6 +1,10 @@
 /* Ranks, call by call: piece by piece, with data sieving (as ROMIO does it), or from replicas. */
 #include "engine.h"
 
+#include <math.h>
+
+#include "random.h"
+
 /* The access that comes next, and all that adjoin it; false: there is none. */
 static bool next_range(struct call *call, int64_t *start, int64_t *stop)
 {
@@ -213,6 +217,7 @@ void rank_begin(struct engine *engine, struct rank *rank)
     int64_t number = rank - engine->rank;
     rank->part = engine->in->first_part[number];
     rank->call = engine->in->first_call[number];
+    rank->random = (uint64_t)engine->in->seed << 32 ^ ~(uint64_t)number;
     engine->running++;
     rank_next(engine, rank);
 }
@@ -221,9 +226,14 @@ void rank_next(struct engine *engine, struct rank *rank)
 {
     double think, start;
     rank->next = next_call(engine, rank, &think, &start);
-    if (!rank->next)
+    if (!rank->next) {
         engine->running--;
-    else if (engine->in->open_loop)
+        return;
+    }
+    /* Exponentially distributed: most are little late, a few much. */
+    if (engine->in->jitter > 0)
+        think -= engine->in->jitter * log1p(-random_share(&rank->random));
+    if (engine->in->open_loop)
         later(engine, start, 0, ARRIVAL, rank);
     else if (think > 0)
         later(engine, engine->now + think, 0, RANK_READY, rank);

@@ -87,6 +87,7 @@ struct rank {
     bool in_part;
     struct cursor cursor;
     struct call *next; /* that it is thinking about */
+    uint64_t random;
 };
 
 struct held {

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "random.h"
+
 void line_put(struct line *line, struct sub *sub)
 {
     sub->behind = NULL;
@@ -241,15 +243,6 @@ static double startup(const struct sim_input *in, int64_t first, int64_t points,
     return seconds[after - 1] + (seconds[after] - seconds[after - 1]) * share;
 }
 
-/* A number in [0, 1): splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014). */
-static double random_share(struct server *server)
-{
-    uint64_t mixed = server->random += 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-    return (double)((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
-}
-
 /* RATIONALE: where start-up and transfer overlap, requests are counted and no head moves. What makes one request of many is
  * reading ahead, for each reader by itself: to go on where another one has stopped is not free (pdla.layouts.contiguity). */
 static int64_t distance_to(struct server *server, const struct sub *sub, int64_t address, int64_t length)
@@ -272,7 +265,7 @@ double server_serve(struct server *server, const struct sim_input *in, const str
     *moved = server->moved ? llabs(address - server->head) : 0;
     double start = startup(in, spec->curve[sub->write], spec->points[sub->write], distance);
     if (distance > 0 && spec->rotation > 0)
-        start += spec->rotation * random_share(server);
+        start += spec->rotation * random_share(&server->random);
     server->moved = true;
     server->head = address + length;
     double transfer = (double)length * spec->seconds_per_byte[sub->write];

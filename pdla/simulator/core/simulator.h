@@ -108,6 +108,7 @@ struct sim_event {
 struct sim_input {
     int64_t ranks, nodes, ranks_per_node, files, servers, spaces;
     double connect, seconds_per_byte;
+    double jitter; /* mean seconds that a rank is late with a call, by chance */
     int64_t seed, open_loop;
     int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
     int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
