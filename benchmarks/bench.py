@@ -1,6 +1,6 @@
 """What replicas gain, on slow and fast storage, beside what the MPI library can do: docs/benchmarks.md.
 
-    python benchmarks/bench.py [--storage disks cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
+    python benchmarks/bench.py [--storage disks seeking cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
 
 prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Throttled storage needs root; what cannot be
 measured here is said and skipped.
@@ -13,19 +13,20 @@ import fnmatch
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
-from cases import INDEPENDENT, REPLICATED, Case, full, smoke, some
+from cases import INDEPENDENT, REPLICATED, Case, full, heads, smoke, some
 from cephfs import ceph_obstacle, throttled_cephfs
 from contestants import Experiment, Run, compile_programs
+from leftovers import workspace
 from plots import draw
 from processes import end_on_signals
 from rows import BENCH, keep
+from seeking import seeking_disks, seeking_obstacle
 from storage import Storage, plain_directories, throttled_disks
 from table import HEAD, Found, limit_pools
 from throttled import obstacle
@@ -44,6 +45,7 @@ class Kind(NamedTuple):
 
 STORAGES = {
     "disks": Kind(obstacle, throttled_disks, full),
+    "seeking": Kind(seeking_obstacle, seeking_disks, heads),
     "cephfs": Kind(ceph_obstacle, throttled_cephfs, some),
     "plain": Kind(lambda: "", plain_directories, some),
 }
@@ -82,7 +84,7 @@ def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks", "cephfs"])
+    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks", "seeking", "cephfs"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that a program accesses")
     parser.add_argument("--only", default="*", help="a glob: cases to measure")
@@ -91,18 +93,23 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="of the disks' images")
     options = parser.parse_args()
     end_on_signals()
-    with tempfile.TemporaryDirectory(prefix="pdla-bench-", dir=options.directory) as name:
-        if not options.list:
-            compile_programs(Path(name))
-        for storage in options.storage:
-            cases = (smoke if options.smoke else STORAGES[storage].cases)(options.amount)
-            chosen = [case for case in cases if fnmatch.fnmatch(case.title, options.only)]
-            if options.list:
-                sys.stdout.writelines(f"{storage}: {case.title}\n" for case in chosen)
-            elif why := STORAGES[storage].obstacle():
+    chosen = {storage: _chosen(storage, options) for storage in options.storage}
+    if options.list:
+        sys.stdout.writelines(f"{storage}: {case.title}\n" for storage, cases in chosen.items() for case in cases)
+        return
+    with workspace(options.directory) as scratch:
+        compile_programs(scratch, {case.program for cases in chosen.values() for case in cases})
+        for storage, cases in chosen.items():
+            if why := STORAGES[storage].obstacle():
                 sys.stdout.write(f"\n{storage}: skipped: {why}\n")
-            elif chosen:
-                run(storage, chosen, options.rounds, Path(name))
+            elif cases:
+                run(storage, cases, options.rounds, scratch)
+
+
+def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
+    """What the options say is to be measured on a storage."""
+    cases = (smoke if options.smoke else STORAGES[storage].cases)(options.amount)
+    return [case for case in cases if fnmatch.fnmatch(case.title, options.only)]
 
 
 def run(name: str, cases: Sequence[Case], rounds: int, scratch: Path) -> None:

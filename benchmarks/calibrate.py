@@ -14,7 +14,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from leftovers import workspace
 from rows import row, tell
 from throttled import HDD, SSD, Limits, throttled_disk
 
@@ -163,7 +163,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.directory)))
+        directory = stack.enter_context(workspace(options.directory))
         disks = {
             kind: [
                 stack.enter_context(throttled_disk(directory, f"{kind}{number}", IMAGE, limits))

@@ -174,6 +174,18 @@ def some(amount: int) -> list[Case]:
     ]
 
 
+def heads(amount: int) -> list[Case]:
+    """Those in which it matters where a disk's head is."""
+    few = (INDEPENDENT, SIEVING, COLLECTIVE, PD, H_PDLA, S_PDLA)
+    cases = [
+        *(ior_strided(amount, request, 4) for request in (4 * KiB, 64 * KiB, MiB)),
+        pio_nested(amount, 64 * KiB, 4),
+        ior_segmented(amount, MiB, 4),
+        ior_strided(amount // 2, 64 * KiB, 4, "write"),
+    ]
+    return [replace(case, contestants=few) for case in cases]
+
+
 def smoke(amount: int) -> list[Case]:
     """A read and a write, by few contestants."""
     few = (INDEPENDENT, COLLECTIVE, H_PDLA, S_PDLA)

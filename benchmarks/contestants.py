@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -53,12 +53,11 @@ class Run:
     """Bytes that came from replicas."""
 
 
-def compile_programs(directory: Path) -> None:
-    """All workloads."""
-    for source in SOURCES.glob("*.c"):
-        if source.stem != "workload":
-            command = [BINARIES / "mpicc", "-O2", source, SOURCES / "workload.c", "-o", directory / source.stem]
-            subprocess.run(command, check=True)
+def compile_programs(directory: Path, names: Iterable[str]) -> None:
+    """Workloads."""
+    for name in names:
+        sources = (SOURCES / f"{name}.c", SOURCES / "workload.c")
+        subprocess.run([BINARIES / "mpicc", "-O2", *sources, "-o", directory / name], check=True)
 
 
 class Experiment:

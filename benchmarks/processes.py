@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDED_WITH_US = ("setpriv", "--pdeathsig")
+"""Before a signal and a command: the kernel sends it the signal when the thread that starts it dies."""
 PATIENCE = 10.0
 """Seconds that a command has to end its own children."""
 
@@ -35,7 +37,7 @@ def output_of(command: Sequence[str | Path], variables: Mapping[str, str] | None
         RuntimeError: it failed, or took longer; the message has what it said.
     """
     process = subprocess.Popen(
-        list(map(str, command)),
+        [*ENDED_WITH_US, "TERM", *map(str, command)],
         env={**os.environ, **(variables or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

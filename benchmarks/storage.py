@@ -1,8 +1,8 @@
 """The storage that programs are measured on: what the bench needs to know of it, and two kinds of it.
 
 ``ThrottledDisks`` (root) are disks and SSDs whose limits the kernel enforces, one directory each. ``PlainDirectories``
-are directories of one file system, for machines on which nothing else can be had. benchmarks/cephfs.py has a parallel
-file system on throttled disks.
+are directories of one file system, for machines on which nothing else can be had. benchmarks/seeking.py has disks with
+heads, benchmarks/cephfs.py a parallel file system on throttled disks.
 """
 
 from __future__ import annotations
@@ -110,11 +110,14 @@ def write_stream(file: Path, size: int) -> None:
         os.fsync(opened.fileno())
 
 
-class _Directories:
+class Directories:
     """A directory for every server, and two for originals, on this machine as the only node."""
 
-    def __init__(self, servers: Mapping[str, Sequence[Path]], originals: Mapping[str, Path], cluster: str) -> None:
-        self.servers, self.cluster = servers, cluster
+    def __init__(
+        self, servers: Mapping[str, Sequence[Path]], originals: Mapping[str, Path], devices: Callable[[str], str]
+    ) -> None:
+        """``devices`` says how fast those of a kind are, as lines of a cluster.toml."""
+        self.servers, self.cluster = servers, _cluster(servers, devices)
         self.nodes: Sequence[Node] = (Node((), originals),)
 
     def place(self, kind: str, file: Path, size: int) -> None:
@@ -133,7 +136,7 @@ class _Directories:
         return rate_of_streams(self.servers[pool], size, op)
 
 
-class ThrottledDisks(_Directories):
+class ThrottledDisks(Directories):
     """One directory a disk. An original is on one disk that has the limits of all disks of a kind together.
 
     That is what no striping over them could surpass: each request is served by as many disks as it takes without being
@@ -163,7 +166,7 @@ class ThrottledDisks(_Directories):
         return {name: served(mount) for name, mount in {**originals, **disks}.items()}
 
 
-class PlainDirectories(_Directories):
+class PlainDirectories(Directories):
     """Directories of one file system."""
 
     name = "plain"
@@ -184,16 +187,18 @@ def throttled_disks(scratch: Path, size: int) -> Iterator[ThrottledDisks]:
     with ExitStack() as stack:
         servers = {
             kind: [
-                stack.enter_context(throttled_disk(scratch, f"{kind}{number}", _image(4 * size // count), KINDS[kind]))
+                stack.enter_context(
+                    throttled_disk(scratch, f"{kind}{number}", capacity(4 * size // count), KINDS[kind])
+                )
                 for number in range(count)
             ]
             for kind, count in DISKS.items()
         }
         originals = {
-            kind: stack.enter_context(throttled_disk(scratch, f"original-{kind}", _image(size), _all(kind)))
+            kind: stack.enter_context(throttled_disk(scratch, f"original-{kind}", capacity(size), _all(kind)))
             for kind in DISKS
         }
-        yield ThrottledDisks(servers, originals, _cluster(servers, limited))
+        yield ThrottledDisks(servers, originals, limited)
 
 
 @contextmanager
@@ -203,10 +208,10 @@ def plain_directories(scratch: Path, size: int) -> Iterator[PlainDirectories]:
     originals = {kind: scratch / f"original-{kind}" for kind in DISKS}
     for directory in (*originals.values(), *(one for pool in servers.values() for one in pool)):
         directory.mkdir()
-    yield PlainDirectories(servers, originals, _cluster(servers, _nominal))
+    yield PlainDirectories(servers, originals, _nominal)
 
 
-def _image(size: int) -> int:
+def capacity(size: int) -> int:
     """Bytes of a disk that holds files of ``size`` bytes, with the file system's own."""
     return size + size // 8 + 64 * MiB
 
@@ -219,16 +224,17 @@ def _all(kind: str) -> Limits:
 def limited(kind: str) -> str:
     """A pool's devices by their limits: a request takes the longer of its share of requests/s and of bytes/s."""
     startup, rate = 1 / KINDS[kind].requests_per_second, 1 / KINDS[kind].bytes_per_second
-    return f"startup = [[0, 0.0], [1, {startup}]]\noverlap = true\n" + _rates(rate)
+    return f"startup = [[0, 0.0], [1, {startup}]]\noverlap = true\n" + rates(rate)
 
 
 def _nominal(kind: str) -> str:
     """Likewise by figures of usual devices (layouts/default_cluster.toml)."""
     startup, rate = {"hdd": ('["1M", 0.0052]', 5.6e-9), "ssd": ("[4096, 8e-5]", 1.85e-9)}[kind]
-    return f"startup = [[0, 0.0], {startup}]\n" + _rates(rate)
+    return f"startup = [[0, 0.0], {startup}]\n" + rates(rate)
 
 
-def _rates(seconds_per_byte: float) -> str:
+def rates(seconds_per_byte: float) -> str:
+    """A pool's devices by their bandwidth."""
     return f"read_seconds_per_byte = {seconds_per_byte}\nwrite_seconds_per_byte = {seconds_per_byte}\n"
 
 

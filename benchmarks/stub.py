@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+from leftovers import workspace
 from numpy.typing import NDArray
 from rows import keep
 from throttled import HDD, throttled_disk
@@ -142,9 +143,8 @@ def drop_caches() -> None:
 def disks(bench: Bench, count: int, size: int) -> None:
     """``size`` bytes in pieces: of an original on the first of ``count`` throttled disks, of a replica on all."""
     with ExitStack() as stack:
-        mounts = [
-            stack.enter_context(throttled_disk(Path("/dev/shm"), f"pdla-stub-{i}", 8 * size, HDD)) for i in range(count)
-        ]
+        images = stack.enter_context(workspace(Path("/dev/shm")))
+        mounts = [stack.enter_context(throttled_disk(images, f"disk{i}", 8 * size, HDD)) for i in range(count)]
         original = mounts[0] / "original"
         with original.open("wb") as file:
             for _ in range(COLUMNS):

@@ -19,6 +19,9 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 import rows
 from contestants import fill
+from leftovers import workspace
+from loops import attachments
+from seeking import Model, compile_heads, seeking_obstacle, serve
 from throttled import obstacle
 
 from pdla.collectors import workloads
@@ -140,3 +143,113 @@ def test_nothing_is_left_after_a_signal(tmp_path: Path, storage: str, number: si
     assert list(tmp_path.iterdir()) == []
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
     assert not [one for one in Path("/sys/block").glob("loop*/loop/backing_file") if str(tmp_path) in one.read_text()]
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if why := seeking_obstacle():
+        unavailable(why)
+    return compile_heads(tmp_path_factory.mktemp("heads") / "heads")
+
+
+def test_disks_take_the_time_of_their_transfers_and_seeks(heads: Path, tmp_path: Path) -> None:
+    """64 KiB take 1 ms; 64 KiB from the head, which is a quarter of the disk, they take 0.5 + 2 + 0.5 ms more."""
+    model = Model(65_536_000, overhead=0.0005, shortest=0.001, longest=0.003, rotation=0.0005)
+    with serve(heads, tmp_path / "disks", count=2, striped=256 * KIB, own=128 * KIB, model=model) as disks:
+        striped = os.open(disks.striped, os.O_RDWR)
+        own = [os.open(image, os.O_RDWR) for image in disks.images]
+        content = os.urandom(192 * KIB)
+        disks.set_timed(False)
+        assert os.pwrite(striped, content, 0) == 192 * KIB
+        disks.set_timed(True)
+        unused = {"requests": 0, "bytes": 0, "seeks": 0, "distance": 0, "busy": 0.0}
+        assert disks.counters() == [unused, unused]
+
+        read = os.pread(striped, 128 * KIB, 0)  # a strip of each, at their heads
+        read += os.pread(striped, 64 * KIB, 128 * KIB)  # the next of the first
+        assert read == content
+        assert os.pread(own[0], 64 * KIB, 0) == bytes(64 * KIB)  # goes on behind its strips
+        os.pread(own[0], 64 * KIB, 0)  # 64 KiB back
+        assert os.pwrite(own[1], content[: 32 * KIB], 0) == 32 * KIB  # behind a strip that nobody read
+        assert disks.counters() == [
+            {"requests": 4, "bytes": 262_144, "seeks": 1, "distance": 65_536, "busy": 0.007},
+            {"requests": 2, "bytes": 98_304, "seeks": 1, "distance": 65_536, "busy": 0.0045},
+        ]
+        assert os.pread(own[1], 64 * KIB, 0) == content[: 32 * KIB] + bytes(32 * KIB)
+        assert os.pread(own[1], 64 * KIB, 96 * KIB) == bytes(32 * KIB)
+        with pytest.raises(OSError, match="No space left"):
+            os.pwrite(own[1], b"?", 128 * KIB)
+        for descriptor in (striped, *own):
+            os.close(descriptor)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--disks 4", "name one directory to mount in"),
+        ("--disks many /mnt", "--disks needs a number of at least 0 (got many)"),
+        ("--disks 2.5 /mnt", "--disks needs a whole number from 1 to 16"),
+        ("--disks 2 --strip 8 --striped 24 /mnt", "--striped must be a multiple of --disks times --strip"),
+        (
+            "--disks 2 --strip 8 --striped 32 --size 16 /mnt",
+            "--size must be a whole number, more than each disk's part",
+        ),
+        ("--disks 2 --strip 8 --striped 32 --size 17 /mnt", "--bandwidth must be more than 0"),
+    ],
+)
+def test_disks_say_what_is_wrong_with_their_options(heads: Path, options: str, said: str) -> None:
+    done = subprocess.run([heads, *options.split()], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"heads: {said}")
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from leftovers import workspace
+from loops import attached, file_system
+from seeking import Model, serve
+from throttled import HDD, throttled_disk
+
+with (
+    workspace(Path(sys.argv[2])) as scratch,
+    serve(Path(sys.argv[1]), scratch / "heads", 1, 0, 16 << 20, Model(50e6)) as heads,
+    attached(heads.images[0]) as loop,
+    file_system(loop, scratch / "seeking") as seeking,
+    throttled_disk(scratch, "throttled", 16 << 20, HDD) as throttled,
+):
+    (seeking / "file").write_bytes(bytes(1 << 20))
+    (throttled / "file").write_bytes(bytes(1 << 20))
+    (scratch / "ready").touch()
+    time.sleep(60)
+"""
+
+
+def test_the_next_bench_removes_what_a_killed_one_has_left(heads: Path, tmp_path: Path) -> None:
+    if obstacle():
+        unavailable(obstacle())
+    command = [sys.executable, "-c", KILLED, str(heads), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "benchmarks")}
+    with subprocess.Popen(command, env=environment) as killed:
+        while not list(tmp_path.glob("*/ready")):
+            assert killed.poll() is None
+            time.sleep(0.02)
+        (left,) = tmp_path.glob("pdla-bench-*")
+        with workspace(tmp_path) as other:
+            assert sorted(tmp_path.iterdir()) == sorted([left, other])
+        killed.kill()
+    assert len(list(left.iterdir())) > 1
+    with workspace(tmp_path) as own:
+        assert list(tmp_path.iterdir()) == [own]
+    assert str(left) not in Path("/proc/mounts").read_text()
+    assert not [file for _, file in attachments() if left in file.parents]
+    assert not [one for one in Path("/proc").glob("[0-9]*/cmdline") if str(left) in read(one)]
+
+
+def read(command: Path) -> str:
+    """The command of a process; "" if it has ended."""
+    try:
+        return command.read_text()
+    except OSError:
+        return ""

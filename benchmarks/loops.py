@@ -1,0 +1,78 @@
+"""Loop devices, and file systems on them; root only. Whatever ends a block, what it had is gone after it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+READ_AHEAD = 1280  # KiB
+BUSY_SECONDS = 10.0
+"""How long a file system may stay in use by processes that are being ended."""
+
+
+def loop_obstacle() -> str:
+    """Why there can be no loop devices here; "" if there can."""
+    if os.geteuid() != 0:
+        return "disks on loop devices need root"
+    if not Path("/dev/loop-control").exists():
+        return "disks need loop devices (there is no /dev/loop-control)"
+    return ""
+
+
+@contextmanager
+def attached(image: Path) -> Iterator[Path]:
+    """A device on a file.
+
+    A signal at any moment leaves nothing: what is to be removed is looked for, not remembered.
+    """
+    try:
+        loop = Path(said("losetup", "--find", "--show", "--direct-io=on", image))
+        queue = Path("/sys/block") / loop.name / "queue"
+        (queue / "read_ahead_kb").write_text(str(READ_AHEAD))
+        (queue / "scheduler").write_text("none")
+        yield loop
+    finally:
+        for loop, file in attachments():
+            if file == image:
+                said("losetup", "--detach", loop)
+
+
+@contextmanager
+def file_system(device: Path, mount: Path, made_with: Sequence[str] = (), options: str = "noatime") -> Iterator[Path]:
+    """A new one on a device, mounted in a directory made for it; ``made_with`` is more for mkfs.ext4."""
+    try:
+        extended = ("-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0")
+        said("mkfs.ext4", "-q", "-F", "-b", "4096", *extended, *made_with, device)
+        mount.mkdir()
+        said("mount", "-o", options, device, mount)
+        yield mount
+    finally:
+        if mount.is_mount():
+            unmount(mount)
+        if mount.exists():
+            mount.rmdir()
+
+
+def attachments() -> list[tuple[Path, Path]]:
+    """All loop devices, each with its file, which may be gone."""
+    found = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [(Path("/dev") / one.parents[1].name, Path(one.read_text().removesuffix("\n"))) for one in found]
+
+
+def unmount(mount: Path) -> None:
+    """As soon as nobody uses it any more."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while subprocess.run(["umount", mount], stderr=subprocess.DEVNULL, check=False).returncode:
+        if time.monotonic() > deadline:
+            said("umount", "--lazy", mount)
+            return
+        time.sleep(0.1)
+
+
+def said(*command: str | Path) -> str:
+    """What a command that must succeed prints."""
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
