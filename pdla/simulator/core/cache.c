@@ -1,47 +1,327 @@
-/* The page caches of client nodes: what a node has read of a file once is there, for all its ranks, and stays. */
-#include "engine.h"
+/* The page caches of client nodes, as Linux has them for files that it mounts itself.
+ *
+ * What a node has read is there for all its ranks, and stays; who comes to what is on its way waits for it. What is read in
+ * sequence is read ahead, in windows that grow up to a limit, as mm/readahead.c does it: the window after one is asked
+ * for when its first pages are come to. What is written is there at once, and goes to the storage in the order of its
+ * addresses when the file is closed. Originals have their pages by file, replicas by component.
+ */
+#include "cache.h"
 
 #include <string.h>
 
-enum { PAGE = 4096, BITS = 64 };
+enum { PAGE = 4096, BITS = 64, FLUSHED_AT_ONCE = 64, LEAST_WORDS = 64 };
+enum map { HAS, MARKED, DIRTY, MAPS }; /* marked: who comes to this page reads ahead */
 
-static bool has(const struct pages *pages, int64_t page)
+/* What a node has of a file, or of a component: pages, a bit each. */
+struct pages {
+    uint64_t *word; /* of map m: the `words` from m * words on */
+    int64_t words;
+    struct fetch *coming;
+};
+
+/* Pages on their way. */
+struct fetch {
+    struct fetch *next;
+    struct pages *pages;
+    int64_t first, stop;
+    struct reading *waiting;
+};
+
+/* A range that an access reads from pages, or writes to them. */
+struct reading {
+    struct reading *next;
+    struct access *access;
+    struct pages *pages;
+    int64_t file, place; /* place: the component's; -1: the file's own pages */
+    int64_t start, at, stop, end;
+    bool write;
+};
+
+/* What a rank has had read ahead for it: pages from `start` on, of which the last `late` begin with a marked one. */
+struct ahead {
+    int64_t start, size, late, stopped;
+};
+
+/* The dirty pages of a file on a node on their way. */
+struct flush {
+    struct access *access; /* what it is a part of */
+    struct pages *pages;
+    int64_t node, file, at, pending;
+};
+
+static bool is(const struct pages *pages, enum map map, int64_t page)
 {
-    return page / BITS < pages->words && pages->word[page / BITS] >> page % BITS & 1;
+    return page / BITS < pages->words && pages->word[map * pages->words + page / BITS] >> page % BITS & 1;
 }
 
-static void add(struct engine *engine, struct pages *pages, int64_t page)
+static void grow(struct engine *engine, struct pages *pages, int64_t page)
 {
-    int64_t word = page / BITS;
-    if (word >= pages->words) {
-        int64_t words = 2 * word + 64;
-        uint64_t *more = hold(engine, (size_t)words * sizeof *more);
-        if (pages->words > 0)
-            memcpy(more, pages->word, (size_t)pages->words * sizeof *more);
-        let_go(engine, pages->word);
-        pages->word = more;
-        pages->words = words;
-    }
-    pages->word[word] |= (uint64_t)1 << page % BITS;
+    if (page / BITS < pages->words)
+        return;
+    int64_t words = 2 * (page / BITS) + LEAST_WORDS;
+    uint64_t *more = hold(engine, (size_t)(MAPS * words) * sizeof *more);
+    for (int64_t map = 0; map < MAPS && pages->words > 0; map++)
+        memcpy(more + map * words, pages->word + map * pages->words, (size_t)pages->words * sizeof *more);
+    let_go(engine, pages->word);
+    pages->word = more;
+    pages->words = words;
 }
 
-bool cache_has(struct engine *engine, struct access *access)
+static void set(struct engine *engine, struct pages *pages, enum map map, int64_t page, bool value)
 {
-    if (!engine->in->client_cache || access->write || access->node < 0)
-        return false;
+    grow(engine, pages, page);
+    uint64_t bit = (uint64_t)1 << page % BITS, *word = &pages->word[map * pages->words + page / BITS];
+    *word = value ? *word | bit : *word & ~bit;
+}
+
+static int64_t keys(const struct engine *engine)
+{
+    return engine->in->files + engine->in->places;
+}
+
+static struct pages *pages_of(struct engine *engine, int64_t node, int64_t key)
+{
     if (!engine->pages)
-        engine->pages = hold(engine, (size_t)(engine->in->nodes * engine->in->files) * sizeof *engine->pages);
-    struct pages *pages = &engine->pages[access->node * engine->in->files + access->file];
-    int64_t first = access->start / PAGE, last = (access->stop - 1) / PAGE;
-    while (first <= last && has(pages, first))
-        first++;
-    while (last > first && has(pages, last))
-        last--;
-    if (first > last)
-        return true;
-    access->start = access->start > first * PAGE ? access->start : first * PAGE;
-    access->stop = access->stop < (last + 1) * PAGE ? access->stop : (last + 1) * PAGE;
-    for (; first <= last; first++)
-        add(engine, pages, first);
+        engine->pages = hold(engine, (size_t)engine->in->nodes * sizeof *engine->pages);
+    if (!engine->pages[node])
+        engine->pages[node] = hold(engine, (size_t)keys(engine) * sizeof **engine->pages);
+    return &engine->pages[node][key];
+}
+
+static struct ahead *ahead_of(struct engine *engine, const struct reading *reading)
+{
+    struct rank *rank = &engine->rank[reading->access->rank < 0 ? 0 : reading->access->rank];
+    if (!rank->ahead) {
+        rank->ahead = hold(engine, (size_t)keys(engine) * sizeof *rank->ahead);
+        for (int64_t key = 0; key < keys(engine); key++)
+            rank->ahead[key].stopped = -BITS;
+    }
+    return &rank->ahead[reading->place < 0 ? reading->file : engine->in->files + reading->place];
+}
+
+/* Those of the pages [first, stop) that are neither there nor on their way. */
+static void fetch(struct engine *engine, struct reading *reading, int64_t first, int64_t stop)
+{
+    struct pages *pages = reading->pages;
+    int64_t last = (reading->end + PAGE - 1) / PAGE;
+    stop = stop < last ? stop : last;
+    while (first < stop) {
+        int64_t begin = first;
+        for (; first < stop && !is(pages, HAS, first); first++)
+            set(engine, pages, HAS, first, true);
+        if (first > begin) {
+            struct fetch *one = pool_take(engine, &engine->fetches);
+            *one = (struct fetch){.next = pages->coming, .pages = pages, .first = begin, .stop = first};
+            pages->coming = one;
+            int64_t end = first * PAGE < reading->end ? first * PAGE : reading->end;
+            access_fetch(engine, reading->access, reading->file, reading->place, begin * PAGE, end, one);
+        } else {
+            first++;
+        }
+    }
+}
+
+/* The window that is read ahead now. */
+static void fetch_window(struct engine *engine, struct reading *reading, const struct ahead *ahead)
+{
+    int64_t marked = ahead->start + ahead->size - ahead->late;
+    bool is_new = !is(reading->pages, HAS, marked);
+    fetch(engine, reading, ahead->start, ahead->start + ahead->size);
+    if (is_new && is(reading->pages, HAS, marked))
+        set(engine, reading->pages, MARKED, marked, true);
+}
+
+/* mm/readahead.c: get_init_ra_size, get_next_ra_size. */
+static int64_t first_size(int64_t wanted, int64_t most)
+{
+    int64_t size = 1;
+    while (size < wanted)
+        size *= 2;
+    return size <= most / 32 ? 4 * size : size <= most / 4 ? 2 * size : most;
+}
+
+static int64_t next_size(int64_t size, int64_t most)
+{
+    return size < most / 16 ? 4 * size : size <= most / 2 ? 2 * size : most;
+}
+
+/* page_cache_sync_ra: a page is not there. */
+static void missed(struct engine *engine, struct reading *reading, int64_t page)
+{
+    struct ahead *ahead = ahead_of(engine, reading);
+    int64_t most = engine->in->client_read_ahead / PAGE, wanted = (reading->stop + PAGE - 1) / PAGE - page, before = 0;
+    if (page > 0 && wanted <= most && page != ahead->stopped && page != ahead->stopped + 1) {
+        while (before < most && before < page && is(reading->pages, HAS, page - before - 1))
+            before++;
+        if (before <= wanted) {
+            fetch(engine, reading, page, page + wanted);
+            return;
+        }
+        before = before == page ? 2 * before : before;
+        int64_t size = before + wanted < most ? before + wanted : most;
+        *ahead = (struct ahead){page, size, 1, ahead->stopped};
+    } else {
+        int64_t size = first_size(wanted, most);
+        *ahead = (struct ahead){page, size, size > wanted ? size - wanted : size, ahead->stopped};
+    }
+    fetch_window(engine, reading, ahead);
+}
+
+/* page_cache_async_ra: it is come to a marked page. */
+static void go_ahead(struct engine *engine, struct reading *reading, int64_t page)
+{
+    struct ahead *ahead = ahead_of(engine, reading);
+    int64_t most = engine->in->client_read_ahead / PAGE, wanted = (reading->stop + PAGE - 1) / PAGE - page;
+    set(engine, reading->pages, MARKED, page, false);
+    if (page == ahead->start + ahead->size - ahead->late) {
+        ahead->start += ahead->size;
+        ahead->size = next_size(ahead->size, most);
+    } else {
+        int64_t next = page + 1;
+        while (next - page <= most && is(reading->pages, HAS, next))
+            next++;
+        if (next - page > most)
+            return;
+        ahead->start = next;
+        ahead->size = next_size(next - page + wanted, most);
+    }
+    ahead->late = ahead->size;
+    fetch_window(engine, reading, ahead);
+}
+
+/* Whether it has to wait for this page. */
+static bool waits(struct engine *engine, struct reading *reading, int64_t page)
+{
+    if (!is(reading->pages, HAS, page)) {
+        if (reading->write)
+            fetch(engine, reading, page, page + 1);
+        else if (engine->in->client_read_ahead < PAGE)
+            fetch(engine, reading, page, (reading->stop + PAGE - 1) / PAGE);
+        else
+            missed(engine, reading, page);
+    } else if (!reading->write && is(reading->pages, MARKED, page)) {
+        go_ahead(engine, reading, page);
+    }
+    for (struct fetch *one = reading->pages->coming; one; one = one->next)
+        if (one->first <= page && page < one->stop) {
+            struct reading **last = &one->waiting;
+            while (*last)
+                last = &(*last)->next;
+            reading->next = NULL;
+            *last = reading;
+            return true;
+        }
     return false;
+}
+
+/* Pages of the file that are written in part must be there. */
+static bool has_ends(struct engine *engine, struct reading *reading)
+{
+    int64_t last = (reading->stop - 1) / PAGE;
+    bool cut[2] = {reading->start % PAGE > 0, reading->stop % PAGE > 0 && reading->stop < reading->end};
+    for (; reading->at < 2; reading->at++) {
+        int64_t page = reading->at ? last : reading->start / PAGE;
+        if (reading->place < 0 && cut[reading->at] && waits(engine, reading, page))
+            return false;
+    }
+    return true;
+}
+
+static void goes_on(struct engine *engine, struct reading *reading)
+{
+    if (reading->write) {
+        if (!has_ends(engine, reading))
+            return;
+        for (int64_t page = reading->start / PAGE; page <= (reading->stop - 1) / PAGE; page++) {
+            set(engine, reading->pages, HAS, page, true);
+            set(engine, reading->pages, DIRTY, page, true);
+        }
+    } else {
+        for (; reading->at < reading->stop; reading->at = (reading->at / PAGE + 1) * PAGE)
+            if (waits(engine, reading, reading->at / PAGE))
+                return;
+        ahead_of(engine, reading)->stopped = reading->stop / PAGE;
+    }
+    later(engine, engine->now, 0, CACHED, reading->access);
+    pool_give(&engine->readings, reading);
+}
+
+void cache_serves(struct engine *engine, struct access *access, int64_t place, bool write, int64_t start, int64_t stop)
+{
+    const struct sim_input *in = engine->in;
+    struct reading *reading = pool_take(engine, &engine->readings);
+    int64_t key = place < 0 ? access->file : in->files + place, end = 0;
+    if (place < 0) {
+        const struct sim_object *object = &in->object[access->file];
+        for (int64_t i = 0; i < object->groups * object->width; i++)
+            end += in->sizes[object->first + i];
+    } else {
+        end = in->sizes[place];
+    }
+    *reading = (struct reading){.access = access, .pages = pages_of(engine, access->node, key), .file = access->file,
+                                .place = place, .start = start, .at = write ? 0 : start, .stop = stop,
+                                .end = end > stop ? end : stop, .write = write};
+    access->pending++;
+    goes_on(engine, reading);
+}
+
+void cache_fetched(struct engine *engine, struct fetch *fetched)
+{
+    struct fetch **at = &fetched->pages->coming;
+    while (*at != fetched)
+        at = &(*at)->next;
+    *at = fetched->next;
+    struct reading *reading = fetched->waiting;
+    pool_give(&engine->fetches, fetched);
+    for (struct reading *next; reading; reading = next) {
+        next = reading->next;
+        goes_on(engine, reading);
+    }
+}
+
+static void flush_more(struct engine *engine, struct flush *flush)
+{
+    struct pages *pages = flush->pages;
+    int64_t most = engine->in->client_read_ahead / PAGE, last = pages->words * BITS;
+    while (flush->pending < FLUSHED_AT_ONCE && flush->at < last) {
+        if (flush->at % BITS == 0 && pages->word[DIRTY * pages->words + flush->at / BITS] == 0) {
+            flush->at += BITS;
+            continue;
+        }
+        int64_t first = flush->at;
+        for (; is(pages, DIRTY, flush->at) && (most == 0 || flush->at - first < most); flush->at++)
+            set(engine, pages, DIRTY, flush->at, false);
+        if (flush->at > first) {
+            flush->pending++;
+            access_flush(engine, flush->node, flush->file, first * PAGE, flush->at * PAGE, flush);
+        } else {
+            flush->at++;
+        }
+    }
+}
+
+void cache_flushed(struct engine *engine, struct flush *flush)
+{
+    flush->pending--;
+    flush_more(engine, flush);
+    if (flush->pending > 0)
+        return;
+    struct access *access = flush->access;
+    let_go(engine, flush);
+    access_ends_request(engine, access);
+}
+
+void cache_flush(struct engine *engine, struct access *access)
+{
+    for (int64_t node = 0; engine->pages && node < engine->in->nodes; node++)
+        for (int64_t file = 0; engine->pages[node] && file < engine->in->files; file++) {
+            if (access->file >= 0 && access->file != file)
+                continue;
+            struct flush *flush = hold(engine, sizeof *flush);
+            *flush = (struct flush){.access = access, .pages = &engine->pages[node][file], .node = node, .file = file,
+                                    .pending = 1};
+            access->pending++;
+            flush_more(engine, flush);
+            cache_flushed(engine, flush);
+        }
 }
