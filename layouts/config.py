@@ -121,6 +121,11 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
         sieve_write=clients.take("sieve_write", _capacity, "512K"),
         client_cache=clients.take("client_cache", _flag, False),
         jitter_seconds=clients.take("jitter_seconds", _number, 0.0),
+        client_read_ahead=clients.take("client_read_ahead", _capacity, 0),
+        cores=clients.take("cores", _count, 0) or None,
+        call_seconds=clients.take("call_seconds", _number, 0.0),
+        copy_seconds_per_byte=clients.take("copy_seconds_per_byte", _number, 0.0),
+        exchange_seconds_per_byte=clients.take("exchange_seconds_per_byte", _number, 0.0),
     )
     for table in (home, clients, plan, top):
         table.close()

@@ -419,8 +419,13 @@ class Cluster:
     aggregators: int | None = None  # of a collective call, at most one a node
     sieve_read: int = 4 << 20  # bytes of the buffer for data sieving; 0: none
     sieve_write: int = 512 << 10
-    client_cache: bool = False  # nodes keep what they have read
     jitter_seconds: float = 0.0  # the mean of the time by which a rank is late with each call, by chance
+    client_cache: bool = False  # nodes keep what they have read and written
+    client_read_ahead: int = 0  # bytes at most
+    cores: int | None = None  # that the processes of a node share; None: each has its own
+    call_seconds: float = 0.0  # of a processor: a request of a file; then, a byte of it, and one of a message
+    copy_seconds_per_byte: float = 0.0
+    exchange_seconds_per_byte: float = 0.0
 
     def pool(self, name: str) -> Pool:
         """The pool of this name, which there is; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.

@@ -50,7 +50,7 @@ EVENT = _record("time:f what rank server address length")
 
 OPS: tuple[Op, Op] = ("read", "write")
 QUEUES = ("fifo", "elevator", "cfq")
-WRITES, CLOSES = 1, 2  # flags of calls and patterns
+WRITES, CLOSES, SYNCS = 1, 2, 4  # flags of calls and patterns
 REQUEST, TICK, FINISHED, CLOSE = range(4)  # what a policy is asked
 DEPTH = 12  # loops of a nest
 EVENTS = ("call", "queued", "started", "served", "returned")
@@ -80,11 +80,12 @@ _Policy = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Question), ctypes.POINTE
 Ask = Callable[[Question], tuple[Sequence[tuple[int, ...]], Sequence[int]]]
 """Answers with transfers (the fields of TRANSFER), and the tokens of the moves to wait for."""
 
-_COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "servers", "spaces")
+_COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "spaces")
+_PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
 _NUMBERS = ("seed", "open_loop")
-_METHODS = ("collective_buffer", "aggregators", "client_cache", "always")
+_METHODS = ("collective_buffer", "aggregators", "client_cache", "client_read_ahead", "always")
 _ARRAYS = (
-    "server", "curve_distance", "curve_seconds", "object", "strips", "server_of", "bases", "first_map", "map",
+    "server", "curve_distance", "curve_seconds", "object", "strips", "server_of", "bases", "sizes", "first_map", "map",
     "map_loops", "extents", "first_call", "call", "item", "loop", "nest", "pattern", "first_part", "part",
 )  # fmt: skip
 
@@ -95,6 +96,8 @@ class _Input(ctypes.Structure):
         ("connect", ctypes.c_double),
         ("seconds_per_byte", ctypes.c_double),
         ("jitter", ctypes.c_double),
+        *((name, ctypes.c_double) for name in _PROCESSORS),
+        ("cores", ctypes.c_int64),
         *((name, ctypes.c_int64) for name in _NUMBERS),
         ("sieve", ctypes.c_int64 * 2),
         *((name, ctypes.c_int64) for name in _METHODS),

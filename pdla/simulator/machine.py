@@ -53,6 +53,7 @@ class Machine:
         self._strip_numbers: list[int] = []
         self._server_of: list[int] = []
         self._bases: list[int] = []
+        self._sizes: list[int] = []
 
     def space(self, name: str) -> int:
         """The number under which bytes of this name are counted."""
@@ -96,6 +97,7 @@ class Machine:
         for server, size in zip(servers, sizes, strict=True):
             self._server_of.append(server)
             self._bases.append(self._free[server])
+            self._sizes.append(size)
             self._free[server] += size
         return number
 
@@ -139,6 +141,7 @@ class Machine:
             "strips": np.array(self._strip_numbers, np.int64),
             "server_of": np.array(self._server_of, np.int64),
             "bases": np.array(self._bases, np.int64),
+            "sizes": np.array(self._sizes, np.int64),
         }
 
     def by_pool(self, totals: Array, counts: Array) -> dict[str, float]:
@@ -163,9 +166,14 @@ class Machine:
             "ranks": ranks,
             "nodes": max([-(-ranks // per_node), 1, *(pool.servers for pool in cluster.pools if pool.kind == "node")]),
             "ranks_per_node": per_node,
+            "places": len(self._server_of),
             "servers": len(self._free),
             "spaces": len(self.spaces),
             "connect": cluster.connect_seconds,
             "seconds_per_byte": cluster.network_seconds_per_byte,
             "jitter": cluster.jitter_seconds,
+            "call_seconds": cluster.call_seconds,
+            "copy_seconds": cluster.copy_seconds_per_byte,
+            "exchange_seconds": cluster.exchange_seconds_per_byte,
+            "cores": cluster.cores or 0,
         }

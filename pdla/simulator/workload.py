@@ -11,9 +11,9 @@ import pandas as pd
 
 from pdla.errors import PdlaError
 from pdla.model import Growth, Int64Array, Nest, Signature, Trace
-from pdla.simulator.core import CALL, CLOSES, DEPTH, ITEM, LOOP, NEST, PART, PATTERN, WRITES, Array
+from pdla.simulator.core import CALL, CLOSES, DEPTH, ITEM, LOOP, NEST, PART, PATTERN, SYNCS, WRITES, Array
 
-_CLOSE = "MPI_File_close"
+_CLOSE, _SYNC = "MPI_File_close", "MPI_File_sync"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Workload:
         """The same with all calls collective: the k-th call of each rank that reads (writes) a file is one with those
         of the others. Of a workload from signatures, those of all ranks of a signature are."""
         calls, patterns = self.arrays["call"].copy(), self.arrays["pattern"].copy()
-        data = np.flatnonzero(calls["flags"][:-1] & CLOSES == 0)
+        data = np.flatnonzero(calls["flags"][:-1] & (CLOSES | SYNCS) == 0)
         rank = np.repeat(np.arange(self.ranks), np.diff(self.arrays["first_call"]))[data]
         first = int(calls["collective"].max(initial=-1)) + 1
         number, participants = _matched(rank, calls["file"][data] * 2 + calls["flags"][data] % 2)
@@ -77,13 +77,13 @@ def _grows(growth: Growth) -> tuple[int, int, int]:
 
 
 def from_trace(trace: Trace) -> Workload:
-    """The calls of a trace, each as long after the one before as it was then; files are closed by all their ranks.
+    """The calls of a trace, each as long after the one before as it was then; files are closed by all their ranks, and
+    synced by each.
 
     The k-th collective calls on a file belong together.
     """
     calls, items, nests, ends = _calls(trace)
-    closes = trace.records[trace.records["kind"] == _CLOSE]
-    table = pd.concat([calls, _closing(closes)], ignore_index=True)
+    table = pd.concat([calls, _ending(trace.records, _CLOSE), _ending(trace.records, _SYNC)], ignore_index=True)
     order = np.lexsort((table["call"], table["rank"]))
     table = table.iloc[order].reset_index(drop=True)
     rank = table["rank"].to_numpy(np.int64)
@@ -94,7 +94,7 @@ def from_trace(trace: Trace) -> Workload:
     last[np.flatnonzero(np.diff(rank, prepend=-1))] = origin
     made = np.zeros(len(table) + 1, CALL)
     made["file"][:-1] = table["file"]
-    made["flags"][:-1] = table["written"] * WRITES + table["closes"] * CLOSES
+    made["flags"][:-1] = table["written"] * WRITES + table["closes"] * CLOSES + table["syncs"] * SYNCS
     made["think"][:-1] = np.maximum(0.0, begin - last)
     made["start"][:-1] = begin - origin
     made["collective"], made["participants"] = -1, 1
@@ -153,6 +153,7 @@ def _calls(trace: Trace) -> tuple[pd.DataFrame, Array, _Nests, Int64Array]:
                     "items": np.bincount(of, minlength=calls),
                     "bytes": moved,
                     "closes": False,
+                    "syncs": False,
                 }
             )
         )
@@ -162,16 +163,19 @@ def _calls(trace: Trace) -> tuple[pd.DataFrame, Array, _Nests, Int64Array]:
 def _nothing() -> pd.DataFrame:
     kinds = {
         **dict.fromkeys(("rank", "call", "file", "items", "bytes"), "int64"),
-        **dict.fromkeys(("written", "collective", "closes"), "bool"),
+        **dict.fromkeys(("written", "collective", "closes", "syncs"), "bool"),
         **dict.fromkeys(("t_start", "t_end"), "float64"),
     }
     return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
 
 
-def _closing(records: pd.DataFrame) -> pd.DataFrame:
-    closes = records[records["file"] >= 0]
-    same = {name: closes[name].to_numpy() for name in ("rank", "call", "file", "t_start", "t_end")}
-    return pd.DataFrame({**same, "written": True, "collective": True, "items": 0, "bytes": 0, "closes": True})
+def _ending(records: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The closes or the syncs."""
+    calls = records[(records["kind"] == kind) & (records["file"] >= 0)]
+    same = {name: calls[name].to_numpy() for name in ("rank", "call", "file", "t_start", "t_end")}
+    closes = kind == _CLOSE
+    more = {"written": True, "collective": closes, "items": 0, "bytes": 0, "closes": closes, "syncs": not closes}
+    return pd.DataFrame({**same, **more})
 
 
 def _matched(rank: Int64Array, kind: npt.NDArray[np.int64]) -> tuple[Int64Array, Int64Array]:

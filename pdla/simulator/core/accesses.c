@@ -43,6 +43,11 @@ static bool meets(const struct list *list, const struct access *access)
 
 static void goes_on(struct engine *engine, struct access *access);
 
+static double work(const struct engine *engine, int64_t bytes)
+{
+    return engine->in->call_seconds + (double)bytes * engine->in->copy_seconds;
+}
+
 static void asked(struct engine *engine, struct access *access)
 {
     if (!engine->in->policy || engine->in->only_closes) {
@@ -54,7 +59,7 @@ static void asked(struct engine *engine, struct access *access)
     }
     struct sim_question question = {
         .time = engine->now, .what = SIM_REQUEST, .rank = access->rank, .node = access->node, .file = access->file,
-        .op = access->write, .start = access->start, .stop = access->stop, .collective = access->collective != NULL};
+        .op = access->write, .start = access->start, .stop = access->stop, .collective = access->jointly};
     ask(engine, &question, access);
 }
 
@@ -113,8 +118,21 @@ void ask(struct engine *engine, struct sim_question *question, struct access *ac
         goes_on(engine, access);
 }
 
+/* From the storage, or through the pages of its node. */
+static void serve(struct engine *engine, struct access *access)
+{
+    if (engine->in->client_cache && access->node >= 0) {
+        access->pending = 0;
+        cache_serves(engine, access, access->file, -1, access->write, access->start, access->stop);
+        return;
+    }
+    access->uncached = access->stop - access->start;
+    asked(engine, access);
+}
+
 void access_start(struct engine *engine, struct access *access)
 {
+    access->jointly = access->collective != NULL;
     if (access->rewrites) {
         /* RATIONALE: what is read must not change before it is written back: ROMIO locks the range meanwhile. */
         if (meets(&engine->locked, access)) {
@@ -124,11 +142,48 @@ void access_start(struct engine *engine, struct access *access)
         access->locked = true;
         append(&engine->locked, &access->lock, access);
         access->write = false;
-    } else if (cache_has(engine, access)) {
-        later(engine, engine->now, 0, CACHED, access);
+    }
+    serve(engine, access);
+}
+
+void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
+                  int64_t stop, struct fetch *fetch)
+{
+    struct access *access = access_new(engine, reader->rank, reader->file, false, start, stop);
+    access->node = reader->node;
+    access->jointly = reader->jointly;
+    access->fetch = fetch;
+    if (place < 0) {
+        access->file = object;
+        asked(engine, access);
         return;
     }
+    struct request *request = request_new(engine, access, access->node, false);
+    request_add(engine, request, object, place - engine->in->object[object].first, start, stop);
+    access->pending = 1;
+    request_start(engine, request);
+}
+
+void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush)
+{
+    struct access *access = access_new(engine, node * engine->in->ranks_per_node, file, true, start, stop);
+    access->flush = flush;
     asked(engine, access);
+}
+
+void access_close(struct engine *engine, struct access *access)
+{
+    int64_t stage = access->closing++;
+    if (stage == 1 && engine->in->policy) {
+        struct sim_question question = {.time = engine->now, .what = SIM_CLOSE, .rank = access->closer, .node = -1,
+                                        .file = access->file, .stop = INT64_MAX};
+        ask(engine, &question, access);
+        return;
+    }
+    access->pending = 1;
+    if (stage != 1)
+        cache_flush(engine, access);
+    access_ends_request(engine, access);
 }
 
 static void unlock(struct engine *engine, struct access *access)
@@ -169,8 +224,14 @@ static void moved(struct engine *engine, int64_t token)
     }
 }
 
+enum { CLOSED = 3 }; /* when it has been flushed, the policy has done its part, and what that wrote has been flushed */
+
 static void finish(struct engine *engine, struct access *access)
 {
+    if (access->uncached > 0 && work(engine, access->uncached) > 0) {
+        later(engine, processed(engine, access->node, work(engine, access->uncached)), 0, PROCESSED, access);
+        return;
+    }
     let_go(engine, access->transfer);
     let_go(engine, access->wait);
     access->transfer = NULL;
@@ -181,9 +242,13 @@ static void finish(struct engine *engine, struct access *access)
         next = after->next;
         goes_on(engine, after);
     }
+    if (access->closing > 0 && access->closing < CLOSED) {
+        access_close(engine, access);
+        return;
+    }
     if (access->rewrites && !access->write) {
         access->write = true;
-        asked(engine, access);
+        serve(engine, access);
         return;
     }
     if (access->locked)
@@ -193,11 +258,33 @@ static void finish(struct engine *engine, struct access *access)
     engine->running -= access->ends;
     struct call *call = access->call;
     struct collective *collective = access->collective;
+    struct fetch *fetch = access->fetch;
+    struct flush *flush = access->flush;
     pool_give(&engine->accesses, access);
-    if (collective)
+    if (fetch)
+        cache_fetched(engine, fetch);
+    else if (flush)
+        later(engine, engine->now, 0, FLUSHED, flush);
+    else if (collective)
         collective_accessed(engine, collective);
     else if (call)
         call_goes_on(engine, call);
+}
+
+static void transfer(struct engine *engine, struct access *access, const struct sim_transfer *row)
+{
+    /* RATIONALE: the replicas of a plan are files that are mounted like the original; what an online policy has is its own. */
+    bool cached = engine->in->client_cache && engine->in->only_closes && row->node >= 0;
+    if (cached && row->object < engine->in->files) {
+        access->node = row->node;
+        cache_serves(engine, access, row->object, -1, row->op, row->start, row->stop);
+        return;
+    }
+    struct request *request = request_new(engine, access, row->node, row->op);
+    request->cached = cached;
+    access->pending++;
+    request_add(engine, request, row->object, row->server, row->start, row->stop);
+    request_start(engine, request);
 }
 
 /* Its next stage that takes time. */
@@ -208,11 +295,8 @@ static void goes_on(struct engine *engine, struct access *access)
         /* One more than there are, so that none of them ends the stage while others are still to be started. */
         access->pending = 1;
         for (const struct sim_transfer *row = first; row < end && row->stage == first->stage; row++) {
-            struct request *request = request_new(engine, access, row->node, row->op);
-            request_add(engine, request, row->object, row->server, row->start, row->stop);
-            access->pending++;
             access->done++;
-            request_start(engine, request);
+            transfer(engine, access, row);
         }
         if (--access->pending > 0)
             return;
@@ -226,7 +310,8 @@ void access_ends_request(struct engine *engine, struct access *access)
         goes_on(engine, access);
 }
 
-void access_was_cached(struct engine *engine, struct access *access)
+void access_processed(struct engine *engine, struct access *access)
 {
+    access->uncached = 0;
     finish(engine, access);
 }

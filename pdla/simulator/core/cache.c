@@ -5,7 +5,7 @@
  * for when its first pages are come to. What is written is there at once, and goes to the storage in the order of its
  * addresses when the file is closed. Originals have their pages by file, replicas by component.
  */
-#include "cache.h"
+#include "engine.h"
 
 #include <string.h>
 
@@ -32,7 +32,7 @@ struct reading {
     struct reading *next;
     struct access *access;
     struct pages *pages;
-    int64_t file, place; /* place: the component's; -1: the file's own pages */
+    int64_t object, place; /* place: the component's; -1: the object is a file with pages of its own */
     int64_t start, at, stop, end;
     bool write;
 };
@@ -79,13 +79,18 @@ static int64_t keys(const struct engine *engine)
     return engine->in->files + engine->in->places;
 }
 
+void cache_begin(struct engine *engine)
+{
+    engine->fetches.size = sizeof(struct fetch);
+    engine->readings.size = sizeof(struct reading);
+}
+
 static struct pages *pages_of(struct engine *engine, int64_t node, int64_t key)
 {
-    if (!engine->pages)
-        engine->pages = hold(engine, (size_t)engine->in->nodes * sizeof *engine->pages);
-    if (!engine->pages[node])
-        engine->pages[node] = hold(engine, (size_t)keys(engine) * sizeof **engine->pages);
-    return &engine->pages[node][key];
+    struct pages **pages = &engine->node[node].pages;
+    if (!*pages)
+        *pages = hold(engine, (size_t)keys(engine) * sizeof **pages);
+    return &(*pages)[key];
 }
 
 static struct ahead *ahead_of(struct engine *engine, const struct reading *reading)
@@ -96,7 +101,7 @@ static struct ahead *ahead_of(struct engine *engine, const struct reading *readi
         for (int64_t key = 0; key < keys(engine); key++)
             rank->ahead[key].stopped = -BITS;
     }
-    return &rank->ahead[reading->place < 0 ? reading->file : engine->in->files + reading->place];
+    return &rank->ahead[reading->place < 0 ? reading->object : engine->in->files + reading->place];
 }
 
 /* Those of the pages [first, stop) that are neither there nor on their way. */
@@ -114,7 +119,7 @@ static void fetch(struct engine *engine, struct reading *reading, int64_t first,
             *one = (struct fetch){.next = pages->coming, .pages = pages, .first = begin, .stop = first};
             pages->coming = one;
             int64_t end = first * PAGE < reading->end ? first * PAGE : reading->end;
-            access_fetch(engine, reading->access, reading->file, reading->place, begin * PAGE, end, one);
+            access_fetch(engine, reading->access, reading->object, reading->place, begin * PAGE, end, one);
         } else {
             first++;
         }
@@ -229,6 +234,7 @@ static bool has_ends(struct engine *engine, struct reading *reading)
 
 static void goes_on(struct engine *engine, struct reading *reading)
 {
+    const struct sim_input *in = engine->in;
     if (reading->write) {
         if (!has_ends(engine, reading))
             return;
@@ -242,24 +248,23 @@ static void goes_on(struct engine *engine, struct reading *reading)
                 return;
         ahead_of(engine, reading)->stopped = reading->stop / PAGE;
     }
-    later(engine, engine->now, 0, CACHED, reading->access);
+    double work = in->call_seconds + (double)(reading->stop - reading->start) * in->copy_seconds;
+    later(engine, processed(engine, reading->access->node, work), 0, CACHED, reading->access);
     pool_give(&engine->readings, reading);
 }
 
-void cache_serves(struct engine *engine, struct access *access, int64_t place, bool write, int64_t start, int64_t stop)
+void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write, int64_t start,
+                  int64_t stop)
 {
     const struct sim_input *in = engine->in;
+    const struct sim_object *of = &in->object[object];
+    int64_t end = 0;
+    for (int64_t i = 0; place < 0 && i < of->groups * of->width; i++)
+        end += in->sizes[of->first + i];
+    end = place < 0 ? end : in->sizes[place];
     struct reading *reading = pool_take(engine, &engine->readings);
-    int64_t key = place < 0 ? access->file : in->files + place, end = 0;
-    if (place < 0) {
-        const struct sim_object *object = &in->object[access->file];
-        for (int64_t i = 0; i < object->groups * object->width; i++)
-            end += in->sizes[object->first + i];
-    } else {
-        end = in->sizes[place];
-    }
-    *reading = (struct reading){.access = access, .pages = pages_of(engine, access->node, key), .file = access->file,
-                                .place = place, .start = start, .at = write ? 0 : start, .stop = stop,
+    *reading = (struct reading){.access = access, .pages = pages_of(engine, access->node, place < 0 ? object : in->files + place),
+                                .object = object, .place = place, .start = start, .at = write ? 0 : start, .stop = stop,
                                 .end = end > stop ? end : stop, .write = write};
     access->pending++;
     goes_on(engine, reading);
@@ -313,15 +318,14 @@ void cache_flushed(struct engine *engine, struct flush *flush)
 
 void cache_flush(struct engine *engine, struct access *access)
 {
-    for (int64_t node = 0; engine->pages && node < engine->in->nodes; node++)
-        for (int64_t file = 0; engine->pages[node] && file < engine->in->files; file++) {
-            if (access->file >= 0 && access->file != file)
-                continue;
+    const struct sim_input *in = engine->in;
+    int64_t first = access->file < 0 ? 0 : access->file, last = access->file < 0 ? in->files : access->file + 1;
+    for (int64_t node = 0; in->client_cache && node < in->nodes; node++)
+        for (int64_t file = first; engine->node[node].pages && file < last; file++) {
             struct flush *flush = hold(engine, sizeof *flush);
-            *flush = (struct flush){.access = access, .pages = &engine->pages[node][file], .node = node, .file = file,
+            *flush = (struct flush){.access = access, .pages = pages_of(engine, node, file), .node = node, .file = file,
                                     .pending = 1};
             access->pending++;
-            flush_more(engine, flush);
             cache_flushed(engine, flush);
         }
 }

@@ -17,19 +17,18 @@ static bool next_range(struct call *call, int64_t *start, int64_t *stop)
     return true;
 }
 
-/* From the next access on as much as fits into the buffer; `bytes` of it are asked for. */
-static void sieve(struct call *call, int64_t buffer, int64_t start, int64_t *stop, int64_t *bytes)
+/* A buffer from the next byte on, or as much of it as the call goes: holes at its end are in it, too. */
+static void sieve(const struct engine *engine, struct call *call, int64_t *start, int64_t *stop)
 {
-    int64_t end = start + buffer;
-    *bytes = *stop - start;
-    while (call->more && call->start >= *stop && call->start < end) {
-        int64_t taken = call->stop < end ? call->stop : end;
-        *bytes += taken - call->start;
-        *stop = taken;
-        if (call->stop > end) {
-            call->start = end;
+    int64_t end = call->start + engine->in->sieve[call->write];
+    *start = call->start;
+    *stop = end < call->last ? end : call->last;
+    for (int64_t at = call->start; call->more && call->start >= at && call->start < *stop;) {
+        if (call->stop > *stop) {
+            call->start = *stop;
             return;
         }
+        at = call->stop;
         call->more = pieces_next(&call->pieces, &call->start, &call->stop);
     }
 }
@@ -42,7 +41,11 @@ struct gathered {
 
 static void add_gathered(struct gathered *gathered)
 {
-    if (gathered->stop > gathered->start)
+    const struct sim_input *in = gathered->engine->in;
+    if (gathered->stop > gathered->start && gathered->request->cached && gathered->object < in->files)
+        cache_serves(gathered->engine, gathered->request->access, gathered->object, -1, gathered->request->write,
+                     gathered->start, gathered->stop);
+    else if (gathered->stop > gathered->start)
         request_add(gathered->engine, gathered->request, gathered->object, -1, gathered->start, gathered->stop);
 }
 
@@ -67,6 +70,8 @@ static void serve_mapped(struct engine *engine, struct call *call)
     access->pending = 1;
     struct gathered gathered = {.engine = engine, .object = -1,
                                 .request = request_new(engine, access, access->node, call->write)};
+    gathered.request->cached = engine->in->client_cache;
+    access->uncached = engine->in->client_cache ? 0 : call->bytes;
     int64_t start, stop;
     while (next_range(call, &start, &stop))
         map_range(engine, call->file, call->write, start, stop, gather, &gathered);
@@ -81,40 +86,57 @@ void call_goes_on(struct engine *engine, struct call *call)
         serve_mapped(engine, call);
         return;
     }
-    if (!next_range(call, &start, &stop)) {
+    if (!call->more) {
         call_ends(engine, call);
         return;
     }
-    int64_t buffer = engine->in->sieve[call->write], bytes = stop - start;
-    if (buffer > 0 && call->more)
-        sieve(call, buffer, start, &stop, &bytes);
+    if (call->sieved)
+        sieve(engine, call, &start, &stop);
+    else
+        next_range(call, &start, &stop);
     struct access *access = access_new(engine, call->rank, call->file, call->write, start, stop);
     access->call = call;
-    access->rewrites = call->write && bytes < stop - start;
+    access->rewrites = call->write && call->sieved; /* ROMIO does not look for holes before it reads */
     access_start(engine, access);
 }
 
-static int64_t bytes_of(const struct call *call)
+/* How much it is, where it ends, and whether there are holes in it. */
+static void measure(const struct engine *engine, struct call *call)
 {
     struct pieces rest;
-    int64_t bytes = 0, start, stop;
-    if (call->more)
-        bytes = call->stop - call->start;
+    int64_t first = call->start, start, stop;
+    call->bytes = call->more ? call->stop - call->start : 0;
+    call->last = call->stop;
     pieces_copy(&rest, &call->pieces);
-    while (pieces_next(&rest, &start, &stop))
-        bytes += stop - start;
-    return bytes;
+    while (pieces_next(&rest, &start, &stop)) {
+        call->bytes += stop - start;
+        first = start < first ? start : first;
+        call->last = stop > call->last ? stop : call->last;
+    }
+    call->sieved = engine->in->sieve[call->write] > 0 && call->more && call->bytes < call->last - first;
+}
+
+/* What its node has kept of the file goes to the storage. */
+static void sync(struct engine *engine, struct call *call)
+{
+    struct access *access = access_new(engine, call->rank, call->file, true, 0, 0);
+    access->call = call;
+    access->pending = 1;
+    cache_flush(engine, access);
+    access_ends_request(engine, access);
 }
 
 static void call_begins(struct engine *engine, struct call *call)
 {
     call->began = engine->now;
-    call->bytes = bytes_of(call);
+    measure(engine, call);
     call->mapped = is_mapped(engine, call->file, call->write);
     note(engine, SIM_CALL, call->rank, call->file, call->start, call->bytes);
     if (engine->in_calls++ == 0)
         engine->calls_since = engine->now;
-    if (call->participants > 1 || call->closes)
+    if (call->syncs)
+        sync(engine, call);
+    else if (call->participants > 1 || call->closes)
         collective_join(engine, call);
     else
         call_goes_on(engine, call);
@@ -124,7 +146,7 @@ void call_ends(struct engine *engine, struct call *call)
 {
     struct sim_output *out = engine->out;
     double took = engine->now - call->began;
-    if (!call->closes) {
+    if (!call->closes && !call->syncs) {
         out->calls++;
         out->bytes[call->write] += call->bytes;
         out->call_seconds += took;
@@ -174,7 +196,8 @@ static struct call *next_call(struct engine *engine, struct rank *rank, double *
     struct call *call = pool_take(engine, &engine->calls);
     call->next = NULL;
     call->rank = number;
-    call->closes = call->mapped = call->more = false;
+    call->closes = call->syncs = call->mapped = call->more = false;
+    call->start = call->stop = 0;
     call->pieces.in = in;
     call->pieces.item = call->pieces.end = NULL;
     call->pieces.left = 0;
@@ -199,6 +222,7 @@ static struct call *next_call(struct engine *engine, struct rank *rank, double *
         call->file = made->file;
         call->write = made->flags & SIM_WRITES;
         call->closes = made->flags & SIM_CLOSES;
+        call->syncs = made->flags & SIM_SYNCS;
         call->collective = made->collective;
         call->participants = made->participants;
         call->pieces.item = in->item + made->item;

@@ -45,6 +45,7 @@ static void disband(struct engine *engine, struct collective *collective, void (
         let_go(engine, collective->window);
         let_go(engine, collective->node_bytes);
         let_go(engine, collective->aggregator);
+        let_go(engine, collective->own);
     }
     pool_give(&engine->collectives, collective);
     for (struct call *next; call; call = next) {
@@ -136,9 +137,18 @@ static void share_out(struct engine *engine, struct collective *collective, int6
         collective->bytes += call->bytes;
     }
     int64_t most = in->aggregators > 0 ? in->aggregators : in->nodes;
-    for (int64_t node = 0; node < in->nodes && collective->aggregators < most; node++)
-        if (first[node] > 0)
-            collective->aggregator[collective->aggregators++] = first[node] - 1;
+    for (int64_t node = 0; node < in->nodes; node++) {
+        bool aggregates = first[node] > 0 && collective->aggregators < most;
+        if (aggregates)
+            collective->aggregator[collective->aggregators] = first[node] - 1;
+        first[node] = aggregates ? collective->aggregators++ : -1;
+    }
+    collective->own = hold(engine, (size_t)collective->aggregators * sizeof *collective->own);
+    for (const struct call *call = collective->first; call; call = call->next) {
+        int64_t a = first[call->rank / in->ranks_per_node];
+        if (a >= 0 && collective->aggregator[a] == call->rank)
+            collective->own[a] = (double)call->bytes / (double)collective->bytes;
+    }
     let_go(engine, first);
 
     int64_t domain = (high - low + collective->aggregators - 1) / collective->aggregators;
@@ -164,13 +174,12 @@ static void run(struct engine *engine, struct collective *collective)
     int64_t low, high;
     const struct call *call = collective->first;
     if (call->closes) {
-        if (engine->in->policy) {
-            struct sim_question question = {.time = engine->now, .what = SIM_CLOSE, .rank = call->rank, .node = -1,
-                                            .file = call->file, .stop = INT64_MAX};
+        if (engine->in->policy || engine->in->client_cache) {
             struct access *access = access_new(engine, -1, call->file, true, 0, INT64_MAX);
             access->collective = collective;
+            access->closer = call->rank;
             collective->pending = 1;
-            ask(engine, &question, access);
+            access_close(engine, access);
         } else {
             disband(engine, collective, call_ends);
         }
@@ -212,6 +221,12 @@ static void shuffle(struct engine *engine, struct collective *collective)
                 done = *free > done ? *free : done;
             }
         }
+    }
+    /* A processor of an aggregator moves what other ranks get or give. */
+    for (int64_t a = 0; a < collective->aggregators; a++) {
+        double others = (double)window[a].bytes * (1 - collective->own[a]);
+        double moved = processed(engine, collective->aggregator[a] / in->ranks_per_node, others * in->exchange_seconds);
+        done = moved > done ? moved : done;
     }
     later(engine, done, 0, SHUFFLED, collective);
 }

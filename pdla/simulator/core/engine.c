@@ -80,6 +80,21 @@ void note(struct engine *engine, enum sim_logged what, int64_t rank, int64_t ser
             (struct sim_event){engine->now, what, rank, server, address, length};
 }
 
+double processed(struct engine *engine, int64_t node, double seconds)
+{
+    int64_t cores = engine->in->cores;
+    if (cores == 0 || seconds == 0)
+        return engine->now + seconds;
+    double **free = &engine->node[node].core_free, *first;
+    if (!*free)
+        *free = hold(engine, (size_t)cores * sizeof **free);
+    first = *free;
+    for (int64_t i = 1; i < cores; i++)
+        first = (*free)[i] < *first ? &(*free)[i] : first;
+    *first = (*first > engine->now ? *first : engine->now) + seconds;
+    return *first;
+}
+
 static void tick(struct engine *engine)
 {
     struct sim_question question = {.time = engine->now, .what = SIM_TICK, .rank = -1, .node = -1, .file = -1};
@@ -113,7 +128,13 @@ static void handle(struct engine *engine, const struct event *event)
         collective_shuffled(engine, event->what);
         break;
     case CACHED:
-        access_was_cached(engine, event->what);
+        access_ends_request(engine, event->what);
+        break;
+    case FLUSHED:
+        cache_flushed(engine, event->what);
+        break;
+    case PROCESSED:
+        access_processed(engine, event->what);
         break;
     case TICK:
         tick(engine);
@@ -121,18 +142,17 @@ static void handle(struct engine *engine, const struct event *event)
     }
 }
 
-/* All files are closed: what the policy wants done then, and waited for, belongs to the run. */
+/* All files are closed: what is done then, and waited for, belongs to the run. */
 static bool closes(struct engine *engine)
 {
-    if (!engine->in->policy || engine->closing)
+    if ((!engine->in->policy && !engine->in->client_cache) || engine->closing)
         return false;
     engine->closing = true;
-    struct sim_question question = {.time = engine->now, .what = SIM_CLOSE, .rank = -1, .node = -1, .file = -1,
-                                    .stop = INT64_MAX};
     struct access *access = access_new(engine, -1, -1, true, 0, INT64_MAX);
+    access->closer = -1;
     access->ends = true;
     engine->running++;
-    ask(engine, &question, access);
+    access_close(engine, access);
     return true;
 }
 
@@ -189,6 +209,7 @@ __attribute__((visibility("default"))) int sim_run(const struct sim_input *in, s
     engine->accesses.size = sizeof(struct access);
     engine->calls.size = sizeof(struct call);
     engine->collectives.size = sizeof(struct collective);
+    cache_begin(engine);
     engine->server = calloc((size_t)in->servers, sizeof *engine->server);
     engine->node = calloc((size_t)in->nodes, sizeof *engine->node);
     engine->rank = calloc((size_t)in->ranks, sizeof *engine->rank);
@@ -204,6 +225,8 @@ __attribute__((visibility("default"))) int sim_run(const struct sim_input *in, s
     pool_end(&engine->accesses);
     pool_end(&engine->calls);
     pool_end(&engine->collectives);
+    pool_end(&engine->fetches);
+    pool_end(&engine->readings);
     free(engine->events.at);
     free(engine->server);
     free(engine->node);

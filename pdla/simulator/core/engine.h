@@ -11,7 +11,7 @@
 #include "server.h"
 #include "simulator.h"
 
-enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, SHUFFLED, CACHED, TICK };
+enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, SHUFFLED, CACHED, FLUSHED, PROCESSED, TICK };
 
 /* Items of one size that come and go, and stay where they are while they are used. */
 struct pool {
@@ -24,6 +24,10 @@ struct pool {
 struct call;
 struct collective;
 struct access;
+struct fetch;
+struct flush;
+struct pages;
+struct ahead;
 
 /* A place in a list of accesses. */
 struct link {
@@ -47,23 +51,27 @@ struct access {
     int64_t *wait, waits; /* tokens of moves */
     double waited;        /* seconds for them; until it has: since when */
     struct access *after, *next; /* the first move that starts when it is done; of a move, the next one */
-    bool write, background, rewrites, locked, ends;
+    struct fetch *fetch;         /* what comes to a page cache by it */
+    struct flush *flush;         /* what leaves one */
+    int64_t uncached;            /* bytes that a processor moves when it is done */
+    int64_t closing, closer;     /* how far the close is that it is, and whose */
+    bool write, background, rewrites, locked, ends, jointly;
 };
 
 struct request {
     struct access *access;
     struct sub *first, *last;
     int64_t node, subs, pending, bytes;
-    bool write, background, served;
+    bool write, background, served, cached; /* cached: through the pages of its node */
 };
 
 /* An MPI call of a rank. */
 struct call {
     struct call *next;
-    int64_t rank, file, collective, participants, bytes;
+    int64_t rank, file, collective, participants, bytes, last; /* last: where it ends in the file */
     double began;
     int64_t start, stop; /* of the access that is still to come if `more`, and then those of `pieces` */
-    bool write, closes, more, mapped;
+    bool write, closes, syncs, more, mapped, sieved;
     struct pieces pieces;
 };
 
@@ -79,6 +87,7 @@ struct collective {
     int64_t aggregators, rounds, round, pending, bytes;
     struct window *window; /* of aggregator a in round r: at r * aggregators + a */
     int64_t *node_bytes, *aggregator; /* bytes of every node, and the ranks that are aggregators */
+    double *own;                      /* of all bytes, those that each of them itself asks for */
     bool write;
 };
 
@@ -88,6 +97,7 @@ struct rank {
     struct cursor cursor;
     struct call *next; /* that it is thinking about */
     uint64_t random;
+    struct ahead *ahead; /* of each file and component */
 };
 
 struct held {
@@ -96,12 +106,8 @@ struct held {
 
 struct node {
     double connect_free, link_free[2]; /* of its link: out of it, into it */
-};
-
-/* Which pages of a file a node has: a bit each. */
-struct pages {
-    uint64_t *word;
-    int64_t words;
+    double *core_free;
+    struct pages *pages; /* of each file, then of each component */
 };
 
 enum { BUCKETS = 4096 };
@@ -112,14 +118,13 @@ struct engine {
     double now;
     jmp_buf failed;
     struct events events;
-    struct pool subs, requests, accesses, calls, collectives;
+    struct pool subs, requests, accesses, calls, collectives, fetches, readings;
     struct server *server;
     struct node *node;
     struct rank *rank;
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
     struct held *held;
-    struct pages *pages; /* of node n and file f: at n * files + f */
     int64_t in_calls, running; /* ranks, and of an open loop calls */
     bool closing;
     double calls_since;
@@ -131,6 +136,8 @@ void pool_give(struct pool *pool, void *item);
 void *hold(struct engine *engine, size_t size);
 void let_go(struct engine *engine, void *memory);
 void later(struct engine *engine, double time, unsigned priority, enum kind kind, void *what);
+/* When a processor of the node has done so much more. */
+double processed(struct engine *engine, int64_t node, double seconds);
 void note(struct engine *engine, enum sim_logged what, int64_t rank, int64_t server, int64_t address, int64_t length);
 
 /* requests.c: from a range of an object to what servers do. */
@@ -151,14 +158,30 @@ bool memory_has(struct server *server, struct sub *sub);
 bool memory_takes(struct engine *engine, struct server *server, struct sub *sub);
 void memory_cleaned(struct engine *engine, struct server *server, struct sub *copy);
 
-/* cache.c: whether a node has all that is to be read; if not, the access shrinks to what it lacks, and will be there. */
-bool cache_has(struct engine *engine, struct access *access);
+/* cache.c: the page caches of client nodes.
+ *
+ * An access reads or writes [start, stop) of an object through its node's pages: of a file (place -1), or of a component of a
+ * replica. That is one more thing which it waits for, until access_ends_request. */
+void cache_begin(struct engine *engine);
+void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write, int64_t start,
+                  int64_t stop);
+/* What had to be read has come. */
+void cache_fetched(struct engine *engine, struct fetch *fetched);
+/* What is dirty of an access's file (of all files, if it has none) goes to the storage; the access waits for it. */
+void cache_flush(struct engine *engine, struct access *access);
+void cache_flushed(struct engine *engine, struct flush *flush);
 
 /* accesses.c: file requests, where a policy has a say. */
 struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop);
 void access_start(struct engine *engine, struct access *access);
 void access_ends_request(struct engine *engine, struct access *access);
-void access_was_cached(struct engine *engine, struct access *access);
+void access_processed(struct engine *engine, struct access *access);
+/* A close, of a file or (-1) of all, to which the policy adds: what is dirty goes to the storage before and after that. */
+void access_close(struct engine *engine, struct access *access);
+/* Accesses of a page cache. */
+void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
+                  int64_t stop, struct fetch *fetch);
+void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush);
 void ask(struct engine *engine, struct sim_question *question, struct access *access);
 
 /* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */

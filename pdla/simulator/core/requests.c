@@ -18,9 +18,18 @@ struct request *request_new(struct engine *engine, struct access *access, int64_
     return request;
 }
 
-static void add_sub(struct engine *engine, struct request *request, int64_t server, int64_t address, int64_t length)
+static void add_sub(struct engine *engine, struct request *request, int64_t object, int64_t place, int64_t start,
+                    int64_t length)
 {
+    const struct sim_input *in = engine->in;
+    if (request->cached) {
+        struct access *access = request->access;
+        access->node = request->node;
+        cache_serves(engine, access, object, place, request->write, start, start + length);
+        return;
+    }
     struct sub *last = request->last;
+    int64_t server = in->server_of[place], address = in->bases[place] + start;
     request->bytes += length;
     if (last && last->server == server && last->address + last->length == address) {
         last->length += length;
@@ -47,10 +56,11 @@ static int64_t share(int64_t z, int64_t before, int64_t strip)
 }
 
 /* A range within a section is one range on each of its servers (pdla.layouts.striping). */
-static void add_section(struct engine *engine, struct request *request, const struct sim_object *object, int64_t section,
-                        int64_t start, int64_t stop)
+static void add_section(struct engine *engine, struct request *request, int64_t number, int64_t section, int64_t start,
+                        int64_t stop)
 {
     const struct sim_input *in = engine->in;
+    const struct sim_object *object = &in->object[number];
     const int64_t *strip = in->strips + object->strips, *before = strip + object->width;
     int64_t width = object->width, cycle = before[width - 1] + strip[width - 1];
     int64_t cycles = object->section / cycle + (object->section % cycle > 0);
@@ -67,7 +77,7 @@ static void add_section(struct engine *engine, struct request *request, const st
         int64_t low = from * strip[j] + share(from_z, before[j], strip[j]);
         int64_t high = to * strip[j] + share(to_z, before[j], strip[j]);
         if (high > low)
-            add_sub(engine, request, in->server_of[first + j], in->bases[first + j] + row * strip[j] + low, high - low);
+            add_sub(engine, request, number, first + j, row * strip[j] + low, high - low);
     }
 }
 
@@ -75,16 +85,16 @@ void request_add(struct engine *engine, struct request *request, int64_t number,
                  int64_t stop)
 {
     const struct sim_object *object = &engine->in->object[number];
-    engine->out->space_bytes[4 * object->space + 2 * request->background + request->write] += stop - start;
+    if (!request->cached)
+        engine->out->space_bytes[4 * object->space + 2 * request->background + request->write] += stop - start;
     if (server >= 0) {
-        int64_t place = object->first + server;
-        add_sub(engine, request, engine->in->server_of[place], engine->in->bases[place] + start, stop - start);
+        add_sub(engine, request, number, object->first + server, start, stop - start);
         return;
     }
     while (start < stop) {
         int64_t section = start / object->section, y = start % object->section;
         int64_t length = object->section - y < stop - start ? object->section - y : stop - start;
-        add_section(engine, request, object, section, y, y + length);
+        add_section(engine, request, number, section, y, y + length);
         start += length;
     }
 }
@@ -142,8 +152,23 @@ static void transfer(struct engine *engine, struct request *request)
         request_transferred(engine, request);
 }
 
+static void finish(struct engine *engine, struct request *request)
+{
+    struct access *access = request->access;
+    for (struct sub *sub = request->first, *next; sub; sub = next) {
+        next = sub->sibling;
+        pool_give(&engine->subs, sub);
+    }
+    pool_give(&engine->requests, request);
+    access_ends_request(engine, access);
+}
+
 void request_start(struct engine *engine, struct request *request)
 {
+    if (request->cached) {
+        finish(engine, request);
+        return;
+    }
     double e = engine->in->connect, done = engine->now;
     engine->out->requests++;
     engine->out->subrequests += request->subs;
@@ -170,17 +195,6 @@ void request_connected(struct engine *engine, struct request *request)
         transfer(engine, request);
     else
         queue(engine, request);
-}
-
-static void finish(struct engine *engine, struct request *request)
-{
-    struct access *access = request->access;
-    for (struct sub *sub = request->first, *next; sub; sub = next) {
-        next = sub->sibling;
-        pool_give(&engine->subs, sub);
-    }
-    pool_give(&engine->requests, request);
-    access_ends_request(engine, access);
 }
 
 void request_transferred(struct engine *engine, struct request *request)

@@ -9,7 +9,7 @@
 
 enum sim_op { SIM_READ, SIM_WRITE };
 enum sim_queue { SIM_FIFO, SIM_ELEVATOR, SIM_CFQ };
-enum sim_flags { SIM_WRITES = 1, SIM_CLOSES = 2 };
+enum sim_flags { SIM_WRITES = 1, SIM_CLOSES = 2, SIM_SYNCS = 4 };
 enum sim_what { SIM_REQUEST, SIM_TICK, SIM_FINISHED, SIM_CLOSE };
 enum sim_logged { SIM_CALL, SIM_QUEUED, SIM_STARTED, SIM_SERVED, SIM_RETURNED };
 
@@ -106,20 +106,23 @@ struct sim_event {
 };
 
 struct sim_input {
-    int64_t ranks, nodes, ranks_per_node, files, servers, spaces;
+    int64_t ranks, nodes, ranks_per_node, files, places, servers, spaces;
     double connect, seconds_per_byte;
     double jitter; /* mean seconds that a rank is late with a call, by chance */
+    double call_seconds, copy_seconds, exchange_seconds; /* of a processor: a file request, its bytes, a byte of a message */
+    int64_t cores;                                       /* of a node; 0: each rank has one */
     int64_t seed, open_loop;
     int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
     int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
     int64_t aggregators;       /* at most so many, one a node; 0: one on every node */
-    int64_t client_cache;      /* nodes keep what they have read */
+    int64_t client_cache;      /* nodes keep what they have read and written */
+    int64_t client_read_ahead; /* the most bytes that they read ahead, and write at once */
     int64_t always;            /* also where the ranks' accesses do not interleave */
     const struct sim_server *server;
     const int64_t *curve_distance;
     const double *curve_seconds;
     const struct sim_object *object; /* the first `files` are the originals */
-    const int64_t *strips, *server_of, *bases;
+    const int64_t *strips, *server_of, *bases, *sizes; /* of each of `places`: its server, and its addresses there */
     const int64_t *first_map; /* files + 1 */
     const struct sim_map *map;
     const int64_t *map_loops, *extents;
