@@ -23,6 +23,7 @@ import pandas as pd
 from cases import COLLECTIVE, CONTESTANTS, H_PDLA, NS_PDLA, PD, S_ORIG, S_PDLA, SIEVING, Case, full
 from rows import BENCH, keep
 from storage import STRIP, _cluster, limited
+from throttled import READ_AHEAD
 
 from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
@@ -34,7 +35,7 @@ from pdla.simulator import core
 from pdla.simulator.run import Result, simulate
 from pdla.simulator.schemes import BASELINES
 from pdla.simulator.workload import Workload, from_signatures
-from pdla.units import MiB
+from pdla.units import KiB, MiB
 
 CALL = 4 * MiB  # of a rank, through views
 SCHEMES = {scheme.name: scheme for scheme in BASELINES}
@@ -194,14 +195,8 @@ def _originals(disks: Cluster, contestant: str) -> Cluster:
         read_seconds_per_byte=like.read_seconds_per_byte / like.servers,
         write_seconds_per_byte=like.write_seconds_per_byte / like.servers,
     )
-    return replace(
-        disks,
-        pools=(*disks.pools, together),
-        home_pool="original",
-        home_servers=1,
-        client_cache=True,
-        client_read_ahead=1280 << 10,
-    )
+    originals = replace(disks, pools=(*disks.pools, together), home_pool="original", home_servers=1)
+    return replace(originals, client_cache=True, client_read_ahead=READ_AHEAD * KiB)
 
 
 def in_order(rates: Mapping[str, tuple[float, float]]) -> list[bool]:
