@@ -358,7 +358,7 @@ class Device:
         idle_seconds: of "cfq", how long the device waits for the next request of the process whose slice it is.
         memory: bytes of writes that a server keeps for its device, so that they return before they are served; the
             device takes them in the order of their addresses.
-        read_ahead: bytes that a server reads ahead for a process that reads in sequence.
+        read_ahead: bytes that a server reads ahead of what is read in sequence, by one process or by several in turns.
         inside: the pool in whose servers these devices are, the first in the first, so that they share links.
     """
 

@@ -77,3 +77,26 @@ def test_each_process_is_read_ahead_for_by_itself():
 def test_strided_reads_are_not_read_ahead():
     calls = [Call(0, "read", 2 * piece * PIECE, PIECE) for piece in range(4)]
     assert outcome(calls, read_ahead=2 * PIECE).seconds == outcome(calls).seconds == pytest.approx(4 * TRANSFER + 3)
+
+
+def test_processes_in_turns_are_one_sequence():
+    calls = [Call(piece % 5, "read", piece * PIECE, PIECE) for piece in range(5)]
+    alone = [Call(0, "read", piece * PIECE, PIECE) for piece in range(5)]
+    found, want = (outcome(program, read_ahead=2 * PIECE) for program in (calls, alone))
+    # 1, 2 and 3 are read at once, 4 with what comes after it.
+    assert started(found) == started(want) == [0, 1, 4]
+    assert found.busy.tolist() == want.busy.tolist()
+
+
+def test_what_is_being_read_ahead_is_waited_for():
+    calls = [Call(rank, "read", piece * PIECE, PIECE) for rank, piece in ((0, 0), (1, 0), (0, 1), (1, 2))]
+    found = outcome(calls, read_ahead=PIECE)
+    assert started(found) == [0, 0, 1]
+    returned = [float(one["time"]) for one in found.log if core.EVENTS[one["what"]] == "returned"]
+    # Going back takes a seek; then 1 and 2 are read for both processes.
+    assert returned == pytest.approx([TRANSFER, SEEK + 2 * TRANSFER, SEEK + 4 * TRANSFER, SEEK + 4 * TRANSFER])
+
+
+def test_what_is_read_ahead_serves_once():
+    calls = [Call(0, "read", piece * PIECE, PIECE) for piece in (0, 1, 2, 0, 1, 2)]
+    assert started(outcome(calls, read_ahead=PIECE)) == [0, 1, 0, 1]

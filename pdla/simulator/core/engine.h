@@ -153,8 +153,9 @@ void server_next(struct engine *engine, struct server *server);
 /* The server has done its part, or has it in memory. */
 void sub_done(struct engine *engine, struct sub *sub);
 
-/* memory.c: what need not wait for the device. */
-bool memory_has(struct server *server, struct sub *sub);
+/* memory.c: what need not wait for the device: done already, or as soon as what was read ahead is there. */
+bool memory_has(struct engine *engine, struct server *server, struct sub *sub);
+void memory_was_read(struct engine *engine, struct server *server, struct sub *sub);
 bool memory_takes(struct engine *engine, struct server *server, struct sub *sub);
 void memory_cleaned(struct engine *engine, struct server *server, struct sub *copy);
 

@@ -1,28 +1,137 @@
 /* What the memory of a server does for its device: its page cache, or the cache of the device itself.
  *
- * What a process reads in sequence is read ahead. A write returns as soon as memory has it; the device takes what was
- * written in the order of its addresses, when nothing is to be read or when there is no more room; what requests wrote
- * before what was written in the background.
+ * What is read in sequence, by one process or by several in turns, is read ahead, and is there for whoever reads it next,
+ * once. A write returns as soon as memory has it; the device takes what was written in the order of its addresses, when
+ * nothing is to be read or when there is no more room; what requests wrote before what was written in the background.
  */
 #include "engine.h"
 
-bool memory_has(struct server *server, struct sub *sub)
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096, BITS = 64 };
+
+static bool is(const struct marks *marks, int64_t page)
+{
+    return page / BITS < marks->words && marks->word[page / BITS] >> page % BITS & 1;
+}
+
+static void set(struct engine *engine, struct marks *marks, int64_t page)
+{
+    int64_t word = page / BITS;
+    if (word >= marks->words) {
+        int64_t words = 2 * word + 64;
+        uint64_t *more = hold(engine, (size_t)words * sizeof *more);
+        if (marks->words > 0)
+            memcpy(more, marks->word, (size_t)marks->words * sizeof *more);
+        let_go(engine, marks->word);
+        marks->word = more;
+        marks->words = words;
+    }
+    marks->word[word] |= (uint64_t)1 << page % BITS;
+}
+
+static void unset(struct marks *marks, int64_t page)
+{
+    if (page / BITS < marks->words)
+        marks->word[page / BITS] &= ~((uint64_t)1 << page % BITS);
+}
+
+/* The first flight that ends after `address`. */
+static size_t flight_after(const struct server *server, int64_t address)
+{
+    size_t low = 0, high = server->flights;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (server->flight[middle].stop <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void fly(struct engine *engine, struct server *server, struct sub *sub, int64_t start, int64_t stop)
+{
+    if (server->flights == server->flight_room) {
+        size_t room = 2 * server->flight_room + 16;
+        struct flight *flight = realloc(server->flight, room * sizeof *flight);
+        if (!flight)
+            longjmp(engine->failed, SIM_NO_MEMORY);
+        server->flight = flight;
+        server->flight_room = room;
+    }
+    struct flight *at = &server->flight[flight_after(server, start)];
+    memmove(at + 1, at, (size_t)(server->flight + server->flights++ - at) * sizeof *at);
+    *at = (struct flight){start, stop, sub};
+}
+
+void memory_was_read(struct engine *engine, struct server *server, struct sub *sub)
+{
+    struct flight *at = &server->flight[flight_after(server, sub->address + sub->length)];
+    memmove(at, at + 1, (size_t)(server->flight + --server->flights - at) * sizeof *at);
+    for (struct sub *follower; (follower = line_take(&sub->followers));)
+        sub_done(engine, follower);
+}
+
+/* The pages of [start, stop) that were read ahead, from its first byte on, are taken; where they end. */
+static int64_t take_ahead(struct server *server, int64_t start, int64_t stop)
+{
+    for (int64_t page = start / PAGE; start < stop && is(&server->ahead, page); page++) {
+        start = (page + 1) * PAGE;
+        if (start <= stop)
+            unset(&server->ahead, page);
+    }
+    return start < stop ? start : stop;
+}
+
+/* Where reading ahead from `stop` on ends: before what was read ahead already, or is being. */
+static int64_t read_ahead(struct engine *engine, struct server *server, int64_t stop)
+{
+    int64_t page = stop / PAGE, end = (stop + server->spec->read_ahead) / PAGE;
+    size_t next = flight_after(server, stop);
+    if (next < server->flights && server->flight[next].start < end * PAGE)
+        end = server->flight[next].start / PAGE;
+    for (; page < end && !is(&server->ahead, page); page++)
+        set(engine, &server->ahead, page);
+    return page * PAGE > stop ? page * PAGE : stop;
+}
+
+static void move_front(struct engine *engine, struct server *server, struct stream *stream, int64_t page)
+{
+    if (stream->front >= 0)
+        unset(&server->fronts, stream->front);
+    set(engine, &server->fronts, stream->front = page);
+}
+
+bool memory_has(struct engine *engine, struct server *server, struct sub *sub)
 {
     sub->skipped = sub->ahead = 0;
     if (sub->write || sub->process < 0 || server->spec->read_ahead == 0)
         return false;
     struct stream *stream = &server->stream[sub->process];
-    bool in_sequence = stream->next == sub->address;
-    stream->next = sub->address + sub->length;
-    if (!in_sequence) {
-        stream->stop = stream->next;
-        return false;
-    }
-    if (stream->next <= stream->stop)
+    int64_t start = sub->address, stop = start + sub->length;
+    /* RATIONALE: Linux goes by the pages that are there, not by who has read them, so that processes in turns are a sequence. */
+    bool in_sequence = stream->next == start || (start > 0 && is(&server->fronts, (start - 1) / PAGE));
+    stream->next = stop;
+    int64_t from = take_ahead(server, start, stop);
+    if (from == stop) {
+        size_t number = flight_after(server, stop - 1);
+        if (number < server->flights && server->flight[number].start < stop)
+            line_put(&server->flight[number].sub->followers, sub);
+        else
+            sub_done(engine, sub);
         return true;
-    sub->skipped = stream->stop - sub->address;
-    sub->ahead = server->spec->read_ahead;
-    stream->stop = stream->next + sub->ahead;
+    }
+    int64_t end = stop;
+    if (in_sequence || from > start) {
+        sub->skipped = from - start;
+        end = read_ahead(engine, server, stop);
+        sub->ahead = end - stop;
+        if (sub->ahead > 0)
+            fly(engine, server, sub, stop, end);
+    }
+    move_front(engine, server, stream, (end - 1) / PAGE);
     return false;
 }
 

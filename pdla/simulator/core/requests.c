@@ -118,9 +118,7 @@ static void queue(struct engine *engine, struct request *request)
         next = sub->sibling;
         sub->arrived = engine->now;
         note(engine, SIM_QUEUED, sub->process, sub->server, sub->address, sub->length);
-        if (memory_has(server, sub))
-            sub_done(engine, sub);
-        else if (!memory_takes(engine, server, sub) && !server_put(server, sub))
+        if (!memory_has(engine, server, sub) && !memory_takes(engine, server, sub) && !server_put(server, sub))
             longjmp(engine->failed, SIM_NO_MEMORY);
         server_next(engine, server);
     }
@@ -216,6 +214,8 @@ void sub_served(struct engine *engine, struct sub *sub)
         longjmp(engine->failed, SIM_NO_MEMORY);
     if (is_copy)
         memory_cleaned(engine, server, sub);
+    if (!is_copy && sub->ahead > 0)
+        memory_was_read(engine, server, sub);
     server_next(engine, server);
     if (!is_copy)
         sub_done(engine, sub);

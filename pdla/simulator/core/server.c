@@ -69,7 +69,7 @@ bool server_begin(struct server *server, const struct sim_server *spec, int64_t 
     if (spec->overlap)
         server->read_to = malloc((size_t)processes * sizeof *server->read_to);
     for (int64_t i = 0; server->stream && i < processes; i++)
-        server->stream[i] = (struct stream){.next = -1};
+        server->stream[i] = (struct stream){.next = -1, .front = -1};
     for (int64_t i = 0; server->read_to && i < processes; i++)
         server->read_to[i] = -1;
     return (!spec->overlap || server->read_to) && (spec->queue != SIM_CFQ || server->process) && (spec->read_ahead == 0 || server->stream);
@@ -80,6 +80,7 @@ void server_end(struct server *server)
     free(server->process);
     free(server->stream);
     free(server->read_to);
+    free(server->flight);
     free(server->sweep[0].at);
     free(server->sweep[1].at);
     for (int i = 0; i < 4; i++)

@@ -9,18 +9,19 @@
 
 struct request;
 
+struct line {
+    struct sub *first, *last;
+};
+
 /* The part of a request that one server serves. */
 struct sub {
     struct request *request;
     struct sub *sibling, *behind;
     int64_t server, address, length, process;
     int64_t skipped, ahead; /* of its bytes, that the device need not read; after them, that it reads too */
+    struct line followers;  /* those that read what it reads ahead */
     double arrived, started;
     bool write, background;
-};
-
-struct line {
-    struct sub *first, *last;
 };
 
 /* What a sweep of the elevator still has to serve, nearest first. */
@@ -35,9 +36,21 @@ struct process {
     int64_t after;
 };
 
-/* What a process reads of a server: where its previous read ended, and how far was read ahead. */
+/* Bytes that are being read ahead. */
+struct flight {
+    int64_t start, stop;
+    struct sub *sub;
+};
+
+/* Some of the pages of a server: a bit each. */
+struct marks {
+    uint64_t *word;
+    int64_t words;
+};
+
+/* What a process reads of a server: where its previous read ended, and the last page that was read for it, ahead or not. */
 struct stream {
-    int64_t next, stop;
+    int64_t next, front;
 };
 
 struct server {
@@ -47,6 +60,9 @@ struct server {
     struct sweep sweep[2];        /* the elevator's: this one, and the next */
     struct process *process;      /* CFQ's */
     struct stream *stream;        /* of each process, if there is reading ahead */
+    struct marks ahead, fronts;   /* what was read ahead and not read since, and the fronts of all streams */
+    struct flight *flight;        /* by addresses */
+    size_t flights, flight_room;
     struct sweep dirty_sweep[2][2]; /* what memory has for the device to write: of requests, in the background */
     struct line full;             /* writes for which memory has no room yet */
     int64_t dirty;
