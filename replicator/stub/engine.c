@@ -6,9 +6,11 @@
 enum { BOUNCE_BYTES = 4 << 20 };
 
 /* Reads a request into contiguous memory. False: a read failed; *blame tells whether it was one of the replica. */
-static bool read_stream(const struct source *source, const struct map_replica *replica, const struct request *request,
-                        struct runs *runs, int64_t size, char *buffer, bool *blame)
+static bool read_stream(struct stub_file *stub, int chosen, const struct request *request, struct runs *runs, int64_t size,
+                        char *buffer, bool *blame)
 {
+    const struct source *source = stub->source;
+    const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
     struct walk walk;
     struct piece piece;
     walk_start(&walk, source->map, replica, request);
@@ -26,7 +28,10 @@ static bool read_stream(const struct source *source, const struct map_replica *r
             struct strip strip = locate_strip(source->map, replica, piece.replica_offset);
             if (strip.length > piece.length)
                 strip.length = piece.length;
-            enum outcome outcome = run_add(runs, &runs->each[strip.component], strip.offset, strip.length, buffer);
+            struct run *run = &runs->each[strip.component];
+            if (run->fd < 0 && (run->fd = component_of(stub, chosen, strip.component)) < 0)
+                return false;
+            enum outcome outcome = run_add(runs, run, strip.offset, strip.length, buffer);
             if (outcome != DONE) {
                 *blame = outcome == FAILED;
                 return false;
@@ -47,8 +52,8 @@ static bool read_stream(const struct source *source, const struct map_replica *r
 }
 
 /* The same into scattered memory, through a buffer: a read into many small places costs more than the copy. */
-static bool read_scattered(const struct source *source, const struct map_replica *replica, const struct request *request,
-                           struct runs *runs, int64_t size, char *buffer, const struct typemap *memory, bool *blame)
+static bool read_scattered(struct stub_file *stub, int chosen, const struct request *request, struct runs *runs, int64_t size,
+                           char *buffer, const struct typemap *memory, bool *blame)
 {
     struct typemap_cursor cursor;
     char *bounce = malloc(request->bytes < BOUNCE_BYTES ? (size_t)request->bytes : BOUNCE_BYTES);
@@ -58,7 +63,7 @@ static bool read_scattered(const struct source *source, const struct map_replica
         struct request part = *request;
         part.position += done;
         part.bytes = request->bytes - done < BOUNCE_BYTES ? request->bytes - done : BOUNCE_BYTES;
-        read = read_stream(source, replica, &part, runs, size, bounce, blame);
+        read = read_stream(stub, chosen, &part, runs, size, bounce, blame);
         for (int64_t copied = 0; read && copied < part.bytes;) {
             struct extent place = typemap_cursor_next(&cursor, part.bytes - copied);
             memcpy(buffer + place.offset, bounce + copied, (size_t)place.length);
@@ -73,20 +78,18 @@ static bool read_scattered(const struct source *source, const struct map_replica
 bool engine_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *served)
 {
-    const struct source *source = stub->source;
-    const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
-    struct runs runs = {.components = replica == NULL ? 0 : replica->servers,
-                        .blind = replica == NULL ? NULL : &stub->replicas[chosen].blind};
+    struct runs runs = {.components = chosen < 0 ? 0 : replica_of(stub->source, (uint32_t)chosen)->servers,
+                        .blind = chosen < 0 ? NULL : &stub->replicas[chosen].blind};
     if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
         return false;
     for (uint32_t i = 0; i < runs.components; i++)
-        runs.each[i] = (struct run){.fd = stub->replicas[chosen].components[i],
+        runs.each[i] = (struct run){.fd = __atomic_load_n(&stub->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
                                     .end = &stub->replicas[chosen].ends[i],
                                     .tally = &served->replica};
     runs.each[runs.components] = (struct run){.fd = stub->fd, .end = &stub->end, .tally = &served->original};
     bool blame = false;
-    bool read = memory == NULL ? read_stream(source, replica, request, &runs, size, buffer, &blame)
-                               : read_scattered(source, replica, request, &runs, size, buffer, memory, &blame);
+    bool read = memory == NULL ? read_stream(stub, chosen, request, &runs, size, buffer, &blame)
+                               : read_scattered(stub, chosen, request, &runs, size, buffer, memory, &blame);
     for (uint32_t i = 0; i <= runs.components; i++)
         free(runs.each[i].memory);
     free(runs.each);

@@ -15,25 +15,26 @@ static const char *map_name(void)
     return name != NULL && *name != '\0' ? name : NULL;
 }
 
-/* What rank 0 says about the file. */
-struct offer {
-    uint64_t found;                /* 1: the map has replicas of it */
-    uint64_t generation, checksum; /* of rank 0's map */
-    uint64_t file, replica_count;  /* index of the file in it */
+/* What tells whether ranks mean the same file and state of it by the same map. */
+struct sight {
+    uint64_t generation, checksum; /* of the map */
+    uint64_t file;                 /* index in it */
     uint64_t inode;
     int64_t size, mtime_ns;
 };
+enum { SIGHT_WORDS = sizeof(struct sight) / sizeof(uint64_t) };
 
-/* What the ranks agree on: the AND of what each can do. */
-enum {
-    AGREED_REPLICAS = 1024, /* of one file; more are left unused */
-    DESCRIPTOR_SHARE = 4    /* one of so many descriptors of the process may be a component's */
-};
+/* What the ranks agree on: the AND of what each has to say. All bits or none where nothing else is said. The ANDs of words and of
+ * their complements stay complements only where all ranks have the same words. */
 struct abilities {
-    uint64_t publishes;       /* all bits or none */
-    uint64_t node, not_node;  /* node_hash and its complement: their ANDs stay complements only where all are equal */
-    uint64_t usable[AGREED_REPLICAS / 64];
+    uint64_t sight[SIGHT_WORDS], not_sight[SIGHT_WORDS];
+    uint64_t node, not_node; /* node_hash() */
+    uint64_t usable;         /* there are replicas to read from */
+    uint64_t publishes;
+    uint64_t no_target;      /* none of the replicas that rank 0 knows are for writes to it */
 };
+
+enum { DESCRIPTOR_SHARE = 4 /* one of so many descriptors of the process may be a component's */ };
 
 /* Ranks with the same hash have the same state file in the same memory. */
 static uint64_t node_hash(const struct loaded_map *map)
@@ -50,33 +51,21 @@ static uint64_t node_hash(const struct loaded_map *map)
     return (uint64_t)crc32c(0, &node, sizeof node) << 32 | crc32c(1, &node, sizeof node);
 }
 
-static struct offer make_offer(const struct loaded_map *map, const char *path)
-{
-    struct stat found;
-    const struct map_file *file = stat(path, &found) == 0 ? map_find(map, found.st_dev, found.st_ino) : NULL;
-    if (file == NULL || file->replica_count == 0)
-        return (struct offer){0};
-    return (struct offer){
-        .found = 1,
-        .generation = map->header->generation,
-        .checksum = map->header->checksum,
-        .file = (uint64_t)(file - map->files),
-        .replica_count = file->replica_count,
-        .inode = found.st_ino,
-        .size = found.st_size,
-        .mtime_ns = nanoseconds(found.st_mtim),
-    };
-}
-
 /* Descriptors of components, over all open files. */
 static uint64_t descriptors;
 
 /* RATIONALE: most of the descriptors that the process may have are the program's: its own opens must not fail for ours. */
-static bool too_many_descriptors(uint32_t more)
+static bool too_many_descriptors(void)
 {
     struct rlimit limit;
     return getrlimit(RLIMIT_NOFILE, &limit) != 0
-        || __atomic_load_n(&descriptors, __ATOMIC_RELAXED) + more > limit.rlim_cur / DESCRIPTOR_SHARE;
+        || __atomic_load_n(&descriptors, __ATOMIC_RELAXED) >= limit.rlim_cur / DESCRIPTOR_SHARE;
+}
+
+static void close_component(int fd)
+{
+    close(fd);
+    __atomic_sub_fetch(&descriptors, 1, __ATOMIC_RELAXED);
 }
 
 static void close_replica(const struct map_replica *replica, struct opened_replica *opened)
@@ -85,8 +74,7 @@ static void close_replica(const struct map_replica *replica, struct opened_repli
         return;
     for (uint32_t i = 0; i < replica->servers; i++)
         if (opened->components[i] >= 0)
-            close(opened->components[i]);
-    __atomic_sub_fetch(&descriptors, replica->servers, __ATOMIC_RELAXED);
+            close_component(opened->components[i]);
     free(opened->components);
     free(opened->ends);
     *opened = (struct opened_replica){.next = -1};
@@ -111,41 +99,40 @@ static int open_component(const char *path, const struct map_component *componen
     return -1;
 }
 
-/* Opens a replica's components. NULL: it can be used; else why not. */
-static const char *open_replica(const struct loaded_map *map, const struct map_replica *replica,
-                                struct opened_replica *opened)
+int component_of(struct stub_file *stub, int replica, uint32_t number)
 {
-    const struct map_component *components = map_at(map, replica->components);
-    const char *why = NULL;
-    opened->components = malloc(replica->servers * sizeof *opened->components);
-    opened->ends = malloc(replica->servers * sizeof *opened->ends);
-    if (opened->components == NULL || opened->ends == NULL) {
-        free(opened->components);
-        free(opened->ends);
-        *opened = (struct opened_replica){.next = -1};
-        return "out of memory";
+    const struct loaded_map *map = stub->source->map;
+    const struct map_component *component = map_at(map, replica_of(stub->source, (uint32_t)replica)->components);
+    int *place = &stub->replicas[replica].components[number], fd = __atomic_load_n(place, __ATOMIC_ACQUIRE), none = -1;
+    const char *why;
+    if (fd >= 0 || too_many_descriptors())
+        return fd;
+    if ((fd = open_component(map_at(map, component[number].path), &component[number], &why)) < 0) {
+        replica_refuse(stub->source, (uint32_t)replica, why);
+        return -1;
     }
-    __atomic_add_fetch(&descriptors, replica->servers, __ATOMIC_RELAXED);
-    for (uint32_t i = 0; i < replica->servers; i++) {
-        opened->components[i] = why != NULL ? -1 : open_component(map_at(map, components[i].path), &components[i], &why);
-        if (why == NULL)
-            opened->ends[i] = -1;
-    }
-    if (why != NULL)
-        close_replica(replica, opened);
-    return why;
+    __atomic_add_fetch(&descriptors, 1, __ATOMIC_RELAXED);
+    if (__atomic_compare_exchange_n(place, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return fd;
+    close_component(fd); /* another thread was faster */
+    return none;
 }
 
-/* A descriptor of the original of our own, the file that rank 0 found. -1: there is none. */
-static int open_original(const char *path, int amode, const struct offer *offer, bool *readable)
+/* Makes a replica one that can be read from. */
+static bool use_replica(const struct map_replica *replica, struct opened_replica *opened)
 {
-    struct stat found;
-    int fd = state_open(path, !(amode & AMODE_WRONLY), readable);
-    if (fd >= 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)) {
-        close(fd);
-        fd = -1;
+    opened->components = malloc(replica->servers * sizeof *opened->components);
+    opened->ends = malloc(replica->servers * sizeof *opened->ends);
+    for (uint32_t i = 0; opened->components != NULL && opened->ends != NULL && i < replica->servers; i++) {
+        opened->components[i] = -1;
+        opened->ends[i] = -1;
     }
-    return fd;
+    if (opened->components != NULL && opened->ends != NULL)
+        return true;
+    free(opened->components);
+    free(opened->ends);
+    *opened = (struct opened_replica){.next = -1};
+    return false;
 }
 
 static void free_stub(struct stub_file *stub)
@@ -183,47 +170,66 @@ static const char *unsuitable(int amode)
     return amode & (AMODE_RDONLY | AMODE_RDWR) ? NULL : "not opened for reading";
 }
 
-/* Opens what can be used here of a file's replicas and says so in `mine`. */
-static void open_usable(struct stub_file *stub, const struct offer *offer, struct abilities *mine)
+/* Whether any of the file's replicas may be read from, which are then made so. `found`: of the original, just now. */
+static bool use_replicas(struct stub_file *stub, const struct stat *found)
 {
     struct source *source = stub->source;
-    struct stat found;
     int64_t size;
-    if (fstat(stub->fd, &found) != 0 || found.st_size != offer->size || nanoseconds(found.st_mtim) != offer->mtime_ns)
-        return;
-    if (state_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
-        return;
-    for (uint32_t i = 0; i < source->file->replica_count && i < AGREED_REPLICAS; i++) {
+    bool any = false;
+    if (!state_seems_fresh(source->map, source->file, found)
+        && state_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
+        return false;
+    for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
-        if (replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT
-            || too_many_descriptors(replica->servers))
-            continue;
-        const char *why = open_replica(source->map, replica, &stub->replicas[i]);
-        if (why == NULL)
-            mine->usable[i / 64] |= UINT64_C(1) << i % 64;
-        else
-            replica_refuse(source, i, why);
+        if (!replica_refused(source, i) && state_stale(source->map, replica) == STALE_NOT)
+            any |= use_replica(replica, &stub->replicas[i]);
     }
+    return any;
+}
+
+static uint64_t all_bits(bool truth) { return truth ? ~UINT64_C(0) : 0; }
+
+/* What this rank has to say. *found: it has a stub for the file, for the caller to free. */
+static struct abilities look(const struct loaded_map *map, const char *path, int amode, bool alone, struct stub_file **stub)
+{
+    struct abilities mine = {0};
+    struct stat found;
+    *stub = NULL;
+    int fd = map == NULL ? -1 : state_find(path, &found);
+    const struct map_file *file = fd < 0 ? NULL : map_find(map, found.st_dev, found.st_ino);
+    if (file == NULL || file->replica_count == 0 || (*stub = make_stub(map, file)) == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return mine;
+    }
+    const bool readable = !(amode & AMODE_WRONLY) && state_reopen(&fd);
+    (*stub)->fd = fd;
+    const struct sight sight = {map->header->generation, map->header->checksum, (uint64_t)(file - map->files),
+                                found.st_ino, found.st_size, nanoseconds(found.st_mtim)};
+    memcpy(mine.sight, &sight, sizeof sight);
+    for (int i = 0; i < SIGHT_WORDS; i++)
+        mine.not_sight[i] = ~mine.sight[i];
+    mine.node = alone || amode & AMODE_RDONLY ? 0 : node_hash(map);
+    mine.not_node = ~mine.node;
+    mine.publishes = ~UINT64_C(0);
+    mine.usable = all_bits(readable && unsuitable(amode) == NULL && use_replicas(*stub, &found));
+    return mine;
 }
 
 static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const struct abilities *all)
 {
     struct source *source = stub->source;
     const struct mpi *mpi = pdla_mpi();
-    bool one_node = (all->node ^ all->not_node) == ~UINT64_C(0);
-    bool writable = !(amode & AMODE_RDONLY), any = false;
+    bool one_node = (all->node ^ all->not_node) == ~UINT64_C(0), usable = all->usable != 0;
+    bool writable = !(amode & AMODE_RDONLY);
+    for (int i = 0; i < SIGHT_WORDS; i++)
+        usable = usable && (all->sight[i] ^ all->not_sight[i]) == ~UINT64_C(0);
     if (writable && !(one_node && all->publishes))
         __atomic_store_n(&source->shared_by_nodes, true, __ATOMIC_RELAXED);
-    for (uint32_t i = 0; i < source->file->replica_count; i++) {
-        bool usable = i < AGREED_REPLICAS && all->usable[i / 64] >> i % 64 & 1;
-        any |= usable;
-        if (!usable)
-            close_replica(replica_of(source, i), &stub->replicas[i]);
-    }
     /* Another node's writes show in the attributes only when its file system cares; collective reads ask the other ranks. */
     stub->independent = one_node || !writable;
     stub->why_not = unsuitable(amode);
-    if (stub->why_not == NULL && !any)
+    if (stub->why_not == NULL && !usable)
         stub->why_not = "no replica is usable";
     stub->comm = mpi->comm_null;
     stub->reads = stub->why_not == NULL && (comm == mpi->comm_null || mpi->Comm_dup(comm, &stub->comm) == 0);
@@ -231,7 +237,7 @@ static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const str
         stub->why_not = "no communicator";
 }
 
-static void open_agreed(struct file_handle *handle, mpi_handle comm, const char *path, int amode)
+static void open_agreed(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside)
 {
     const struct mpi *mpi = pdla_mpi();
     int rank, ranks;
@@ -242,34 +248,16 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     const char *why = NULL;
     const struct loaded_map *map = map_current(map_name(), &why);
     report_opened(map, map == NULL ? why : NULL);
-    struct offer offer = {0};
-    if (rank == 0 && map != NULL && handle != NULL)
-        offer = make_offer(map, path);
-    if (!agree_broadcast(&offer, (int)sizeof offer, comm) || offer.found == 0)
-        return;
-    struct abilities mine = {0}, all;
-    struct stub_file *stub = NULL;
-    if (handle != NULL && map != NULL && map->header->generation == offer.generation
-        && map->header->checksum == offer.checksum)
-        stub = make_stub(map, &map->files[offer.file]);
-    if (stub != NULL) {
-        mine.node = comm == mpi->comm_null ? 0 : node_hash(map);
-        mine.not_node = ~mine.node;
-        bool readable = false;
-        stub->fd = open_original(path, amode, &offer, &readable);
-        mine.publishes = stub->fd >= 0 ? ~UINT64_C(0) : 0;
-        if (stub->fd >= 0 && readable && unsuitable(amode) == NULL)
-            open_usable(stub, &offer, &mine);
-    }
-    int words = (int)(offsetof(struct abilities, usable) / 8 + (offer.replica_count + 63) / 64);
-    if (words > (int)(sizeof mine / 8))
-        words = (int)(sizeof mine / 8);
-    if (!agree_reduce(&mine, &all, words, mpi->op_band, comm))
-        memset(&all, 0, sizeof all);
+    struct stub_file *stub;
+    struct abilities mine = look(handle == NULL ? NULL : map, path, amode, ranks == 1, &stub), all;
+    mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || !writer_has_target(map, path));
+    if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
+        all = (struct abilities){.no_target = ~UINT64_C(0)};
     if (stub != NULL) {
         agreed(stub, amode, comm, &all);
         handle->stub = stub;
     }
+    writer_open(handle, comm, rank, ranks, map, path, amode, beside, all.no_target == 0);
 }
 
 bool stub_opening(const char *name, int amode)
@@ -285,8 +273,7 @@ void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, 
     if (map_name() == NULL)
         return;
     int error = errno;
-    open_agreed(handle, comm, path, amode);
-    writer_open(handle, comm, path, amode, beside);
+    open_agreed(handle, comm, path, amode, beside);
     errno = error;
 }
 

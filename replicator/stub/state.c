@@ -2,26 +2,46 @@
 #include "state.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-int state_open(const char *path, bool reading, bool *readable)
+int state_find(const char *path, struct stat *found)
 {
-    int fd = reading ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    *readable = fd >= 0;
-    /* O_PATH needs no permission, and closing it drops no lock of the program. */
-    return fd >= 0 ? fd : open(path, O_PATH | O_CLOEXEC);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0 || (fstat(fd, found) == 0 && S_ISREG(found->st_mode)))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+bool state_reopen(int *fd)
+{
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", *fd);
+    int readable = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (readable < 0)
+        return false;
+    close(*fd);
+    *fd = readable;
+    return true;
 }
 
 struct times {
     int64_t size, mtime_ns, ctime_ns;
 };
 
+static struct times times_of(const struct stat *found)
+{
+    return (struct times){found->st_size, nanoseconds(found->st_mtim), nanoseconds(found->st_ctim)};
+}
+
 static bool examine(int fd, struct times *times)
 {
     struct stat found;
     if (fd < 0 || fstat(fd, &found) != 0)
         return false;
-    *times = (struct times){found.st_size, nanoseconds(found.st_mtim), nanoseconds(found.st_ctim)};
+    *times = times_of(&found);
     return true;
 }
 
@@ -42,6 +62,13 @@ static bool as_recorded(const struct state_file *record, const struct times *now
     return __atomic_load_n(&record->size, __ATOMIC_RELAXED) == now->size
         && __atomic_load_n(&record->mtime_ns, __ATOMIC_RELAXED) == now->mtime_ns
         && __atomic_load_n(&record->ctime_ns, __ATOMIC_RELAXED) == now->ctime_ns;
+}
+
+bool state_seems_fresh(const struct loaded_map *map, const struct map_file *file, const struct stat *found)
+{
+    struct state_file *record = record_of(map, file);
+    const struct times then = times_of(found);
+    return writers_in(__atomic_load_n(word_of(record), __ATOMIC_SEQ_CST)) == 0 && as_recorded(record, &then);
 }
 
 enum freshness state_check(const struct loaded_map *map, const struct map_file *file, int fd, int64_t *size)

@@ -15,8 +15,13 @@
 
 #include "loadedmap.h"
 
-/* A descriptor to examine an original with and, if that is wanted and possible, to read it. -1: there is no such file. */
-int state_open(const char *path, bool reading, bool *readable);
+struct stat;
+
+/* A descriptor to examine an original with, and what it says of it. -1: there is no such regular file. Nothing is read by it, no
+ * permission is needed for it, and closing it drops no lock of the program. */
+int state_find(const char *path, struct stat *found);
+/* Makes it one to read from, of the same file. False: that is not possible, and it stays as it is. */
+bool state_reopen(int *fd);
 
 enum freshness {
     STATE_FRESH,   /* the original is as recorded */
@@ -24,6 +29,9 @@ enum freshness {
     STATE_CHANGED  /* it is not: all its replicas are now marked STALE_CHANGED */
 };
 
+/* Whether nothing in the record speaks against `found`, which was found a moment ago; state_check() is to be asked before any
+ * read, and where this is false. */
+bool state_seems_fresh(const struct loaded_map *, const struct map_file *, const struct stat *found);
 /* Compares the original open as `fd` with its record. *size is its size when it is fresh. */
 enum freshness state_check(const struct loaded_map *, const struct map_file *, int fd, int64_t *size);
 

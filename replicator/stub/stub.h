@@ -50,7 +50,7 @@ struct source {
 
 /* A replica as one open file sees it. */
 struct opened_replica {
-    int *components;  /* [servers] descriptors; NULL: this file does not use the replica */
+    int *components;  /* [servers] descriptors, -1 until one is needed; atomic; NULL: this file does not use the replica */
     int64_t *ends;    /* [servers] where the previous read of each ended; atomic */
     int64_t next;     /* where the previous request that it could have served ended; atomic */
     bool blind;       /* struct runs */
@@ -134,6 +134,13 @@ int64_t request_last(const struct request *);
 
 /* Whether a write of these bytes can touch the replica. */
 bool request_touches(const struct loaded_map *, const struct map_replica *, const struct request *);
+
+/* ---- open.c: components ------------------------------------------------------------------------------------------------- */
+
+/* A descriptor of a component of a replica that this file uses. -1: it cannot be had; where the component is to blame the replica
+ * is refused. RATIONALE: a rank opens what it reads from. Where each has a server of its own that is one of many, and an open takes
+ * as long as a read where a metadata server is asked. */
+int component_of(struct stub_file *, int replica, uint32_t number);
 
 /* ---- engine.c: reading it ----------------------------------------------------------------------------------------------- */
 

@@ -71,11 +71,12 @@ static int lock_alone(const char *directory)
     }
 }
 
+/* NULL: there are no replicas for writes to the file at `path`. */
 static const struct map_target *find_target(const struct loaded_map *map, const char *path)
 {
     char directory[4096];
     struct stat found;
-    const char *name = strrchr(path, '/');
+    const char *name = map->header->target_count == 0 ? NULL : strrchr(path, '/');
     size_t length = name == NULL ? sizeof directory : (size_t)(name - path);
     if (length >= sizeof directory)
         return NULL;
@@ -95,7 +96,7 @@ static const char *unwanted(int amode, bool *lease)
 /* Rank 0's offer. If it is one, *lock is the journals' lock file, locked, and *ranges what earlier writes left, to be freed. */
 static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int *lock, struct range **ranges)
 {
-    const struct map_target *target = map->header->target_count > 0 ? find_target(map, path) : NULL;
+    const struct map_target *target = find_target(map, path);
     struct written *written = target == NULL ? NULL : written_of(map, target);
     struct stat found;
     if (written == NULL)
@@ -323,19 +324,20 @@ bool writer_wanted(int amode)
     return unwanted(amode, &lease) == NULL;
 }
 
-void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside)
+bool writer_has_target(const struct loaded_map *map, const char *path)
 {
-    const struct mpi *mpi = pdla_mpi();
-    int rank, ranks, lock = -1;
-    const char *why;
-    if (mpi == NULL || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
-        return;
-    if (ranks == 1)
-        comm = mpi->comm_null;
-    settle_others(path);
-    const struct loaded_map *map = map_current(getenv("PDLA_MAP"), &why);
+    return find_target(map, path) != NULL;
+}
+
+void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map, const char *path,
+                 int amode, bool beside, bool target)
+{
+    int lock = -1;
     struct offer offer = {0};
     struct range *ranges = NULL;
+    settle_others(path);
+    if (!target)
+        return;
     if (rank == 0 && map != NULL && handle != NULL)
         offer = make_offer(map, path, amode, &lock, &ranges);
     if (agree_broadcast(&offer, (int)sizeof offer, comm) && (offer.redirects || offer.left > 0)) {
@@ -410,7 +412,7 @@ void stub_deleted(const char *path, const struct file_identity *file)
     const char *why;
     int error = errno;
     const struct loaded_map *map = file->inode == 0 ? NULL : map_current(getenv("PDLA_MAP"), &why);
-    const struct map_target *target = map == NULL || map->header->target_count == 0 ? NULL : find_target(map, path);
+    const struct map_target *target = map == NULL ? NULL : find_target(map, path);
     int lock = target == NULL ? -1 : lock_alone(map_at(map, target->journals));
     if (lock >= 0) {
         leftover_discard(map_at(map, target->journals), file);

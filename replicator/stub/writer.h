@@ -75,8 +75,12 @@ void writer_original_end(struct file_handle *handle);
 
 /* Writes of a file opened in this way may be redirected. */
 bool writer_wanted(int amode);
-/* On all ranks of `comm` after an open; `handle` NULL: it failed on this rank. `beside`: the program itself had it open. */
-void writer_open(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside);
+/* There are replicas for writes to the file at `path`. */
+bool writer_has_target(const struct loaded_map *, const char *path);
+/* On all ranks of `comm`, or a single one, after an open; `handle` NULL: it failed on this rank; `map` NULL: this one has none.
+ * `beside`: the program itself had it open. `target`: rank 0 has found that there are replicas for writes to it. */
+void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map, const char *path,
+                 int amode, bool beside, bool target);
 /* Before the close. Returns what MPI_File_close is to return if it succeeds. */
 int writer_close(struct file_handle *handle);
 /* There are open files in this process whose writes are redirected. */
