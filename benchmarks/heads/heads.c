@@ -188,18 +188,19 @@ static int describe(fuse_ino_t file, struct stat *found)
 
 static fuse_ino_t named(const char *name)
 {
-    unsigned number;
-    char expected[16];
     if (!strcmp(name, "counters"))
         return COUNTERS;
     if (!strcmp(name, "timed"))
         return TIMED;
     if (!strcmp(name, "striped"))
         return STRIPED;
-    if (sscanf(name, "disk%u", &number) != 1 || number >= heads.disks)
-        return 0;
-    snprintf(expected, sizeof expected, "disk%u", number);
-    return strcmp(name, expected) ? 0 : DISK + number;
+    for (unsigned i = 0; i < heads.disks; i++) {
+        char disk[16];
+        snprintf(disk, sizeof disk, "disk%u", i);
+        if (!strcmp(name, disk))
+            return DISK + i;
+    }
+    return 0;
 }
 
 static void on_init(void *data, struct fuse_conn_info *connection)
@@ -332,7 +333,9 @@ static int parse(int argc, char **argv)
 {
     double disks = 0, size = 0, striped = 0, strip = 0;
     struct model *model = &heads.model;
-    double *const values[] = {&disks, &size, &striped, &strip, &model->bandwidth, &model->overhead, &model->shortest, &model->longest, &model->rotation};
+    double *const values[] = {
+        &disks, &size, &striped, &strip, &model->bandwidth, &model->overhead, &model->shortest, &model->longest, &model->rotation,
+    };
     static const struct option OPTIONS[] = {
         {"disks", required_argument, NULL, 0},    {"size", required_argument, NULL, 1},     {"striped", required_argument, NULL, 2},
         {"strip", required_argument, NULL, 3},    {"bandwidth", required_argument, NULL, 4}, {"overhead", required_argument, NULL, 5},
