@@ -208,6 +208,7 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
             slice_seconds=table.take("slice_seconds", _number, 0.1),
             idle_seconds=table.take("idle_seconds", _number, 0.008),
             memory=table.take("memory", _capacity, 0),
+            memory_depth=table.take("memory_depth", _count, 0),
             read_ahead=table.take("read_ahead", _capacity, 0),
             inside=table.take("inside", _or_nothing(_text), ""),
         ),

@@ -358,6 +358,7 @@ class Device:
         idle_seconds: of "cfq", how long the device waits for the next request of the process whose slice it is.
         memory: bytes of writes that a server keeps for its device, so that they return before they are served; the
             device takes them in the order of their addresses.
+        memory_depth: how many of the writes in memory are ordered at a time; 0: all.
         read_ahead: bytes that a server reads ahead of what is read in sequence, by one process or by several in turns.
         inside: the pool in whose servers these devices are, the first in the first, so that they share links.
     """
@@ -371,6 +372,7 @@ class Device:
     slice_seconds: float = 0.1
     idle_seconds: float = 0.008
     memory: int = 0
+    memory_depth: int = 0
     read_ahead: int = 0
     inside: str = ""
 

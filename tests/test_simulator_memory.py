@@ -20,10 +20,10 @@ TRANSFER = PIECE * 1e-6
 SEEK = 1.0
 
 
-def outcome(calls: list[Call], memory: int = 0, read_ahead: int = 0) -> core.Outcome:
+def outcome(calls: list[Call], memory: int = 0, read_ahead: int = 0, memory_depth: int = 0) -> core.Outcome:
     """On one disk, which needs a second for a request that does not follow the one before."""
     disk = Pool("hdd", "hdd", 1, ((0, 0.0), (1, SEEK)), 1e-6, 1e-6, None, 1, "directories", ("disk",))
-    disk = replace(disk, device=Device(memory=memory, read_ahead=read_ahead))
+    disk = replace(disk, device=Device(memory=memory, memory_depth=memory_depth, read_ahead=read_ahead))
     cluster = Cluster((disk,), "hdd", 1, PIECE, 1, 0.0, 0.0, 0.0, "test")
     workload, machine = from_trace(make_trace(calls, ())).at_once(), Machine(cluster)
     for size in workload.sizes:
@@ -59,6 +59,14 @@ def test_what_is_in_memory_is_written_in_the_order_of_the_addresses():
     assert started(result) == [0, 1, 3, 5, 7]
     unsorted = outcome([Call(0, "write", piece * PIECE, PIECE) for piece in pieces])
     assert started(unsorted) == pieces
+
+
+def test_no_more_writes_are_ordered_than_its_depth():
+    pieces = [0, 9, 5, 3, 7, 1]
+    found = outcome([Call(0, "write", piece * PIECE, PIECE) for piece in pieces], memory=6 * PIECE, memory_depth=3)
+    # 0 is begun at once, and 9 and 5 wait behind it; each that is done lets in the next.
+    assert started(found) == [0, 3, 5, 7, 9, 1]
+    assert found.seconds == 0.0
 
 
 def test_reads_in_sequence_find_what_was_read_ahead():

@@ -34,8 +34,8 @@ def _record(text: str) -> np.dtype[Any]:
 
 
 SERVER = _record(
-    "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 queue depth channels overlap memory "
-    "read_ahead node host"
+    "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 queue depth channels overlap memory_depth "
+    "memory read_ahead node host"
 )
 OBJECT = _record("groups width section strips first space")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")

@@ -124,6 +124,7 @@ class Machine:
             )  # fmt: skip
             one["queue"], one["channels"], one["overlap"] = QUEUES.index(device.queue), device.channels, pool.overlap
             one["depth"], one["share"] = device.queue_depth, device.background_share
+            one["memory_depth"] = device.memory_depth
             one["host"] = self._host(pool, place)
             one["memory"], one["read_ahead"] = device.memory, device.read_ahead
             if pool.kind == "node":

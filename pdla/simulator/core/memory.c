@@ -1,8 +1,9 @@
 /* What the memory of a server does for its device: its page cache, or the cache of the device itself.
  *
  * What is read in sequence, by one process or by several in turns, is read ahead, and is there for whoever reads it next,
- * once. A write returns as soon as memory has it; the device takes what was written in the order of its addresses, when
- * nothing is to be read or when there is no more room; what requests wrote before what was written in the background.
+ * once. A write returns as soon as memory has it; the device takes what was written in the order of its addresses (of so
+ * many at a time), when nothing is to be read or when there is no more room; what requests wrote before what was written
+ * in the background.
  */
 #include "engine.h"
 
@@ -140,14 +141,24 @@ static bool has_room(const struct server *server, const struct sub *sub)
     return server->dirty == 0 || server->dirty + sub->length <= server->spec->memory;
 }
 
+static void order(struct engine *engine, struct server *server, struct sub *copy)
+{
+    server->ordered[copy->background]++;
+    if (!sweep_put(&server->dirty_sweep[copy->background][copy->address < server->head], copy))
+        longjmp(engine->failed, SIM_NO_MEMORY);
+}
+
 static void take(struct engine *engine, struct server *server, struct sub *sub)
 {
     struct sub *copy = pool_take(engine, &engine->subs);
     *copy = *sub;
     copy->request = NULL;
     server->dirty += sub->length;
-    if (!sweep_put(&server->dirty_sweep[sub->background][copy->address < server->head], copy))
-        longjmp(engine->failed, SIM_NO_MEMORY);
+    int64_t depth = server->spec->memory_depth;
+    if (depth > 0 && server->ordered[sub->background] >= depth)
+        line_put(&server->dirty_line[sub->background], copy);
+    else
+        order(engine, server, copy);
     sub_done(engine, sub);
 }
 
@@ -168,6 +179,10 @@ bool memory_takes(struct engine *engine, struct server *server, struct sub *sub)
 void memory_cleaned(struct engine *engine, struct server *server, struct sub *copy)
 {
     server->dirty -= copy->length;
+    server->ordered[copy->background]--;
+    struct sub *next = line_take(&server->dirty_line[copy->background]);
+    if (next)
+        order(engine, server, next);
     engine->out->settled = engine->now;
     pool_give(&engine->subs, copy);
     while (server->full.first && has_room(server, server->full.first))

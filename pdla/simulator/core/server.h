@@ -64,6 +64,8 @@ struct server {
     struct flight *flight;        /* by addresses */
     size_t flights, flight_room;
     struct sweep dirty_sweep[2][2]; /* what memory has for the device to write: of requests, in the background */
+    struct line dirty_line[2];    /* behind it */
+    int64_t ordered[2];           /* in a sweep, or being written */
     struct line full;             /* writes for which memory has no room yet */
     int64_t dirty;
     double owed;                  /* seconds that the background has not had of its share */

@@ -26,6 +26,7 @@ struct sim_server {
     int64_t depth; /* requests that the queue orders, with those being served; others wait before it; 0: all */
     int64_t channels;
     int64_t overlap; /* a request takes the longer of start-up and transfer */
+    int64_t memory_depth; /* of the writes in memory, those that are ordered at a time; 0: all */
     int64_t memory, read_ahead; /* bytes: of writes that it keeps for the device, and of each reading ahead */
     int64_t node;    /* the client node that it is in, or -1 */
     int64_t host;    /* whose link and connections it has: a server */
