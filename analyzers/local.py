@@ -99,7 +99,7 @@ def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: 
     First neighbours are combined; then what has other accesses in between: interleaved streams, and what has the same
     shape, as where each record is read after its header.
     """
-    done = [_nothing()]
+    done: list[LocalPatterns] = []
     rank = _Rank(ancestry, held)
     for block in blocks:
         items = items_of(block, ancestry)
@@ -110,7 +110,7 @@ def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: 
             if block.last:
                 done.append(rank.patterns())
                 rank = _Rank(ancestry, held)
-    return merged(done)
+    return merged(done or [_nothing()])
 
 
 def _nothing() -> LocalPatterns:
@@ -255,9 +255,11 @@ def merged(parts: Sequence[LocalPatterns]) -> LocalPatterns:
 def _shares(rows: Items, strays: pd.DataFrame) -> tuple[Int64Array, FloatArray]:
     """(siblings, part) of these nests, as in LocalPatterns."""
     size, nbytes = rows.size, rows.shapes.bytes[rows.shape]
-    keys = pd.MultiIndex.from_arrays((rows.rank, rows.stream))
-    before = strays.set_index(["rank", "stream"]).reindex(keys, fill_value=0)
-    nests, requests, total = (before[name].to_numpy(np.int64, copy=True) for name in ("nests", "requests", "bytes"))
+    nests, requests, total = (np.zeros(len(rows.rank), np.int64) for _ in range(3))
+    if len(strays):
+        keys = pd.MultiIndex.from_arrays((rows.rank, rows.stream))
+        before = strays.set_index(["rank", "stream"]).reindex(keys, fill_value=0)
+        nests, requests, total = (before[name].to_numpy(np.int64, copy=True) for name in ("nests", "requests", "bytes"))
     heads = np.flatnonzero(np.diff(rows.sequence, prepend=-1))
     present = rows.sequence[heads]
     for column, values in ((nests, np.ones_like(size)), (requests, size), (total, nbytes)):
@@ -291,4 +293,6 @@ def _strays(known: pd.DataFrame | None = None, rows: Items | None = None) -> pd.
 
 def together(strays: pd.DataFrame) -> pd.DataFrame:
     """A row for each sequence (the columns of LocalPatterns.strays)."""
+    if not len(strays):
+        return strays
     return strays.groupby(["rank", "stream"], as_index=False).agg(_SUMS)
