@@ -84,9 +84,9 @@ bool engine_read(struct stub_file *stub, int chosen, const struct request *reque
         return false;
     for (uint32_t i = 0; i < runs.components; i++)
         runs.each[i] = (struct run){.fd = __atomic_load_n(&stub->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
-                                    .end = &stub->replicas[chosen].ends[i],
+                                    .progress = &stub->replicas[chosen].progress[i],
                                     .tally = &served->replica};
-    runs.each[runs.components] = (struct run){.fd = stub->fd, .end = &stub->end, .tally = &served->original};
+    runs.each[runs.components] = (struct run){.fd = stub->fd, .progress = &stub->progress, .tally = &served->original};
     bool blame = false;
     bool read = memory == NULL ? read_stream(stub, chosen, request, &runs, size, buffer, &blame)
                                : read_scattered(stub, chosen, request, &runs, size, buffer, memory, &blame);

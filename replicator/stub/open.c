@@ -76,7 +76,7 @@ static void close_replica(const struct map_replica *replica, struct opened_repli
         if (opened->components[i] >= 0)
             close_component(opened->components[i]);
     free(opened->components);
-    free(opened->ends);
+    free(opened->progress);
     *opened = (struct opened_replica){.next = -1};
 }
 
@@ -122,15 +122,15 @@ int component_of(struct stub_file *stub, int replica, uint32_t number)
 static bool use_replica(const struct map_replica *replica, struct opened_replica *opened)
 {
     opened->components = malloc(replica->servers * sizeof *opened->components);
-    opened->ends = malloc(replica->servers * sizeof *opened->ends);
-    for (uint32_t i = 0; opened->components != NULL && opened->ends != NULL && i < replica->servers; i++) {
+    opened->progress = malloc(replica->servers * sizeof *opened->progress);
+    for (uint32_t i = 0; opened->components != NULL && opened->progress != NULL && i < replica->servers; i++) {
         opened->components[i] = -1;
-        opened->ends[i] = -1;
+        opened->progress[i] = (struct progress){.end = -1, .streams = {{.end = -1}, {.end = -1}}};
     }
-    if (opened->components != NULL && opened->ends != NULL)
+    if (opened->components != NULL && opened->progress != NULL)
         return true;
     free(opened->components);
-    free(opened->ends);
+    free(opened->progress);
     *opened = (struct opened_replica){.next = -1};
     return false;
 }
@@ -154,7 +154,7 @@ static struct stub_file *make_stub(const struct loaded_map *map, const struct ma
         return NULL;
     }
     stub->source = source;
-    stub->end = -1;
+    stub->progress.end = -1;
     for (uint32_t i = 0; i < file->replica_count; i++)
         stub->replicas[i].next = -1;
     return stub;

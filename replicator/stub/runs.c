@@ -10,8 +10,34 @@
 enum {
     RUN_PARTS = 1024,      /* IOV_MAX of Linux */
     FETCH_BYTES = 1 << 20, /* less makes small requests of it, and the kernel takes not much more at once */
+    HOLE_BYTES = 1 << 16,  /* that devices read in the time that a request takes to start up: 75 KiB and more */
     BLIND_BYTES = 1 << 16  /* that cost more to copy than to ask for */
 };
+
+/* The stream that a run goes on with, or a new one in the place of the older; *hole is what lies between. */
+static struct stream *stream_of(const struct run *run, int64_t *hole)
+{
+    struct progress *progress = run->progress;
+    for (int i = 0; i < 2; i++) {
+        *hole = run->start - __atomic_load_n(&progress->streams[i].end, __ATOMIC_RELAXED);
+        if (*hole >= 0 && *hole <= HOLE_BYTES)
+            return &progress->streams[i];
+    }
+    struct stream *older = &progress->streams[1 - __atomic_load_n(&progress->latest, __ATOMIC_RELAXED)];
+    __atomic_store_n(&older->ahead, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&older->holes, 0, __ATOMIC_RELAXED);
+    *hole = 0;
+    return older;
+}
+
+/* Whether the kernel has it on its way: it reads ahead of reads in order, in larger requests than it could be asked for here. */
+static bool read_ahead(const struct run *run)
+{
+    const struct stream *streams = run->progress->streams;
+    return run->length <= FETCH_BYTES
+        && (run->start == __atomic_load_n(&streams[0].end, __ATOMIC_RELAXED)
+            || run->start == __atomic_load_n(&streams[1].end, __ATOMIC_RELAXED));
+}
 
 /* RATIONALE: what a request needs of a striped replica is on several disks, which work at the same time when the kernel is
  * asked for all of it before any of it is waited for. Threads would not make it faster, and would be there when the program
@@ -20,7 +46,7 @@ static void fetch_others(const struct runs *runs, const struct run *but)
 {
     for (uint32_t i = 0; i <= runs->components; i++) {
         struct run *run = &runs->each[i];
-        if (run == but || run->parts == 0 || run->fetched)
+        if (run == but || run->parts == 0 || run->fetched || read_ahead(run))
             continue;
         for (int64_t done = 0; done < run->length; done += FETCH_BYTES)
             posix_fadvise(run->fd, run->start + done, run->length - done < FETCH_BYTES ? run->length - done : FETCH_BYTES,
@@ -41,11 +67,30 @@ static int first_flags(const struct runs *runs, const struct run *run)
     return 0;
 }
 
+/* RATIONALE: where ranks share bytes, one reads them in the sections of others, a little of each row. The kernel takes that
+ * for random reads, and makes small requests, which the neighbour's large ones then have to go around. */
+static void fetch_past_holes(const struct run *run)
+{
+    int64_t hole, end = run->start + run->length;
+    struct stream *stream = stream_of(run, &hole);
+    if (hole > 0 && __atomic_fetch_add(&stream->holes, 1, __ATOMIC_RELAXED) > 0) {
+        int64_t ahead = __atomic_load_n(&stream->ahead, __ATOMIC_RELAXED);
+        if (end > ahead - FETCH_BYTES / 2) {
+            ahead = ahead < run->start ? run->start : ahead;
+            posix_fadvise(run->fd, ahead, FETCH_BYTES, POSIX_FADV_WILLNEED);
+            __atomic_store_n(&stream->ahead, ahead + FETCH_BYTES, __ATOMIC_RELAXED);
+        }
+    }
+    __atomic_store_n(&stream->end, end, __ATOMIC_RELAXED);
+    __atomic_store_n(&run->progress->latest, (int)(stream - run->progress->streams), __ATOMIC_RELAXED);
+}
+
 static void count(const struct run *run)
 {
+    int64_t end = __atomic_exchange_n(&run->progress->end, run->start + run->length, __ATOMIC_RELAXED);
     run->tally->requests++;
     run->tally->bytes += (uint64_t)run->length;
-    run->tally->contiguous += __atomic_exchange_n(run->end, run->start + run->length, __ATOMIC_RELAXED) == run->start;
+    run->tally->contiguous += end == run->start;
 }
 
 enum outcome run_flush(struct runs *runs, struct run *run)
@@ -55,6 +100,8 @@ enum outcome run_flush(struct runs *runs, struct run *run)
     struct iovec *memory = run->memory;
     int flags = first_flags(runs, run);
     count(run);
+    if (run != &runs->each[runs->components])
+        fetch_past_holes(run);
     while (run->length > 0) {
         ssize_t got = run->parts == 1 && flags == 0 ? pread(run->fd, memory->iov_base, memory->iov_len, run->start)
                                                     : preadv2(run->fd, memory, run->parts, run->start, flags);

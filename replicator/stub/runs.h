@@ -11,6 +11,20 @@ struct tally {
     uint64_t requests, contiguous, bytes;
 };
 
+/* Reads of a descriptor that go on where others ended, or leave small holes. All of it is atomic, and hints. */
+struct stream {
+    int64_t end;   /* of the last one */
+    int64_t ahead; /* of what the kernel was asked for */
+    int holes;     /* in a row */
+};
+
+/* How far the reads of a descriptor have come: a rank may read its own bytes and a neighbour's in turns. */
+struct progress {
+    int64_t end; /* of the previous one, or -1 */
+    struct stream streams[2];
+    int latest;
+};
+
 /* A read that still grows: bytes that are adjacent in one descriptor, with the places in memory where they go. */
 struct run {
     int fd;
@@ -18,7 +32,7 @@ struct run {
     bool fetched;        /* the kernel was asked to fetch it */
     int parts, capacity;
     struct iovec *memory;
-    int64_t *end;        /* where the previous read of this descriptor ended */
+    struct progress *progress;
     struct tally *tally;
 };
 

@@ -51,7 +51,7 @@ struct source {
 /* A replica as one open file sees it. */
 struct opened_replica {
     int *components;  /* [servers] descriptors, -1 until one is needed; atomic; NULL: this file does not use the replica */
-    int64_t *ends;    /* [servers] where the previous read of each ended; atomic */
+    struct progress *progress; /* [servers] */
     int64_t next;     /* where the previous request that it could have served ended; atomic */
     bool blind;       /* struct runs */
 };
@@ -67,7 +67,7 @@ struct agreement {
 struct stub_file {
     struct source *source;
     int fd;               /* of the original; -1: could not be opened, or is not the same file on this rank */
-    int64_t end;          /* where the previous read of the original by the stub ended; atomic */
+    struct progress progress; /* of the stub's reads of the original */
     bool reads;           /* redirection was agreed: the same on all ranks */
     const char *why_not;  /* `reads` false: a literal */
     bool independent;     /* independent reads, too */
