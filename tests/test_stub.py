@@ -284,31 +284,37 @@ class Case:
         assert len(reports) == ranks and none == []
         return reports
 
-    def traced(self, strip: int, request: int, cached: bool = True) -> list[str]:
-        """The calls on components of one rank that reads all of a replica over four in one call."""
+    def traced(self, replica: Replica, size: int, request: int, cached: bool = True) -> list[str]:
+        """The calls on components of one rank that reads all of a file, of which there is a replica."""
         if not shutil.which("strace"):
             unavailable("strace is not installed")
-        content = random.Random(2).randbytes(request)
+        content = random.Random(2).randbytes(size)
         self.original.write_bytes(content)
-        replica = Replica(request, 0, request, strips=[strip] * 4).build(content, self.directory / "striped")
+        replica.build(content, self.directory / "striped")
         for component in replica.components:
             with component.open("rb") as file:
                 os.fsync(file)
                 if not cached:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         write_map(self.map, [(self.original, [replica])])
-        program = self.mpi.compile(ROOT / "tests/programs/one_read.c", self.directory / "one_read")
+        program = self.mpi.compile(ROOT / "tests/programs/in_order.c", self.directory / "in_order")
         log = self.directory / "calls"
         watch = ["strace", "-y", "-s0", "-o", log, "-e", "trace=pread64,preadv,preadv2,fadvise64"]
         settings = ["-E", f"PDLA_MAP={self.map}", "-E", f"LD_PRELOAD={self.library}"]
-        words = [*watch, *settings, program, self.original, str(request)]
+        words = [*watch, *settings, program, self.original, str(size), str(request)]
         assert subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout == content
         return [line for line in log.read_text().splitlines() if "/striped/" in line]
 
     def reads_of_components(self, strip: int, request: int) -> dict[int, int]:
         """How many reads each component serves."""
-        served = [component_of(call) for call in self.traced(strip, request) if re.search(r"pread.* = [1-9]", call)]
+        calls = self.traced(over_four(strip, request), request, request)
+        served = [component_of(call) for call in calls if re.search(r"pread.* = [1-9]", call)]
         return dict(sorted(Counter(served).items()))
+
+
+def over_four(strip: int, size: int) -> Replica:
+    """A replica of all of a file."""
+    return Replica(size, 0, size, strips=[strip] * 4)
 
 
 def component_of(call: str) -> int:
@@ -430,17 +436,25 @@ def test_strided_reads_become_contiguous_ones(mpich: Case) -> None:
         assert file["replica"]["contiguous"] >= 2
 
 
-def test_a_request_over_many_strips_is_one_read_of_each_component(mpich: Case) -> None:
+def test_a_request_over_many_strips_is_in_order_of_each_component(mpich: Case) -> None:
     assert mpich.reads_of_components(strip=16, request=4000) == {0: 1, 1: 1, 2: 1, 3: 1}
 
 
 def test_components_that_are_not_in_memory_are_fetched_before_any_is_waited_for(mpich: Case) -> None:
-    calls = mpich.traced(strip=1 << 16, request=1 << 20, cached=False)
+    calls = mpich.traced(over_four(1 << 16, 1 << 20), 1 << 20, 1 << 20, cached=False)
     if any("EOPNOTSUPP" in call for call in calls):
         unavailable("the file system cannot say what is in memory")
     waiting = next(i for i, call in enumerate(calls) if call.startswith("pread") and "RWF_NOWAIT" not in call)
     there = {component_of(call) for call in calls[:waiting] if "POSIX_FADV_WILLNEED" in call or "EAGAIN" not in call}
     assert there | {component_of(calls[waiting])} == {0, 1, 2, 3}
+
+
+def test_what_leaves_small_holes_is_fetched_a_mebibyte_at_a_time(mpich: Case) -> None:
+    """As where a rank reads 8 KiB of each row of a neighbour's: rows of 64 KiB, from the third on."""
+    extents = [(i << 13, 1 << 13, i << 16) for i in range(32)]
+    calls = mpich.traced(Replica(32 << 16, extents=extents), 32 << 13, 1 << 13)
+    fetched = [re.findall(r", (\d+), (\d+), POSIX_FADV_WILLNEED", call) for call in calls if "fadvise" in call]
+    assert fetched == [[("131072", "1048576")], [("1179648", "1048576")], [("2228224", "1048576")]]
 
 
 def check_written(case: Case, step: str) -> None:

@@ -19,8 +19,9 @@ static struct stream *stream_of(const struct run *run, int64_t *hole)
 {
     struct progress *progress = run->progress;
     for (int i = 0; i < 2; i++) {
-        *hole = run->start - __atomic_load_n(&progress->streams[i].end, __ATOMIC_RELAXED);
-        if (*hole >= 0 && *hole <= HOLE_BYTES)
+        int64_t end = __atomic_load_n(&progress->streams[i].end, __ATOMIC_RELAXED);
+        *hole = run->start - end;
+        if (end >= 0 && *hole >= 0 && *hole <= HOLE_BYTES)
             return &progress->streams[i];
     }
     struct stream *older = &progress->streams[1 - __atomic_load_n(&progress->latest, __ATOMIC_RELAXED)];

@@ -13,7 +13,7 @@ struct tally {
 
 /* Reads of a descriptor that go on where others ended, or leave small holes. All of it is atomic, and hints. */
 struct stream {
-    int64_t end;   /* of the last one */
+    int64_t end;   /* of the last one, or -1 */
     int64_t ahead; /* of what the kernel was asked for */
     int holes;     /* in a row */
 };
