@@ -20,7 +20,7 @@ from pdla.replicator.backends import backend_of, placement_of
 from pdla.replicator.backends.base import Backend, commit, delete
 from pdla.replicator.checksums import whole
 from pdla.replicator.copying import Progress, Task, copy_together, opened
-from pdla.replicator.identity import identity_of, is_at, settled_identity
+from pdla.replicator.identity import identity_of, is_at, is_same, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
 from pdla.replicator.ownership import follow_owner
 from pdla.replicator.targets import are_disjoint, directory_identity, is_of
@@ -247,7 +247,7 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
             continue
         if replica.state == "dirty":
             raise PdlaError(f"replica {replica.id} has what {path} has not yet: run pdla sync first")
-        if replica.state == "valid" and original.identity != identity:
+        if replica.state == "valid" and not is_same(original.identity, identity):
             catalog.mark(replica.id, "stale", CHANGED)
             stale.append(replica.id)
         elif replica.state != "valid" or not components_unchanged(replica):

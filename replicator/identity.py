@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pdla.errors import PdlaError
@@ -48,9 +49,17 @@ def settled_identity(descriptor: int, path: Path) -> Identity:
     return identity
 
 
+def is_same(one: Identity, other: Identity) -> bool:
+    """Whether what was found at one path at two times, or on two nodes, is one file, unchanged.
+
+    Of file systems without a block device the device has another number on every node and after every mount.
+    """
+    return replace(one, device=0) == replace(other, device=0)
+
+
 def is_at(path: Path | str, identity: Identity) -> bool:
-    """Whether the file at ``path`` is still this one, unchanged."""
+    """Whether the file at ``path``, where it was found, is still this one, unchanged."""
     try:
-        return identity_of(path) == identity
+        return is_same(identity_of(path), identity)
     except OSError:
         return False

@@ -28,7 +28,7 @@ from pdla.replicator.journals import bytes_waiting
 from pdla.replicator.targets import directory_identity, journals_of, target_of
 from pdla.units import format_bytes
 
-MAGIC = b"PDLAMAP2"
+MAGIC = b"PDLAMAP3"
 STATE_MAGIC = b"PDLASTA1"
 
 HEADER = np.dtype(
@@ -240,15 +240,19 @@ def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Rep
             directory = directory_identity(path)
             journals = journals_of(map_path, path)
             targets.append((MapTarget(path, directory.device, directory.inode, journals, ()), group))
-    return sorted(targets, key=lambda item: (item[0].device, item[0].inode, os.fsencode(item[0].path.name)))
+    return sorted(targets, key=lambda item: (item[0].inode, item[0].device, os.fsencode(item[0].path.name)))
 
 
 def _key(identity: Identity) -> tuple[int, int]:
     return identity.device, identity.inode
 
 
+def _order(identity: Identity) -> tuple[int, int]:
+    return identity.inode, identity.device
+
+
 def _file_order(replica: Replica) -> tuple[int, int]:
-    return _key(replica.original.identity)
+    return _order(replica.original.identity)
 
 
 def _generation_of(path: Path) -> int:
@@ -380,8 +384,8 @@ def _parse_map(image: bytes) -> MapFile:
         if file["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
             raise FormatError(f"the replicas of file {index} are not where they should be")
         identity = Identity(*(int(file[name]) for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")))
-        if originals and _key(originals[-1].identity) >= _key(identity):
-            raise FormatError("its files are not sorted by device and inode")
+        if originals and _order(originals[-1].identity) >= _order(identity):
+            raise FormatError("its files are not sorted by inode and device")
         replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
         originals.append(MapOriginal(_text(image, file["path"]), identity, replicas))
         first = stop

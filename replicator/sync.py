@@ -17,7 +17,7 @@ from pdla.catalog import Catalog, Replica
 from pdla.errors import BusyError, FormatError
 from pdla.layouts.striping import locate
 from pdla.model import Identity, Int64Array
-from pdla.replicator.identity import identity_of
+from pdla.replicator.identity import identity_of, is_same
 from pdla.replicator.journals import Journal, locked, paths_in, read_journal, this_boot
 from pdla.replicator.mapfile import fold
 from pdla.replicator.targets import JOURNALS
@@ -179,11 +179,11 @@ def _length(ranges: Int64Array) -> int:
 def _changed(journals: Sequence[Journal], now: Identity) -> str:
     """What somebody else has done to the original since the program left it; empty: nothing."""
     was = journals[0].identity
-    if (was.device, was.inode) != (now.device, now.inode):
+    if was.inode != now.inode:
         return "another file has its name now"
     if any(journal.overtaken for journal in journals):
         return "it may have newer bytes, from a run that could not bring them back"
-    if now in {journal.identity for journal in journals}:
+    if any(is_same(now, journal.identity) for journal in journals):
         return ""
     # A program that was killed while it wrote to the original could not say how it left it.
     busy = [journal.stamp_ns for journal in journals if journal.busy]

@@ -104,7 +104,7 @@ class _Image:
 
 def _by_name(target: tuple[Path, Sequence[Replica]]) -> tuple[int, int, bytes]:
     directory = target[0].parent.stat()
-    return directory.st_dev, directory.st_ino, os.fsencode(target[0].name)
+    return directory.st_ino, directory.st_dev, os.fsencode(target[0].name)
 
 
 def write_map(
@@ -115,7 +115,7 @@ def write_map(
 ) -> Path:
     """The map of these originals, and of these files that are written, and its state file beside it; returns that."""
     state = path.with_suffix(f".{generation}.state")
-    ordered = sorted(files, key=lambda item: (item[0].stat().st_dev, item[0].stat().st_ino))
+    ordered = sorted(files, key=lambda item: (item[0].stat().st_ino, item[0].stat().st_dev))
     named = sorted(targets, key=_by_name)
     count = sum(len(replicas) for _, replicas in [*ordered, *named])
     image = _Image(64)
@@ -133,7 +133,7 @@ def write_map(
             table += struct.pack("<QQqqqIIII", found.st_dev, found.st_ino, *times, number, len(replicas), name, 0)
             states += struct.pack("<qqqII", *times, 0, 0)
         else:
-            device, inode, base = _by_name((original, replicas))
+            inode, device, base = _by_name((original, replicas))
             journals = path.with_name("journals") / "-".join(original.relative_to(path.parent).parts)
             journals.mkdir(parents=True, exist_ok=True)
             offsets = (image.add(base + b"\0"), name, image.add(bytes(journals) + b"\0"))
@@ -174,7 +174,7 @@ def write_map(
     image.bytes[targets_at : targets_at + len(named_table)] = named_table
     for i, row in enumerate(rows):
         image.bytes[replicas_at + i * len(row) : replicas_at + (i + 1) * len(row)] = row
-    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP2", len(image.bytes), generation)
+    image.bytes[0:24] = struct.pack("<8sQQ", b"PDLAMAP3", len(image.bytes), generation)
     places = (files_at, replicas_at, state_at, len(named), targets_at)
     image.bytes[24:64] = struct.pack("<IIIIIIII8x", 0, len(ordered), count, *places)
     image.bytes[24:28] = struct.pack("<I", google_crc32c.value(bytes(image.bytes[:24]) + bytes(image.bytes[28:])))

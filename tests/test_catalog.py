@@ -255,6 +255,19 @@ def test_setting_an_original_again_changes_what_its_replicas_are_copies_of(catal
     assert (catalog.replica(1).original.path, catalog.replica(1).original.identity) == (Path("/renamed"), later)
 
 
+def test_an_original_is_known_by_its_path_where_mounts_have_changed_their_device_numbers(catalog: Catalog):
+    one, other = Identity(1, 7, 100, 2, 3), Identity(2, 7, 100, 4, 5)
+    catalog.set_original(Path("/a/file"), one)
+    catalog.set_original(Path("/b/file"), other)
+    catalog.set_original(Path("/a/file"), replace(one, device=2))
+    assert [(row.path, row.identity) for row in catalog.originals()] == [
+        (Path("/a/file"), replace(one, device=2)),
+        (Path("/b/file"), replace(other, device=1)),
+    ]
+    catalog.set_original(Path("/a/file"), replace(one, device=3))
+    assert [row.identity.device for row in catalog.originals()] == [3, 1]
+
+
 def test_an_unknown_replica_is_refused(catalog: Catalog):
     with pytest.raises(PdlaError, match="there is no replica 9"):
         catalog.replica(9)

@@ -10,6 +10,8 @@ import mmap
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -249,6 +251,52 @@ def test_h28_a_file_is_known_by_any_of_its_names(mpich: Case, kind: str) -> None
         mpich.original.symlink_to(real)
     mpich.publish(mpich.columns())
     assert total(mpich.compare("independent", "collective"), "replica", "bytes") > 0
+
+
+@contextmanager
+def overlay(directory: Path, name: str) -> Iterator[Path]:
+    """A file system without a block device: its files and inodes stay, its device number does not."""
+    layers = [directory / f"overlay-{layer}" for layer in ("lower", "upper", "work")]
+    mount = directory / name
+    for one in (*layers, mount):
+        one.mkdir(exist_ok=True)
+    options = ",".join(f"{layer}dir={one}" for layer, one in zip(("lower", "upper", "work"), layers, strict=True))
+    if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, mount], check=False).returncode:
+        pytest.skip("mounting an overlay takes root and a kernel that has it")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+@contextmanager
+def taken_number(directory: Path) -> Iterator[None]:
+    """The number of a device that was given back is in use again."""
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def test_h28_a_file_is_known_by_its_path_where_a_mount_has_another_device_number(mpich: Case) -> None:
+    with overlay(mpich.directory, "mnt") as mount:
+        there = replace(mpich, directory=mount)
+        there.publish(there.columns())
+        was = there.original.stat()
+    with taken_number(mpich.directory / "tmpfs"):
+        with overlay(mpich.directory, "mnt"):
+            now = there.original.stat()
+            assert (now.st_ino == was.st_ino, now.st_dev == was.st_dev) == (True, False)
+            assert total(there.compare("independent", ranks=1), "replica", "bytes") > 0
+        with overlay(mpich.directory, "elsewhere") as mount:
+            elsewhere = replace(mpich, directory=mount)
+            assert total(elsewhere.compare("independent", ranks=1), "replica", "bytes") == 0
+        with overlay(mpich.directory, "mnt"):
+            there.original.write_bytes(there.content())
+            os.utime(there.original, ns=(was.st_atime_ns, was.st_mtime_ns))
+            assert total(there.compare("independent", ranks=1), "replica", "bytes") == 0
 
 
 def test_h39_reads_beyond_two_gibibytes_by_calls_of_large_counts(mpi: Mpi, library: Path, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ from pdla.model import Identity, Layout, Phase, Signature
 
 BUSY_SECONDS = 20
 _AGAIN_SECONDS = 0.05
+_NO_DEVICE = (1 << 64) - 1
 _ENFORCED = "pdla_foreign_keys"
 LOCK = 0x70646C61
 """PostgreSQL's advisory lock of what must not run twice at a time; the next one is that of ``exclusive``."""
@@ -419,11 +420,23 @@ class Catalog:
             return [[Checksum(e.offset, e.length, e.crc32c) for e in component.extents] for component in row.components]
 
     def set_original(self, path: Path, identity: Identity) -> None:
-        """From now on the replicas of this device and inode are copies of the file in this state, at this path."""
+        """From now on the replicas of this file are copies of it in this state, at this path.
+
+        It is the one with this inode that had this path, or else this device: a mount may have given that a new number.
+        """
         with self._session() as session:
-            query = select(OriginalRow).filter_by(device=identity.device, inode=identity.inode)
-            row = session.scalars(query).one_or_none() or OriginalRow(device=identity.device, inode=identity.inode)
-            row.path, row.size = str(path), identity.size
+            same = session.scalars(select(OriginalRow).filter_by(inode=identity.inode)).all()
+            here = next((row for row in same if row.path == str(path)), None)
+            numbered = next((row for row in same if row.device == identity.device), None)
+            row = here or numbered or OriginalRow(inode=identity.inode)
+            if numbered is not None and numbered is not row:
+                # The number was another mount's, which gets the one that is free now: no two files have the same.
+                free, numbered.device = row.device, _NO_DEVICE
+                session.flush()
+                row.device = identity.device
+                session.flush()
+                numbered.device = free
+            row.path, row.device, row.size = str(path), identity.device, identity.size
             row.mtime_ns, row.ctime_ns = identity.mtime_ns, identity.ctime_ns
             session.add(row)
 

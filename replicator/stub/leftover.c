@@ -46,8 +46,8 @@ static const struct journal_header *open_journal(const char *path, size_t *size)
 /* Whether the original is as the journal's process left it, and all entries can be believed. */
 static bool is_good(const struct journal_header *header, const struct stat *original)
 {
-    return header->busy == 0 && header->overtaken == 0 && header->device == original->st_dev
-        && header->inode == original->st_ino && (header->synced == header->count || journal_is_of_this_boot(header));
+    return header->busy == 0 && header->overtaken == 0 && header->inode == original->st_ino
+        && (header->synced == header->count || journal_is_of_this_boot(header));
 }
 
 static bool is_as_left(const struct journal_header *header, const struct stat *original)

@@ -32,11 +32,12 @@ const struct loaded_map *map_current(const char *path, const char **why);
 /* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; else a literal that says what is wrong. */
 const char *map_check(const void *base, size_t size);
 
-/* The file with this device and inode, or NULL. */
-const struct map_file *map_find(const struct loaded_map *, uint64_t device, uint64_t inode);
+/* The file with this inode that has this path, or else this device; or NULL. */
+const struct map_file *map_find(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode);
 
-/* The target of this name in the directory with this device and inode, or NULL. */
-const struct map_target *map_find_target(const struct loaded_map *, uint64_t device, uint64_t inode, const char *name);
+/* The target of this name in the directory with this inode, of this path, or else in a directory with this device; or NULL. */
+const struct map_target *map_find_target(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode,
+                                         const char *name);
 
 static inline int64_t nanoseconds(struct timespec time)
 {

@@ -161,18 +161,18 @@ static bool name_inside(const struct image *image, uint32_t offset)
 static int compare_targets(const struct map_target *one, const char *one_name, const struct map_target *other,
                            const char *other_name)
 {
-    if (one->device != other->device)
-        return one->device < other->device ? -1 : 1;
     if (one->inode != other->inode)
         return one->inode < other->inode ? -1 : 1;
+    if (one->device != other->device)
+        return one->device < other->device ? -1 : 1;
     return strcmp(one_name, other_name);
 }
 
 static bool in_order(const struct map_file *earlier, const struct map_file *later)
 {
-    if (earlier->identity.device != later->identity.device)
-        return earlier->identity.device < later->identity.device;
-    return earlier->identity.inode < later->identity.inode;
+    if (earlier->identity.inode != later->identity.inode)
+        return earlier->identity.inode < later->identity.inode;
+    return earlier->identity.device < later->identity.device;
 }
 
 const char *map_check(const void *base, size_t size)
@@ -329,36 +329,57 @@ const struct loaded_map *map_current(const char *path, const char **why)
     return map;
 }
 
-const struct map_file *map_find(const struct loaded_map *map, uint64_t device, uint64_t inode)
+/* The first of `count` entries of `size` bytes, sorted by their inodes, with this inode or a larger one. */
+static uint32_t first_with(const void *entries, size_t size, uint32_t count, uint64_t inode)
 {
-    uint32_t low = 0, high = map->header->file_count;
-    const struct map_file wanted = {.identity = {.device = device, .inode = inode}};
+    uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (in_order(&map->files[middle], &wanted))
+        const struct map_identity *entry = (const struct map_identity *)((const char *)entries + middle * size);
+        if (entry->inode < inode)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == map->header->file_count || in_order(&wanted, &map->files[low]))
-        return NULL;
-    return &map->files[low];
+    return low;
+}
+_Static_assert(offsetof(struct map_file, identity) == 0, "begins with device and inode");
+_Static_assert(offsetof(struct map_target, inode) == offsetof(struct map_identity, inode), "likewise");
+
+/* How sure it is that an entry with the right inode is meant; 0: it is not. The path counts more: devices change their numbers. */
+static int likeness(const struct loaded_map *map, uint32_t its_path, uint64_t its_device, const char *path, uint64_t device)
+{
+    return 2 * (strcmp(map_at(map, its_path), path) == 0) + (its_device == device);
 }
 
-const struct map_target *map_find_target(const struct loaded_map *map, uint64_t device, uint64_t inode, const char *name)
+const struct map_file *map_find(const struct loaded_map *map, const char *path, uint64_t device, uint64_t inode)
 {
-    uint32_t low = 0, high = map->header->target_count;
-    const struct map_target wanted = {.device = device, .inode = inode};
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const struct map_target *target = &map->targets[middle];
-        int order = compare_targets(target, map_at(map, target->name), &wanted, name);
-        if (order == 0)
-            return target;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
+    const struct map_file *best = NULL, *file = map->files, *end = map->files + map->header->file_count;
+    int most = 0;
+    for (file += first_with(file, sizeof *file, map->header->file_count, inode); file < end && file->identity.inode == inode;
+         file++) {
+        int like = likeness(map, file->path, file->identity.device, path, device);
+        if (like > most) {
+            most = like;
+            best = file;
+        }
     }
-    return NULL;
+    return best;
+}
+
+const struct map_target *map_find_target(const struct loaded_map *map, const char *path, uint64_t device, uint64_t inode,
+                                         const char *name)
+{
+    const struct map_target *best = NULL, *target = map->targets, *end = map->targets + map->header->target_count;
+    int most = 0;
+    for (target += first_with(target, sizeof *target, map->header->target_count, inode); target < end && target->inode == inode;
+         target++) {
+        int like = strcmp(map_at(map, target->name), name) != 0 ? 0
+            : likeness(map, target->path, target->device, path, device);
+        if (like > most) {
+            most = like;
+            best = target;
+        }
+    }
+    return best;
 }

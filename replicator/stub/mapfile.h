@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define MAPFILE_MAGIC "PDLAMAP2"
+#define MAPFILE_MAGIC "PDLAMAP3"
 #define MAPFILE_STATE_MAGIC "PDLASTA1"
 
 struct map_header {         /* at byte 0 */
@@ -19,16 +19,19 @@ struct map_header {         /* at byte 0 */
     uint32_t checksum;      /* CRC32C of all bytes but these four */
     uint32_t file_count;
     uint32_t replica_count;
-    uint32_t files_offset;  /* struct map_file[file_count], sorted by (device, inode) */
+    uint32_t files_offset;  /* struct map_file[file_count], sorted by (inode, device) */
     uint32_t replicas_offset; /* struct map_replica[replica_count]: those of file 0, of file 1, ..., of target 0, ... */
     uint32_t state_path;    /* NUL-terminated absolute path of the state file */
     uint32_t target_count;
-    uint32_t targets_offset; /* struct map_target[target_count], sorted by (device, inode, name) */
+    uint32_t targets_offset; /* struct map_target[target_count], sorted by (inode, device, name) */
     uint32_t reserved[2];   /* 0 */
 };
 _Static_assert(sizeof(struct map_header) == 64, "header");
 
-struct map_identity {       /* of an original when its replicas were built */
+/* Of an original when its replicas were built. RATIONALE: of file systems without a block device the device has another number
+ * on every node and after every mount. So a file is this one if its inode is, and its device or its path; whether it is
+ * unchanged size and times tell. */
+struct map_identity {
     uint64_t device, inode;
     int64_t size, mtime_ns, ctime_ns;
 };
@@ -36,7 +39,7 @@ struct map_identity {       /* of an original when its replicas were built */
 struct map_file {
     struct map_identity identity;
     uint32_t first_replica, replica_count;
-    uint32_t path;          /* NUL-terminated absolute path, for messages */
+    uint32_t path;          /* NUL-terminated absolute path */
     uint32_t reserved;
 };
 
@@ -45,7 +48,7 @@ struct map_file {
 struct map_target {
     uint64_t device, inode; /* of the directory */
     uint32_t name;          /* NUL-terminated, in the directory */
-    uint32_t path;          /* NUL-terminated absolute path, for messages */
+    uint32_t path;          /* NUL-terminated absolute path */
     uint32_t journals;      /* NUL-terminated absolute path of the directory of its journals */
     uint32_t first_replica, replica_count;
     uint32_t reserved;

@@ -196,7 +196,7 @@ static struct abilities look(const struct loaded_map *map, const char *path, int
     struct stat found;
     *stub = NULL;
     int fd = map == NULL ? -1 : state_find(path, &found);
-    const struct map_file *file = fd < 0 ? NULL : map_find(map, found.st_dev, found.st_ino);
+    const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
     if (file == NULL || file->replica_count == 0 || (*stub = make_stub(map, file)) == NULL) {
         if (fd >= 0)
             close(fd);

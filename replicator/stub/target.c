@@ -82,7 +82,7 @@ static const struct map_target *find_target(const struct loaded_map *map, const 
         return NULL;
     memcpy(directory, path, length);
     strcpy(directory + length, length == 0 ? "/" : "");
-    return stat(directory, &found) == 0 ? map_find_target(map, found.st_dev, found.st_ino, name + 1) : NULL;
+    return stat(directory, &found) == 0 ? map_find_target(map, path, found.st_dev, found.st_ino, name + 1) : NULL;
 }
 
 /* Why the writes of a file opened in this way are not to be redirected; NULL: they are. */

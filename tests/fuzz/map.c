@@ -62,13 +62,13 @@ static void use(const struct loaded_map *map)
     expect(*(const char *)map_at(map, header->state_path) == '/');
     for (uint32_t i = 0; i < header->file_count; i++) {
         const struct map_file *file = &map->files[i];
-        expect(map_find(map, file->identity.device, file->identity.inode) == file);
+        expect(map_find(map, map_at(map, file->path), file->identity.device, file->identity.inode) == file);
         for (uint32_t k = 0; k < file->replica_count; k++)
             use_replica(map, &map->replicas[file->first_replica + k], file->identity.size, false);
     }
     for (uint32_t i = 0; i < header->target_count; i++) {
         const struct map_target *target = &map->targets[i];
-        expect(map_find_target(map, target->device, target->inode, map_at(map, target->name)) == target);
+        expect(map_find_target(map, map_at(map, target->path), target->device, target->inode, map_at(map, target->name)) == target);
         for (uint32_t k = 0; k < target->replica_count; k++)
             use_replica(map, &map->replicas[target->first_replica + k], INT64_MAX, true);
     }

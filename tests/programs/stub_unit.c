@@ -134,14 +134,14 @@ static void use(const struct loaded_map *map)
     const struct map_header *header = map->header;
     for (uint32_t i = 0; i < header->file_count; i++) {
         const struct map_file *file = &map->files[i];
-        if (map_find(map, file->identity.device, file->identity.inode) != file)
+        if (map_find(map, map_at(map, file->path), file->identity.device, file->identity.inode) != file)
             abort();
         for (uint32_t k = 0; k < file->replica_count; k++)
             use_replica(map, &map->replicas[file->first_replica + k], file->identity.size, false);
     }
     for (uint32_t i = 0; i < header->target_count; i++) {
         const struct map_target *target = &map->targets[i];
-        if (map_find_target(map, target->device, target->inode, map_at(map, target->name)) != target)
+        if (map_find_target(map, map_at(map, target->path), target->device, target->inode, map_at(map, target->name)) != target)
             abort();
         for (uint32_t k = 0; k < target->replica_count; k++)
             use_replica(map, &map->replicas[target->first_replica + k], INT64_MAX, true);
