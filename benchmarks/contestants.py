@@ -33,7 +33,7 @@ THROUGH_VIEWS = ("--useFileView", "--bufferSize", str(4 * MiB))
 SHARED_PROCESSORS = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 """Have MPICH's waiting ranks leave the processors to those that work: there are fewer of them than ranks here."""
 DEADLINE = 3
-"""Seconds after which independent calls stop (IOR's -D): a slow contestant makes only a part of its calls."""
+"""Seconds after which calls stop (IOR's -D), collective ones together: a slow contestant makes a part of its calls."""
 WORD, SPREAD = np.uint64(0x9E3779B97F4A7C15), 0xC2B2AE3D27D4EB4F  # as in workload.c
 CHUNK = 2 * MiB  # words
 
@@ -137,10 +137,11 @@ class Experiment:
         return self.directory / "run.h5"
 
     def _arguments(self, contestant: str) -> tuple[str, ...]:
-        arguments: tuple[str, ...] = ()
+        arguments: tuple[str, ...] = ("--deadlineForStonewalling", str(DEADLINE))
         if contestant in (SIEVING, COLLECTIVE):
             arguments += THROUGH_VIEWS
-        arguments += ("--collective",) if contestant == COLLECTIVE else ("--deadlineForStonewalling", str(DEADLINE))
+        if contestant == COLLECTIVE:
+            arguments += ("--collective",)
         if self.case.op == "write":
             self.signature += 1
             arguments += ("--writeFile", "--setTimeStampSignature", str(self.signature))
