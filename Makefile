@@ -31,7 +31,7 @@ bench: .venv/test-ready
 	$(BIN)/python benchmarks/costs.py
 
 bench-smoke: .venv/demo-ready
-	$(BIN)/python benchmarks/bench.py --smoke --storage disks plain --amount 32M --rounds 2 $(BENCH)
+	$(BIN)/python benchmarks/bench.py --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 
 # From nothing: Sphinx says nothing of a page that it has not read again.
 docs: .venv/docs-ready
