@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdla.layouts.contiguity import Pattern, count, distinct, packed, total_startup
-from pdla.layouts.cost import busiest, connect_time, network_time, not_hidden, round_time, transfer_time
+from pdla.layouts.contiguity import Pattern, count, in_file_order, packed, total_startup
+from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
+from pdla.layouts.serving import served
+from pdla.layouts.writing import brought_back, flushed, pages_read, section_startup
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
 from pdla.units import format_bytes
 
@@ -23,15 +25,14 @@ def candidates(
     cluster: Cluster,
     pools: Iterable[Pool],
     hybrids: Iterable[tuple[Pool, Pool]] = (),
-    phases: Sequence[tuple[int, float]] = (),
+    phases: Sequence[tuple[int, float]] | None = None,
 ) -> tuple[Candidate, ...]:
     """What ``signature`` costs from the original (always first) and from a replica of ``size`` bytes in every layout.
 
     A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids`` together. The original of
     a collective pattern is accessed by two-phase collective buffering. For an independent one of several ranks that is
     a candidate of its own, "collective": a reader of the plan wants to know. A replica that is written costs also what
-    it takes to bring its bytes back to the original, as far as nothing hides it: ``phases`` are the bytes that are
-    brought back at once, and the seconds that the program then computes (without them all of it at the end, unhidden).
+    it takes to bring its bytes back to the original (writing.py): before the file is closed or, with ``phases``, later.
     """
     pattern = Pattern.of(signature)
     found = []
@@ -50,9 +51,7 @@ def candidates(
     if pattern.op == "read":
         return tuple(found)
     return tuple(
-        replace(one, cost=one.cost + _waited_for(_bring_back(pattern, size, cluster, one.layout), size, phases))
-        if one.layout
-        else one
+        replace(one, cost=brought_back(one.cost, pattern, size, cluster, one.layout, phases)) if one.layout else one
         for one in found
     )
 
@@ -71,20 +70,28 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     """The original, 1-DH on the home servers, the ranks side by side.
 
     A call of several pieces is one request for all from its first to its last byte: ROMIO's data sieving, which is on
-    unless a hint switches it off. To write one, it reads all of that first.
+    unless a hint switches it off (``sieve_read`` and ``sieve_write`` of 0). To write one, it reads all of that first.
     """
+    sieved = cluster.sieve_read if pattern.op == "read" else cluster.sieve_write
+    if pattern.pieces and not sieved:
+        pattern = replace(pattern, calls=(*pattern.calls, *pattern.pieces), pieces=())
+    if pattern.op == "read" or pattern.pieces:
+        cost = _in_step(pattern, cluster, pattern.op)
+        return cost + _in_step(pattern, cluster, "read") if pattern.op == "write" else cost
+    if not cluster.client_cache:
+        return _in_step(pattern, cluster, "write")
+    pages = pages_read(cluster, pattern.start, (*pattern.calls, *pattern.ranks), pattern.length)
+    return pages + flushed(pattern, cluster, cluster.per_node(pattern.processes))
+
+
+def _in_step(pattern: Pattern, cluster: Cluster, op: Op) -> Cost:
+    """A round after the other, each as long as its busiest server is."""
     pool, length = cluster.pool(cluster.home_pool), pattern.call_span
     width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
     k = _busiest_home_server(pattern, width, cluster)
-    # Of all requests, in the order of time, a server sees k of every round: their start-ups are the mean of all.
-    share = k / pattern.processes
-    # Writes wait in memory, where neighbours become one request whoever wrote them.
-    readers = pattern.processes if pattern.op == "read" else 1
-    startup = share * total_startup(pool, pattern.op, (*pattern.calls, *pattern.ranks), length, width, readers)
-    cost = _all_rounds(pattern, cluster, pool, pattern.op, k, width, length, startup)
-    if pattern.op == "write" and pattern.pieces:
-        cost += _all_rounds(pattern, cluster, pool, "read", k, width, length, startup)
-    return cost
+    one = served(cluster, op, pattern.start, (*pattern.calls, *pattern.ranks), length, pattern.processes)
+    startup = k * pattern.rounds * one.startup / one.requests
+    return _all_rounds(pattern, cluster, pool, op, k, width, length, startup)
 
 
 def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
@@ -94,7 +101,7 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     pool, servers, buffer = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.collective_buffer
     per_node = cluster.per_node(pattern.processes)
     aggregators = _ceil(pattern.processes, per_node)
-    together = _in_file_order((*pattern.ranks, *pattern.pieces))
+    together = in_file_order((*pattern.ranks, *pattern.pieces))
     share = _ceil(pattern.length * count(together), aggregators)
     run_width, run_startup = _runs(pattern, together, pattern.calls, cluster)
     # Runs that are on few servers keep the others free for other aggregators, but for no more than there are.
@@ -126,7 +133,8 @@ def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> 
     """A replica: every call is one request, and every rank's calls follow one another in its section."""
     width, request = len(layout.strips), pattern.call_bytes
     order, k = _section_order(pattern, layout)
-    startup = total_startup(pool, pattern.op, order, request, width)
+    here = busiest(pattern.sections, layout.groups)
+    startup = _section_startup(pattern, pool, order, layout.section, here, width)
     spread = min(width, _ceil(request, layout.strips[0]))
     return _all_rounds(pattern, cluster, pool, pattern.op, k, spread, request, startup)
 
@@ -149,7 +157,7 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     def round_of(strips: tuple[float, float]) -> Round:
         """With the start-ups of servers that hold so much of every call."""
         a = tuple(
-            total_startup(pool, pattern.op, order, request, request / max(strip, 1)) / (rounds * k)
+            _section_startup(pattern, pool, order, section, pattern.sections, request / max(strip, 1)) / (rounds * k)
             for pool, strip in zip(pair, strips, strict=True)
         )
         b = tuple(seconds_per_byte(pool, pattern.op) for pool in pair)
@@ -178,32 +186,6 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     return [Candidate(name, layout_of(strips), cost_of(strips), why)]
 
 
-def _bring_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
-    """What was written to a replica goes home: one mover reads it and writes the original in the order of the file."""
-    home, pool = cluster.pool(cluster.home_pool), cluster.pool(layout.pool)
-    together = _in_file_order((*pattern.calls, *pattern.ranks, *pattern.pieces))
-    width, startup = _runs(pattern, together, (), cluster)
-    rates = [part.read_seconds_per_byte for part in pool.parts or (pool,) for _ in range(part.servers)]
-    slowest = max(strip * rate for strip, rate in zip(layout.strips, rates, strict=False))
-    groups = min(layout.groups, _ceil(size, layout.section))
-    reading = size / groups * slowest / sum(layout.strips)
-    buffers = _ceil(size, cluster.collective_buffer)
-    return Cost(
-        connect=buffers * connect_time(layout.servers + cluster.home_servers, 1, 1, cluster.connect_seconds),
-        network=2 * network_time(1, 1, 1, size, cluster.network_seconds_per_byte),
-        startup=startup,
-        transfer=reading + transfer_time(1, width, size, home.write_seconds_per_byte),
-    )
-
-
-def _waited_for(sync: Cost, size: int, phases: Sequence[tuple[int, float]]) -> Cost:
-    """What a program waits for of bringing back, which takes ``sync`` for all ``size`` bytes (E10 Eqs. 1 and 2)."""
-    if not phases or not sync.total:
-        return sync
-    share = sum(not_hidden(sync.total * min(brought / size, 1.0), compute) for brought, compute in phases) / sync.total
-    return Cost(share * sync.connect, share * sync.network, share * sync.startup, share * sync.transfer)
-
-
 def _all_rounds(
     pattern: Pattern, cluster: Cluster, pool: Pool, op: Op, k: int, width: int, request: int, startup: float
 ) -> Cost:
@@ -211,6 +193,15 @@ def _all_rounds(
     e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, op)
     one, rounds = round_time(cluster.per_node(pattern.processes), k, width, request, e, v, 0.0, b), pattern.rounds
     return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
+
+
+def _section_startup(
+    pattern: Pattern, pool: Pool, order: tuple[Loop, ...], section: int, here: int, spread: float
+) -> float:
+    """Seconds of start-up of the busiest server of a replica, which has ``here`` of its sections."""
+    if pattern.op == "write" and pool.device.memory:
+        return section_startup(pattern, pool, section, here, spread)
+    return total_startup(pool, pattern.op, order, pattern.call_bytes, spread)
 
 
 def _section(pattern: Pattern, size: int) -> int:
@@ -223,13 +214,6 @@ def _section_order(pattern: Pattern, layout: Layout) -> tuple[tuple[Loop, ...], 
     sections = pattern.sections
     here, sharing = busiest(sections, layout.groups), pattern.processes // sections
     return (*packed(pattern.calls, pattern.call_bytes), Loop(layout.section, here), Loop(0, sharing)), here * sharing
-
-
-def _in_file_order(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """The same bytes, once each, from the first to the last."""
-    return tuple(
-        Loop(abs(stride), times) for stride, times in sorted(distinct(loops), key=lambda loop: -abs(loop.stride))
-    )
 
 
 def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:

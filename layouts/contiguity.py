@@ -44,17 +44,8 @@ class Pattern:
         ranks, inner = nest.loops[: signature.rank_loops], nest.loops[signature.rank_loops :]
         requests = count(inner)
         calls = min(max(1, round(signature.calls / len(signature.ranks))), requests) if signature.calls else requests
-        pieces_per_call = -(-requests // calls)
-        pieces: list[Loop] = []
-        outer = list(inner)
-        while pieces_per_call > 1 and outer:
-            stride, loop_count = outer.pop()
-            taken = min(loop_count, pieces_per_call)
-            pieces.insert(0, Loop(stride, taken))
-            pieces_per_call = -(-pieces_per_call // taken)
-            if taken < loop_count:
-                outer.append(Loop(stride * taken, -(-loop_count // taken)))
-        return cls(signature.op, nest.start, ranks, tuple(outer), tuple(pieces), nest.length)
+        outer, pieces = split(inner, -(-requests // calls))
+        return cls(signature.op, nest.start, ranks, outer, pieces, nest.length)
 
     @cached_property
     def processes(self) -> int:
@@ -90,6 +81,43 @@ def count(loops: Sequence[Loop]) -> int:
 def distinct(loops: Sequence[Loop]) -> tuple[Loop, ...]:
     """The loops that reach other bytes: those with a stride."""
     return tuple(loop for loop in loops if loop.stride != 0)
+
+
+def split(loops: Sequence[Loop], times: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """The nest in two, of which the inner one has at least ``times`` iterations, or all; a loop may be cut for that.
+
+    >>> split([Loop(100, 10), Loop(1, 8)], 16)
+    ((Loop(stride=200, count=5),), (Loop(stride=100, count=2), Loop(stride=1, count=8)))
+    """
+    outer, inner = list(loops), list[Loop]()
+    while times > 1 and outer:
+        stride, loop_count = outer.pop()
+        taken = min(loop_count, times)
+        inner.insert(0, Loop(stride, taken))
+        times = -(-times // taken)
+        if taken < loop_count:
+            outer.append(Loop(stride * taken, -(-loop_count // taken)))
+    return tuple(outer), tuple(inner)
+
+
+def in_file_order(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+    """The same bytes, once each, from the first to the last."""
+    return tuple(
+        Loop(abs(stride), times) for stride, times in sorted(distinct(loops), key=lambda loop: -abs(loop.stride))
+    )
+
+
+def runs(loops: Sequence[Loop], length: int) -> tuple[tuple[Loop, ...], int]:
+    """A nest in the order of the file as that of its contiguous runs, and how long these are.
+
+    >>> runs([Loop(1 << 20, 8), Loop(4096, 4)], 4096)
+    ((Loop(stride=1048576, count=8),), 16384)
+    """
+    outer = list(loops)
+    while outer and outer[-1].stride <= length:
+        stride, times = outer.pop()
+        length += stride * (times - 1)
+    return tuple(outer), length
 
 
 def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:

@@ -60,7 +60,7 @@ def make_plan(
     patterns, refused = _patterns(analysis, dependences)
     asked = []
     for pattern in patterns:
-        asked.append(_ask(pattern, cluster, chosen_policy, obstacle, writes or {}))
+        asked.append(_ask(pattern, cluster, chosen_policy, obstacle, writes))
         if progress:
             progress("costing", len(asked), len(patterns))
     left = _room(cluster, patterns, replicas)
@@ -110,10 +110,10 @@ def _ask(
     cluster: Cluster,
     policy: Policy,
     obstacle: Obstacle,
-    writes: Mapping[str, Sequence[WritePhase]],
+    writes: Mapping[str, Sequence[WritePhase]] | None,
 ) -> _Asked:
     pools, hybrids = policy.spaces(cluster)
-    size, phases = pattern.map.size, _brought_back(pattern.signature, writes)
+    size, phases = pattern.map.size, None if writes is None else _brought_back(pattern.signature, writes)
     found = tuple(
         replace(one, refused=pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size))
         if one.layout

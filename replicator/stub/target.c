@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "components.h"
 #include "locks.h"
 #include "writer.h"
 
@@ -197,8 +198,11 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     writer->device = found.st_dev;
     writer->inode = found.st_ino;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
-        if ((writer->components[i] = open_components(map, target_replica(writer, i))) != NULL)
+        if ((writer->components[i] = open_components(map, target_replica(writer, i))) != NULL) {
             mine->usable |= UINT64_C(1) << i;
+            if (rank == 0 && offer->left == 0)
+                components_drop(map, target_replica(writer, i), writer->components[i]);
+        }
     const struct journal_owner owner = {directory, map_at(map, target->path), found.st_dev, found.st_ino, rank, writer->lease};
     if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
         mine->able = ~UINT64_C(0);

@@ -3,6 +3,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "components.h"
 #include "locks.h"
 #include "transfer.h"
 #include "writer.h"
@@ -486,16 +487,29 @@ int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t c
     return agree_error(writer, error);
 }
 
+/* Makes what was written to the replicas durable, on all of their devices at the same time. 0 or an errno. */
+static int sync_replicas(const struct stub_writer *writer)
+{
+    const uint32_t count = writer->target->replica_count;
+    int error = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (writer->components[i] != NULL)
+            components_start_sync(target_replica(writer, i), writer->components[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        const int found = writer->components[i] == NULL ? 0 : components_sync(target_replica(writer, i), writer->components[i]);
+        error = error != 0 ? error : found;
+    }
+    return error;
+}
+
 int keep_together(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
     int error = writer->error;
     pthread_mutex_lock(&writer->mutex);
     bool any = journal_count(&writer->journal) > 0;
-    for (uint32_t i = 0; any && i < writer->target->replica_count; i++)
-        for (uint32_t j = 0; writer->components[i] != NULL && j < target_replica(writer, i)->servers; j++)
-            if (fdatasync(writer->components[i][j]) != 0 && error == 0)
-                error = errno;
+    const int unsynced = any ? sync_replicas(writer) : 0;
+    error = error != 0 ? error : unsynced;
     if (any && error == 0)
         error = journal_sync(&writer->journal);
     error = agree_error(writer, error);
