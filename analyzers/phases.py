@@ -12,6 +12,7 @@ its calls is in one phase.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +44,7 @@ class Phases:
 @dataclass(frozen=True)
 class WritePhase:
     """What all ranks write to one file from an open to its close: ``bytes``, from ``t_start`` to ``t_end`` s. In the
-    ``compute`` seconds after that, nobody writes to any file."""
+    ``compute`` seconds after that, nobody writes to any file; endless after the last use of this one."""
 
     t_start: float
     t_end: float
@@ -97,7 +98,7 @@ def find_phases(trace: Trace) -> Phases:
 
 
 def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
-    """The phases of each file that is written, in order. What follows the last one is up to the end of the trace."""
+    """The phases of each file that is written, in order. After a file's last use nobody of the run waits for it."""
     uses: list[Phase] = []
     for phase in find_phases(trace).phases:
         if phase.begins == "open" or not uses or uses[-1].file != phase.file:
@@ -105,6 +106,7 @@ def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
         else:
             total = uses[-1].bytes_written + phase.bytes_written
             uses[-1] = replace(uses[-1], t_end=max(uses[-1].t_end, phase.t_end), bytes_written=total)
+    lasts = {use.file: use for use in uses}
     writing = [use for use in uses if use.bytes_written]
     found: dict[str, tuple[WritePhase, ...]] = {}
     if not writing:
@@ -115,7 +117,8 @@ def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
         busy = any(other.t_start < use.t_end < other.t_end for other in writing)
         following = int(np.searchsorted(starts, use.t_end))
         until = float(starts[following]) if following < len(starts) else last
-        written = WritePhase(use.t_start, use.t_end, use.bytes_written, 0.0 if busy else until - use.t_end)
+        compute = math.inf if use is lasts[use.file] else 0.0 if busy else until - use.t_end
+        written = WritePhase(use.t_start, use.t_end, use.bytes_written, compute)
         found[use.file] = (*found.get(use.file, ()), written)
     return found
 

@@ -15,7 +15,10 @@ from pdla.units import KiB, MiB, format_bytes
 INDEPENDENT, SIEVING, COLLECTIVE = "independent", "data sieving", "collective buffering"
 PD, H_PDLA, S_PDLA, S_ORIG, NS_PDLA = "PD", "H-PDLA", "S-PDLA", "S-ORIG", "NS-PDLA"
 CONTESTANTS = (INDEPENDENT, SIEVING, COLLECTIVE, PD, H_PDLA, S_PDLA, S_ORIG, NS_PDLA)
-REPLICATED = (PD, H_PDLA, S_PDLA, NS_PDLA)
+H_LEASE, S_LEASE = "H-PDLA, lease", "S-PDLA, lease"
+"""Of programs that write: what is in replicas goes home after the program, as in the paper; else before its close."""
+LEASES = (H_LEASE, S_LEASE)
+REPLICATED = (PD, H_PDLA, S_PDLA, NS_PDLA, *LEASES)
 RIVALS = (INDEPENDENT, SIEVING, COLLECTIVE, H_PDLA, S_PDLA)
 """Where the paper has no figure."""
 
@@ -65,8 +68,8 @@ class Case:
 
     def paper(self, contestant: str) -> str:
         """What the paper says of a contestant in such a case; "" if nothing."""
-        said = [PAPER[figure, self.op][contestant] for figure in self.figures if contestant in PAPER[figure, self.op]]
-        return "; ".join(said)
+        name = contestant.removesuffix(", lease")
+        return "; ".join(PAPER[figure, self.op][name] for figure in self.figures if name in PAPER[figure, self.op])
 
 
 def ior_strided(amount: int, transfer: int, ranks: int, op: str = "read") -> Case:
@@ -144,9 +147,15 @@ def full(amount: int) -> list[Case]:
         ior_strided(amount, 256 * KiB, 8),
         pio_nested(amount, 64 * KiB, 4),
         tile_io(amount, 16 * KiB, (8, 1), 4),
-        ior_strided(amount // 2, 64 * KiB, 4, "write"),
-        ior_strided(amount, MiB, 4, "write"),
-        pio_nested(amount // 2, 64 * KiB, 4, "write"),
+        *map(
+            _leased,
+            (
+                ior_strided(amount // 8, 4 * KiB, 4, "write"),
+                ior_strided(amount // 2, 64 * KiB, 4, "write"),
+                ior_strided(amount, MiB, 4, "write"),
+                pio_nested(amount // 2, 64 * KiB, 4, "write"),
+            ),
+        ),
         hpio(amount, 32 * KiB, 4),
         btio(_cube(amount // 40 * HALF), 8, 4),
         coll_perf(_cube(amount // 4), 8),
@@ -156,8 +165,8 @@ def full(amount: int) -> list[Case]:
         tile_io(amount, 64 * KiB, (16, 1), 8),
         tile_io(amount, 64 * KiB, (8, 1), 4, overlap=8),
         tile_io(amount, 64 * KiB, (2, 2), 4),
-        tile_io(amount // 2, 64 * KiB, (8, 1), 4, op="write"),
-        btio(_cube(amount // 40), 8, 4, "write"),
+        _leased(tile_io(amount // 2, 64 * KiB, (8, 1), 4, op="write")),
+        _leased(btio(_cube(amount // 40), 8, 4, "write")),
     ]
 
 
@@ -192,6 +201,11 @@ def smoke(amount: int) -> list[Case]:
     few = (INDEPENDENT, COLLECTIVE, H_PDLA, S_PDLA)
     cases = (ior_strided(amount, 64 * KiB, 4), pio_nested(amount, 64 * KiB, 4, "write"))
     return [replace(case, contestants=few) for case in cases]
+
+
+def _leased(case: Case) -> Case:
+    """With the contestants under a lease, too."""
+    return replace(case, contestants=(*case.contestants, *LEASES))
 
 
 def _cube(points: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import COLLECTIVE, INDEPENDENT, NS_PDLA, PD, REPLICATED, S_ORIG, S_PDLA, SIEVING, Case
+from cases import COLLECTIVE, INDEPENDENT, LEASES, NS_PDLA, PD, REPLICATED, S_LEASE, S_ORIG, S_PDLA, SIEVING, Case
 from processes import output_of
 from storage import STRIP, Storage
 
@@ -106,13 +106,15 @@ class Experiment:
         command = self._program("ssd" if contestant == S_ORIG else "hdd", self._arguments(contestant))
         hints = contestant if contestant in HINTS else INDEPENDENT
         if contestant in REPLICATED:
-            writes = ("--writes", "close") if self.case.op == "write" else ()
-            said = self._pdla(contestant, "run", "--json", *writes, "--", *command, hints=hints)
+            said = self._pdla(contestant, "run", "--json", *self._writes(contestant), "--", *command, hints=hints)
         else:
             said = output_of(command, self._variables(contestant, hints))
         after = self.storage.requests()
         lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         result, report = lines[0], lines[-1] if contestant in REPLICATED else {}
+        if contestant in LEASES:
+            with self.storage.unlimited():
+                self._pdla(contestant, "sync")
         if self.case.op == "write":
             self._check(contestant, result["bytes"])
         redirected = report.get("redirected_bytes", 0) + sum(
@@ -145,6 +147,8 @@ class Experiment:
         if self.case.op == "write":
             self.signature += 1
             arguments += ("--writeFile", "--setTimeStampSignature", str(self.signature))
+            # The close makes durable what a lease has, a sync would bring it back.
+            arguments += () if contestant in LEASES else ("--fsync",)
         return arguments
 
     def _program(self, kind: str, arguments: Sequence[str]) -> list[str]:
@@ -167,17 +171,24 @@ class Experiment:
 
     def _plan(self, contestant: str) -> dict[str, Any]:
         """By the planner; PD and NS-PDLA as the paper has them, whatever they cost."""
-        policy = "pdla-s" if contestant in (S_PDLA, NS_PDLA) else "pdla-h"
-        writes = ("--writes", "close") if self.case.op == "write" else ()
+        policy = "pdla-s" if contestant in (S_PDLA, NS_PDLA, S_LEASE) else "pdla-h"
         cluster = ("--cluster", self.directory / "cluster.toml")
         plan: dict[str, Any] = json.loads(
-            self._pdla("planned", "plan", self._trace, *cluster, "--policy", policy, *writes, "--json")
+            self._pdla(
+                "planned", "plan", self._trace, *cluster, "--policy", policy, *self._writes(contestant), "--json"
+            )
         )
         if contestant == PD:
             _choose(plan, _default_layout)
         elif contestant == NS_PDLA:
             _choose(plan, _best_on_ssd)
         return plan
+
+    def _writes(self, contestant: str) -> tuple[str, ...]:
+        """How redirected writes of a contestant go home."""
+        if self.case.op == "read":
+            return ()
+        return ("--writes", "lease" if contestant in LEASES else "close")
 
     def _check(self, contestant: str, written: int) -> None:
         """That the original has what the program says it wrote, and what was there before everywhere else."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from cases import CONTESTANTS
+from cases import CONTESTANTS, LEASES
 from table import Found
 
 from pdla.units import format_bytes
@@ -24,7 +24,7 @@ def draw(storage: str, found: Sequence[Found], directory: Path) -> list[Path]:
     for (program, op), some in groupby(by_program, key=lambda one: (one.case.program, one.case.op)):
         figures = list(some)
         cases = list(dict.fromkeys(one.case for one in figures))
-        contestants = [one for one in CONTESTANTS if any(figure.contestant == one for figure in figures)]
+        contestants = [one for one in (*CONTESTANTS, *LEASES) if any(figure.contestant == one for figure in figures)]
         figure, axes = pyplot.subplots(figsize=(3.5 + 1.8 * len(cases), 4), layout="constrained")
         width = 0.9 / len(contestants)
         for number, contestant in enumerate(contestants):

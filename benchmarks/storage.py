@@ -24,6 +24,8 @@ DISKS = {"hdd": 4, "ssd": 2}
 KINDS = {"hdd": HDD, "ssd": SSD}
 STRIP = 64 * KiB
 TRANSFER = MiB
+CLIENT = "client_cache = true\nsieve_read = 0\nsieve_write = 0\n"
+"""A node with a page cache; the programs that are traced have data sieving switched off."""
 
 
 class Node(NamedTuple):
@@ -114,10 +116,17 @@ class Directories:
     """A directory for every server, and two for originals, on this machine as the only node."""
 
     def __init__(
-        self, servers: Mapping[str, Sequence[Path]], originals: Mapping[str, Path], devices: Callable[[str], str]
+        self,
+        servers: Mapping[str, Sequence[Path]],
+        originals: Mapping[str, Path],
+        devices: Callable[[str], str],
+        home: str = "",
     ) -> None:
-        """``devices`` says how fast those of a kind are, as lines of a cluster.toml."""
-        self.servers, self.cluster = servers, _cluster(servers, devices)
+        """``devices`` says how fast those of a kind are, and ``home`` the device of the originals where that is another
+        one, as lines of a cluster.toml."""
+        self.servers, self.cluster = servers, _cluster(servers, devices, CLIENT)
+        if home:
+            self.cluster = _with_home(self.cluster, home, originals["hdd"])
         self.nodes: Sequence[Node] = (Node((), originals),)
 
     def place(self, kind: str, file: Path, size: int) -> None:
@@ -198,7 +207,7 @@ def throttled_disks(scratch: Path, size: int) -> Iterator[ThrottledDisks]:
             kind: stack.enter_context(throttled_disk(scratch, f"original-{kind}", capacity(size), _all(kind)))
             for kind in DISKS
         }
-        yield ThrottledDisks(servers, originals, limited)
+        yield ThrottledDisks(servers, originals, limited, _devices(_all("hdd")))
 
 
 @contextmanager
@@ -223,7 +232,11 @@ def _all(kind: str) -> Limits:
 
 def limited(kind: str) -> str:
     """A pool's devices by their limits: a request takes the longer of its share of requests/s and of bytes/s."""
-    startup, rate = 1 / KINDS[kind].requests_per_second, 1 / KINDS[kind].bytes_per_second
+    return _devices(KINDS[kind])
+
+
+def _devices(limits: Limits) -> str:
+    startup, rate = 1 / limits.requests_per_second, 1 / limits.bytes_per_second
     return f"startup = [[0, 0.0], [1, {startup}]]\noverlap = true\n" + rates(rate)
 
 
@@ -238,12 +251,19 @@ def rates(seconds_per_byte: float) -> str:
     return f"read_seconds_per_byte = {seconds_per_byte}\nwrite_seconds_per_byte = {seconds_per_byte}\n"
 
 
-def _cluster(servers: Mapping[str, Sequence[Path]], devices: Callable[[str], str]) -> str:
+def _cluster(servers: Mapping[str, Sequence[Path]], devices: Callable[[str], str], client: str = "") -> str:
     """A cluster.toml: one node, "connections" that are system calls, a "network" that is memory."""
     home = f'pool = "hdd"\nservers = {len(servers["hdd"])}\nstrip = {STRIP}\n'
-    clients = "processes_per_node = 64\nconnect_seconds = 2e-5\nnetwork_seconds_per_byte = 1e-10\n"
+    clients = f"processes_per_node = 64\nconnect_seconds = 2e-5\nnetwork_seconds_per_byte = 1e-10\n{client}"
     pools = [
         f'[pools.{kind}]\nkind = "{kind}"\n{devices(kind)}where = {json.dumps([str(one) for one in directories])}\n'
         for kind, directories in servers.items()
     ]
     return "\n".join([f"[home]\n{home}", f"[clients]\n{clients}", *pools])
+
+
+def _with_home(cluster: str, devices: str, where: Path) -> str:
+    """A cluster.toml whose originals are on one device of their own, which is for no replicas of disks or SSDs."""
+    _, _, rest = cluster.partition("[clients]")
+    home = f'[home]\npool = "home"\nservers = 1\nstrip = {STRIP}\n'
+    return f'{home}\n[clients]{rest}\n[pools.home]\nkind = "node"\n{devices}where = {json.dumps([str(where)])}\n'

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from cases import H_PDLA, REPLICATED, S_ORIG, S_PDLA, Case
+from cases import H_PDLA, LEASES, REPLICATED, S_ORIG, S_PDLA, Case
 from contestants import Run
 
 LIMIT_GOAL = 0.9
 """Of the sequential bandwidth of the devices a replica is on, when it is read."""
 ORIGINAL_GOAL = 1.0
 """Planned replicas are never slower than the original."""
-PLANNED = (H_PDLA, S_PDLA)
+PLANNED = (H_PDLA, S_PDLA, *LEASES)
 WHOLLY = 0.99
 """Of the bytes of a program: so many come from replicas where all its patterns have one."""
 HEAD = f"{'':<22}{'MB/s':>8}{'spread':>8}{'x orig.':>9}{'of limit':>9}{'in calls':>9}{'requests':>10}{'KiB each':>9}"

@@ -61,7 +61,7 @@ def _runs(pattern: Pattern, ranks: tuple[Loop, ...]) -> tuple[int, tuple[Loop, .
 
 
 def section_startup(pattern: Pattern, pool: Pool, section: int, here: int, spread: float) -> float:
-    """Seconds of start-up of a server with memory that is written 1/``spread`` of each of ``here`` sections of a replica.
+    """Seconds of start-up of a server with memory that gets 1/``spread`` of each of ``here`` sections of a replica.
 
     It takes what is written in the order of its addresses, a memory full at a time.
     """

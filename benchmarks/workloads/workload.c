@@ -9,12 +9,13 @@ enum { WORD = sizeof(uint64_t) };
 
 /* Named as IOR's directives; a buffer takes as many pieces as fit, at least one. */
 static const char *test_file;
-static long long write_file, collective, use_file_view, deadline, signature, num_tasks, buffer_size = 1 << 20;
+static long long write_file, collective, use_file_view, deadline, signature, num_tasks, synced, buffer_size = 1 << 20;
 
 static const struct option shared[] = {
     {"writeFile", &write_file, 1},
     {"collective", &collective, 1},
     {"useFileView", &use_file_view, 1},
+    {"fsync", &synced, 1},
     {"deadlineForStonewalling", &deadline, 0},
     {"setTimeStampSignature", &signature, 0},
     {"numTasks", &num_tasks, 0},
@@ -147,7 +148,11 @@ static int run(const struct access *access)
     if (use_file_view)
         MPI_File_set_view(file, access->displacement, MPI_BYTE, access->view, "native", MPI_INFO_NULL);
     access_all(file, access, buffer, &tally);
-    tally.wrong += write_file && MPI_File_sync(file) != MPI_SUCCESS;
+    /* As with IOR's -g. RATIONALE: who is first would else write what it has while its neighbours still make theirs, in requests
+     * of whatever sizes the scheduler makes of that. */
+    if (write_file)
+        MPI_Barrier(MPI_COMM_WORLD);
+    tally.wrong += write_file && synced && MPI_File_sync(file) != MPI_SUCCESS;
     tally.wrong += MPI_File_close(&file) != MPI_SUCCESS;
     double seconds[2] = {MPI_Wtime() - tally.begin - tally.aside, tally.inside};
     MPI_Allreduce(MPI_IN_PLACE, seconds, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
