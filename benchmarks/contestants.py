@@ -148,7 +148,7 @@ class Experiment:
             self.signature += 1
             arguments += ("--writeFile", "--setTimeStampSignature", str(self.signature))
             # The close makes durable what a lease has, a sync would bring it back.
-            arguments += () if contestant in LEASES else ("--fsync",)
+            arguments += () if contestant in LEASES and self.spaces(contestant) else ("--fsync",)
         return arguments
 
     def _program(self, kind: str, arguments: Sequence[str]) -> list[str]:
