@@ -2,9 +2,9 @@
 
     python benchmarks/bench.py && python benchmarks/measured.py [CLUSTER.toml]
 
-takes the rows of build/bench.json, prints a table, and adds rows. The disks are those of CLUSTER.toml (by `pdla
-calibrate` on them), or by default as their limits say; originals are on one device with the limits of all disks of a
-kind.
+takes the rows of build/bench.json, prints a table, and adds rows. The disks and the node are those of CLUSTER.toml (by
+`mpiexec -n 4 pdla calibrate` on them). By default disks are as their limits say, and the node is the one on which the
+figures of docs/benchmarks.md were measured. Originals are on one device with the limits of all disks of a kind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import cast
 import numpy as np
 import pandas as pd
 from cases import COLLECTIVE, CONTESTANTS, H_PDLA, NS_PDLA, PD, S_ORIG, S_PDLA, SIEVING, Case, full
+from loops import READ_AHEAD
 from rows import BENCH, keep
 from storage import STRIP, _cluster, limited
-from throttled import READ_AHEAD
 
 from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
@@ -43,6 +43,15 @@ POLICIES = {PD: "pdla-h", H_PDLA: "pdla-h", S_PDLA: "pdla-s", NS_PDLA: "ns-pdla"
 GRID = (2, 2, 2)  # of MPI_Dims_create, for eight tasks
 ROUNDS = 5
 SPREAD = 1e-3  # seconds, in which ranks return from the open
+NODE = {
+    "cores": 2,
+    "call_seconds": 1.0e-6,
+    "copy_seconds_per_byte": 5.9e-11,
+    "exchange_seconds_per_byte": 9.9e-9,
+    "client_cache": True,
+    "client_read_ahead": READ_AHEAD * KiB,
+}
+"""As pdla calibrate found it, with four ranks and the bench's settings of MPICH."""
 ALIKE = 0.1
 """Contestants whose measured rates are closer than this share of them are in no order."""
 
@@ -195,8 +204,7 @@ def _originals(disks: Cluster, contestant: str) -> Cluster:
         read_seconds_per_byte=like.read_seconds_per_byte / like.servers,
         write_seconds_per_byte=like.write_seconds_per_byte / like.servers,
     )
-    originals = replace(disks, pools=(*disks.pools, together), home_pool="original", home_servers=1)
-    return replace(originals, client_cache=True, client_read_ahead=READ_AHEAD * KiB)
+    return replace(disks, pools=(*disks.pools, together), home_pool="original", home_servers=1)
 
 
 def in_order(rates: Mapping[str, tuple[float, float]]) -> list[bool]:
@@ -216,7 +224,7 @@ def main() -> None:
         text = _cluster({kind: [Path(f"{kind}{i}") for i in range(n)] for kind, n in (("hdd", 4), ("ssd", 2))}, limited)
         path = BENCH.parent / "measured.toml"
         path.write_text(text)
-        disks = load_cluster(path)
+        disks = replace(load_cluster(path), **NODE)
     errors: dict[tuple[str, str], list[float]] = {}
     orders: list[bool] = []
     cases: list[bool] = []

@@ -13,6 +13,7 @@ from pdla.layouts.calibrate import MARKED, Calibration, SmallAndLarge
 from pdla.layouts.config import DEFAULT_FILE, load_cluster
 from pdla.layouts.fit import Estimate
 from pdla.layouts.network import Network
+from pdla.layouts.node import Node
 from pdla.layouts.trials import STREAMS
 from pdla.units import format_bytes, format_seconds, format_share
 
@@ -20,7 +21,7 @@ HOME_STRIP = "64K"  # the default strip of OrangeFS and of many Lustre systems
 _WIDTH = 118
 
 
-def cluster_text(calibrations: Sequence[Calibration], network: Network | None, made: str) -> str:
+def cluster_text(calibrations: Sequence[Calibration], network: Network | None, node: Node, made: str) -> str:
     """The file: the pools as measured, the originals in the first of them. ``made`` says when and where.
 
     Raises:
@@ -39,6 +40,7 @@ def cluster_text(calibrations: Sequence[Calibration], network: Network | None, m
         f"strip = {_text(HOME_STRIP)}",
         "",
         *_clients(network),
+        *_node(node),
     ]
     for calibration in calibrations:
         lines += ["", *_pool(calibration)]
@@ -113,6 +115,21 @@ def _clients(network: Network | None) -> list[str]:
         f"processes_per_node = {os.cpu_count() or 1}",
         f"connect_seconds = {network.connect.value:.4g}",
         f"network_seconds_per_byte = {network.seconds_per_byte.value:.4g}",
+    ]
+
+
+def _node(node: Node) -> list[str]:
+    exchange = node.exchange and f"{_interval(_rate(node.exchange))} MB/s from rank to rank in collective calls"
+    return [
+        *_comment(
+            f"Only simulated. A processor reads from the page cache in {_span(node.call)} and at "
+            f"{_interval(_rate(node.copy))} MB/s; {exchange or 'not measured, without other ranks: collective calls'}."
+        ),
+        f"cores = {node.cores}",
+        f"call_seconds = {node.call.value:.4g}",
+        f"copy_seconds_per_byte = {node.copy.value:.4g}",
+        *([f"exchange_seconds_per_byte = {node.exchange.value:.4g}"] if node.exchange else []),
+        *(["client_cache = true", f"client_read_ahead = {node.read_ahead}"] if node.read_ahead else []),
     ]
 
 

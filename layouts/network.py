@@ -1,4 +1,4 @@
-"""The network between compute nodes, by ping-pong: e and v of the cost model (docs/calibration.md)."""
+"""Messages: between compute nodes, by ping-pong: e and v of the cost model; inside one, as in collective buffering."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ SIZES = (8, 64 * KiB, 1 * MiB, 4 * MiB)
 ROUNDS = 5
 _REPEATS = 20  # of a message there and back, in a round
 _WARM_UP = 5
+PIECE = 16 * KiB
+SHARES = (512 * KiB, 1 * MiB, 4 * MiB)
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,18 @@ class Network:
 
 
 @contextmanager
-def network() -> Iterator[tuple[bool, Network | None]]:
-    """Under mpiexec, measure between the first rank and one on another node; (is this the first rank?, the network).
+def network() -> Iterator[tuple[bool, Network | None, Estimate | None]]:
+    """Under mpiexec, measure between the first rank and one on another node, and between those of the first node; (is
+    this the first rank?, the network, seconds per byte of what an aggregator exchanges with the ranks of its node).
 
-    There is no network to measure without MPI, or with all ranks on one node. The other ranks leave the block when
-    the first one does, and wait without using the processor.
+    There is nothing to measure without MPI; no network with all ranks on one node, and nothing in it with one rank. The
+    other ranks leave the block when the first one does, and wait without using the processor.
 
     Raises:
         PdlaError: under mpiexec, without mpi4py.
     """
     if not any(name in os.environ for name in LAUNCHED):
-        yield True, None
+        yield True, None, None
         return
     try:
         from mpi4py import MPI
@@ -54,7 +57,7 @@ def network() -> Iterator[tuple[bool, Network | None]]:
     world = MPI.COMM_WORLD
     first = world.rank == 0
     try:
-        yield first, _between_nodes(world)
+        yield first, _between_nodes(world), _inside_node(world)
     finally:
         done = world.Ibarrier()
         while not done.Test():
@@ -75,6 +78,41 @@ def _between_nodes(world: MPI.Comm) -> Network | None:
         timings = [Timing(size, 0, _one_way(world, other, size)) for _ in range(ROUNDS) for size in SIZES]
     line = fit(world.bcast(timings, leaders[0]))
     return Network(len(leaders), line.startup[0][1], line.seconds_per_byte)
+
+
+def _inside_node(world: MPI.Comm) -> Estimate | None:
+    """Of the first rank's node."""
+    from mpi4py import MPI
+
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    timings = []
+    if node.size > 1 and node.bcast(world.rank, 0) == 0:
+        shares = [share for _ in range(ROUNDS) for share in SHARES]
+        timings = [Timing((node.size - 1) * share, 0, _exchange(node, share)) for share in shares]
+    node.Free()
+    timings = world.bcast(timings, 0)
+    return fit(timings).seconds_per_byte if timings else None
+
+
+def _exchange(node: MPI.Comm, share: int) -> float:
+    """Seconds in which the first rank gives so many bytes to each of the others, whose pieces take turns in its buffer:
+    messages as those of ROMIO's two-phase reads."""
+    from mpi4py import MPI
+
+    count = share // PIECE
+    buffer = bytearray(node.size * share if node.rank == 0 else share)
+    node.Barrier()
+    begin = time.perf_counter()
+    if node.rank > 0:
+        node.Recv(buffer, 0)
+    else:
+        places = [[(turn * node.size + rank) * PIECE for turn in range(count)] for rank in range(1, node.size)]
+        types = [MPI.BYTE.Create_hindexed([PIECE] * count, of_rank).Commit() for of_rank in places]
+        MPI.Request.Waitall([node.Isend([buffer, 1, one], rank) for rank, one in enumerate(types, 1)])
+        for one in types:
+            one.Free()
+    node.Barrier()
+    return time.perf_counter() - begin
 
 
 def _one_way(world: MPI.Comm, other: int, size: int) -> float:

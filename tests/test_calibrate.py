@@ -114,6 +114,11 @@ def test_the_file_is_one_that_plans_are_made_for(pdla: Pdla) -> None:
         assert pool.write_seconds_per_byte > 0
         assert pool.grain == pdla.directory.stat().st_blksize
         assert one["scratch_bytes"] == 16777216
+    node = told["node"]
+    assert (cluster.cores, cluster.client_read_ahead) == (node["cores"], node["client_read_ahead"])
+    assert cluster.call_seconds == pytest.approx(node["call_seconds"]["value"], rel=1e-3)
+    assert cluster.copy_seconds_per_byte == pytest.approx(node["copy_seconds_per_byte"]["value"], rel=1e-3)
+    assert (node["exchange_seconds_per_byte"], cluster.exchange_seconds_per_byte) == (None, 0.0)
     assert list((pdla.directory / "disk").iterdir()) == []
     (pdla.directory / "a.csv").write_text(CSV)
     pdla.run("import", "csv", "a.csv")
@@ -246,9 +251,10 @@ def test_under_mpiexec_on_several_nodes_the_network_is_measured(pdla: Pdla) -> N
     )
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
-    measured = json.loads(line)["network"]
+    measured, node = json.loads(line)["network"], json.loads(line)["node"]
     assert measured["nodes"] == 2
     cluster = load_cluster(pdla.directory / "cluster.toml")
+    assert cluster.exchange_seconds_per_byte == pytest.approx(node["exchange_seconds_per_byte"]["value"], rel=1e-3)
     assert cluster.network_seconds_per_byte == pytest.approx(measured["seconds_per_byte"]["value"], rel=1e-3)
     assert cluster.connect_seconds == pytest.approx(measured["connect_seconds"]["value"], rel=1e-3)
     assert "Ping-pong between 2 of 2 nodes" in (pdla.directory / "cluster.toml").read_text()

@@ -56,7 +56,7 @@ def events(workload: Workload, storage: Cluster) -> list[tuple[float, str, int, 
     machine = Machine(storage)
     for size in workload.sizes:
         machine.add_file(size)
-    outcome = outcome_of(workload, machine, SCHEMES["none"], Replicas.of(None, workload, machine), log_room=1000)
+    outcome = outcome_of(workload, machine, SCHEMES["none"], Replicas.of(None, workload, machine), log_room=10_000)
     return [(round(float(one["time"]), 9), core.EVENTS[one["what"]], *one.tolist()[2:]) for one in outcome.log]
 
 
@@ -241,6 +241,21 @@ def test_signatures_do_what_their_accesses_do(data: st.DataObject) -> None:
     calls = [Call(0, "read", int(at), int(size), "f") for at, size in zip(offsets, lengths, strict=True)]
     storage = cluster(pool())
     assert events(from_signatures([one]), storage) == events(from_trace(make_trace(calls)).at_once(), storage)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3), st.integers(0, 2)), min_size=2, max_size=3))
+def test_ranks_may_be_in_loops_that_grow(drawn: list[tuple[int, int, int]]) -> None:
+    """Rank j is iteration j of the rank loops, of which each turn of one may give the next one more turns."""
+    loops = (*(Loop(stride, count) for stride, count, _ in drawn), Loop(70_000, 3))
+    growth = (*(Growth(0, 0, more) for _, _, more in drawn), Growth(0, 0, 0))
+    outer = replace(Signature("f", "read", False, 0, 50, loops[:-1], (0,)), growth=growth[:-2] + growth[-1:])
+    ranks = tuple(range(outer.requests))
+    one = Signature("f", "read", False, 0, 50, loops, ranks, len(drawn), growth=growth)
+    offsets, owners, _ = one.expand()
+    want = sorted(zip(owners.tolist(), offsets.tolist(), strict=True))
+    log = events(from_signatures([one]), cluster(pool()))
+    assert sorted((rank, at) for _, what, rank, _, at, _ in log if what == "call") == want
 
 
 def test_ranks_of_a_signature_begin_where_they_did() -> None:

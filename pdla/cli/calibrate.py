@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pdla.layouts.calibrate import Calibration, Storage
     from pdla.layouts.fit import Fit
     from pdla.layouts.network import Network
+    from pdla.layouts.node import Node
 
 LEAST_SECONDS = 1.0
 
@@ -51,7 +52,7 @@ def calibrate(
     --pool hdd=/mnt/a,/mnt/b --pool fast:ssd=/mnt/c. KIND is hdd, ssd or node; by default the name, if it is one of
     these, or else what the kernel says.
 
-    Under mpiexec with ranks on several nodes it measures the network, too.
+    Under mpiexec it measures messages, too: between nodes, and between ranks of one.
     """
     from pdla.errors import PdlaError
     from pdla.files import replacing
@@ -59,9 +60,10 @@ def calibrate(
     from pdla.layouts.calibrate import scratch_sizes
     from pdla.layouts.clusterfile import cluster_text
     from pdla.layouts.network import network
+    from pdla.layouts.node import node
 
     storages = _storages(directories, pools)
-    with network() as (first, between_nodes):
+    with network() as (first, between_nodes, exchange):
         if not first:
             return
         if output.exists() and not force:
@@ -83,7 +85,9 @@ def calibrate(
                 tell("measuring", round(min(passed, total), 1), total)
 
             done = [measure(storage, one, seconds, pass_) for storage, one in zip(storages, sizes, strict=True)]
-        text = cluster_text(done, between_nodes, f"{time.strftime('%Y-%m-%d %H:%M:%S %z')} on {socket.gethostname()}")
+        here = node(storages[0].directories[0], sizes[0], exchange)
+        made = f"{time.strftime('%Y-%m-%d %H:%M:%S %z')} on {socket.gethostname()}"
+        text = cluster_text(done, between_nodes, here, made)
         with replacing(output) as temporary:
             temporary.write_text(text, encoding="utf-8")
     if as_json:
@@ -92,6 +96,7 @@ def calibrate(
                 "cluster": str(output),
                 "pools": [_pool_json(calibration) for calibration in done],
                 "network": between_nodes and _network_json(between_nodes),
+                "node": _node_json(here),
             }
         )
     else:
@@ -165,4 +170,14 @@ def _network_json(network: Network) -> dict[str, Any]:
         "nodes": network.nodes,
         "connect_seconds": network.connect._asdict(),
         "seconds_per_byte": network.seconds_per_byte._asdict(),
+    }
+
+
+def _node_json(node: Node) -> dict[str, Any]:
+    return {
+        "cores": node.cores,
+        "client_read_ahead": node.read_ahead,
+        "call_seconds": node.call._asdict(),
+        "copy_seconds_per_byte": node.copy._asdict(),
+        "exchange_seconds_per_byte": node.exchange and node.exchange._asdict(),
     }

@@ -204,7 +204,7 @@ def from_signatures(signatures: Sequence[Signature], ranks: int | None = None) -
     as the ranks come to them, so that the number of ranks and of accesses costs no memory.
 
     Raises:
-        PdlaError: a signature has more loops than the core takes, or ranks in a loop that grows.
+        PdlaError: a signature has more loops than the core takes.
     """
     ordered = sorted(signatures, key=lambda one: one.t_start)
     ranks = ranks or max((max(one.ranks) for one in ordered), default=0) + 1
@@ -215,8 +215,6 @@ def from_signatures(signatures: Sequence[Signature], ranks: int | None = None) -
     collective = 0
     moved = [0, 0]
     for number, one in enumerate(ordered):
-        if any(grows.count for grows in one.growth[: max(one.rank_loops - 1, 0)]):
-            raise PdlaError(f"{one.file}: the ranks of {one} are in loops that grow: simulate its trace")
         file = files.setdefault(one.file, len(files))
         sizes[file] = max(sizes.get(file, 0), one.extent[1])
         members = len(one.ranks)

@@ -219,14 +219,14 @@ static bool waits(struct engine *engine, struct reading *reading, int64_t page)
     return false;
 }
 
-/* Pages of the file that are written in part must be there. */
+/* Pages that are written in part must be there. RATIONALE: also those of a replica, which an earlier run has written. */
 static bool has_ends(struct engine *engine, struct reading *reading)
 {
     int64_t last = (reading->stop - 1) / PAGE;
     bool cut[2] = {reading->start % PAGE > 0, reading->stop % PAGE > 0 && reading->stop < reading->end};
     for (; reading->at < 2; reading->at++) {
         int64_t page = reading->at ? last : reading->start / PAGE;
-        if (reading->place < 0 && cut[reading->at] && waits(engine, reading, page))
+        if (cut[reading->at] && waits(engine, reading, page))
             return false;
     }
     return true;

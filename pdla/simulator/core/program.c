@@ -28,6 +28,46 @@ static bool settle(struct cursor *cursor, int64_t level)
     return true;
 }
 
+/* Iterations of the loops [level, bottom), if that of `level` has so many. */
+static int64_t iterations(const struct cursor *cursor, int64_t level, int64_t count)
+{
+    if (count <= 0)
+        return 0;
+    if (level + 1 == cursor->bottom)
+        return count;
+    const struct sim_loop *loop = &cursor->loop[level];
+    if (loop->grow_count == 0)
+        return count * iterations(cursor, level + 1, loop[1].count);
+    int64_t sum = 0;
+    for (int64_t turn = 0; turn < count; turn++)
+        sum += iterations(cursor, level + 1, loop[1].count + loop->grow_count * turn);
+    return sum;
+}
+
+/* The turns of the outer loops in their iteration number `position`. */
+static void turn_to(struct cursor *cursor, int64_t position)
+{
+    int64_t more = 0;
+    for (int64_t level = 0; level < cursor->bottom; level++) {
+        const struct sim_loop *loop = &cursor->loop[level];
+        int64_t turn = 0, inside = 1;
+        bool is_last = level + 1 == cursor->bottom;
+        if (is_last || loop->grow_count == 0) {
+            inside = is_last ? 1 : iterations(cursor, level + 1, loop[1].count);
+            turn = position / inside;
+            position %= inside;
+        } else {
+            while ((inside = iterations(cursor, level + 1, loop[1].count + loop->grow_count * turn)) <= position) {
+                position -= inside;
+                turn++;
+            }
+        }
+        cursor->count[level] = loop->count + more;
+        cursor->turn[level] = turn;
+        more = loop->grow_count * turn;
+    }
+}
+
 bool cursor_begin(struct cursor *cursor, const struct sim_input *in, const struct sim_nest *nest, int64_t bottom,
                   int64_t position)
 {
@@ -36,10 +76,7 @@ bool cursor_begin(struct cursor *cursor, const struct sim_input *in, const struc
     cursor->loop = in->loop + nest->loops;
     cursor->offset[0] = nest->start;
     cursor->length[0] = nest->length;
-    for (int64_t level = bottom - 1; level >= 0; level--) {
-        cursor->turn[level] = position % cursor->loop[level].count;
-        position /= cursor->loop[level].count;
-    }
+    turn_to(cursor, position);
     for (int64_t level = 0; level < bottom; level++)
         place(cursor, level);
     return settle(cursor, bottom);
