@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ POLICIES = {PD: "pdla-h", H_PDLA: "pdla-h", S_PDLA: "pdla-s", NS_PDLA: "ns-pdla"
 GRID = (2, 2, 2)  # of MPI_Dims_create, for eight tasks
 ROUNDS = 5
 SPREAD = 1e-3  # seconds, in which ranks return from the open
-NODE = {
+NODE: dict[str, Any] = {
     "cores": 2,
     "call_seconds": 1.0e-6,
     "copy_seconds_per_byte": 5.9e-11,
