@@ -29,7 +29,7 @@ from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
 from pdla.collectors import workloads
 from pdla.layouts.config import load_cluster
-from pdla.model import Candidate, Cluster, Op, Plan, Signature, Trace
+from pdla.model import Candidate, Cluster, Op, Plan, Pool, Signature, Trace
 from pdla.policies.plan import make_plan
 from pdla.simulator import core
 from pdla.simulator.run import Result, simulate
@@ -160,9 +160,9 @@ def simulated(case: Case, trace: Trace, analysis: Analysis, contestant: str, dis
     elif contestant == SIEVING:
         scheme = SCHEMES["sieving"]
     elif contestant == COLLECTIVE:
-        scheme = SCHEMES["none"]
+        scheme = SCHEMES["two-phase"]  # romio_cb_read = enable: also where the ranks' ranges follow one another
     accesses = accesses.assign(file=trace.path(0))
-    storage = _originals(disks, contestant)
+    storage = _originals(replace(disks, pools=tuple(map(_counting, disks.pools))), contestant)
     replicated = plan is not None and any(one.choice.layout for one in plan.patterns)
     found = [
         simulate(workload_of(case, accesses, contestant, replicated, seed), storage, scheme, plan)
@@ -190,6 +190,12 @@ def _as_in_the_bench(plan: Plan, contestant: str) -> Plan:
 
 def _name(candidate: Candidate) -> str:
     return candidate.layout.name if candidate.layout else ""
+
+
+def _counting(pool: Pool) -> Pool:
+    """Every request counts: the page cache, which merges them, is simulated."""
+    most = max(seconds for _, seconds in pool.startup)
+    return replace(pool, startup=((0, most),)) if pool.overlap else pool
 
 
 def _originals(disks: Cluster, contestant: str) -> Cluster:
