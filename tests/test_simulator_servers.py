@@ -10,7 +10,7 @@ import pytest
 from traces import Call, make_trace
 
 from pdla.model import Cluster, Device, Pool
-from pdla.policies.online import Online, Place, Request, Space, View, Wish, whole_pool
+from pdla.policies.online import Drop, Online, Place, Request, Space, View, Wish, whole_pool
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
@@ -134,3 +134,20 @@ def test_what_a_request_waits_for_is_in_its_latency():
     workload = from_trace(make_trace([Call(0, "read", 0, PIECE), Call(0, "read", 9 * PIECE, PIECE)])).at_once()
     found = simulate_online(workload, storage(), Loads(), Scheme("loads"))
     assert found.latency == pytest.approx(((0.010 + 2e-6 * 5 + 1e-6) / 2,), abs=1e-5)
+
+
+class ChangesItsMind(Fetches):
+    """Fetches three ranges, and drops the second before its turn has come."""
+
+    def request(self, request: Request, view: View) -> Iterator[Wish]:
+        if request.start == 0:
+            for place in (1000, 2000, 3000):
+                yield Place(0, place * PIECE, (place + 10) * PIECE, "ssd", "fetched", fetch=True)
+        else:
+            yield Drop(0, 2000 * PIECE, 2010 * PIECE, "ssd", "no more")
+
+
+def test_a_move_whose_copies_have_gone_ends_and_lets_the_next_begin():
+    calls = [Call(0, "read", at * PIECE, PIECE) for at in (0, 1, 5000)]
+    found = simulate_online(from_trace(make_trace(calls)).at_once(), storage(), ChangesItsMind(), Scheme("changes"))
+    assert found.moved["ssd"] == (0, 20 * PIECE)

@@ -6,9 +6,10 @@ layouts/s4d.py.
 The *identifier* judges every request by Eqs. 1 to 8 and records critical ones in the critical data table (CDT). The
 *redirector* (Algorithm 1) serves what is cached from the SSD servers, lets critical writes into free space or that of
 the least recently used clean copies, and flags critical reads. The *rebuilder*, at low priority, brings dirty bytes
-home and fetches flagged ones. The enactor's extents are the data mapping table (DMT), by file and extent (the paper's
-key of program, number of processes and rank would make another rank miss dirty data); a request that is cached in part
-is split.
+home, in the order of the files, and fetches flagged ones, those that benefit most first (III-B: the benefit is to
+"prioritize their eligibility for caching"), into free space or that of clean copies that benefit less. The enactor's
+extents are the data mapping table (DMT), by file and extent (the paper's key of program, number of processes and rank
+would make another rank miss dirty data); a request that is cached in part is split.
 
 The distance d of Eq. 2 is that from the end of the same rank's previous request to the file: each process has an
 identifier of its own. F(d) + R is the start-up curve of the home pool, S + R its last point; beta the device's seconds
@@ -18,6 +19,7 @@ what the identifier itself takes is not modelled.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +45,10 @@ class S4D(Online):
     chunk: int = 1 << 20
     _space: str = field(default="", init=False)
     _ends: dict[tuple[int, int], int] = field(default_factory=dict, init=False)  # by rank and file
-    _critical: set[tuple[int, int, int]] = field(default_factory=set, init=False)  # the CDT
-    _flagged: dict[tuple[int, int, int], int] = field(default_factory=dict, init=False)  # its C_flags; by which node
+    _critical: dict[tuple[int, int, int], float] = field(default_factory=dict, init=False)  # the CDT, and benefits
+    # Its C_flags, with benefits and which node reads; and what was placed in the cache, the least benefit first.
+    _flagged: dict[tuple[int, int, int], tuple[float, int]] = field(default_factory=dict, init=False)
+    _cached: list[tuple[float, int, int, int]] = field(default_factory=list, init=False)
     _dirty: dict[tuple[int, int, int], None] = field(default_factory=dict, init=False)  # the DMT's D_flags
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
@@ -57,8 +61,9 @@ class S4D(Online):
     def request(self, request: Request, view: View) -> Iterator[Wish]:
         """Algorithm 1, of what is not cached; what is, is redirected by the enactor."""
         entry = request.file, request.start, request.stop
-        if entry not in self._critical and self._is_critical(request, view.cluster):
-            self._critical.add(entry)
+        benefit = self._benefit(request, view.cluster)
+        if benefit > 0:
+            self._critical.setdefault(entry, benefit)
         critical = entry in self._critical
         for extent in view.extents(request.file, request.start, request.stop):
             missed = extent.space == HOME
@@ -67,21 +72,35 @@ class S4D(Online):
             if missed and critical and request.op == "write":
                 yield from self._make_room(extent.stop - extent.start, view)
                 yield Place(request.file, extent.start, extent.stop, self._space, "a critical write")
+                heapq.heappush(self._cached, (self._critical[entry], request.file, extent.start, extent.stop))
             elif missed and critical:
-                self._flagged[request.file, extent.start, extent.stop] = request.node
+                self._flagged[request.file, extent.start, extent.stop] = self._critical[entry], request.node
 
     def tick(self, view: View) -> Iterator[Wish]:
-        """The rebuilder: what is dirty goes home, what is flagged is fetched while there is room."""
+        """The rebuilder: what is dirty goes home, what is flagged is fetched in place of what benefits less."""
         dirty, self._dirty = self._dirty, {}
-        for file, start, stop in dirty:
+        for file, start, stop in sorted(dirty):
             yield WriteBack(file, start, stop, "rebuilder: dirty")
         flagged, self._flagged = self._flagged, {}
-        for (file, start, stop), node in flagged.items():
-            yield from self._make_room(stop - start, view)
+        for (file, start, stop), (benefit, node) in sorted(flagged.items(), key=lambda one: -one[1][0]):
+            yield from self._displace(stop - start, benefit, view)
             if view.room(self._space) < stop - start:
-                self._flagged[file, start, stop] = node
+                break
+            yield Place(file, start, stop, self._space, "rebuilder: a critical read", fetch=True, node=node)
+            heapq.heappush(self._cached, (benefit, file, start, stop))
+
+    def _displace(self, length: int, benefit: float, view: View) -> Iterator[Wish]:
+        """Clean copies that benefit less, the least of them first."""
+        stay = []
+        while view.room(self._space) < length and self._cached and self._cached[0][0] < benefit:
+            one = heapq.heappop(self._cached)
+            _, file, start, stop = one
+            if any(extent.dirty for extent in view.extents(file, start, stop)):
+                stay.append(one)
             else:
-                yield Place(file, start, stop, self._space, "rebuilder: a critical read", fetch=True, node=node)
+                yield Drop(file, start, stop, self._space, "another read benefits more")
+        for one in stay:
+            heapq.heappush(self._cached, one)
 
     def _make_room(self, length: int, view: View) -> Iterator[Wish]:
         """Free space, or that of the least recently used clean copies; if both are too little, nothing is dropped."""
@@ -95,11 +114,11 @@ class S4D(Online):
         for victim in victims if missing <= 0 else ():
             yield Drop(victim.file, victim.start, victim.stop, self._space, "clean and least recently used")
 
-    def _is_critical(self, request: Request, cluster: Cluster) -> bool:
+    def _benefit(self, request: Request, cluster: Cluster) -> float:
         last = self._ends.get((request.rank, request.file))
         self._ends[request.rank, request.file] = request.stop
         distance = math.inf if last is None else abs(request.start - last)
-        return benefit_of(cluster, request.op, request.start, request.stop - request.start, distance) > 0
+        return benefit_of(cluster, request.op, request.start, request.stop - request.start, distance)
 
 
 class Critical:

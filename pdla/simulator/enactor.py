@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from sortedcontainers import SortedDict  # type: ignore[import-untyped]
@@ -130,17 +131,31 @@ class _Cache:
 
 @dataclass
 class _Job:
-    """A move: its bytes are those copies in [start, stop) that are still ``incoming`` (``cleaning``) by its token."""
+    """A move: its bytes are those copies in its ranges that are still ``incoming`` (``cleaning``) by its token."""
 
     token: int
     key: _Key
     level: str
-    start: int
-    stop: int
+    ranges: list[tuple[int, int]]
     node: int
     kind: Literal["back", "fetch", "load", "pass"]
+    size: int
     started: bool = False
     freed: list[Copy] = field(default_factory=list)  # copies that are gone, whose addresses it uses
+
+    def add(self, copy: Copy) -> None:
+        """Its bytes, too."""
+        self.size += copy.length
+        start, stop = self.ranges[-1]
+        if stop == copy.start:
+            self.ranges[-1] = start, copy.stop
+        else:
+            self.ranges.append((copy.start, copy.stop))
+
+    def copies(self, extents: ExtentMap) -> Iterator[Copy]:
+        """Those that have bytes of it."""
+        for start, stop in self.ranges:
+            yield from extents.overlapping(start, stop)
 
     @property
     def queued(self) -> bool:
@@ -210,23 +225,20 @@ class Enactor:
             self._sizes[request.file] = max(request.stop, self._sizes.get(request.file, 0))
         self._request = None
         before = len(self._moves)
-        for wish in later:
-            self._enact(wish)
+        self._enact_all(later)
         self._moves[before:] = [move._replace(after=True) for move in self._moves[before:]]
         return self._step(stage)
 
     def tick(self, now: float) -> Step:
         """What is to be done every ``policy.period``."""
         self.now = now
-        for wish in self.policy.tick(self):
-            self._enact(wish)
+        self._enact_all(self.policy.tick(self))
         return self._step([])
 
     def close(self, now: float, file: int | None = None) -> Step:
         """What is to be done when ``file`` is closed or synchronized, or at the end of the run (None)."""
         self.now = now
-        for wish in self.policy.close(file, self):
-            self._enact(wish)
+        self._enact_all(self.policy.close(file, self))
         return self._step([])
 
     def finished(self, token: int, now: float) -> tuple[Move, ...]:
@@ -234,7 +246,7 @@ class Enactor:
         self.now = now
         job = self._jobs.pop(token)
         extents = self._maps[job.key][job.level]
-        for copy in extents.overlapping(job.start, job.stop):
+        for copy in list(job.copies(extents)):
             if copy.incoming == token:
                 copy.incoming = 0
                 self._settle(job.key, copy)
@@ -316,22 +328,41 @@ class Enactor:
 
     # ---- wishes -----------------------------------------------------------------------------------------------------
 
+    def _enact_all(self, wishes: Iterable[Wish]) -> None:
+        """Make them true; what is to go home of one file, wish after wish, goes together."""
+        for key, group in groupby(wishes, _to_go_home):
+            if key:
+                self._bring_home(key, [wish for wish in group if isinstance(wish, WriteBack) and self._is_sound(wish)])
+            else:
+                for wish in group:
+                    self._enact(wish)
+
     def _enact(self, wish: Wish) -> None:
         key = wish.file, wish.part
-        if (wish.part is None) == self.policy.by_part:
-            self._refuse(wish, f"a wish of this policy names {'a part' if self.policy.by_part else 'no part'}")
-        elif wish.start >= wish.stop:
-            self._refuse(wish, "no bytes")
-        elif isinstance(wish, Place):
+        if not self._is_sound(wish):
+            return
+        if isinstance(wish, Place):
             self._place(key, wish)
         elif isinstance(wish, WriteBack):
-            for level, extents in self._maps[key].items():
-                copies = self._carve(key, extents, wish.start, wish.stop, lambda copy: copy.dirty)
-                self._write_back(key, level, copies)
-                if wish.wait:
-                    self._wait |= dict.fromkeys(copy.cleaning for copy in copies)
+            self._bring_home(key, [wish])
         else:
             self._drop(key, wish)
+
+    def _is_sound(self, wish: Wish) -> bool:
+        if (wish.part is None) == self.policy.by_part:
+            self._refuse(wish, f"a wish of this policy names {'a part' if self.policy.by_part else 'no part'}")
+            return False
+        if wish.start >= wish.stop:
+            self._refuse(wish, "no bytes")
+        return wish.start < wish.stop
+
+    def _bring_home(self, key: _Key, wishes: Iterable[WriteBack]) -> None:
+        for level, extents in self._maps[key].items():
+            found = [
+                (wish, self._carve(key, extents, wish.start, wish.stop, lambda copy: copy.dirty)) for wish in wishes
+            ]
+            self._write_back(key, level, [copy for _, copies in found for copy in copies])
+            self._wait |= {copy.cleaning: None for wish, copies in found if wish.wait for copy in copies}
 
     def _refuse(self, wish: Wish, why: str) -> None:
         self.refused.append(Refusal(self.now, wish, why))
@@ -415,16 +446,19 @@ class Enactor:
         self._write_back(key, level, [copy for copy in copies if copy.dirty])
 
     def _write_back(self, key: _Key, level: str, copies: Iterable[Copy]) -> None:
-        """Bring dirty copies home, those of one node together."""
-        jobs: dict[int, _Job] = {}
+        """Bring dirty copies home, of those of one node as many together as it moves at a time."""
+        jobs: list[_Job] = []
+        last: dict[int, _Job] = {}
         for copy in copies:
             if not copy.cleaning:
-                job = jobs.get(copy.node)
-                if job is None:
-                    job = jobs[copy.node] = self._job(key, level, copy.start, copy.stop, copy.node, "back")
-                job.stop = copy.stop
+                job = last.get(copy.node)
+                if job is None or job.size >= self._caches[copy.space].space.chunk:
+                    job = last[copy.node] = self._job(key, level, copy.start, copy.stop, copy.node, "back")
+                    jobs.append(job)
+                else:
+                    job.add(copy)
                 copy.cleaning = job.token
-        for job in jobs.values():
+        for job in jobs:
             self._queue(job)
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -521,7 +555,7 @@ class Enactor:
         self, key: _Key, level: str, start: int, stop: int, node: int, kind: Literal["back", "fetch", "load", "pass"]
     ) -> _Job:
         self._serial += 1
-        return _Job(self._serial, key, level, start, stop, node, kind)
+        return _Job(self._serial, key, level, [(start, stop)], node, kind, stop - start)
 
     def _queue(self, job: _Job) -> None:
         self._jobs[job.token] = job
@@ -534,7 +568,7 @@ class Enactor:
 
     def _start(self, job: _Job) -> None:
         job.started = True
-        found = self._maps[job.key][job.level].overlapping(job.start, job.stop)
+        found = job.copies(self._maps[job.key][job.level])
         stages: list[tuple[Transfer, ...]] = []
         reads: list[Transfer] = []
         writes: list[Transfer] = []
@@ -648,6 +682,10 @@ class Enactor:
             self._jobs[users[-1]].freed.append(copy)
         else:
             self._caches[copy.space].addresses.free(copy.address, copy.length)
+
+
+def _to_go_home(wish: Wish) -> _Key | None:
+    return (wish.file, wish.part) if isinstance(wish, WriteBack) else None
 
 
 def _between(copies: Iterable[Copy], start: int, stop: int) -> list[tuple[int, int]]:

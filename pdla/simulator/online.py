@@ -48,6 +48,9 @@ def simulate_online(
     return result_of(scheme.name, outcome, machine, space, refused=len(asked.enactor.refused), reasons=reasons)
 
 
+_NOTHING = (0, 0, -1, 0, 0, 0, -1)  # a transfer of no bytes
+
+
 class _Asked:
     """An enactor as the core asks it."""
 
@@ -87,6 +90,9 @@ class _Asked:
 
     def _rows(self, move: Move) -> list[tuple[int, ...]]:
         head = move.token, int(move.urgent), int(move.after)
+        if move.token and not move.stages:
+            # Its copies have gone before it began: it ends at once.
+            return [(*head, *_NOTHING)]
         return [(*head, number, *self._row(transfer)) for number, stage in enumerate(move.stages) for transfer in stage]
 
     def _row(self, one: Transfer) -> tuple[int, ...]:

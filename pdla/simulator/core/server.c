@@ -83,6 +83,8 @@ void server_end(struct server *server)
     free(server->flight);
     free(server->sweep[0].at);
     free(server->sweep[1].at);
+    free(server->background_sweep[0].at);
+    free(server->background_sweep[1].at);
     for (int i = 0; i < 4; i++)
         free(server->dirty_sweep[i / 2][i % 2].at);
 }
@@ -118,6 +120,8 @@ bool server_put(struct server *server, struct sub *sub)
     int64_t depth = server->spec->depth;
     if (!sub->background && (depth == 0 || server->inside < depth))
         return queue_put(server, sub);
+    if (sub->background && server->spec->queue == SIM_ELEVATOR)
+        return sweep_put(&server->background_sweep[sub->address < server->head], sub);
     line_put(sub->background ? &server->background : &server->outside, sub);
     return true;
 }
@@ -177,17 +181,24 @@ static enum taken take_foreground(struct server *server, double now, struct sub 
 static struct sub *take_background(struct server *server)
 {
     struct sub *sub = take_swept(server->dirty_sweep[1]);
+    if (!sub)
+        sub = take_swept(server->background_sweep);
     return sub ? sub : line_take(&server->background);
+}
+
+static bool waits(const struct sweep sweep[2])
+{
+    return sweep[0].count > 0 || sweep[1].count > 0;
 }
 
 static bool background_waits(const struct server *server)
 {
-    return server->background.first || server->dirty_sweep[1][0].count > 0 || server->dirty_sweep[1][1].count > 0;
+    return server->background.first || waits(server->background_sweep) || waits(server->dirty_sweep[1]);
 }
 
 static bool foreground_waits(const struct server *server)
 {
-    return server->inside > 0 || server->dirty_sweep[0][0].count > 0 || server->dirty_sweep[0][1].count > 0;
+    return server->inside > 0 || waits(server->dirty_sweep[0]);
 }
 
 enum taken server_take(struct server *server, double now, struct sub **sub, double *until)

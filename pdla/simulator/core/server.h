@@ -56,8 +56,8 @@ struct stream {
 struct server {
     const struct sim_server *spec;
     struct line outside;          /* requests for which the queue has no room yet */
-    struct line line, background; /* FIFO's requests, and of all queues those in the background */
-    struct sweep sweep[2];        /* the elevator's: this one, and the next */
+    struct line line, background; /* FIFO's requests; those in the background of all queues but the elevator */
+    struct sweep sweep[2], background_sweep[2]; /* the elevator's: this one, and the next */
     struct process *process;      /* CFQ's */
     struct stream *stream;        /* of each process, if there is reading ahead */
     struct marks ahead, fronts;   /* what was read ahead and not read since, and the fronts of all streams */
