@@ -23,10 +23,8 @@ const char *const call_names[] = {
 #undef OTHER
 
 bool active;
-static __thread int depth __attribute__((tls_model("initial-exec")));
-/* Of the outermost call that the thread is in: where its frame is, and the handle whose file pointer it holds. */
-static __thread const char *outermost __attribute__((tls_model("initial-exec")));
-static __thread struct file_handle *held __attribute__((tls_model("initial-exec")));
+__thread struct in_call in_call __attribute__((tls_model("initial-exec")));
+any_call known_calls[2][WRAPPED_COUNT];
 
 static const char *name_of(enum call call)
 {
@@ -41,36 +39,23 @@ static const char *name_of(enum call call)
 }
 
 /* What stands in for a call that MPI does not have. */
-static int missing(void)
+int missing_call(void)
 {
     const struct mpi *mpi = pdla_mpi();
     return mpi && mpi->family == MPI_FAMILY_MPICH ? 15 : 16; /* MPI_ERR_OTHER */
 }
 
-bool is_missing(any_call call)
-{
-    return call == (any_call)missing;
-}
-
-static any_call look_up(enum call call, bool inside)
+/* RATIONALE: from outside the MPI_ name, so that another tool preloaded after this one sees the call; from inside the
+ * PMPI_ name, since that tool, calling on with PMPI_, comes back here and must not be called again. */
+any_call look_up_call(enum call call, bool inside)
 {
     char name[64];
     any_call found;
     snprintf(name, sizeof name, "%s%s", inside ? "P" : "", name_of(call));
     *(void **)&found = mpi_symbol(name);
-    return found ? found : (any_call)missing;
-}
-
-/* RATIONALE: from outside the MPI_ name, so that another tool preloaded after this one sees the call; from inside the
- * PMPI_ name, since that tool, calling on with PMPI_, comes back here and must not be called again. */
-any_call find_call(enum call call, bool inside)
-{
-    static any_call calls[2][WRAPPED_COUNT];
-    any_call found = __atomic_load_n(&calls[inside][call], __ATOMIC_RELAXED);
-    if (!found) {
-        found = look_up(call, inside);
-        __atomic_store_n(&calls[inside][call], found, __ATOMIC_RELAXED);
-    }
+    if (!found)
+        found = (any_call)missing_call;
+    __atomic_store_n(&known_calls[inside][call], found, __ATOMIC_RELAXED);
     return found;
 }
 
@@ -82,10 +67,9 @@ static bool is_large(enum call call)
 
 /* RATIONALE: mpi4py looks whether the _c calls exist, and with this library they always do: where MPI has none, the int
  * twin (listed before it) does the work. */
-any_call real_call(enum call call)
+any_call twin_call(enum call call)
 {
-    any_call found = find_call(call, depth > 0);
-    return is_missing(found) && is_large(call) ? find_call(call - 1, depth > 0) : found;
+    return is_large(call) ? find_call(call - 1, in_call.depth > 0) : (any_call)missing_call;
 }
 
 static struct {
@@ -148,50 +132,42 @@ static bool is_made_inside(void)
  * to look at them takes some microseconds, and only error handlers jump. */
 static bool is_over(const char *frame)
 {
-    return frame >= outermost || (__atomic_load_n(&handles_errors, __ATOMIC_ACQUIRE) && !is_made_inside());
+    return frame >= in_call.outermost || (__atomic_load_n(&handles_errors, __ATOMIC_ACQUIRE) && !is_made_inside());
 }
 
 static void abandon(void)
 {
-    depth = 0;
-    posix_group = 0;
-    if (held)
-        release_pointer(held);
+    in_call.depth = 0;
+    in_call.posix_group = 0;
+    if (in_call.held)
+        release_pointer(in_call.held);
 }
 
-bool enter(void)
+bool enter_again(const char *frame)
 {
-    const char *frame = __builtin_frame_address(0);
-    if (depth > 0 && is_over(frame))
+    if (is_over(frame)) {
         abandon();
-    if (depth++ > 0)
-        return false;
-    outermost = frame;
-    return active;
+        return enter_first(frame);
+    }
+    in_call.depth++;
+    return false;
 }
 
 void hold_pointer(struct file_handle *handle)
 {
     pthread_mutex_lock(&handle->pointer);
-    held = handle;
+    in_call.held = handle;
 }
 
 void release_pointer(struct file_handle *handle)
 {
-    held = NULL;
+    in_call.held = NULL;
     pthread_mutex_unlock(&handle->pointer);
-}
-
-int leave(int rc)
-{
-    if (depth > 0 && --depth == 0)
-        posix_group = 0;
-    return rc;
 }
 
 bool inside_call(void)
 {
-    return depth > 0;
+    return in_call.depth > 0;
 }
 
 mpi_handle value_of(mpi_handle handle)
@@ -221,7 +197,7 @@ uint64_t record(struct rawlog_record *about, enum call call, const struct file_h
     if (handle && !handle->view.map)
         about->flags |= RAWLOG_OPAQUE_VIEW;
     uint64_t number = recorder_append(about);
-    if (posix_group)
+    if (in_call.posix_group)
         posix_link(number);
     return number;
 }
@@ -242,7 +218,7 @@ void record_end(uint64_t operation, const void *status, int rc)
     if (rc == 0)
         moved = status ? moved_bytes(status) : -1;
     recorder_end(operation, moved, error_class(rc));
-    if (posix_group)
+    if (in_call.posix_group)
         posix_link(operation);
 }
 

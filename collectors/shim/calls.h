@@ -33,15 +33,44 @@ enum call {
 #undef OTHER
 _Static_assert(CALL_COUNT <= sizeof((struct rawlog_header *)0)->unrecorded / sizeof(uint32_t), "a count for each");
 
+/* What is defined here is part of every call, also on files that are of no interest: a function call costs as much as what it
+ * does. */
+
+/* Of a thread. One object, which a call has to find once. */
+struct in_call {
+    int depth;                /* wrapped calls that it is in */
+    const char *outermost;    /* the first of these: where its frame is, */
+    struct file_handle *held; /* the handle whose file pointer it holds, */
+    uint32_t posix_group;     /* and the POSIX calls that were recorded in it; 0: none */
+};
+extern __thread struct in_call in_call __attribute__((tls_model("initial-exec")));
+
 typedef void (*any_call)(void);
+
+extern any_call known_calls[2][WRAPPED_COUNT]; /* find_call()'s */
+any_call look_up_call(enum call call, bool inside);
+int missing_call(void);
 
 /* The definition of `call` after this library, by its PMPI_ name when `inside` another call. Where MPI has none it is a
  * function that returns an error, of which is_missing() is true. */
-any_call find_call(enum call call, bool inside);
-bool is_missing(any_call call);
+static inline any_call find_call(enum call call, bool inside)
+{
+    any_call found = __atomic_load_n(&known_calls[inside][call], __ATOMIC_RELAXED);
+    return found ? found : look_up_call(call, inside);
+}
+
+static inline bool is_missing(any_call call)
+{
+    return call == (any_call)missing_call;
+}
 
 /* The definition to call now; that of the int twin where MPI has no large-count call. */
-any_call real_call(enum call call);
+any_call twin_call(enum call call);
+static inline any_call real_call(enum call call)
+{
+    any_call found = find_call(call, in_call.depth > 0);
+    return is_missing(found) ? twin_call(call) : found;
+}
 
 /* real_call() as a function of the given parameter types. */
 #define REAL(call, ...) ((int (*)(__VA_ARGS__))real_call(call))
@@ -50,8 +79,25 @@ any_call real_call(enum call call);
 extern bool active;
 
 /* Begins a wrapped call, ended by leave(); true when it is the program's own and is to be watched. */
-bool enter(void);
-int leave(int rc); /* returns rc */
+bool enter_again(const char *frame); /* while the thread seems to be in another one */
+static inline bool enter_first(const char *frame)
+{
+    in_call.depth = 1;
+    in_call.outermost = frame;
+    return active;
+}
+__attribute__((always_inline)) static inline bool enter(void)
+{
+    const char *frame = __builtin_frame_address(0);
+    return in_call.depth > 0 ? enter_again(frame) : enter_first(frame);
+}
+
+static inline int leave(int rc) /* returns rc */
+{
+    if (in_call.depth > 0 && --in_call.depth == 0)
+        in_call.posix_group = 0;
+    return rc;
+}
 
 /* The program has made an error handler for files, which may leave a call without returning from it. */
 void handlers_made(void);
@@ -99,10 +145,7 @@ void requests_forget(mpi_handle file);
 
 /* ---- POSIX calls (posix.c) --------------------------------------------------------------------------------------- */
 
-/* The POSIX calls that the thread recorded in the wrapped call that it is in; 0: none. */
-extern __thread uint32_t posix_group __attribute__((tls_model("initial-exec")));
-
-/* They were made for the recorded operation. */
+/* Those in the group of the thread were made for the recorded operation. */
 void posix_link(uint64_t operation);
 
 /* Around the real MPI_File_open: what it opens is of interest; `id` is the recorder's, 0 = the file is not recorded. */

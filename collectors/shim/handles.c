@@ -59,22 +59,28 @@ struct file_handle *handle_open(mpi_handle file)
     return handle;
 }
 
-/* RATIONALE: taking a lock costs more than all the rest; what a thread found last holds until the table changes. */
-struct file_handle *handle_find(mpi_handle file)
+static __thread struct {
+    unsigned changes;
+    mpi_handle file;
+    struct file_handle *handle;
+} last __attribute__((tls_model("initial-exec"))); /* found by the thread */
+
+__attribute__((noinline)) static struct file_handle *find_anew(mpi_handle file)
 {
-    static __thread struct {
-        unsigned changes;
-        mpi_handle file;
-        struct file_handle *handle;
-    } last __attribute__((tls_model("initial-exec")));
-    if (last.changes == __atomic_load_n(&changes, __ATOMIC_ACQUIRE) && last.file == file)
-        return last.handle;
     pthread_mutex_lock(&mutex);
     last.changes = changes;
     last.file = file;
     last.handle = find(file);
     pthread_mutex_unlock(&mutex);
     return last.handle;
+}
+
+/* RATIONALE: taking a lock costs more than all the rest; what a thread found last holds until the table changes. */
+struct file_handle *handle_find(mpi_handle file)
+{
+    if (last.changes == __atomic_load_n(&changes, __ATOMIC_ACQUIRE) && last.file == file)
+        return last.handle;
+    return find_anew(file);
 }
 
 void handle_close(struct file_handle *handle)

@@ -103,20 +103,18 @@ static void append(const struct rawlog_record *record)
 
 /* ---- the MPI call around it -------------------------------------------------------------------------------------- */
 
-__thread uint32_t posix_group __attribute__((tls_model("initial-exec")));
-
 static uint32_t current_group(void)
 {
     static uint32_t groups;
-    if (posix_group == 0 && inside_call())
-        posix_group = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
-    return posix_group;
+    if (in_call.posix_group == 0 && inside_call())
+        in_call.posix_group = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
+    return in_call.posix_group;
 }
 
 void posix_link(uint64_t operation)
 {
     if (operation > 0 && __atomic_load_n(&on, __ATOMIC_ACQUIRE))
-        append(&(struct rawlog_record){.call = POSIX_COUNT, .view = posix_group, .position = (int64_t)operation});
+        append(&(struct rawlog_record){.call = POSIX_COUNT, .view = in_call.posix_group, .position = (int64_t)operation});
 }
 
 /* ---- the files that are of interest ------------------------------------------------------------------------------ */
