@@ -12,9 +12,9 @@ from pathlib import Path
 PARTS: dict[str, tuple[str, ...]] = {
     "recorder": ("--rounds", "5", "--records", "500000"),
     "posix": ("--rounds", "3"),
-    "analyzer": ("262144", "--streamed", "100000"),
-    "planner": ("2000",),
-    "builder": ("--rounds", "3", "--size", "256M", "--only", "64 KiB"),
+    "analyzer": ("--streamed", "1000000"),
+    "planner": ("10000",),
+    "builder": ("--rounds", "3", "--only", "64 KiB"),
     "stub": ("--rounds", "3"),
     "library": ("--rounds", "5"),
     "care": ("2000", "--size", "0.25"),
