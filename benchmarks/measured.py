@@ -155,7 +155,7 @@ def simulated(case: Case, trace: Trace, analysis: Analysis, contestant: str, dis
     scheme = SCHEMES["independent"]
     if contestant in POLICIES:
         dependences = pattern_dependences(analysis, accesses)
-        plan = make_plan(analysis, disks, POLICIES[contestant], dependences=dependences)
+        plan = make_plan(analysis, _as_planned(disks), POLICIES[contestant], dependences=dependences)
         plan = _as_in_the_bench(plan, contestant)
     elif contestant == SIEVING:
         scheme = SCHEMES["sieving"]
@@ -169,6 +169,13 @@ def simulated(case: Case, trace: Trace, analysis: Analysis, contestant: str, dis
         for seed in range(ROUNDS)
     ]
     return sorted(found, key=lambda one: one.seconds)[ROUNDS // 2]
+
+
+def _as_planned(disks: Cluster) -> Cluster:
+    """As the bench describes them to the planner: originals where no replica may be, and no data sieving."""
+    known = _originals(disks, H_PDLA)
+    pools = tuple(replace(pool, kind="node") if pool.name == known.home_pool else pool for pool in known.pools)
+    return replace(known, pools=pools, sieve_read=0, sieve_write=0)
 
 
 def _as_in_the_bench(plan: Plan, contestant: str) -> Plan:

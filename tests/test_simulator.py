@@ -442,7 +442,7 @@ def test_what_was_written_to_a_replica_is_brought_back() -> None:
     analysis = analyze(trace)
     plan = make_plan(analysis, storage, "pdla-h", dependences=pattern_dependences(analysis, trace.accesses()))
     (one,) = plan.patterns
-    chosen = next(number for number, candidate in enumerate(one.candidates) if candidate.layout)  # whether it pays or not
+    chosen = next(number for number, found in enumerate(one.candidates) if found.layout)  # whether it pays or not
     plan = replace(plan, patterns=(replace(one, chosen=chosen),))
     found = simulate(from_trace(trace).at_once(), storage, Scheme("pdla-h"), plan)
     assert found.moved == {"home": (64_000, 0), "hdd": (128_000, 0)}
