@@ -1,10 +1,11 @@
 """The papers' numbers against simulated ones: the table of docs/papers.md, and plots like the papers' figures.
 
-    python -m benchmarks.papers [PAPER ...]
+    python -m benchmarks.papers [--full] [PAPER ...]
 
 simulates the runs that the rows of benchmarks/papers/*.toml are about on the papers' testbeds (layouts/clusters), as
-many at once as there are cores; plots them into build/papers; and rewrites the marked part of docs/papers.md, or
-prints the tables of the papers that are named.
+many at once as there are cores, and once more for each other value of what the texts do not state; plots them into
+build/papers; and rewrites the marked part of docs/papers.md, or prints the tables of the papers that are named.
+``--full`` prints the rows for which ``make papers`` takes smaller parameters than the texts state, with both.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -22,19 +24,44 @@ from tqdm import tqdm
 from benchmarks.papers.closed import FORMULAS
 from benchmarks.papers.plots import plot
 from benchmarks.papers.simulate import run
-from benchmarks.papers.table import PAPERS, Experiment, Measures, Paper, Point, judge, line, load, needed
+from benchmarks.papers.table import (
+    PAPERS,
+    Experiment,
+    Measures,
+    Paper,
+    Point,
+    if_otherwise,
+    judge,
+    legend,
+    line,
+    load,
+    needed,
+    stated,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOTS = ROOT / "build" / "papers"
 PAGE = ROOT / "docs" / "papers.md"
 BEGIN, END = "<!-- begin: make papers -->", "<!-- end: make papers -->"
-HEADINGS = "| figure | what | stated | simulated | in range | if not, why |\n|---|---|---|---|---|---|"
+HEADINGS = (
+    "| figure | what | stated | simulated | in range | if otherwise | if not, why |\n|---|---|---|---|---|---|---|"
+)
+FULL = "| paper | what | stated | simulated | at full size |\n|---|---|---|---|---|"
 
 
-def simulate(papers: Sequence[Paper]) -> tuple[Measures, float]:
-    """The measures of all points that rows are about, and the processor seconds that they took."""
+def simulate(papers: Sequence[Paper], others: bool = True) -> tuple[Measures, float]:
+    """The measures of all points that rows are about, and the processor seconds that they took; with ``others``, also
+    where what is not stated is otherwise."""
     experiments = {one.name: one for paper in papers for one in paper.experiments.values()}
-    todo = list(dict.fromkeys(point for paper in papers for row in paper.rows for point in needed(row)))
+    rows = [row for paper in papers for row in paper.rows]
+    todo = list(
+        dict.fromkeys(
+            point
+            for row in rows
+            for other in (None, *(row.experiment.others if row.experiment and others else ()))
+            for point in needed(row, other)
+        )
+    )
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         tasks = [pool.submit(_timed, point, experiments[point.experiment]) for point in todo]
         found = [task.result() for task in tqdm(tasks, "runs", disable=not sys.stderr.isatty())]
@@ -53,11 +80,30 @@ def tables(papers: list[Paper], measures: Measures) -> str:
         lines, within, judged = [], 0, 0
         for row in paper.rows:
             verdict = judge(row, measures, FORMULAS)
-            lines.append(line(row, verdict))
+            lines.append(line(row, verdict, if_otherwise(row, measures, paper.unstated)))
             judged += verdict.within is not None and not row.parameter
             within += bool(verdict.within) and not row.parameter
-        parts.append(f"### {paper.name}: {within} of {judged} in range\n\n" + "\n".join([HEADINGS, *lines]))
+        head = [f"### {paper.name}: {within} of {judged} in range", *legend(paper)]
+        parts.append("\n\n".join([*head, "\n".join([HEADINGS, *lines])]))
     return "\n\n".join(parts)
+
+
+def full_table(papers: list[Paper], names: list[str]) -> tuple[str, float]:
+    """The rows of which ``papers`` have smaller parameters than the texts, simulated with both."""
+    whole = [load(name, full=True) for name in names]
+    of_whole, seconds = simulate(whole, others=False)
+    kept = {one.name for paper in whole for one in paper.experiments.values()}
+    small = [
+        replace(paper, rows=tuple(row for row in paper.rows if row.experiment and row.experiment.name in kept))
+        for paper in papers
+    ]
+    of_small, more = simulate(small, others=False)
+    lines = []
+    for paper, big in zip(small, whole, strict=True):
+        for row, twin in zip(paper.rows, big.rows, strict=True):
+            found = [judge(row, of_small, FORMULAS).found, judge(twin, of_whole, FORMULAS).found]
+            lines.append(f"| {paper.name}, {row.figure} | {row.what} | {stated(row)} | {found[0]} | {found[1]} |")
+    return "\n".join([FULL, *lines]), seconds + more
 
 
 def write(text: str) -> None:
@@ -72,8 +118,15 @@ def main() -> int:
     """Simulate what is asked for; write the table if that is everything, else print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("papers", nargs="*", metavar="PAPER", help=f"of {', '.join(PAPERS)}; default: all")
-    names = parser.parse_args().papers or list(PAPERS)
+    parser.add_argument("--full", action="store_true", help="with the parameters of the texts where others are smaller")
+    arguments = parser.parse_args()
+    names = arguments.papers or list(PAPERS)
     papers = [load(name) for name in names]
+    if arguments.full:
+        text, seconds = full_table(papers, names)
+        print(text)
+        print(f"{seconds:.0f} processor seconds", file=sys.stderr)
+        return 0
     measures, seconds = simulate(papers)
     for experiment in (one for paper in papers for one in paper.experiments.values()):
         plot(experiment, measures, PLOTS)

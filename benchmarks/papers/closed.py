@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 
+from pdla.analyzers.analysis import analyze
+from pdla.collectors import workloads
 from pdla.layouts import s4d
 from pdla.layouts.candidates import candidates
 from pdla.layouts.config import load_cluster
@@ -34,14 +38,14 @@ def pdla_spaces_mixed(processes: int = 128) -> str:
     return ", ".join(spaces)
 
 
-def pdla_spaces_tables(processes: int = 128, disk_startup: float = 1e-3) -> str:
+def pdla_spaces_tables(requests: Sequence[int], processes: int = 128, disk_startup: float = 1e-3) -> str:
     """The same by Tables 2, 4 and 5 as they are, without any notion of contiguity: a start-up is one constant."""
     cluster = load_cluster("pdla")
     hdd, ssd = cluster.pool("hdd"), cluster.pool("ssd")
     m, e, v = cluster.per_node(processes), cluster.connect_seconds, cluster.network_seconds_per_byte
     a, b = (disk_startup, startup(ssd, GiB)), (hdd.read_seconds_per_byte, ssd.read_seconds_per_byte)
     spaces = []
-    for request in MIXED:
+    for request in requests:
         times = {
             pool.name: min(
                 layout_time(processes, m, pool.servers, groups, request, e, v, a[kind], b[kind]).total
@@ -55,6 +59,15 @@ def pdla_spaces_tables(processes: int = 128, disk_startup: float = 1e-3) -> str:
             times["hdd+ssd"] = one.time(best_strips(one)).total
         spaces.append(min(times, key=lambda space: times[space]))
     return ", ".join(spaces)
+
+
+def _analysis() -> float:
+    """Processor seconds, rounded up, in which a trace of PIO-Bench (nested strides) of 5,296 records is analyzed."""
+    trace = workloads.pio_nested_strided(8, 16 * KiB, 22, 30, 64 * MiB)
+    assert len(trace.records) == 5296
+    begin = time.process_time()
+    analyze(trace)
+    return math.ceil(10 * (time.process_time() - begin)) / 10
 
 
 def _cheapest(processes: int, request: int) -> str:
@@ -112,7 +125,9 @@ def _e10(phases: int, last: float) -> float:
 
 FORMULAS: Mapping[str, Callable[[], float | str]] = {
     "pdla_spaces_mixed": pdla_spaces_mixed,
-    "pdla_spaces_tables": pdla_spaces_tables,
+    "pdla_spaces_tables": lambda: pdla_spaces_tables(MIXED),
+    "pdla_spaces_pio": lambda: pdla_spaces_tables([4 * KiB, 16 * KiB, 64 * KiB, 256 * KiB, MiB]),
+    "pdla_analysis": _analysis,
     "pdla_guideline_few": lambda: _cheapest(2, 64 * MiB),
     "pdla_guideline_equal": lambda: _cheapest(8, 256 * KiB),
     "pdla_guideline_many": lambda: _cheapest(64, 16 * KiB),
@@ -123,6 +138,7 @@ FORMULAS: Mapping[str, Callable[[], float | str]] = {
     "liu_latency": _liu_latency,
     "liu_body": _liu_body,
     "liu_write_bound": lambda: 100 * (1 / 0.8 - 1),
+    "e10_flash_bytes": lambda: 512 * 80 * 24 * 16**3 * 8 / GiB,
     "e10_equation_1": lambda: _e10(1, last=30.0),
     "e10_equation_2": lambda: _e10(4, last=0.0),
 }

@@ -73,6 +73,17 @@ def strided(op: Op, table: Mapping[str, Any]) -> Program:
     return Program(ranks, (_global(op, ranks, [region], [Loop(step * request, calls)], request),))
 
 
+def in_rounds(one: Program) -> Program:
+    """The same requests to replicas in which those that the ranks make at the same time are side by side."""
+    made = []
+    for number, signature in enumerate(one.signatures):
+        ranks, request = len(signature.ranks), signature.length
+        calls = signature.requests // ranks
+        placed = _global(signature.op, ranks, [Loop(request, ranks)], [Loop(ranks * request, calls)], request)
+        made.append(replace(placed, file=f"/papers/replica.{number}"))
+    return replace(one, signatures=tuple(made))
+
+
 def mixed(op: Op, table: Mapping[str, Any]) -> Program:
     """IOR as PDLA 5.2.1 has it: three parts of the file, each with requests of its own size, in each as ``strided``."""
     ranks, step, start, parts = table["processes"], table["step"], 0, []
@@ -117,23 +128,14 @@ def segmented(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def _segments(op: Op, table: Mapping[str, Any], at_random: bool, seed: int = 0) -> Trace:
-    """The first ``share`` of the requests of each rank."""
     ranks, request = table["processes"], table["request"]
     block = table["bytes_all"] // ranks // request * request
-    trace = workloads.ior(ranks, block, request, operations=(op,), random_offset=at_random, seed=seed)
-    kept = max(1, round(block // request * table["share"]))
-    records = trace.records[(trace.records["call"] <= kept) | (trace.records["op"] == "other")]
-    number = records.groupby("rank").cumcount()
-    return replace(trace, records=records.assign(call=number, t_start=number * STEP, t_end=(number + 1) * STEP))
+    return workloads.ior(ranks, block, request, operations=(op,), random_offset=at_random, seed=seed)
 
 
 def instances(op: Op, table: Mapping[str, Any]) -> Program:
-    """S4D-Cache V.B: runs of IOR on a file each, one after the other, two of five at random (in some order).
-
-    The text has ten runs: here half of them, so as many of each kind in proportion.
-    """
-    order = [False, True, False, True, False]
-    runs = [_segments(op, table, at_random, seed) for seed, at_random in enumerate(order)]
+    """S4D-Cache V.B: runs of IOR on a file each, one after the other, sequential (s) or at random (r)."""
+    runs = [_segments(op, table, kind == "r", seed) for seed, kind in enumerate(table["runs"])]
     return Program(table["processes"], trace=after(runs))
 
 
@@ -152,10 +154,11 @@ def elements(op: Op, table: Mapping[str, Any]) -> Program:
 def micro(op: Op, table: Mapping[str, Any]) -> Program:
     """LiU III-A's benchmarks: requests of 64 KiB in turns, or to a part of the file for each rank; or rows of tiles."""
     ranks, piece = table["processes"], 64 * KiB
-    calls = table["bytes_read" if op == "read" else "bytes_written"] // ranks // piece
+    calls = size(table["bytes_read" if op == "read" else "bytes_written"][table["benchmark"]]) // ranks // piece
     if table["benchmark"] == "mpi-tile-io":
-        # 64 B an element, 16 of them shared with each neighbour; 7 x 2 tiles of rows of 64 KiB are not stated.
-        return Program(ranks, trace=workloads.mpi_tile_io(7, 2, 1024, calls, 64, 16, 16, op=op))
+        # 64 B an element, 16 of them shared with each neighbour; 7 x 2 tiles of rows of `row` bytes are not stated.
+        row = table["row"] // 64
+        return Program(ranks, trace=workloads.mpi_tile_io(7, 2, row, calls * 1024 // row, 64, 16, 16, op=op))
     if table["benchmark"] == "mpi-io-test":
         return Program(ranks, trace=workloads.pio_simple_strided(ranks, piece, calls, op))
     return Program(ranks, trace=workloads.pio_segmented(ranks, piece, calls, op))
@@ -166,7 +169,8 @@ def interfered(op: Op, table: Mapping[str, Any]) -> Program:
     first = micro(op, {**table, "benchmark": "mpi-io-test"})
     if table["beside"] == "none" or first.trace is None:
         return first
-    other = micro(op, {**table, "benchmark": table["beside"], "bytes_read": 2 * table["bytes_read"]})
+    twice = dict.fromkeys(table["bytes_read"], 2 * size(table["bytes_read"]["mpi-io-test"]))
+    other = micro(op, {**table, "benchmark": table["beside"], "bytes_read": twice})
     assert other.trace is not None
     return replace(first, ranks=2 * first.ranks, trace=_beside(first.trace, other.trace))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.papers.programs import Program, again, program
+from benchmarks.papers.programs import Program, again, in_rounds, program, size
 from benchmarks.papers.table import Experiment, Point
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
@@ -29,6 +29,8 @@ INDEPENDENT = Scheme("", sieve=False)
 """PVFS takes the pieces of a call as a list, without data sieving."""
 COLLECTIVE = Scheme("", together=True)
 """Also where the ranks' pieces are not interleaved: romio_cb_write is enabled in E10 IV."""
+RECORDING, REDIRECTING = 200e-9, 60e-9
+"""Seconds that pdla takes of a call, to record it, and to find that it has no replica (docs/benchmarks.md)."""
 BETWEEN_RUNS = 3600.0
 """Seconds in which what a first run leaves to be done in the background is done."""
 
@@ -60,15 +62,29 @@ Measured = dict[str, float]
 
 def run(point: Point, experiment: Experiment) -> Measured:
     """The measures of one point, of which ``bandwidth`` (MB/s) is always one."""
-    parameters = {**experiment.at(point.value), "order": point.scheme, "experiment": experiment.name}
+    parameters, changes = experiment.at(point)
+    parameters |= {"order": point.scheme, "experiment": experiment.name}
     op: Op = "read" if point.op == "read" else "write"
     made = program(experiment.program, parameters, op)
-    return SCHEMES[point.scheme](Run(made, _testbed(experiment, parameters, made), op, parameters))
+    return SCHEMES[point.scheme](
+        Run(made, _testbed(load_cluster(experiment.cluster, changes), parameters, made), op, parameters)
+    )
 
 
-def _testbed(experiment: Experiment, parameters: Mapping[str, Any], made: Program) -> Cluster:
-    """The experiment's cluster, with as many SSDs, as much of them and as many aggregators as it says."""
-    cluster = load_cluster(experiment.cluster)
+def _testbed(cluster: Cluster, parameters: Mapping[str, Any], made: Program) -> Cluster:
+    """The experiment's cluster, with as many SSDs, as much of them and as many aggregators as it says.
+
+    Where its data are ``scaled`` down, so is the memory of servers. ``seeks`` makes those of the home pool longer.
+    """
+    scaled, seeks = parameters.get("scaled", 1), parameters.get("seeks", 1.0)
+    pools = [replace(pool, device=replace(pool.device, memory=pool.device.memory // scaled)) for pool in cluster.pools]
+    pools = [
+        replace(pool, startup=tuple((distance, seeks * seconds) for distance, seconds in pool.startup))
+        if pool.name == cluster.home_pool
+        else pool
+        for pool in pools
+    ]
+    cluster = replace(cluster, pools=tuple(pools))
     if "aggregators" in parameters:
         aggregators, buffer = parameters["aggregators"].split("_")
         return replace(cluster, aggregators=int(aggregators), collective_buffer=int(buffer[:-1]) << 20)
@@ -93,7 +109,12 @@ def _static(one: Run, layouts: Sequence[Layout] = (), home: str | None = None) -
         machine.add_file(length)
     plan = Plan("", "", tuple(map(_planned, one.signatures, layouts)) if layouts else (), (), one.cluster)
     outcome = outcome_of(workload, machine, INDEPENDENT, Replicas.of(plan, workload, machine))
-    return {"bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE}
+    call = outcome.call_seconds / outcome.calls
+    return {
+        "bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE,
+        "recording_percent": 100 * RECORDING / call,
+        "redirecting_percent": 100 * REDIRECTING / call,
+    }
 
 
 def _planned(signature: Signature, layout: Layout) -> PatternPlan:
@@ -102,6 +123,8 @@ def _planned(signature: Signature, layout: Layout) -> PatternPlan:
 
 def _pd(one: Run) -> Measured:
     """Replicas in the file system's own layout (PDLA 5.1)."""
+    if one.parameters.get("replicas") == "rounds":
+        return _static(replace(one, program=in_rounds(one.program)))
     home = one.cluster
     strips = (home.home_strip,) * home.home_servers
     return _static(
@@ -117,6 +140,8 @@ def _in_layouts_of(*spaces: str) -> Callable[[Run], Measured]:
     """Replicas in the layouts that the planner finds cheapest in these spaces, be they worth it or not."""
 
     def simulated(one: Run) -> Measured:
+        if one.parameters.get("replicas") == "rounds":
+            return _pd(one)
         return _static(one, [_cheapest(signature, one.cluster, spaces) for signature in one.signatures])
 
     return simulated
@@ -191,6 +216,7 @@ def _online(one: Run, policy: Online, runs: int = 1) -> Measured:
     ranks = records["rank"].nunique()
     return {
         "bandwidth": made / seconds / MEGABYTE,
+        "seconds": seconds * one.parameters.get("steps_in_all", 1) / one.parameters.get("steps", 1),
         "latency_ms": 1000 * ranks * seconds / len(records),
         "cached_percent": _cached(result, one.cluster),
     }
@@ -206,13 +232,13 @@ def _cached(result: Result, cluster: Cluster) -> float:
 
 def _s4d(one: Run) -> Measured:
     """What is read is read a second time (V.A)."""
-    return _online(one, S4D(), 2 if one.op == "read" else 1)
+    return _online(one, S4D(period=one.parameters["period"]), 2 if one.op == "read" else 1)
 
 
 def _liu(one: Run) -> Measured:
     """Of reads, a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
-    buffer = one.parameters.get("buffer")
-    policy = LiU(buffer=int(buffer[:-1]) << 20) if buffer else LiU()
+    buffer = size(one.parameters["buffer"]) // one.parameters.get("scaled", 1)
+    policy = LiU(buffer=buffer, locality=one.parameters["locality"])
     return _online(one, policy, 3 if one.op == "read" else 1)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
+CLUSTERS = HERE.parents[1] / "layouts" / "clusters"
 PAPERS = ("pdla", "s4d-cache", "liu", "ibridge", "e10")
 TOLERANCE = 0.25
 """Of the stated number, either way: as much as simulated times may be off measured ones."""
@@ -19,18 +20,31 @@ NEAR_ZERO = 5.0
 """Percentage points that a gain may be off in any case, so that "the same" can be met."""
 
 
+class Other(NamedTuple):
+    """Another value of a parameter: of the program, of the policy, or (with dots) a key of cluster.toml."""
+
+    key: str
+    value: str | int | float
+
+
 class Point(NamedTuple):
-    """One simulated run: an experiment at one value of its sweep, with one scheme."""
+    """One simulated run: an experiment at one value of its sweep, with one scheme; where something that is not stated
+    has another value, which."""
 
     experiment: str
     value: str
     op: str
     scheme: str
+    other: Other | None = None
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What was run for one figure: ``parameters`` are the program's; ``values`` those of the swept one."""
+    """What was run for one figure: ``parameters`` are the program's; ``values`` those of the swept one.
+
+    ``others`` are values of what the text does not state that it could as well have had; ``full`` are the parameters
+    that the text states where smaller ones are simulated.
+    """
 
     name: str
     cluster: str
@@ -42,6 +56,8 @@ class Experiment:
     sweep: str
     values: tuple[Any, ...]
     parameters: Mapping[str, Any]
+    others: tuple[Other, ...] = ()
+    full: Mapping[str, Any] = field(default_factory=dict)
 
     def points(self) -> list[Point]:
         """All its runs."""
@@ -52,10 +68,23 @@ class Experiment:
             for scheme in self.schemes
         ]
 
-    def at(self, value: str) -> dict[str, Any]:
-        """The program's parameters at one value of the sweep."""
-        (chosen,) = (one for one in self.values if str(one) == value)
-        return {**self.parameters, self.sweep: chosen}
+    def taken(self, key: str) -> Any:
+        """The value that a parameter has, or a key of cluster.toml."""
+        if "." not in key:
+            return self.parameters[key]
+        table: Any = tomllib.loads((CLUSTERS / f"{self.cluster}.toml").read_text(encoding="utf-8"))
+        for part in key.split("."):
+            table = table[part]
+        return table
+
+    def at(self, point: Point) -> tuple[dict[str, Any], dict[str, str]]:
+        """The parameters at a point, and the keys of cluster.toml that have another value there."""
+        (chosen,) = (one for one in self.values if str(one) == point.value)
+        key, value = point.other or ("", "")
+        parameters = {**self.parameters, self.sweep: chosen}
+        if "." in key:
+            return parameters, {key: str(value)}
+        return ({**parameters, key: value} if key else parameters), {}
 
 
 @dataclass(frozen=True)
@@ -88,37 +117,64 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Unstated:
+    """A parameter that a text leaves open: what it is, and the values that are tried."""
+
+    key: str
+    what: str
+    values: tuple[str | int | float, ...]
+    experiments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Paper:
-    """A paper's rows and experiments."""
+    """A paper's rows and experiments, and what its text leaves open."""
 
     name: str
     rows: tuple[Row, ...]
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    unstated: tuple[Unstated, ...] = ()
 
 
 class Verdict(NamedTuple):
-    """What was found, as text, and whether it is in range (None: nothing to be found)."""
+    """What was found, as text, and whether it is in range (None: nothing to be found); the least and the largest of
+    the numbers that are compared, where they are."""
 
     found: str
     within: bool | None
+    ends: tuple[float, float] | None = None
 
 
 Measures = Mapping[Point, Mapping[str, float]]
 
 
-def load(name: str) -> Paper:
-    """The paper of benchmarks/papers/NAME.toml."""
+def load(name: str, full: bool = False) -> Paper:
+    """The paper of benchmarks/papers/NAME.toml; ``full``: with the parameters that the text states throughout."""
     text = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
     cluster = text["cluster"]
-    experiments = {key: _experiment(f"{name}/{key}", cluster, table) for key, table in text["experiments"].items()}
+    unstated = [_unstated(key, table) for key, table in text.get("unstated", {}).items()]
+    experiments = {
+        key: _experiment(f"{name}/{key}", cluster, table, [one for one in unstated if key in one.experiments])
+        for key, table in text["experiments"].items()
+    }
+    if full:
+        experiments = {
+            key: replace(one, parameters={**one.parameters, **one.full}) for key, one in experiments.items() if one.full
+        }
     rows = []
     for table in text["rows"]:
+        if full and table.get("experiment") not in experiments:
+            continue
         experiment = experiments[table.pop("experiment")] if "experiment" in table else None
         if experiment:
             table = {"figure": experiment.figure, "section": experiment.section, **table}
         only = tuple(str(value) for value in table.pop("only", experiment.values if experiment else ()))
         rows += _one_by_one(Row(experiment=experiment, only=only, **table))
-    return Paper(text["paper"], tuple(rows), experiments)
+    return Paper(text["paper"], tuple(rows), experiments, tuple(unstated))
+
+
+def _unstated(key: str, table: Mapping[str, Any]) -> Unstated:
+    return Unstated(key, table["what"], tuple(table["values"]), tuple(table["experiments"]))
 
 
 def _one_by_one(row: Row) -> list[Row]:
@@ -129,61 +185,84 @@ def _one_by_one(row: Row) -> list[Row]:
     return [replace(row, what=f"{row.what}: {value}", only=(value,), stated=[number]) for value, number in numbers]
 
 
-def _experiment(name: str, cluster: str, table: dict[str, Any]) -> Experiment:
+def _experiment(name: str, cluster: str, table: dict[str, Any], unstated: Sequence[Unstated]) -> Experiment:
     known = {key: table.pop(key) for key in ("figure", "section", "program", "sweep")}
     schemes, values = tuple(table.pop("schemes")), tuple(table.pop("values"))
+    others = tuple(Other(one.key, value) for one in unstated for value in one.values)
     return Experiment(name, cluster, schemes=schemes, ops=tuple(table.pop("ops", ("read", "write"))), values=values,
-                      parameters=table, **known)  # fmt: skip
+                      full=table.pop("full", {}), parameters=table, others=others, **known)  # fmt: skip
 
 
-def needed(row: Row) -> list[Point]:
+def needed(row: Row, other: Other | None = None) -> list[Point]:
     """The runs that a row is about."""
     if row.experiment is None:
         return []
     return [
-        Point(row.experiment.name, value, row.op, scheme)
+        Point(row.experiment.name, value, row.op, scheme, other)
         for value in (*row.only, *([row.against] if row.against else []))
         for scheme in (row.scheme, row.base)
         if scheme
     ]
 
 
-def judge(row: Row, measures: Measures, formulas: Mapping[str, Callable[[], Any]]) -> Verdict:
+def judge(
+    row: Row, measures: Measures, formulas: Mapping[str, Callable[[], Any]], other: Other | None = None
+) -> Verdict:
     """What the simulator or a formula gives for a row, and whether that is what the paper states."""
     if row.beyond:
         return Verdict("", None)
     if row.formula:
         return _judge_formula(row, formulas[row.formula]())
-    values = _values(row, measures)
-    return _COMPARISONS[row.compare](row, values)
+    values = _values(row, measures, other)
+    verdict = _COMPARISONS[row.compare](row, values)
+    return verdict._replace(ends=(min(values), max(values)))
+
+
+def if_otherwise(row: Row, measures: Measures, unstated: Sequence[Unstated]) -> str:
+    """What a row would be if what is not stated were otherwise: the ends reached, and where it would be in range."""
+    found = []
+    for one in unstated:
+        others = [Other(one.key, value) for value in one.values]
+        if row.parameter or row.experiment is None or not set(others) <= set(row.experiment.others):
+            continue
+        verdicts = [judge(row, measures, {}, other) for other in (None, *others)]
+        ends = [end for verdict in verdicts for end in verdict.ends or ()]
+        within = [str(other.value) for other, verdict in zip(others, verdicts[1:], strict=True) if verdict.within]
+        holds = "always" if len(within) == len(others) else f"at {', '.join(within)}" if within else "never"
+        found.append(f"`{one.key}` {_ends(min(ends), max(ends))}: {holds}")
+    return "; ".join(found)
 
 
 def _judge_formula(row: Row, found: Any) -> Verdict:
     """A formula must agree to the digits printed; one of physics be ``near``, one with a bound beyond it."""
     if isinstance(row.stated, str):
         return Verdict(str(found), str(found) == row.stated)
-    if row.compare == "above":
-        return Verdict(_number(found), found > row.stated)
+    if row.compare in ("above", "below"):
+        return Verdict(_number(found), found > row.stated if row.compare == "above" else found < row.stated)
     if row.compare == "near":
         return _one(row, found)
     digits = -int(Decimal(str(row.stated)).as_tuple().exponent)
     return Verdict(_number(found), round(found, digits) == row.stated)
 
 
-def _values(row: Row, measures: Measures) -> list[float]:
+def _values(row: Row, measures: Measures, other: Other | None) -> list[float]:
     """What is compared, at each value of the sweep."""
 
     def of(scheme: str, measure: str = "bandwidth") -> list[float]:
-        return [measures[Point(_name(row), value, row.op, scheme)][measure] for value in row.only]
+        return [measures[Point(_name(row), value, row.op, scheme, other)][measure] for value in row.only]
 
     if row.against:
-        whole = measures[Point(_name(row), row.against, row.op, row.scheme)]["bandwidth"]
+        whole = measures[Point(_name(row), row.against, row.op, row.scheme, other)]["bandwidth"]
         return [100 * value / whole for value in of(row.scheme)]
     if row.compare == "steadier":
         return [max(values) / min(values) for values in (of(row.scheme), of(row.base))]
     if not row.base:
         return of(row.scheme, row.measure)
+    if row.compare == "best":
+        return [100 * (max(of(row.scheme)) / max(of(row.base)) - 1)]
     pairs = zip(of(row.scheme), of(row.base), strict=True)
+    if row.measure == "saved":
+        return [base - mine for mine, base in zip(of(row.scheme, "seconds"), of(row.base, "seconds"), strict=True)]
     if row.measure == "less_time":
         return [100 * (1 - base / scheme) for scheme, base in pairs]
     return [100 * (scheme / base - 1) for scheme, base in pairs]
@@ -232,6 +311,7 @@ def _all(values: Sequence[float], holds: bool) -> Verdict:
 _COMPARISONS: Mapping[str, Callable[[Row, list[float]], Verdict]] = {
     "range": _range,
     "most": lambda row, values: _one(row, max(values)),
+    "best": lambda row, values: _one(row, values[0]),
     "mean": lambda row, values: _one(row, sum(values) / len(values)),
     "steady": lambda row, values: _one(row, 100 * (values[-1] / values[0] - 1)),
     "each": _each,
@@ -260,14 +340,26 @@ def stated(row: Row) -> str:
     return f"{text} {row.unit}".strip()
 
 
-def line(row: Row, verdict: Verdict) -> str:
+def legend(paper: Paper) -> list[str]:
+    """What the text does not state, what was taken for it, and what else was tried: a Markdown table, or nothing."""
+    lines = []
+    for one in paper.unstated:
+        experiments = [experiment for name, experiment in paper.experiments.items() if name in one.experiments]
+        taken = ", ".join(dict.fromkeys(str(experiment.taken(one.key)) for experiment in experiments))
+        figures = ", ".join(dict.fromkeys(experiment.figure for experiment in experiments))
+        lines.append(f"| `{one.key}` | {one.what} | {figures} | {taken} | {', '.join(map(str, one.values))} |")
+    heads = ["| not stated | what it is | of | taken | tried |", "|---|---|---|---|---|"]
+    return ["\n".join([*heads, *lines])] if lines else []
+
+
+def line(row: Row, verdict: Verdict, otherwise: str = "") -> str:
     """A row of the Markdown table."""
     within = "parameter" if row.parameter else {True: "yes", False: "no", None: "-"}[verdict.within]
     unit = row.unit or {"faster": "%", "falls": "% " * bool(row.base) or "MB/s", "rises": "MB/s"}.get(row.compare, "")
     found = f"{verdict.found} {unit}".strip() if verdict.found else "-"
     where = row.figure if row.figure == row.section else f"{row.figure} ({row.section})"
     why = row.beyond or ("" if verdict.within else row.reason)
-    return f"| {where} | {row.what} | {stated(row)} | {found} | {within} | {why} |"
+    return f"| {where} | {row.what} | {stated(row)} | {found} | {within} | {otherwise} | {why} |"
 
 
 def _ends(low: float, high: float) -> str:
