@@ -197,16 +197,16 @@ class Nothing(Online):
         return iter(())
 
 
-def _online(one: Run, policy: Online, runs: int = 1) -> Measured:
+def _online(one: Run, make: Callable[[], Online], runs: int = 1) -> Measured:
     """The last of some runs of the program, in which the policy knows what the runs before had it learn.
 
-    ``latency_ms`` is of the program's calls, of which each of its ranks always has one under way.
+    ``latency_ms`` is of the program's calls, of which each of its ranks always has one under way; what is measured
+    ``at_servers`` is the difference to a simulation without the last run.
     """
     assert one.program.trace is not None
-    trace, watched = one.program.trace, Watched(policy)
+    trace, watched = one.program.trace, Watched(make())
     files = len(trace.files)
-    repeated = again(trace, runs, BETWEEN_RUNS) if runs > 1 else trace
-    result = simulate_online(from_trace(repeated), one.cluster, watched, INDEPENDENT)
+    result = _runs(one, watched, runs)
     first = one.parameters.get("beside", "none") != "none"
     ends = [time for file, time in watched.closes if (file == 0 if first else file < files)]
     begins = [time + BETWEEN_RUNS for file, time in watched.closes if file == files][:-1]
@@ -214,12 +214,32 @@ def _online(one: Run, policy: Online, runs: int = 1) -> Measured:
     made = one.program.bytes_of(0 if first else None)
     records = trace.records[(trace.records["op"] != "other") & ((trace.records["file"] == 0) | (not first))]
     ranks = records["rank"].nunique()
-    return {
+    measured = {
         "bandwidth": made / seconds / MEGABYTE,
         "seconds": seconds * one.parameters.get("steps_in_all", 1) / one.parameters.get("steps", 1),
         "latency_ms": 1000 * ranks * seconds / len(records),
         "cached_percent": _cached(result, one.cluster),
     }
+    if one.parameters.get("at_servers"):
+        before = _runs(one, make(), runs - 1) if runs > 1 else None
+        measured |= _at_servers(result, before, runs, one.cluster.home_pool)
+    return measured
+
+
+def _runs(one: Run, policy: Online, runs: int) -> Result:
+    assert one.program.trace is not None
+    trace = again(one.program.trace, runs, BETWEEN_RUNS) if runs > 1 else one.program.trace
+    return simulate_online(from_trace(trace), one.cluster, policy, INDEPENDENT)
+
+
+def _at_servers(result: Result, before: Result | None, runs: int, home: str) -> Measured:
+    """Milliseconds of a request of the first file, and millions of sectors between those of a disk."""
+    latency, moved, served = result.latency[0], result.distance[home] * result.served[home], result.served[home]
+    if before:
+        latency = runs * latency - (runs - 1) * before.latency[0]
+        moved -= before.distance[home] * before.served[home]
+        served -= before.served[home]
+    return {"server_ms": 1000 * latency, "sectors": moved / max(served, 1) / 512 / 1e6}
 
 
 def _cached(result: Result, cluster: Cluster) -> float:
@@ -232,14 +252,13 @@ def _cached(result: Result, cluster: Cluster) -> float:
 
 def _s4d(one: Run) -> Measured:
     """What is read is read a second time (V.A)."""
-    return _online(one, S4D(period=one.parameters["period"]), 2 if one.op == "read" else 1)
+    return _online(one, lambda: S4D(period=one.parameters["period"]), 2 if one.op == "read" else 1)
 
 
 def _liu(one: Run) -> Measured:
     """Of reads, a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
     buffer = size(one.parameters["buffer"]) // one.parameters.get("scaled", 1)
-    policy = LiU(buffer=buffer, locality=one.parameters["locality"])
-    return _online(one, policy, 3 if one.op == "read" else 1)
+    return _online(one, lambda: LiU(buffer=buffer, locality=one.parameters["locality"]), 3 if one.op == "read" else 1)
 
 
 class CacheOnly(E10):
@@ -279,7 +298,7 @@ def _two_phase(one: Run) -> Measured:
 
 def _original(one: Run) -> Measured:
     """The original; on LiU's testbed, where latencies count, as policies are simulated."""
-    return _online(one, Nothing()) if one.parameters["experiment"].startswith("liu/") else _static(one)
+    return _online(one, Nothing) if one.parameters["experiment"].startswith("liu/") else _static(one)
 
 
 SCHEMES: Mapping[str, Callable[[Run], Measured]] = {
@@ -293,7 +312,7 @@ SCHEMES: Mapping[str, Callable[[Run], Measured]] = {
     "s-pdla": _in_layouts_of("hdd", "ssd", "hdd+ssd"),
     "s4d": _s4d,
     "liu": _liu,
-    "ibridge": lambda one: _online(one, IBridge()),
+    "ibridge": lambda one: _online(one, IBridge),
     "disabled": _two_phase,
     "enabled": _e10,
     "theory": _e10_theory,

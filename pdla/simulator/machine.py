@@ -145,12 +145,13 @@ class Machine:
             "sizes": np.array(self._sizes, np.int64),
         }
 
-    def by_pool(self, totals: Array, counts: Array) -> dict[str, float]:
-        """Of values of each server, the mean of one in each pool."""
+    def by_pool(self, totals: Array, counts: Array | None = None) -> dict[str, float]:
+        """Of values of each server, the sum in each pool, or the mean of one of ``counts``."""
         found = {}
         for name in self._first:
             servers = [number for number, (pool, _) in enumerate(self._servers) if pool.name == name]
-            found[name] = float(totals[servers].sum() / max(int(counts[servers].sum()), 1))
+            count = 1 if counts is None else max(int(counts[servers].sum()), 1)
+            found[name] = float(totals[servers].sum() / count)
         return found
 
     def _host(self, pool: Pool, place: int) -> int:

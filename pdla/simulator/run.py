@@ -29,6 +29,7 @@ class Result:
         latency: of each file, the mean seconds that what a server serves of a request takes there, with the moves that
             it waits for.
         distance: of each pool, the mean bytes between where a device ended one request and where it begins the next.
+        served: of each pool, how many requests its devices served.
         stuck: collective calls that not all of their ranks made, so that the others went on without them.
     """
 
@@ -47,6 +48,7 @@ class Result:
     wait: float
     latency: tuple[float, ...]
     distance: Mapping[str, float]
+    served: Mapping[str, int]
     stuck: int
     refused: int
     space: Mapping[str, int]
@@ -126,6 +128,7 @@ def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mappi
         wait=float(outcome.waited.sum()) / max(int(outcome.served.sum()), 1),
         latency=tuple((outcome.latency / np.maximum(outcome.latencies, 1)).tolist()),
         distance=machine.by_pool(outcome.distance, outcome.served),
+        served={name: int(count) for name, count in machine.by_pool(outcome.served).items()},
         stuck=outcome.stuck,
         space=dict(space),
         moved={
