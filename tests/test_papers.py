@@ -42,8 +42,8 @@ def space_of_a_round(cluster: Cluster, processes: int, request: int, startup: fl
 
 @pytest.mark.parametrize("processes", PROCESSES)
 def test_small_requests_go_to_the_ssds_and_4_mib_to_all_servers(testbed: Cluster, processes: int):
-    """PDLA 5.2.1, for any start-up of the disks from 0.25 ms to 1.9 ms."""
-    for startup in (2.5e-4, 1e-3, 1.9e-3):
+    """PDLA 5.2.1, for any start-up of the disks from 0.5 ms to 5 ms."""
+    for startup in (5e-4, 1e-3, 5e-3):
         spaces = [space_of_a_round(testbed, processes, size, startup) for size in (16 * KiB, 256 * KiB, 4 * MiB)]
         assert spaces == ["ssd", "ssd", "hdd+ssd"]
 
@@ -55,10 +55,9 @@ def test_without_startup_smaller_requests_would_go_to_the_disks_and_to_all_serve
 
 
 @pytest.mark.parametrize("processes", PROCESSES)
-def test_with_the_data_sheets_seek_4_mib_go_to_the_ssds_too(testbed: Cluster, processes: int):
-    """A round costs every disk p start-ups in 1-DH over all servers: at 5.2 ms more than the SSDs need in all."""
-    assert space_of_a_round(testbed, processes, 4 * MiB, startup=2e-3) == "ssd"
-    assert space_of_a_round(testbed, processes, 4 * MiB, startup=5.2e-3) == "ssd"
+def test_with_longer_seeks_4_mib_go_to_the_ssds_too(testbed: Cluster, processes: int):
+    """A round costs every disk p start-ups in 1-DH over all servers: at 6 ms more than the SSDs need in all."""
+    assert space_of_a_round(testbed, processes, 4 * MiB, startup=6e-3) == "ssd"
 
 
 def strided(processes: int, request: int) -> Signature:
@@ -78,11 +77,11 @@ def test_the_benefit_shrinks_as_requests_grow(testbed: Cluster):
         gains.append(found[0].cost.total - best)
         ratios.append(found[0].cost.total / best)
     assert gains == sorted(gains, reverse=True)
-    assert ratios == [pytest.approx(ratio, rel=0.01) for ratio in (62.4, 10.05, 3.22, 1.71)]
+    assert ratios == [pytest.approx(ratio, rel=0.01) for ratio in (54.8, 7.53, 2.45, 1.38)]
 
 
-@pytest.mark.parametrize(("request_size", "space"), [(16 * KiB, "ssd"), (256 * KiB, "ssd"), (4 * MiB, "ssd")])
-def test_the_planner_puts_all_of_them_on_the_ssds(testbed: Cluster, request_size: int, space: str):
+@pytest.mark.parametrize(("request_size", "space"), [(16 * KiB, "ssd"), (256 * KiB, "ssd"), (4 * MiB, "hdd+ssd")])
+def test_so_does_the_planner(testbed: Cluster, request_size: int, space: str):
     signature, pools = strided(128, request_size), (testbed.pool("hdd"), testbed.pool("ssd"))
     found = candidates(signature, signature.bytes, testbed, pools, [pools])
     assert min((one for one in found if not one.refused), key=lambda one: one.cost.total).space == space

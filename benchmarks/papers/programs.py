@@ -160,8 +160,13 @@ def micro(op: Op, table: Mapping[str, Any]) -> Program:
         row = table["row"] // 64
         return Program(ranks, trace=workloads.mpi_tile_io(7, 2, row, calls * 1024 // row, 64, 16, 16, op=op))
     if table["benchmark"] == "mpi-io-test":
-        return Program(ranks, trace=workloads.pio_simple_strided(ranks, piece, calls, op))
+        return Program(ranks, trace=_with_barriers(workloads.pio_simple_strided(ranks, piece, calls, op)))
     return Program(ranks, trace=workloads.pio_segmented(ranks, piece, calls, op))
+
+
+def _with_barriers(one: Trace) -> Trace:
+    """A call begins when all ranks have come to it (III-A: "a barrier is used to synchronize each iteration")."""
+    return replace(one, records=one.records.assign(collective=True))
 
 
 def interfered(op: Op, table: Mapping[str, Any]) -> Program:

@@ -25,8 +25,8 @@ from pdla.simulator.schemes import Replicas, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 
 MEGABYTE = 1e6
-INDEPENDENT = Scheme("", sieve=False)
-"""PVFS takes the pieces of a call as a list, without data sieving."""
+INDEPENDENT = Scheme("", sieve=False, collective=False)
+"""PVFS takes the pieces of a call as a list, without data sieving; collective calls only wait for each other."""
 COLLECTIVE = Scheme("", together=True)
 """Also where the ranks' pieces are not interleaved: romio_cb_write is enabled in E10 IV."""
 RECORDING, REDIRECTING = 200e-9, 60e-9
