@@ -257,7 +257,7 @@ def _s4d(one: Run) -> Measured:
 
 def _liu(one: Run) -> Measured:
     """Of reads, a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
-    buffer = size(one.parameters["buffer"]) // one.parameters.get("scaled", 1)
+    buffer = size(one.parameters["buffer"])
     return _online(one, lambda: LiU(buffer=buffer, locality=one.parameters["locality"]), 3 if one.op == "read" else 1)
 
 
