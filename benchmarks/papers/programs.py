@@ -129,7 +129,7 @@ def segmented(op: Op, table: Mapping[str, Any]) -> Program:
 
 def _segments(op: Op, table: Mapping[str, Any], at_random: bool, seed: int = 0) -> Trace:
     ranks, request = table["processes"], table["request"]
-    block = table["bytes_all"] // ranks // request * request
+    block = max(1, table["bytes_all"] // ranks // request) * request
     return workloads.ior(ranks, block, request, operations=(op,), random_offset=at_random, seed=seed)
 
 
