@@ -1,11 +1,11 @@
 """The papers' numbers against simulated ones: the table of docs/papers.md, and plots like the papers' figures.
 
-    python -m benchmarks.papers [--full] [PAPER ...]
+    python -m benchmarks.papers [--larger] [PAPER ...]
 
 simulates the runs that the rows of benchmarks/papers/*.toml are about on the papers' testbeds (layouts/clusters), as
 many at once as there are cores, and once more for each other value of what the texts do not state; plots them into
 build/papers; and rewrites the marked part of docs/papers.md, or prints the tables of the papers that are named.
-``--full`` prints the rows for which ``make papers`` takes smaller parameters than the texts state, with both.
+``--larger`` prints the rows for which ``make papers`` takes smaller parameters than the texts state, with larger ones, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BEGIN, END = "<!-- begin: make papers -->", "<!-- end: make papers -->"
 HEADINGS = (
     "| figure | what | stated | simulated | in range | if otherwise | if not, why |\n|---|---|---|---|---|---|---|"
 )
-FULL = "| paper | what | stated | simulated | at full size |\n|---|---|---|---|---|"
+LARGER = "| paper | what | stated | simulated | larger |\n|---|---|---|---|---|"
 
 
 def simulate(papers: Sequence[Paper], others: bool = True) -> tuple[Measures, float]:
@@ -88,9 +88,9 @@ def tables(papers: list[Paper], measures: Measures) -> str:
     return "\n\n".join(parts)
 
 
-def full_table(papers: list[Paper], names: list[str]) -> tuple[str, float]:
+def larger_table(papers: list[Paper], names: list[str]) -> tuple[str, float]:
     """The rows of which ``papers`` have smaller parameters than the texts, simulated with both."""
-    whole = [load(name, full=True) for name in names]
+    whole = [load(name, larger=True) for name in names]
     of_whole, seconds = simulate(whole, others=False)
     kept = {one.name for paper in whole for one in paper.experiments.values()}
     small = [
@@ -103,7 +103,7 @@ def full_table(papers: list[Paper], names: list[str]) -> tuple[str, float]:
         for row, twin in zip(paper.rows, big.rows, strict=True):
             found = [judge(row, of_small, FORMULAS).found, judge(twin, of_whole, FORMULAS).found]
             lines.append(f"| {paper.name}, {row.figure} | {row.what} | {stated(row)} | {found[0]} | {found[1]} |")
-    return "\n".join([FULL, *lines]), seconds + more
+    return "\n".join([LARGER, *lines]), seconds + more
 
 
 def write(text: str) -> None:
@@ -118,12 +118,12 @@ def main() -> int:
     """Simulate what is asked for; write the table if that is everything, else print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("papers", nargs="*", metavar="PAPER", help=f"of {', '.join(PAPERS)}; default: all")
-    parser.add_argument("--full", action="store_true", help="with the parameters of the texts where others are smaller")
+    parser.add_argument("--larger", action="store_true", help="only what is scaled down, and less so")
     arguments = parser.parse_args()
     names = arguments.papers or list(PAPERS)
     papers = [load(name) for name in names]
-    if arguments.full:
-        text, seconds = full_table(papers, names)
+    if arguments.larger:
+        text, seconds = larger_table(papers, names)
         print(text)
         print(f"{seconds:.0f} processor seconds", file=sys.stderr)
         return 0

@@ -42,8 +42,8 @@ class Point(NamedTuple):
 class Experiment:
     """What was run for one figure: ``parameters`` are the program's; ``values`` those of the swept one.
 
-    ``others`` are values of what the text does not state that it could as well have had; ``full`` are the parameters
-    that the text states where smaller ones are simulated.
+    ``others`` are values of what the text does not state that it could as well have had; ``larger``
+    are parameters with which more is simulated, to see whether scaling down matters.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Experiment:
     values: tuple[Any, ...]
     parameters: Mapping[str, Any]
     others: tuple[Other, ...] = ()
-    full: Mapping[str, Any] = field(default_factory=dict)
+    larger: Mapping[str, Any] = field(default_factory=dict)
 
     def points(self) -> list[Point]:
         """All its runs."""
@@ -148,8 +148,9 @@ class Verdict(NamedTuple):
 Measures = Mapping[Point, Mapping[str, float]]
 
 
-def load(name: str, full: bool = False) -> Paper:
-    """The paper of benchmarks/papers/NAME.toml; ``full``: with the parameters that the text states throughout."""
+def load(name: str, larger: bool = False) -> Paper:
+    """The paper of benchmarks/papers/NAME.toml; only the rows of experiments that have
+    ``larger`` parameters, with these."""
     text = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
     cluster = text["cluster"]
     unstated = [_unstated(key, table) for key, table in text.get("unstated", {}).items()]
@@ -157,13 +158,15 @@ def load(name: str, full: bool = False) -> Paper:
         key: _experiment(f"{name}/{key}", cluster, table, [one for one in unstated if key in one.experiments])
         for key, table in text["experiments"].items()
     }
-    if full:
+    if larger:
         experiments = {
-            key: replace(one, parameters={**one.parameters, **one.full}) for key, one in experiments.items() if one.full
+            key: replace(one, parameters={**one.parameters, **one.larger})
+            for key, one in experiments.items()
+            if one.larger
         }
     rows = []
     for table in text["rows"]:
-        if full and table.get("experiment") not in experiments:
+        if larger and table.get("experiment") not in experiments:
             continue
         experiment = experiments[table.pop("experiment")] if "experiment" in table else None
         if experiment:
@@ -190,7 +193,7 @@ def _experiment(name: str, cluster: str, table: dict[str, Any], unstated: Sequen
     schemes, values = tuple(table.pop("schemes")), tuple(table.pop("values"))
     others = tuple(Other(one.key, value) for one in unstated for value in one.values)
     return Experiment(name, cluster, schemes=schemes, ops=tuple(table.pop("ops", ("read", "write"))), values=values,
-                      full=table.pop("full", {}), parameters=table, others=others, **known)  # fmt: skip
+                      larger=table.pop("larger", {}), parameters=table, others=others, **known)  # fmt: skip
 
 
 def needed(row: Row, other: Other | None = None) -> list[Point]:
