@@ -5,7 +5,7 @@
 simulates the runs that the rows of benchmarks/papers/*.toml are about on the papers' testbeds (layouts/clusters), as
 many at once as there are cores, and once more for each other value of what the texts do not state; plots them into
 build/papers; and rewrites the marked part of docs/papers.md, or prints the tables of the papers that are named.
-``--larger`` prints the rows for which ``make papers`` takes smaller parameters than the texts state, with larger ones, too.
+``--larger`` prints the rows for which smaller parameters are taken than the texts state, with larger ones, too.
 """
 
 from __future__ import annotations

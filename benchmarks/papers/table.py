@@ -218,7 +218,7 @@ def judge(
         return _judge_formula(row, formulas[row.formula]())
     values = _values(row, measures, other)
     verdict = _COMPARISONS[row.compare](row, values)
-    return verdict._replace(ends=(min(values), max(values)))
+    return verdict if verdict.ends else verdict._replace(ends=(min(values), max(values)))
 
 
 def if_otherwise(row: Row, measures: Measures, unstated: Sequence[Unstated]) -> str:
@@ -292,7 +292,7 @@ def _range(row: Row, values: Sequence[float]) -> Verdict:
 
 
 def _one(row: Row, value: float) -> Verdict:
-    return Verdict(_number(value), close(value, row.stated, row.unit))
+    return Verdict(_number(value), close(value, row.stated, row.unit), (value, value))
 
 
 def _each(row: Row, values: Sequence[float]) -> Verdict:
