@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pdla.layouts import s4d
+from pdla.layouts import devices, s4d
 from pdla.layouts.candidates import candidates
 from pdla.layouts.config import load_cluster
 from pdla.layouts.cost import layout_time
@@ -115,3 +115,23 @@ def test_table_iii_holds_for_ssd_servers_of_less_than_38_mb_per_second():
     assert s4d_benefit(16 * KiB, 37e6) > 0
     assert s4d_benefit(4 * MiB, 37e6) < 0
     assert s4d_benefit(4 * MiB, 39e6) > 0
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "latency", "most"), [(264.7e6, 4.4e-3, 3.5e-3), (124.8e6, 9.7e-3, 7.4e-3), (47.6e6, 42.1e-3, 19.3e-3)]
+)
+def test_liu_tables_ii_and_iii_contradict_each_other(bandwidth: float, latency: float, most: float):
+    """Without LiU: 14 ranks have one request of 64 KiB each at a time (III-A), so that by Little's law their bandwidth
+    (Table II) leaves less time for each than it spends at a data node (Table III)."""
+    assert 14 * 64 * KiB / bandwidth == pytest.approx(most, rel=0.02)
+    assert latency > most
+
+
+def test_pdla_figure_6_takes_a_seek_for_each_strip_of_the_original(testbed: Cluster):
+    """At most 8 disks' bandwidth with replicas, and 970 % more than without: then 64 KiB cost a disk 12 ms more than
+    their transfer, as a seek of average length does on the testbed."""
+    hdd = testbed.pool("hdd")
+    original = 8 / hdd.read_seconds_per_byte / 10.7
+    seek = 8 * 64 * KiB / original - 64 * KiB * hdd.read_seconds_per_byte
+    assert seek == pytest.approx(0.0121, rel=0.01)
+    assert devices.startup(hdd, 78 << 30) == pytest.approx(0.0127, rel=0.01)

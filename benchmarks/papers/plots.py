@@ -19,17 +19,21 @@ def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | 
         return None
     figure, panels = pyplot.subplots(1, len(ops), figsize=(5 * len(ops), 3.2), squeeze=False)
     width = 0.8 / len(experiment.schemes)
-    places = range(len(experiment.values))
     for panel, op in zip(panels[0], ops, strict=True):
+        simulated = {point.value for point in measures if point.op == op and point.experiment == experiment.name}
+        values = [str(value) for value in experiment.values if str(value) in simulated]
+        places = range(len(values))
         for number, scheme in enumerate(experiment.schemes):
-            points = [Point(experiment.name, str(value), op, scheme) for value in experiment.values]
+            points = [Point(experiment.name, value, op, scheme) for value in values]
             heights = [measures[point]["bandwidth"] if point in measures else 0.0 for point in points]
             panel.bar([place + number * width - 0.4 + width / 2 for place in places], heights, width, label=scheme)
-        panel.set_xticks(list(places), [str(value) for value in experiment.values])
-        panel.tick_params(axis="x", labelsize=7 if len(experiment.values) > 8 else 9)
+        panel.set_xticks(list(places), values)
+        panel.tick_params(axis="x", labelsize=7 if len(values) > 8 else 9)
         panel.set(xlabel=experiment.sweep, ylabel="MB/s", title=f"{experiment.figure}: {op}")
-    panels[0][0].legend(fontsize=8)
-    figure.tight_layout()
+    figure.legend(
+        *panels[0][0].get_legend_handles_labels(), loc="upper center", ncols=len(experiment.schemes), fontsize=8
+    )
+    figure.tight_layout(rect=(0, 0, 1, 0.94))
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{experiment.name.replace('/', '-')}.png"
     figure.savefig(path, dpi=120)
