@@ -91,7 +91,7 @@ def read_journal(path: Path) -> Journal:
         FormatError: it cannot be read, or is not a journal, or its header is damaged.
     """
     try:
-        image = path.read_bytes()
+        image = path.read_bytes() or bytes(HEADER_SIZE)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
     if len(image) < HEADER_SIZE or image[:8] not in (MAGIC, bytes(8)):

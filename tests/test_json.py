@@ -143,7 +143,7 @@ def test_the_plan(answers: dict[str, dict[str, Any]]) -> None:
 
 
 def test_a_calibration(answers: dict[str, dict[str, Any]]) -> None:
-    assert set(answers["calibrate"]) == {"cluster", "pools", "network"}
+    assert set(answers["calibrate"]) == {"cluster", "pools", "network", "node"}
     (pool,) = answers["calibrate"]["pools"]
     assert set(pool) == keys(section("A calibration"))
     for fit in (pool["read"], pool["write"]):

@@ -395,6 +395,10 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_h32_a_journal_reads_back_as_it_was_written(journal_unit: Path, tmp_path: Path) -> None:
     """Entries that follow one another are one; the journal grows; what is damaged is left out or refused."""
+    begun = tmp_path / "killed.journal"  # when it had just been made
+    begun.touch()
+    assert len(read_journal(begun).entries) == 0
+    begun.unlink()
     subprocess.run([journal_unit, "write", tmp_path, "10000"], check=True)
     (path,) = paths_in(tmp_path)
     journal = read_journal(path)
