@@ -110,9 +110,8 @@ class Found:
         """For people."""
         moved = median(run.bytes for run in self.runs)
         each = f"{moved / self.requests / 1024:9.0f}" if self.requests else f"{'-':>9}"
-        goals = [(self.of_original, 1.0 if self.contestant in PLANNED else 0.0)]
-        goals += [(self.of_limit, self.limit_goal)] if self.limit_goal else []
-        missed = " !" if any(ratio < goal for ratio, goal in goals) else ""
+        slower = self.contestant in PLANNED and self.of_original < ORIGINAL_GOAL - self.spread
+        missed = " !" if slower or self.of_limit < (self.limit_goal or 0.0) else ""
         notes = "; ".join(one for one in (self.case.paper(self.contestant), self.served) if one)
         return (
             f"{self.contestant:<22}{self.rate / 1e6:8.1f}{self.spread:8.0%}{self.of_original:9.2f}{self.of_limit:9.2f}"
