@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from ceph import ceph
+from disks import disk
 from hypothesis import settings
 from mpi import Mpi, available_mpis, build_library, debian_mpis
 from orangefs import orangefs_servers
@@ -27,7 +28,7 @@ from pdla.cli import STOPPING, main
 settings.register_profile("pdla", deadline=None)
 settings.load_profile("pdla")
 
-__all__ = ["ceph", "orangefs_servers", "postgresql_server"]  # fixtures
+__all__ = ["ceph", "disk", "orangefs_servers", "postgresql_server"]  # fixtures
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")

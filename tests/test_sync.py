@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Pdla
+from disks import Disk
 from mpi import REPOSITORY, Mpi, available_mpis
 
 from pdla.accessmap import AccessMap
@@ -71,6 +72,12 @@ def pattern(path: Path, start: int = HEADER) -> Signature:
     return Signature(str(path), "write", False, start, length, loops, tuple(range(RANKS)), 1)
 
 
+def column(path: Path) -> Signature:
+    """The rows of the first rank."""
+    loops = (Loop(RANKS * 8 * WORDS, ROWS),)
+    return Signature(str(path), "write", False, HEADER, 8 * WORDS, loops, (0,), 0)
+
+
 def pool_in(directory: Path) -> Pool:
     where = tuple(str(directory / "home" / "pools" / f"{n}") for n in range(2))
     return Pool("disks", "hdd", 2, ((0, 0.0),), 1e-8, 1e-8, 1 << 30, 4096, "directories", where)
@@ -84,7 +91,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def make_place(
-    mpi: Mpi, tmp_path: Path, library: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+    mpi: Mpi,
+    tmp_path: Path,
+    library: Path,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: Callable[[Path], Signature] = pattern,
 ) -> Iterator[Place]:
     program = programs / mpi.name
     if not program.exists():
@@ -92,7 +104,7 @@ def make_place(
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
     catalog = open_catalog()
     place = Place(mpi, program, library, tmp_path, catalog)
-    signature = pattern(place.original)
+    signature = written(place.original)
     build(signature, Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)), pool_in(tmp_path), catalog)
     publish(catalog)
     yield place
@@ -328,6 +340,22 @@ def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
     assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
     check(place, 1, 1)
     assert still_waiting(place.catalog) == []
+
+
+def test_pages_that_are_brought_back_in_part_are_read_together(
+    disk: Disk, place: Place, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row of three waits: 512 bytes of each 1536 in the 76 pages of the original."""
+    with make_place(place.mpi, disk.directory, place.library, programs, monkeypatch, column) as other:
+        writer = other.mpi.compile(REPOSITORY / "tests/programs/rounds.c", other.directory / "once", "-DROUNDS=1")
+        out = other.directory / "said"
+        other.mpi.run(other.words(str(writer), str(other.original), str(out), "close", writes="lease"))
+        disk.drop(other.original)
+        requests = disk.reads()
+        (row,) = bring_back(other.catalog)
+        assert row.bytes == 8 * WORDS * ROWS
+        assert disk.reads() - requests == 1
+        check(other, 1, 1)
 
 
 def test_h31_what_cannot_be_brought_back_is_an_error_and_waits(place: Place) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disks import Disk
 from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library
 from stubmaps import Replica, write_map
 
@@ -132,6 +133,23 @@ def test_every_kind_of_write_leaves_what_it_leaves_natively(case: Case, ranks: i
     assert total(reports, "redirected") > 4 * 4 * ROWS * PIECE
     assert reasons(reports) == set()
     assert total(reports, "brought_back") >= 4 * ROWS * PIECE
+
+
+def test_pages_that_are_written_in_part_are_read_together(disk: Disk, mpich: Case) -> None:
+    """Every third row is written: 384 bytes of each 1152 in the six pages of the original."""
+    case = Case(mpich.mpi, mpich.program, mpich.library, disk.directory)
+    case.prepare(columns(strips=[1000, 500]))
+    before = random.Random(7).randbytes(SIZE)
+    case.original.write_bytes(before)
+    disk.drop(case.original)
+    requests = disk.reads()
+    _, reports = case.run("close", "open", "twice", "close", ranks=1)
+    assert disk.reads() - requests == 1
+    assert total(reports, "brought_back", "requests") == ROWS // 3
+    after = case.original.read_bytes()
+    row = 4 * PIECE
+    changed = [i for i in range(ROWS) if after[START + i * row :][:row] != before[START + i * row :][:row]]
+    assert changed == [*range(0, ROWS, 3)]
 
 
 def test_strided_writes_are_brought_back_in_one_piece(mpich: Case) -> None:

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "components.h"
+#include "edges.h"
 #include "locks.h"
 #include "transfer.h"
 #include "writer.h"
@@ -11,6 +12,7 @@
 enum {
     BATCH_BYTES = 16 << 20,
     BATCH_PIECES = 1 << 16,
+    AHEAD_BYTES = 8 << 20, /* of the original that are asked for before it is written to, twice */
     SHARE_GRAIN = 1 << 20, /* ranks write to different blocks of the original, whatever its file system's are */
     LOCK_PAUSE_NS = 1000000,
     LOCK_TRIES = 2000,
@@ -119,18 +121,43 @@ static int fetch(const struct batch *batch)
     return error;
 }
 
+/* The chunks from `first` on that follow one another in the original: where they end there, and which is the first after them. */
+static int64_t span_end(const struct batch *batch, size_t first, size_t *after)
+{
+    int64_t end = batch->chunks[first].offset;
+    for (*after = first; *after < batch->count && batch->chunks[*after].offset == end; ++*after)
+        end += batch->chunks[*after].length;
+    return end;
+}
+
+/* Has the pages read that the spans from chunk `first` on have parts of. Returns the first chunk whose turn is later. */
+static size_t look_ahead(const struct batch *batch, struct edges *edges, size_t first)
+{
+    const int64_t most = edges->asked + AHEAD_BYTES;
+    for (size_t after; first < batch->count && edges->asked < most; first = after) {
+        const int64_t end = span_end(batch, first, &after);
+        edges_add(edges, batch->chunks[first].offset, end);
+    }
+    edges_flush(edges);
+    return first;
+}
+
 static int batch_flush(struct batch *batch)
 {
     if (batch->count == 0)
         return 0;
     qsort(batch->chunks, batch->count, sizeof *batch->chunks, by_offset);
+    struct edges edges;
+    edges_start(&edges, batch->writer->fd, batch->writer->device);
+    size_t turn = 0, ahead = look_ahead(batch, &edges, 0);
     int error = fetch(batch);
     const char *memory = batch->memory;
-    for (size_t first = 0, last; error == 0 && first < batch->count; first = last) {
-        int64_t end = batch->chunks[first].offset;
-        for (last = first; last < batch->count && batch->chunks[last].offset == end; last++)
-            end += batch->chunks[last].length;
-        int64_t length = end - batch->chunks[first].offset;
+    for (size_t first = 0, after; error == 0 && first < batch->count; first = after) {
+        if (first == turn) {
+            turn = ahead;
+            ahead = look_ahead(batch, &edges, ahead);
+        }
+        const int64_t length = span_end(batch, first, &after) - batch->chunks[first].offset;
         journal_original_stamp(&batch->writer->journal);
         error = write_whole(batch->writer->fd, memory, length, batch->chunks[first].offset);
         memory += length;

@@ -1,0 +1,46 @@
+"""A disk whose requests can be counted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mpi import REPOSITORY, unavailable
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from loops import attached, file_system, loop_obstacle
+from storage import forget
+
+
+@dataclass
+class Disk:
+    """A file system on a device of its own."""
+
+    directory: Path
+
+    def drop(self, *files: Path) -> None:
+        """Have nothing of these files in memory."""
+        for file in files:
+            forget(file)
+
+    def reads(self) -> int:
+        """Requests for reading that its device has served, ever (Documentation/block/stat.rst)."""
+        device = self.directory.stat().st_dev
+        return int(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()[0])
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """An empty one."""
+    if why := loop_obstacle():
+        unavailable(why)
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    with attached(image) as loop, file_system(loop, tmp_path / "disk") as mount:
+        yield Disk(mount)
