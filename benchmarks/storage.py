@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from loops import READ_AHEAD
 from throttled import HDD, NONE, SSD, Limits, limit, served, throttled_disk
 
 from pdla.units import KiB, MiB
@@ -24,7 +25,7 @@ DISKS = {"hdd": 4, "ssd": 2}
 KINDS = {"hdd": HDD, "ssd": SSD}
 STRIP = 64 * KiB
 TRANSFER = MiB
-CLIENT = "client_cache = true\nsieve_read = 0\nsieve_write = 0\n"
+CLIENT = f'client_cache = true\nclient_read_ahead = "{READ_AHEAD}K"\nsieve_read = 0\nsieve_write = 0\n'
 """A node with a page cache; the programs that are traced have data sieving switched off."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdla.layouts.contiguity import Pattern, count, in_file_order, packed, total_startup
+from pdla.layouts.contiguity import Pattern, count, distinct, in_file_order, packed, total_startup
 from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
@@ -134,7 +134,7 @@ def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> 
     width, request = len(layout.strips), pattern.call_bytes
     order, k = _section_order(pattern, layout)
     here = busiest(pattern.sections, layout.groups)
-    startup = _section_startup(pattern, pool, order, layout.section, here, width)
+    startup = _section_startup(pattern, cluster, pool, order, layout.section, here, width)
     spread = min(width, _ceil(request, layout.strips[0]))
     return _all_rounds(pattern, cluster, pool, pattern.op, k, spread, request, startup)
 
@@ -157,7 +157,8 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     def round_of(strips: tuple[float, float]) -> Round:
         """With the start-ups of servers that hold so much of every call."""
         a = tuple(
-            _section_startup(pattern, pool, order, section, pattern.sections, request / max(strip, 1)) / (rounds * k)
+            _section_startup(pattern, cluster, pool, order, section, pattern.sections, request / max(strip, 1))
+            / (rounds * k)
             for pool, strip in zip(pair, strips, strict=True)
         )
         b = tuple(seconds_per_byte(pool, pattern.op) for pool in pair)
@@ -196,11 +197,18 @@ def _all_rounds(
 
 
 def _section_startup(
-    pattern: Pattern, pool: Pool, order: tuple[Loop, ...], section: int, here: int, spread: float
+    pattern: Pattern, cluster: Cluster, pool: Pool, order: tuple[Loop, ...], section: int, here: int, spread: float
 ) -> float:
-    """Seconds of start-up of the busiest server of a replica, which has ``here`` of its sections."""
+    """Seconds of start-up of the busiest server of a replica, which has ``here`` of its sections.
+
+    A page cache reads a section, which is read in order, ahead: as much at once of each server.
+    """
     if pattern.op == "write" and pool.device.memory:
         return section_startup(pattern, pool, section, here, spread)
+    ahead = min(section, int(cluster.client_read_ahead * spread)) if cluster.client_cache else 0
+    if pattern.op == "read" and ahead > pattern.call_bytes and distinct(pattern.calls) == pattern.calls:
+        windows = (Loop(ahead, _ceil(section, ahead)), *order[len(pattern.calls) :])
+        return total_startup(pool, pattern.op, windows, ahead, spread)
     return total_startup(pool, pattern.op, order, pattern.call_bytes, spread)
 
 

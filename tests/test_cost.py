@@ -134,6 +134,15 @@ def test_where_requests_are_counted_ranks_that_take_turns_do_not_read_sequential
     assert cost[True].startup == pytest.approx(9 * (0.5 - 64 * 1024e-6))
 
 
+@pytest.mark.parametrize(("ahead", "seconds"), [(512 * KiB, 2.0), (MiB, 0.0)])
+def test_a_page_cache_reads_a_replica_ahead(ahead: int, seconds: float):
+    """Eight sections of 1 MiB on four servers: a head goes between two, by 512 KiB, back by 1 MiB, and on again."""
+    strided = read(64 * KiB, (64 * KiB, 8), (512 * KiB, 16), ranks=8, rank_loops=1)
+    node = replace(CLUSTER, client_cache=True, client_read_ahead=ahead)
+    assert by_layout(strided, 8 * MiB, node)["1-DV"].cost.startup == seconds
+    assert by_layout(strided, 8 * MiB)["1-DV"].cost.startup > 15
+
+
 def test_a_call_through_a_view_has_pieces():
     pattern = Pattern.of(read(16 * KiB, (1 << 27, 2), (32 * KiB, 4096), ranks=2, rank_loops=1, calls=32))
     assert pattern == Pattern("read", 0, (Loop(1 << 27, 2),), (Loop(1 << 23, 16),), (Loop(32 * KiB, 256),), 16 * KiB)
