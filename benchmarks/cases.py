@@ -178,10 +178,12 @@ def some(amount: int) -> list[Case]:
         ior_strided(amount, 256 * KiB, 8),
         pio_nested(amount, 64 * KiB, 4),
         tile_io(amount, 64 * KiB, (16, 1), 8),
-        ior_strided(amount // 2, 64 * KiB, 4, "write"),
     ]
     first, last = ior_strided(amount, 64 * KiB, 4), coll_perf(_cube(amount // 4), 8)
-    return [first, *(replace(case, contestants=few) for case in cases), last]
+    # Sieved by ROMIO on several ceph-fuse mounts, ranks write over one another's bytes: three quarters were lost.
+    unsieved = tuple(one for one in few if one != SIEVING)
+    write = replace(ior_strided(amount // 2, 64 * KiB, 4, "write"), contestants=unsieved)
+    return [first, *(replace(case, contestants=few) for case in cases), write, last]
 
 
 def heads(amount: int) -> list[Case]:
