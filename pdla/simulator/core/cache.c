@@ -219,9 +219,11 @@ static bool waits(struct engine *engine, struct reading *reading, int64_t page)
     return false;
 }
 
-/* Pages that are written in part must be there. RATIONALE: also those of a replica, which an earlier run has written. */
+/* Pages of a file that are written in part must be there; a replica is empty when it is opened to be written. */
 static bool has_ends(struct engine *engine, struct reading *reading)
 {
+    if (reading->place >= 0)
+        return true;
     int64_t last = (reading->stop - 1) / PAGE;
     bool cut[2] = {reading->start % PAGE > 0, reading->stop % PAGE > 0 && reading->stop < reading->end};
     for (; reading->at < 2; reading->at++) {
