@@ -130,6 +130,24 @@ def test_a_page_that_is_written_in_part_is_read_before() -> None:
     assert queued(program([Call(0, "write", PAGE, PAGE)], size=MiB)) == [(PAGE, PAGE)]
 
 
+def test_a_replica_is_not_read_before_it_is_written() -> None:
+    """48 pieces of 4,000 bytes, one after another in its 47 pages; the node brings them back from its cache."""
+    from pdla.analyzers.analysis import analyze
+    from pdla.analyzers.dependence import pattern_dependences
+    from pdla.policies.plan import make_plan
+
+    disk = replace(DISK, name="replicas", where=("b",))
+    cluster = replace(CACHED, pools=(DISK, disk))
+    trace = make_trace([Call(0, "write", at * 64 * KiB, 4000) for at in range(48)])
+    analysis = analyze(trace)
+    plan = make_plan(analysis, cluster, "pdla-h", dependences=pattern_dependences(analysis, trace.accesses()))
+    (one,) = plan.patterns
+    chosen = next(number for number, found in enumerate(one.candidates) if found.layout and found.space == "replicas")
+    plan = replace(plan, patterns=(replace(one, chosen=chosen),))
+    found = simulate(from_trace(trace).at_once(), cluster, Scheme("pdla-h"), plan)
+    assert found.moved["replicas"] == (0, 0)
+
+
 def test_what_is_written_can_be_read_at_once() -> None:
     calls = [Call(0, "write", 0, 64 * KiB), Call(0, "read", 0, 64 * KiB)]
     assert queued(program(calls)) == [(0, 64 * KiB)]
