@@ -189,7 +189,7 @@ static bool use_replicas(struct stub_file *stub, const struct stat *found)
 
 static uint64_t all_bits(bool truth) { return truth ? ~UINT64_C(0) : 0; }
 
-/* What this rank has to say. *found: it has a stub for the file, for the caller to free. */
+/* What this rank has to say. *stub: its own for the file, if there are replicas to speak of. */
 static struct abilities look(const struct loaded_map *map, const char *path, int amode, bool alone, struct stub_file **stub)
 {
     struct abilities mine = {0};
