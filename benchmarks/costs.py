@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "recorder": ("--rounds", "5", "--records", "500000"),
+    "recorder": ("--rounds", "9", "--records", "500000"),
     "posix": ("--rounds", "3"),
     "analyzer": ("--streamed", "1000000"),
     "planner": ("10000",),
     "builder": ("--rounds", "3", "--only", "64 KiB"),
     "stub": ("--rounds", "3"),
-    "library": ("--rounds", "5"),
-    "care": ("2000", "--size", "0.25"),
+    "library": ("--rounds", "15"),
+    "care": ("10000", "--size", "1"),
 }
 
 
