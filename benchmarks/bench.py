@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks", "seeking", "cephfs"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that a program of four ranks accesses")
+    parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that four ranks access")
     parser.add_argument("--only", default="*", help="a glob: cases to measure")
     parser.add_argument("--smoke", action="store_true", help="a read and a write, to see that everything works")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
