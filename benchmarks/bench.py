@@ -2,8 +2,8 @@
 
     python benchmarks/bench.py [--storage disks seeking cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
 
-prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Throttled storage needs root; what cannot be
-measured here is said and skipped.
+prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Slow storage needs root; what cannot be
+measured here is said and skipped, and where that is all, plain directories show that everything works.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import fnmatch
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ from storage import Storage, plain_directories, throttled_disks
 from table import HEAD, Found, limit_pools
 from throttled import obstacle
 
-from pdla.units import MiB, parse_bytes
+from pdla.units import MiB, format_bytes, parse_bytes
 
 
 class Kind(NamedTuple):
@@ -49,6 +50,11 @@ STORAGES = {
     "cephfs": Kind(ceph_obstacle, throttled_cephfs, some),
     "plain": Kind(lambda: "", plain_directories, some),
 }
+LEAST = 16 * MiB
+"""Bytes that programs access: four ranks a piece of 4 MiB each."""
+SLOW = ("disks", "seeking", "cephfs")
+FAILURES = (RuntimeError, OSError, subprocess.SubprocessError)
+"""Of a program or of storage. Whatever else is raised is a mistake of the bench."""
 
 
 def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: Path) -> list[Found]:
@@ -82,9 +88,9 @@ def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: 
 
 
 def main() -> None:
-    """The command line."""
+    """The command line; exit code 1 when something failed, after all else was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=["disks", "seeking", "cephfs"])
+    parser.add_argument("--storage", nargs="+", choices=STORAGES, help="all slow ones if not given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that four ranks access")
     parser.add_argument("--only", default="*", help="a glob: cases to measure")
@@ -93,17 +99,32 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="of the disks' images")
     options = parser.parse_args()
     end_on_signals()
-    chosen = {storage: _chosen(storage, options) for storage in options.storage}
+    least = MiB if options.smoke else LEAST
+    if options.rounds < 1 or options.amount < least:
+        parser.error(f"--rounds must be at least 1 (got {options.rounds}), and --amount {format_bytes(least)}")
+    obstacles = {storage: STORAGES[storage].obstacle() for storage in options.storage or SLOW}
+    if not options.storage and all(obstacles.values()):
+        obstacles["plain"] = ""
+    chosen = {storage: _chosen(storage, options) for storage in obstacles}
+    if not any(chosen.values()):
+        parser.error(f"no case is called {options.only}: --list names them")
     if options.list:
         sys.stdout.writelines(f"{storage}: {case.title}\n" for storage, cases in chosen.items() for case in cases)
         return
-    with workspace(options.directory) as scratch:
-        compile_programs(scratch, {case.program for cases in chosen.values() for case in cases})
-        for storage, cases in chosen.items():
-            if why := STORAGES[storage].obstacle():
-                sys.stdout.write(f"\n{storage}: skipped: {why}\n")
-            elif cases:
-                run(storage, cases, options.rounds, scratch)
+    failed: list[str] = []
+    try:
+        with workspace(options.directory) as scratch:
+            compile_programs(scratch, {case.program for cases in chosen.values() for case in cases})
+            for storage, cases in chosen.items():
+                label = f"smoke-{storage}" if options.smoke else storage
+                if why := obstacles[storage] or (cases and _too_small(scratch, cases)):
+                    sys.stdout.write(f"\n{storage}: skipped: {why}\n")
+                elif cases:
+                    failed += run(storage, label, cases, options.rounds, scratch)
+    except FAILURES as error:
+        sys.exit(f"bench.py: {error}")
+    if failed:
+        sys.exit(f"not measured: {'; '.join(failed)}")
 
 
 def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
@@ -112,26 +133,44 @@ def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
     return [case for case in cases if fnmatch.fnmatch(case.title, options.only)]
 
 
-def run(name: str, cases: Sequence[Case], rounds: int, scratch: Path) -> None:
-    """All cases on one storage."""
+def _too_small(directory: Path, cases: Sequence[Case]) -> str:
+    """Why originals, replicas and the limits' files of one case at a time do not fit in a directory; "" if they do."""
+    needed = max(case.occupied for case in cases)
+    free = shutil.disk_usage(directory).free
+    if free >= needed:
+        return ""
+    place = f"{directory.parent} has {format_bytes(free)} left"
+    return f"{place}, of which it takes {format_bytes(needed)}: choose another --directory, or a smaller --amount"
+
+
+def run(name: str, label: str, cases: Sequence[Case], rounds: int, scratch: Path) -> list[str]:
+    """All cases on one storage, called ``label`` in rows and plots; returns which failed."""
     found: list[Found] = []
-    disks, work = scratch / name, scratch / "work"
+    failed: list[str] = []
+    disks, work = scratch / label, scratch / "work"
     disks.mkdir()
     with STORAGES[name].opened(disks, max(case.size for case in cases)) as storage:
         sys.stdout.write(f"\n{name}: {storage.lacks}\n")
         for case in cases:
             work.mkdir()
             since = time.monotonic()
-            figures = measure(storage, case, rounds, scratch, work)
-            shutil.rmtree(work)
+            try:
+                figures = measure(storage, case, rounds, scratch, work)
+            except FAILURES as error:
+                sys.stderr.write(f"\n{name}: {case.title}: {error}\n")
+                failed.append(f"{name}: {case.title}")
+                continue
+            finally:
+                shutil.rmtree(work)
             load = os.getloadavg()[0]
             sys.stdout.write(f"\n{case.title} ({time.monotonic() - since:.0f} s, load {load:.1f})\n{HEAD}\n")
             sys.stdout.writelines(f"{one.line()}\n" for one in figures)
             sys.stdout.flush()
-            keep([row for one in figures for row in one.rows(name)])
+            keep([row for one in figures for row in one.rows(label)])
             found += figures
-    plots = draw(name, found, BENCH.parent)
+    plots = draw(label, found, BENCH.parent)
     sys.stdout.write(f"\n{len(found)} figures in {BENCH}, drawn in {', '.join(plot.name for plot in plots)}\n")
+    return failed
 
 
 if __name__ == "__main__":

@@ -66,6 +66,12 @@ class Case:
         """Its name in rows."""
         return f"{self.name}, {format_bytes(self.request)}, {self.ranks} ranks, {self.op}"
 
+    @property
+    def occupied(self) -> int:
+        """Bytes that it takes at most: the originals, a replica a contestant, and the files that show the limits."""
+        replicas = sum(one in REPLICATED for one in self.contestants)
+        return self.size * (1 + (S_ORIG in self.contestants)) + self.accessed * (replicas + 2)
+
     def paper(self, contestant: str) -> str:
         """What the paper says of a contestant in such a case; "" if nothing."""
         name = contestant.removesuffix(", lease")

@@ -10,6 +10,8 @@ from typing import Any
 from cases import H_PDLA, LEASES, REPLICATED, S_ORIG, S_PDLA, Case
 from contestants import Run
 
+from pdla.units import KiB
+
 LIMIT_GOAL = 0.9
 """Of the sequential bandwidth of the devices a replica is on, when it is read."""
 ORIGINAL_GOAL = 1.0
@@ -53,9 +55,16 @@ class Found:
         return median(run.rate / limit for run, limit in zip(self.runs, self.limits, strict=True))
 
     @property
-    def inside(self) -> float:
-        """Likewise in the calls that move bytes alone, without the open and the close."""
+    def inside(self) -> float | None:
+        """Likewise in the calls that read alone, without the open and the close; those that write only reach memory."""
+        if self.case.op == "write":
+            return None
         return median(run.inside / limit for run, limit in zip(self.runs, self.limits, strict=True))
+
+    @property
+    def moved(self) -> float:
+        """Bytes, median: fewer than the case has where the time was up."""
+        return median(run.bytes for run in self.runs)
 
     @property
     def requests(self) -> float:
@@ -90,6 +99,8 @@ class Found:
             "ratio": self.of_original,
             "goal": ORIGINAL_GOAL if self.contestant in PLANNED else None,
             "spread": self.spread,
+            "rounds": len(self.runs),
+            "bytes": self.moved,
             "requests": self.requests,
             "replica": self.served,
             "paper": self.case.paper(self.contestant),
@@ -108,15 +119,14 @@ class Found:
 
     def line(self) -> str:
         """For people."""
-        moved = median(run.bytes for run in self.runs)
-        each = f"{moved / self.requests / 1024:9.0f}" if self.requests else f"{'-':>9}"
+        each = f"{self.moved / self.requests / KiB:9.0f}" if self.requests else f"{'-':>9}"
+        inside = f"{'-':>9}" if self.inside is None else f"{self.inside:9.2f}"
         slower = self.contestant in PLANNED and self.of_original < ORIGINAL_GOAL - self.spread
         missed = " !" if slower or self.of_limit < (self.limit_goal or 0.0) else ""
         notes = "; ".join(one for one in (self.case.paper(self.contestant), self.served) if one)
         return (
             f"{self.contestant:<22}{self.rate / 1e6:8.1f}{self.spread:8.0%}{self.of_original:9.2f}{self.of_limit:9.2f}"
-            f"{self.inside:9.2f}"
-            f"{self.requests or '-':>10}{each}  {notes}{missed}"
+            f"{inside}{self.requests or '-':>10}{each}  {notes}{missed}"
         )
 
 
