@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,19 +112,28 @@ def main() -> None:
         sys.stdout.writelines(f"{storage}: {case.title}\n" for storage, cases in chosen.items() for case in cases)
         return
     failed: list[str] = []
-    try:
-        with workspace(options.directory) as scratch:
+    with workspace(options.directory) as scratch:
+        with _told("programs", failed):
             compile_programs(scratch, {case.program for cases in chosen.values() for case in cases})
-            for storage, cases in chosen.items():
+        for storage, cases in chosen.items() if not failed else ():
+            if why := obstacles[storage] or (cases and _too_small(scratch, cases)):
+                sys.stdout.write(f"\n{storage}: skipped: {why}\n")
+            elif cases:
                 label = f"smoke-{storage}" if options.smoke else storage
-                if why := obstacles[storage] or (cases and _too_small(scratch, cases)):
-                    sys.stdout.write(f"\n{storage}: skipped: {why}\n")
-                elif cases:
-                    failed += run(storage, label, cases, options.rounds, scratch)
-    except FAILURES as error:
-        sys.exit(f"bench.py: {error}")
+                with _told(storage, failed):
+                    run(storage, label, cases, options.rounds, scratch, failed)
     if failed:
         sys.exit(f"not measured: {'; '.join(failed)}")
+
+
+@contextmanager
+def _told(what: str, failed: list[str]) -> Iterator[None]:
+    """Have what fails in the block be told and noted, and the bench go on."""
+    try:
+        yield
+    except FAILURES as error:
+        sys.stderr.write(f"\n{what}: {error}\n")
+        failed.append(what)
 
 
 def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
@@ -136,6 +145,7 @@ def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
 def _too_small(directory: Path, cases: Sequence[Case]) -> str:
     """Why originals, replicas and the limits' files of one case at a time do not fit in a directory; "" if they do."""
     needed = max(case.occupied for case in cases)
+    needed += needed // 8 + 128 * MiB  # what file systems need for themselves
     free = shutil.disk_usage(directory).free
     if free >= needed:
         return ""
@@ -143,34 +153,29 @@ def _too_small(directory: Path, cases: Sequence[Case]) -> str:
     return f"{place}, of which it takes {format_bytes(needed)}: choose another --directory, or a smaller --amount"
 
 
-def run(name: str, label: str, cases: Sequence[Case], rounds: int, scratch: Path) -> list[str]:
-    """All cases on one storage, called ``label`` in rows and plots; returns which failed."""
+def run(name: str, label: str, cases: Sequence[Case], rounds: int, scratch: Path, failed: list[str]) -> None:
+    """All cases on one storage, called ``label`` in rows and plots; those that fail are added to ``failed``."""
     found: list[Found] = []
-    failed: list[str] = []
     disks, work = scratch / label, scratch / "work"
     disks.mkdir()
     with STORAGES[name].opened(disks, max(case.size for case in cases)) as storage:
         sys.stdout.write(f"\n{name}: {storage.lacks}\n")
         for case in cases:
-            work.mkdir()
-            since = time.monotonic()
-            try:
-                figures = measure(storage, case, rounds, scratch, work)
-            except FAILURES as error:
-                sys.stderr.write(f"\n{name}: {case.title}: {error}\n")
-                failed.append(f"{name}: {case.title}")
-                continue
-            finally:
-                shutil.rmtree(work)
-            load = os.getloadavg()[0]
-            sys.stdout.write(f"\n{case.title} ({time.monotonic() - since:.0f} s, load {load:.1f})\n{HEAD}\n")
-            sys.stdout.writelines(f"{one.line()}\n" for one in figures)
-            sys.stdout.flush()
-            keep([row for one in figures for row in one.rows(label)])
-            found += figures
+            with _told(f"{name}: {case.title}", failed):
+                since = time.monotonic()
+                work.mkdir()
+                try:
+                    figures = measure(storage, case, rounds, scratch, work)
+                finally:
+                    shutil.rmtree(work)
+                load = os.getloadavg()[0]
+                sys.stdout.write(f"\n{case.title} ({time.monotonic() - since:.0f} s, load {load:.1f})\n{HEAD}\n")
+                sys.stdout.writelines(f"{one.line()}\n" for one in figures)
+                sys.stdout.flush()
+                keep([row for one in figures for row in one.rows(label)])
+                found += figures
     plots = draw(label, found, BENCH.parent)
     sys.stdout.write(f"\n{len(found)} figures in {BENCH}, drawn in {', '.join(plot.name for plot in plots)}\n")
-    return failed
 
 
 if __name__ == "__main__":

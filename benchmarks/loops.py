@@ -74,5 +74,12 @@ def unmount(mount: Path) -> None:
 
 
 def said(*command: str | Path) -> str:
-    """What a command that must succeed prints."""
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    """What a command that must succeed prints.
+
+    Raises:
+        RuntimeError: it failed; it has said why.
+    """
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}")
+    return done.stdout.strip()

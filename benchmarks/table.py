@@ -78,8 +78,9 @@ class Found:
 
     @property
     def limit_goal(self) -> float | None:
-        """Of what replicas serve in part, the original limits the rest."""
-        return LIMIT_GOAL if self.replicated >= WHOLLY and self.case.op == "read" else None
+        """None for what replicas serve in part, as the original limits the rest, and on devices that nobody counts and
+        knows."""
+        return LIMIT_GOAL if self.replicated >= WHOLLY and self.case.op == "read" and self.requests else None
 
     @property
     def served(self) -> str:
