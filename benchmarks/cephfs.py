@@ -40,8 +40,12 @@ OSD_BYTES = 512 * MiB
 CLIENTS = """\
 [clients]
 processes_per_node = 1
-connect_seconds = 1e-3
+connect_seconds = 1e-4
 network_seconds_per_byte = 1e-9
+client_cache = true
+client_read_ahead = "8M"
+sieve_read = 0
+sieve_write = 0
 """
 # What a rank is started by: the path of the file system is the same on every node, but leads to the node's own mount.
 ON_NODE = 'mount --bind "$0" "$1" && shift && exec "$@"'

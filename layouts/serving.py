@@ -34,11 +34,14 @@ def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: 
     head moves, one that goes on where another of several ``readers`` has stopped is like any other: read-ahead, which
     makes one request of many, is for each reader. A server with memory takes what is written in the order of its
     addresses, a memory full at a time.
+
+    CephFS is asked for a strip at a time, by Linux (ceph_netfs_clamp_length in fs/ceph/addr.c) and, but where much is
+    read ahead, by ceph-fuse: what it has of a request is one start-up, and its other strips follow the one before.
     """
-    pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
+    pool, servers, strip = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.home_strip
     b = seconds_per_byte(pool, op)
-    in_memory = op == "write" and pool.device.memory > 0
-    counted = pool.overlap and readers > 1 and not in_memory
+    in_memory, by_strip = op == "write" and pool.device.memory > 0, pool.backend == "cephfs"
+    counted = pool.overlap and (readers > 1 or by_strip) and not in_memory
     distances, seconds = zip(*pool.startup, strict=True)
 
     def startup(distance: Int64Array, size: Int64Array | int) -> npt.NDArray[np.float64]:
@@ -58,15 +61,23 @@ def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: 
         before -= before[np.searchsorted(server, server)]
         order = np.lexsort((low, before // pool.device.memory, server))
         low, size = low[order], size[order]
-    same = np.flatnonzero(server[1:] == server[:-1])
-    each = startup(np.abs(low[1:] - low[:-1] - size[:-1])[same], size[1:][same])
-    waited, moved = np.bincount(server[1:][same], each, servers), np.bincount(server, size, servers)
+    same = 1 + np.flatnonzero(server[1:] == server[:-1])
+    distance = np.abs(low[same] - low[same - 1] - size[same - 1])
+    if by_strip:
+        strips = -(-(low + size) // strip) - low // strip
+        each = size // strips
+        waited = np.bincount(server, (strips - 1) * startup(np.zeros_like(low), each), servers)
+        waited += np.bincount(server[same], startup(distance, each[same]), servers)
+    else:
+        waited = np.bincount(server[same], startup(distance, size[same]), servers)
+    moved = np.bincount(server, size, servers)
     busiest = int((waited + moved * b).argmax())
 
     share = count(loops) / len(offsets)
-    width = min(servers, -(-length // cluster.home_strip))
+    part = length // min(servers, -(-length // strip))
     outside = gaps((*outer, *inner), length)[sum(loop.count > 1 for loop in inner) :]
-    jumps = startup(np.array([gap.distance // servers for gap in outside], np.int64), length // width)
+    far = np.array([gap.distance // servers for gap in outside], np.int64)
+    jumps = startup(far, min(part, strip) if by_strip else part)
     return Served(
         share * float(np.count_nonzero(server == busiest)),
         share * float(waited[busiest]) + float(np.dot([gap.times for gap in outside], jumps)),

@@ -134,6 +134,23 @@ def test_where_requests_are_counted_ranks_that_take_turns_do_not_read_sequential
     assert cost[True].startup == pytest.approx(9 * (0.5 - 64 * 1024e-6))
 
 
+@pytest.mark.parametrize(
+    ("backend", "overlap", "seconds"),
+    [
+        ("directories", True, 0.5 - 128 * 1024e-6),
+        ("cephfs", True, 3 * (0.5 - 64 * 1024e-6)),
+        ("directories", False, 0.5),
+        ("cephfs", False, 0.5),
+    ],
+)
+def test_cephfs_is_asked_for_a_strip_at_a_time(backend: str, overlap: bool, seconds: float):
+    """Two calls of 512 KiB far from each other, of which each of four servers has two strips of 64 KiB, or 128 KiB:
+    one start-up after the first request, or three where requests are counted. A head moves once all the same."""
+    pool = replace(DISK, startup=((0, 0.0), (4096, 0.5)), overlap=overlap, backend=backend)
+    found = by_layout(read(512 * KiB, (1 << 30, 2)), MiB, replace(CLUSTER, pools=(pool,)))
+    assert found["original"].cost.startup == pytest.approx(seconds)
+
+
 @pytest.mark.parametrize(("ahead", "seconds"), [(512 * KiB, 2.0), (MiB, 0.0)])
 def test_a_page_cache_reads_a_replica_ahead(ahead: int, seconds: float):
     """Eight sections of 1 MiB on four servers: a head goes between two, by 512 KiB, back by 1 MiB, and on again."""
