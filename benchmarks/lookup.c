@@ -1,7 +1,8 @@
 /* How long a look-up in a map takes: lookup MAP prints, for each replica, nanoseconds of CPU of finding a byte that it holds, at
- * random and one after another, and of one fetch at random from its table of extents (0: it has none), which depends on the
- * one before. Each is the least of rounds. */
+ * random and one after another, of finding that it does not hold one, at random, and of one fetch at random from its table of
+ * extents (0: it has none), which depends on the one before. Each is the least of rounds. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -47,12 +48,28 @@ static int64_t held_at_random(const struct table *table)
     return table->extents[random_number() % table->replica->extent_count].start;
 }
 
-/* Nanoseconds of a look-up of these places. */
-static double look_up(const struct table *table, const int64_t *places)
+/* Touching no more of the table than held_at_random does. */
+static int64_t missing_at_random(const struct table *table)
+{
+    for (;;) {
+        if (table->extents == NULL) {
+            int64_t place = (int64_t)(random_number() % (uint64_t)(table->size - table->size / 8));
+            if (find(table, place).offset > place)
+                return place;
+            continue;
+        }
+        const struct map_extent *next = &table->extents[1 + random_number() % (table->replica->extent_count - 1)];
+        if (next[-1].start + next[-1].length < next->start)
+            return next->start - 1;
+    }
+}
+
+/* Nanoseconds of a look-up of these places, all of which are held, or none. */
+static double look_up(const struct table *table, const int64_t *places, bool held)
 {
     double start = now();
     for (int i = 0; i < LOOKUPS; i++)
-        if (find(table, places[i]).offset != places[i])
+        if ((find(table, places[i]).offset == places[i]) != held)
             exit(1);
     return (now() - start) / LOOKUPS;
 }
@@ -84,22 +101,25 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < map->header->replica_count; i++) {
         const struct map_replica *replica = &map->replicas[i];
         struct table table = {map, replica, NULL, map->files[replica->file].identity.size};
-        double at_random = 1e9, in_order = 1e9, one_fetch = 1e9;
+        double at_random = 1e9, in_order = 1e9, missing = 1e9, one_fetch = 1e9;
         if (replica->extent_count > 0)
             table.extents = map_at(map, replica->extents);
         for (int round = 0; round < ROUNDS; round++) {
             for (int k = 0; k < LOOKUPS; k++)
                 places[k] = held_at_random(&table);
-            at_random = least(at_random, look_up(&table, places));
+            at_random = least(at_random, look_up(&table, places, true));
             struct piece piece = {0, 0, 0};
             for (int k = 0; k < LOOKUPS; k++) {
                 piece = find(&table, piece.offset + piece.length);
                 places[k] = piece.offset;
             }
-            in_order = least(in_order, look_up(&table, places));
+            in_order = least(in_order, look_up(&table, places, true));
+            for (int k = 0; k < LOOKUPS; k++)
+                places[k] = missing_at_random(&table);
+            missing = least(missing, look_up(&table, places, false));
             one_fetch = table.extents == NULL ? 0 : least(one_fetch, fetch(&table));
         }
-        printf("%.1f %.1f %.1f\n", at_random, in_order, one_fetch);
+        printf("%.1f %.1f %.1f %.1f\n", at_random, in_order, missing, one_fetch);
     }
     return 0;
 }

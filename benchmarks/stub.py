@@ -88,8 +88,8 @@ def tables() -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 def lookups(bench: Bench) -> None:
     """In a nest of 10^9 requests and in tables of extents."""
-    nest = Replica(8 * 10**9, 0, 8, loops=[(1000, 8 * 10**6, 8), (1000, 8000, 8000), (1000, 8, 8 * 10**6)])
-    look_up(bench, "nest of 10^9 requests", nest, 8 * 10**9)
+    nest = Replica(8 * 10**9, 0, 8, loops=[(1000, 16 * 10**6, 8), (1000, 16000, 8000), (1000, 16, 8 * 10**6)])
+    look_up(bench, "nest of 10^9 requests", nest, 16 * 10**9)
     for name, extents in tables():
         look_up(bench, name, Replica(int(extents[:, 1].sum()), extents=extents), int(extents[-1, 0] + extents[-1, 1]))
 
@@ -104,9 +104,10 @@ def look_up(bench: Bench, name: str, replica: Replica, size: int) -> None:
     write_map(bench.directory / "lookup.map", [(original, [replica])])
     words = (bench.lookup, bench.directory / "lookup.map")
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    at_random, in_order, fetch = map(float, said.split())
+    at_random, in_order, missing, fetch = map(float, said.split())
     bench.row(f"look-up in a {name}, at random", at_random, "ns", 200, baseline=fetch or None)
     bench.row(f"look-up in a {name}, in order", in_order, "ns", 200)
+    bench.row(f"look-up in a {name}, a miss", missing, "ns", 200, baseline=fetch or None)
 
 
 def costs(bench: Bench) -> None:
