@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from storage import DISKS, KINDS, STRIP, Node, limited, read_stream, write_stream
+from storage import DISKS, KINDS, STRIP, Counted, Node, limited, read_stream, write_stream
 from throttled import NONE, Limits, limit, loop_device, obstacle, served
 
 from pdla.layouts.config import load_cluster
@@ -97,10 +97,12 @@ class ThrottledCephFS:
             subprocess.run(["mount", "-i", "-o", "remount", mount], check=True)
         self.ceph.until(lambda: all(self.ceph.held(mount) == 1 for mount in self.mounts))  # the root
 
-    def requests(self) -> Mapping[str, int]:
-        """Counted by the kernel."""
+    def counted(self) -> Mapping[str, Counted]:
+        """By the kernel."""
         return {
-            f"{kind}{number}": served(one) for kind, found in self.disks.items() for number, one in enumerate(found)
+            f"{kind}{number}": Counted(served(one))
+            for kind, found in self.disks.items()
+            for number, one in enumerate(found)
         }
 
     def place(self, kind: str, file: Path, size: int) -> None:

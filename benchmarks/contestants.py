@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from cases import COLLECTIVE, INDEPENDENT, LEASES, NS_PDLA, PD, REPLICATED, S_LEASE, S_ORIG, S_PDLA, SIEVING, Case
 from processes import output_of
-from storage import STRIP, Storage
+from storage import STRIP, Counted, Storage
 
 from pdla.units import MiB
 
@@ -45,8 +45,8 @@ class Run:
     """Bytes/s, from before the open until after the close."""
     inside: float
     """Bytes/s in the calls that move bytes alone, of the rank that was longest in them."""
-    requests: Mapping[str, int]
-    """That reached each device."""
+    devices: Sequence[Counted]
+    """What each did for it."""
     bytes: int
     redirected: int
     """Bytes that came from replicas."""
@@ -107,14 +107,14 @@ class Experiment:
     def run(self, contestant: str) -> Run:
         """Once, with nothing in memory; a wrong byte is an error."""
         self.storage.drop_caches()
-        before = self.storage.requests()
+        before = self.storage.counted()
         command = self._program("ssd" if contestant == S_ORIG else "hdd", self._arguments(contestant))
         hints = contestant if contestant in HINTS else INDEPENDENT
         if contestant in REPLICATED:
             said = self._pdla(contestant, "run", "--json", *self._writes(contestant), "--", *command, hints=hints)
         else:
             said = output_of(command, self._variables(contestant, hints))
-        after = self.storage.requests()
+        after = self.storage.counted()
         lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         result, report = lines[0], lines[-1] if contestant in REPLICATED else {}
         if contestant in LEASES:
@@ -125,9 +125,9 @@ class Experiment:
         redirected = report.get("redirected_bytes", 0) + sum(
             one["redirected_bytes"] for one in report.get("writes", [])
         )
-        requests = {device: count - before[device] for device, count in after.items() if count > before[device]}
+        devices = [after[one].since(before[one]) for one in after]
         moved = result["bytes"]
-        return Run(moved / result["seconds"], moved / result["inside"], requests, moved, redirected)
+        return Run(moved / result["seconds"], moved / result["inside"], devices, moved, redirected)
 
     def spaces(self, contestant: str) -> set[str]:
         """The pools that a contestant's replicas are in; empty where the plan leaves the original alone."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from loops import attached, file_system, loop_obstacle, unmount
 from processes import ENDED_WITH_US
-from storage import DISKS, STRIP, Directories, capacity, rates
+from storage import DISKS, STRIP, Counted, Directories, capacity, rates
 
 SOURCES = Path(__file__).parent / "heads"
 STRIPS = ("-O", "bigalloc", "-C", str(STRIP))
@@ -155,10 +155,10 @@ class SeekingDisks(Directories):
             for one in self.heads.values():
                 one.set_timed(True)
 
-    def requests(self) -> Mapping[str, int]:
-        """Counted by the disks."""
+    def counted(self) -> Mapping[str, Counted]:
+        """By the disks."""
         return {
-            f"{kind}{number}": int(disk["requests"])
+            f"{kind}{number}": Counted(int(disk["requests"]), int(disk["seeks"]), disk["busy"])
             for kind, one in self.heads.items()
             for number, disk in enumerate(one.counters())
         }

@@ -36,6 +36,19 @@ class Node(NamedTuple):
     originals: Mapping[str, Path]
 
 
+class Counted(NamedTuple):
+    """What a device has done so far."""
+
+    requests: int
+    seeks: int = 0
+    busy: float = 0.0
+    """Seconds; 0 where nobody measures it."""
+
+    def since(self, earlier: Counted) -> Counted:
+        """What was done after that."""
+        return Counted(self.requests - earlier.requests, self.seeks - earlier.seeks, self.busy - earlier.busy)
+
+
 class Storage(Protocol):
     """Pools "hdd" and "ssd" for replicas, and a directory for originals on servers of either kind.
 
@@ -60,8 +73,8 @@ class Storage(Protocol):
     def drop_caches(self) -> None:
         """Have nothing of the storage's files in memory, neither at the clients nor at the servers."""
 
-    def requests(self) -> Mapping[str, int]:
-        """How many requests have reached each device so far; empty where nobody counts them."""
+    def counted(self) -> Mapping[str, Counted]:
+        """What each device has done; empty where nobody counts it."""
 
     def sequential(self, pool: str, size: int, op: str) -> float:
         """Bytes/s at which "read" or "write" of ``size`` bytes goes from all of a pool's servers, one stream each.
@@ -169,11 +182,11 @@ class ThrottledDisks(Directories):
             for mount, limits in mounts:
                 limit(mount, limits)
 
-    def requests(self) -> Mapping[str, int]:
-        """Counted by the kernel, of the disks that hold originals, too."""
+    def counted(self) -> Mapping[str, Counted]:
+        """By the kernel, of the disks that hold originals, too."""
         disks = {f"{kind}{i}": one for kind, found in self.servers.items() for i, one in enumerate(found)}
         originals = {f"original {kind}": one for kind, one in self.nodes[0].originals.items()}
-        return {name: served(mount) for name, mount in {**originals, **disks}.items()}
+        return {name: Counted(served(mount)) for name, mount in {**originals, **disks}.items()}
 
 
 class PlainDirectories(Directories):
@@ -186,8 +199,8 @@ class PlainDirectories(Directories):
         """They are."""
         return nullcontext()
 
-    def requests(self) -> Mapping[str, int]:
-        """Nobody counts them."""
+    def counted(self) -> Mapping[str, Counted]:
+        """Nobody counts."""
         return {}
 
 

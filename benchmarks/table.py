@@ -69,7 +69,21 @@ class Found:
     @property
     def requests(self) -> float:
         """At all devices, median."""
-        return median(sum(run.requests.values()) for run in self.runs)
+        return median(sum(one.requests for one in run.devices) for run in self.runs)
+
+    @property
+    def seeks(self) -> float | None:
+        """Of these; None where no device has a head."""
+        return median(sum(one.seeks for one in run.devices) for run in self.runs) if self._heads else None
+
+    @property
+    def by_heads(self) -> float | None:
+        """Bytes/s by the seconds that the busiest device needed, median."""
+        return median(run.bytes / max(one.busy for one in run.devices) for run in self.runs) if self._heads else None
+
+    @property
+    def _heads(self) -> bool:
+        return any(one.busy for run in self.runs for one in run.devices)
 
     @property
     def replicated(self) -> float:
@@ -103,6 +117,8 @@ class Found:
             "rounds": len(self.runs),
             "bytes": self.moved,
             "requests": self.requests,
+            "seeks": self.seeks,
+            "by_heads": self.by_heads and self.by_heads / 1e6,
             "replica": self.served,
             "paper": self.case.paper(self.contestant),
         }
