@@ -190,8 +190,8 @@ def some(amount: int) -> list[Case]:
     ]
     first, last = ior_strided(amount, 64 * KiB, 4), coll_perf(_cube(amount // 2), 8)
     # Sieved by ROMIO on several ceph-fuse mounts, ranks write over one another's bytes: three quarters were lost.
-    unsieved = tuple(one for one in few if one != SIEVING)
-    write = replace(ior_strided(amount // 2, 64 * KiB, 4, "write"), contestants=unsieved)
+    unsieved = (INDEPENDENT, COLLECTIVE, PD, H_PDLA, *LEASES)
+    write = replace(ior_strided(amount // 4, 64 * KiB, 4, "write"), contestants=unsieved)
     return [first, *(replace(case, contestants=few) for case in cases), write, last]
 
 

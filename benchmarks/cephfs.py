@@ -33,10 +33,13 @@ bluestore max blob size = 1048576
 client cache size = 0
 client oc size = 67108864
 client readahead min = 4194304
-client readahead max bytes = 8388608
+client readahead max bytes = 4194304
 """
+"""What a client reads ahead goes beyond the end of a rank's section where another rank's follows on the same server."""
 OSD_BYTES = 512 * MiB
 """What an OSD needs for itself."""
+DATABASE_BYTES = 512 * MiB
+"""For what it knows of its objects, on a device without limits, as Ceph's manual advises for disks."""
 CLIENTS = """\
 [clients]
 processes_per_node = 1
@@ -154,7 +157,11 @@ def throttled_cephfs(scratch: Path, size: int) -> Iterator[ThrottledCephFS]:
             ]
             for kind, count in DISKS.items()
         }
-        osds = [Osd(kind, device) for kind, devices in disks.items() for device in devices]
+        osds = [
+            Osd(kind, device, stack.enter_context(loop_device(scratch, f"{kind}{number}-database", DATABASE_BYTES)))
+            for kind, devices in disks.items()
+            for number, device in enumerate(devices)
+        ]
         ceph = Ceph(folder, osds, SETTINGS)
         folder.mkdir()
         stack.callback(shutil.rmtree, folder)

@@ -121,7 +121,8 @@ class Experiment:
             with self.storage.unlimited():
                 self._pdla(contestant, "sync")
         if self.case.op == "write":
-            self._check(contestant, result["bytes"])
+            with self.storage.unlimited():
+                self._check(contestant, result["bytes"])
         redirected = report.get("redirected_bytes", 0) + sum(
             one["redirected_bytes"] for one in report.get("writes", [])
         )

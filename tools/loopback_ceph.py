@@ -89,6 +89,7 @@ class Osd(NamedTuple):
 
     kind: str  # the device class: hdd or ssd
     device: Path | None = None  # a block device; None: a file in the cluster's folder
+    database: Path | None = None  # a block device for what BlueStore knows of its objects; None: beside them
 
 
 class Ceph:
@@ -212,6 +213,8 @@ class Ceph:
         for number, osd in enumerate(self.osds):
             if osd.device:
                 (self.folder / f"osd{number}/block").symlink_to(osd.device)
+            if osd.database:
+                (self.folder / f"osd{number}/block.db").symlink_to(osd.database)
         self.configuration.write_text(
             CONFIGURATION.format(fsid=fsid, port=port, folder=self.folder, settings=self.settings)
         )
