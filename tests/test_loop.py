@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PDLA, REPOSITORY, Pdla
+from conftest import PDLA, REPOSITORY, Launching
 from mpi import Mpi
 
 SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two
@@ -49,7 +49,7 @@ class Job:
     def __init__(self, name: str, mpi: Mpi, tmp_path: Path) -> None:
         self.mpi = mpi
         self.outputs: dict[int, str] = {}
-        self.pdla = Pdla(tmp_path, mpi.env)
+        self.pdla = Launching(tmp_path, mpi.env)
         self.data = tmp_path / "matrix.dat"
         self.data.write_bytes(np.random.default_rng(7).bytes(4 * SIDE * SIDE))
         self.result = tmp_path / "result.dat"
