@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdla.layouts.contiguity import Pattern, count, distinct, in_file_order, packed, total_startup
+from pdla.layouts.contiguity import Pattern, count, cut, distinct, in_file_order, packed, runs, total_startup
 from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
@@ -99,34 +99,28 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     calls cover, a buffer at a time and in the order of the file, and every rank's bytes, s*v each, are shuffled over
     the node's link."""
     pool, servers, buffer = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.collective_buffer
-    per_node = cluster.per_node(pattern.processes)
+    per_node, per_call = cluster.per_node(pattern.processes), (*pattern.ranks, *pattern.pieces)
     aggregators = _ceil(pattern.processes, per_node)
-    together = in_file_order((*pattern.ranks, *pattern.pieces))
+    together = in_file_order(per_call)
     share = _ceil(pattern.length * count(together), aggregators)
-    run_width, run_startup = _runs(pattern, together, pattern.calls, cluster)
+    first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in per_call)
+    apart, run = cut(*runs(together, pattern.length), min(buffer, share))
+    order = (*pattern.calls, *apart)
+    one = served(cluster, pattern.op, first, order, run, aggregators)
     # Runs that are on few servers keep the others free for other aggregators, but for no more than there are.
-    startup = run_startup / min(servers / run_width, aggregators)
+    abreast = min(servers / min(servers, _ceil(run, cluster.home_strip)), aggregators)
+    startup = count(order) / abreast * one.startup / one.requests
 
     b, v = seconds_per_byte(pool, pattern.op), cluster.network_seconds_per_byte
     accessed = Cost(0.0, 0.0, 0.0, 0.0)
     for times, request in ((share // buffer, buffer), (1, share % buffer)):
         if times and request:
             width = min(servers, _ceil(request, cluster.home_strip))
-            one = round_time(1, _ceil(aggregators * width, servers), width, request, cluster.connect_seconds, v, 0.0, b)
-            accessed += Cost(times * one.connect, times * one.network, 0.0, times * one.transfer)
+            k = _ceil(aggregators * width, servers)
+            spread = round_time(1, k, width, request, cluster.connect_seconds, v, 0.0, b)
+            accessed += Cost(times * spread.connect, times * spread.network, 0.0, times * spread.transfer)
     calls, shuffle = pattern.rounds, per_node * pattern.call_bytes * v
     return Cost(calls * accessed.connect, calls * (accessed.network + shuffle), startup, calls * accessed.transfer)
-
-
-def _runs(pattern: Pattern, together: tuple[Loop, ...], outer: tuple[Loop, ...], cluster: Cluster) -> tuple[int, float]:
-    """Over how many home servers a contiguous run of ``together`` goes, and the start-up seconds of all runs."""
-    run = pattern.length
-    for stride, times in reversed(together):
-        if stride > run:
-            break
-        run += stride * (times - 1)
-    width = min(cluster.home_servers, _ceil(run, cluster.home_strip))
-    return width, total_startup(cluster.pool(cluster.home_pool), pattern.op, (*outer, *together), pattern.length, width)
 
 
 def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:

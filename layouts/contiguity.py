@@ -120,6 +120,15 @@ def runs(loops: Sequence[Loop], length: int) -> tuple[tuple[Loop, ...], int]:
     return tuple(outer), length
 
 
+def cut(loops: Sequence[Loop], length: int, most: int) -> tuple[tuple[Loop, ...], int]:
+    """A nest of requests of ``length`` bytes as one of requests of at most ``most``.
+
+    >>> cut([Loop(1 << 20, 8)], 10_000, 4096)
+    ((Loop(stride=1048576, count=8), Loop(stride=4096, count=3)), 4096)
+    """
+    return ((*loops, Loop(most, -(-length // most))), most) if length > most else (tuple(loops), length)
+
+
 def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:
     """The same nest over a replica, which holds the pieces of ``length`` bytes one after the other.
 
@@ -152,21 +161,15 @@ def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
     return result
 
 
-def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread: float, readers: int = 1) -> float:
+def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread: float) -> float:
     """Seconds of start-up of the nest's requests on one server that holds 1/``spread`` of each.
 
     The server holds as small a share of what lies between two requests, so that every distance shrinks by ``spread``
     too. The first request is free: nobody knows where the server's head was, whichever file it turns to. Where
-    start-up and transfer overlap, only what start-up takes longer than the transfer counts; and as it is then that
-    requests are counted, not that a head moves, one that goes on where another of several ``readers`` has stopped is
-    like any other: read-ahead, which makes one request of many, is for each reader.
+    start-up and transfer overlap, only what start-up takes longer than the transfer counts.
     """
     hidden = length / spread * seconds_per_byte(pool, op) if pool.overlap else 0.0
-    nearest = math.inf if pool.overlap and readers > 1 else 0.0
     return sum(
-        (
-            times * max(0.0, startup(pool, distance / spread or nearest) - hidden)
-            for times, distance in gaps(loops, length)
-        ),
+        (times * max(0.0, startup(pool, distance / spread) - hidden) for times, distance in gaps(loops, length)),
         start=0.0,
     )

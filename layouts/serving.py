@@ -71,7 +71,7 @@ def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: 
     else:
         waited = np.bincount(server[same], startup(distance, size[same]), servers)
     moved = np.bincount(server, size, servers)
-    busiest = int((waited + moved * b).argmax())
+    busiest = int(np.lexsort((moved, waited + moved * b))[-1])
 
     share = count(loops) / len(offsets)
     part = length // min(servers, -(-length // strip))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdla.layouts.contiguity import Pattern, count, in_file_order, runs, split, total_startup
+from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup
 from pdla.layouts.cost import busiest, connect_time, network_time, not_hidden
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.serving import served
@@ -25,7 +25,7 @@ def flushed(pattern: Pattern, cluster: Cluster, per_node: int) -> Cost:
     pool, e, v = cluster.pool(cluster.home_pool), cluster.connect_seconds, cluster.network_seconds_per_byte
     nodes, own = split(pattern.ranks, per_node)
     first, in_order, run = _runs(pattern, own)
-    apart, run = _flushes(in_order, run)
+    apart, run = cut(in_order, run, FLUSHED)
     one = served(cluster, "write", first, (*apart, *nodes), run, count(nodes))
     width = min(cluster.home_servers, -(-run // cluster.home_strip))
     return Cost(
@@ -65,7 +65,7 @@ def section_startup(pattern: Pattern, pool: Pool, section: int, here: int, sprea
 
     It takes what is written in the order of its addresses, a memory full at a time.
     """
-    apart, run = _flushes((), section, max(int(pool.device.memory * spread) // here, pattern.call_bytes))
+    apart, run = cut((), section, max(int(pool.device.memory * spread) // here, pattern.call_bytes))
     return total_startup(pool, "write", (*apart, Loop(section, here)), run, spread)
 
 
@@ -113,7 +113,7 @@ def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Lay
     """A replica, from nodes that keep what their ranks write and flush it in the order of the file."""
     pool, nodes = cluster.pool(layout.pool), _nodes(pattern, cluster)
     here = busiest(pattern.sections, layout.groups)
-    apart, run = _flushes((), layout.section)
+    apart, run = cut((), layout.section, FLUSHED)
     sections = (Loop(layout.section, here),)
     order = (*sections, *apart) if nodes == 1 else (*apart, *sections)
     requests = here * count(apart)
@@ -133,11 +133,6 @@ def _slowest(pool: Pool, layout: Layout, op: Op) -> float:
     """Seconds per byte of a section on the server of its group that is done last."""
     rates = [seconds_per_byte(part, op) for part in pool.parts or (pool,) for _ in range(part.servers)]
     return max(strip * rate for strip, rate in zip(layout.strips, rates, strict=False)) / sum(layout.strips)
-
-
-def _flushes(loops: tuple[Loop, ...], run: int, unit: int = FLUSHED) -> tuple[tuple[Loop, ...], int]:
-    """The runs of a nest as they are flushed."""
-    return ((*loops, Loop(unit, -(-run // unit))), unit) if run > unit else (loops, run)
 
 
 def _nodes(pattern: Pattern, cluster: Cluster) -> int:

@@ -234,6 +234,22 @@ def test_a_collective_original_reads_what_the_ranks_cover_together_without_start
     assert "collective" not in found
 
 
+@pytest.mark.parametrize(("every", "seconds"), [(256, 0.0), (320, 10 / 4 * 0.5 / 3)])
+def test_a_collective_original_goes_as_far_as_each_server_has_to(every: int, seconds: float):
+    """Ten runs of a strip. In every fourth strip one server has all, one after the other. In every fifth, four servers
+    take turns, one of them for three runs, 256 KiB of its own apart, 0.25 s; four aggregators are at work."""
+    signature = read(16 * KiB, (16 * KiB, 4), (every * KiB, 10), ranks=4, rank_loops=1, collective=True)
+    assert by_layout(signature, 640 * KiB)["original"].cost.startup == pytest.approx(seconds)
+
+
+def test_where_nothing_takes_time_nothing_costs():
+    """Of requests that are not on the first server, whose devices need no time at all."""
+    free = replace(DISK, startup=((0, 0.0),), read_seconds_per_byte=0.0)
+    signature = read(4 * KiB, (4 * KiB, 4), start=64 * KiB, ranks=4, rank_loops=1)
+    found = candidates(signature, 16 * KiB, replace(CLUSTER, pools=(free,)), [])
+    assert [(one.space, one.cost.total) for one in found] == [("original", 0.0), ("collective", 0.0)]
+
+
 def test_a_collective_original_also_shuffles_every_byte_over_the_network():
     cluster = Cluster((DISK,), "hdd", 4, 64 * KiB, 4, 0.0, 1e-6, 0.0, "test")
     signature = read(64 * KiB, (64 * KiB, 4), (256 * KiB, 10), ranks=4, rank_loops=1, collective=True)
