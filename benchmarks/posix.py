@@ -44,7 +44,7 @@ def main() -> None:
         native, *others = ([each[number] for each in values] for values in figures.values())
         for how, values in zip(list(figures)[1:], others, strict=True):
             rows.append(row(f"{what}, {how}", values, "ns of CPU", None, native))
-    tell("recorder", rows)
+    tell("posix", rows)
 
 
 if __name__ == "__main__":

@@ -48,15 +48,14 @@ def tell(part: str, rows: Sequence[dict[str, Any]]) -> None:
 
 def keep(rows: Sequence[dict[str, Any]]) -> None:
     """Add ``rows`` to the file, in the place of earlier ones of the same names; the file is whole at any moment."""
-    names = {one["name"] for one in rows}
-    complete = [{**dict.fromkeys(KEYS), **one} for one in rows]
+    complete = {one["name"]: {**dict.fromkeys(KEYS), **one} for one in rows}
     BENCH.parent.mkdir(exist_ok=True)
     directory = os.open(BENCH.parent, os.O_RDONLY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)  # another bench may do the same
-        kept = [one for one in json.loads(BENCH.read_text()) if one["name"] not in names] if BENCH.exists() else []
+        earlier = {one["name"]: one for one in json.loads(BENCH.read_text())} if BENCH.exists() else {}
         temporary = BENCH.with_suffix(".tmp")
-        temporary.write_text(json.dumps([*kept, *complete], indent=1) + "\n")
+        temporary.write_text(json.dumps(list((earlier | complete).values()), indent=1) + "\n")
         temporary.replace(BENCH)
     finally:
         os.close(directory)

@@ -121,8 +121,8 @@ def test_rows_have_all_keys_and_replace_those_of_their_name(tmp_path: Path, monk
     rows.keep([{"name": "a", "value": 4.0, "unit": "s"}])
     empty = {"baseline": None, "ratio": None, "spread": None}
     assert json.loads((tmp_path / "bench.json").read_text()) == [
-        {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0, **empty},
         {"name": "a", "value": 4.0, "unit": "s", "goal": None, **empty},
+        {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0, **empty},
     ]
 
 
