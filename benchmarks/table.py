@@ -17,6 +17,9 @@ LIMIT_GOAL = 0.9
 ORIGINAL_GOAL = 1.0
 """Planned replicas are never slower than the original."""
 PLANNED = (H_PDLA, S_PDLA, *LEASES)
+LEFT_ALONE = "left alone"
+LIMITED = ", of the limit"
+"""What the names of rows end with whose baseline it is."""
 WHOLLY = 0.99
 """Of the bytes of a program: so many come from replicas where all its patterns have one."""
 HEAD = f"{'':<22}{'MB/s':>8}{'spread':>8}{'x orig.':>9}{'of limit':>9}{'in calls':>9}{'requests':>10}{'KiB each':>9}"
@@ -101,7 +104,7 @@ class Found:
         """By which replicas, in words."""
         if self.contestant not in REPLICATED or self.replicated >= WHOLLY:
             return self.layouts
-        return f"{self.replicated:.0%} of it: {self.layouts}" if self.replicated else "left alone"
+        return f"{self.replicated:.0%} of it: {self.layouts}" if self.replicated else LEFT_ALONE
 
     def rows(self, storage: str) -> list[dict[str, Any]]:
         """For build/bench.json."""
@@ -120,10 +123,11 @@ class Found:
             "seeks": self.seeks,
             "by_heads": self.by_heads and self.by_heads / 1e6,
             "replica": self.served,
+            "replicated": self.replicated,
             "paper": self.case.paper(self.contestant),
         }
         limited = {
-            "name": f"{name}, of the limit",
+            "name": f"{name}{LIMITED}",
             "value": self.rate / 1e6,
             "unit": "MB/s",
             "baseline": median(self.limits) / 1e6,
