@@ -113,21 +113,21 @@ def main() -> None:
         return
     failed: list[str] = []
     with workspace(options.directory) as scratch:
-        with _told("programs", failed):
+        with failures_noted("programs", failed):
             compile_programs(scratch, {case.program for cases in chosen.values() for case in cases})
         for storage, cases in chosen.items() if not failed else ():
-            if why := obstacles[storage] or (cases and _too_small(scratch, cases)):
+            if why := obstacles[storage] or (cases and too_small(scratch, cases)):
                 sys.stdout.write(f"\n{storage}: skipped: {why}\n")
             elif cases:
                 label = f"smoke-{storage}" if options.smoke else storage
-                with _told(storage, failed):
+                with failures_noted(storage, failed):
                     run(storage, label, cases, options.rounds, scratch, failed)
     if failed:
         sys.exit(f"not measured: {'; '.join(failed)}")
 
 
 @contextmanager
-def _told(what: str, failed: list[str]) -> Iterator[None]:
+def failures_noted(what: str, failed: list[str]) -> Iterator[None]:
     """Have what fails in the block be told and noted, and the bench go on."""
     try:
         yield
@@ -142,7 +142,7 @@ def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
     return [case for case in cases if fnmatch.fnmatch(case.title, options.only)]
 
 
-def _too_small(directory: Path, cases: Sequence[Case]) -> str:
+def too_small(directory: Path, cases: Sequence[Case]) -> str:
     """Why originals, replicas and the limits' files of one case at a time do not fit in a directory; "" if they do."""
     needed = max(case.occupied for case in cases)
     needed += needed // 8 + 128 * MiB  # what file systems need for themselves
@@ -161,7 +161,7 @@ def run(name: str, label: str, cases: Sequence[Case], rounds: int, scratch: Path
     with STORAGES[name].opened(disks, max(case.size for case in cases)) as storage:
         sys.stdout.write(f"\n{name}: {storage.lacks}\n")
         for case in cases:
-            with _told(f"{name}: {case.title}", failed):
+            with failures_noted(f"{name}: {case.title}", failed):
                 since = time.monotonic()
                 work.mkdir()
                 try:

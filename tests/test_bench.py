@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mpi import REPOSITORY, available_mpis, unavailable
@@ -18,10 +19,15 @@ from recording import Recorder
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 import rows
-from contestants import fill
+from bench import failures_noted, too_small
+from cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, SIEVING, ior_strided
+from contestants import Run, fill
+from found import placed, tables
 from leftovers import workspace
 from loops import attachments
 from seeking import Model, compile_heads, seeking_obstacle, serve
+from storage import Counted
+from table import Found
 from throttled import obstacle
 
 from pdla.collectors import workloads
@@ -124,6 +130,69 @@ def test_rows_have_all_keys_and_replace_those_of_their_name(tmp_path: Path, monk
         {"name": "a", "value": 4.0, "unit": "s", "goal": None, **empty},
         {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0, **empty},
     ]
+
+
+def found(op: str, contestant: str, rates: Sequence[float], limit: float, replicated: float) -> list[dict[str, Any]]:
+    """The rows of a contestant whose original is at 50 MB/s."""
+    case = ior_strided(256 * KIB * KIB, 64 * KIB, 4, op)
+    runs, originals = (
+        [
+            Run(rate * 1e6, rate * 2e6, [Counted(128, 2, 0.5)], 100_000_000, int(replicated * 100_000_000))
+            for rate in one
+        ]
+        for one in (rates, [50.0] * len(rates))
+    )
+    layout = "1-DV on hdd" if replicated else ""
+    return Found(case, contestant, runs, originals, [limit * 1e6] * len(rates), layout).rows("disks")
+
+
+def test_tables_of_the_documentation_are_made_of_rows() -> None:
+    every = [
+        *found("write", INDEPENDENT, [50, 50, 50], 200, 0.0),
+        *found("write", H_PDLA, [50, 49, 52], 200, 0.0),
+        *found("write", H_LEASE, [150, 149, 152], 200, 1.0),
+        *found("write", S_LEASE, [250, 240, 260], 300, 1.0),
+        *found("read", INDEPENDENT, [50, 50, 50], 200, 0.0),
+        *found("read", SIEVING, [100, 90, 110], 200, 0.0),
+        *found("read", H_PDLA, [190, 192, 171], 200, 1.0),
+        *found("read", S_PDLA, [51, 51, 51], 300, 0.01),
+    ]
+    summary, rates, leases = tables({one["name"]: one for one in every})
+    assert summary[2:] == [
+        "| disks, read: H-PDLA | 1 of 1 | 3.8 | 1.9 | 0.95 | 1 of 1 |  | 11 % |",
+        "| disks, read: S-PDLA | 0 of 1 |  |  |  |  | 1.02 | 0 % |",
+        "| disks, write: H-PDLA | 0 of 1 |  |  |  |  | 1.00 | 6 % |",
+        "| disks, write: H-PDLA, lease | 1 of 1 | 3.0 | 3.0 | 0.75 |  |  | 2 % |",
+        "| disks, write: S-PDLA, lease | 1 of 1 | 5.0 | 5.0 | 0.83 |  |  | 8 % |",
+    ]
+    assert rates == [
+        "| program, piece, ranks | independent | sieving | collective | PD | H-PDLA | S-PDLA | S-ORIG | NS-PDLA |",
+        "|---|---|---|---|---|---|---|---|---|",
+        "| IOR strided, 64 KiB, 4 ranks, read | 50 | 100 |  |  | 190 (0.95) | 51 (1 % replicated) |  |  |",
+        "| IOR strided, 64 KiB, 4 ranks, write | 50 |  |  |  | 50 (left) |  |  |  |",
+    ]
+    assert leases[2:] == [
+        "| IOR strided, 64 KiB, 4 ranks | 50 | left alone | 150, 3.0 times (0.75) | 250, 5.0 times (0.83) |"
+    ]
+
+
+def test_a_table_takes_the_place_of_the_one_with_its_first_row() -> None:
+    table = ["| a | b |", "|---|---|", "| 3 | 4 |", "| 5 | 6 |"]
+    assert placed("Text\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n| c |\n", table) == (
+        "Text\n\n| a | b |\n|---|---|\n| 3 | 4 |\n| 5 | 6 |\n\n| c |\n"
+    )
+    assert placed("Text\n", table) == "Text\n"
+
+
+def test_the_bench_goes_on_after_what_fails_and_says_what_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed: list[str] = []
+    with failures_noted("disks: IOR", failed):
+        raise RuntimeError("ior: exit 1")
+    assert (failed, capsys.readouterr().err) == (["disks: IOR"], "\ndisks: IOR: ior: exit 1\n")
+    assert too_small(tmp_path, [ior_strided(1 << 20, 64 * KIB, 4)]) == ""
+    assert "of which it takes 11,796,480 TiB" in too_small(tmp_path, [ior_strided(1 << 60, 64 * KIB, 4)])
 
 
 @pytest.mark.parametrize(("storage", "number"), [("disks", signal.SIGTERM), ("plain", signal.SIGINT)])

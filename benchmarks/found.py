@@ -1,0 +1,249 @@
+"""The tables of docs/benchmarks.md, from build/bench.json.
+
+    python benchmarks/found.py [build/bench.json] [--write]
+
+prints those for which there are figures; with --write each is put in the place of the one that has the same first row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from cases import COLLECTIVE, CONTESTANTS, H_PDLA, INDEPENDENT, LEASES, PD, REPLICATED, S_PDLA, SIEVING
+from rows import BENCH
+from table import LIMIT_GOAL, LIMITED, PLANNED, WHOLLY
+
+from pdla.units import KiB
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+STORAGES = ("disks", "seeking", "cephfs")
+MPI = {INDEPENDENT: "independent", SIEVING: "sieving", COLLECTIVE: "collective"}
+"""What the MPI library does without replicas, as columns."""
+COSTS = (
+    "recorder: recording it",
+    "recorder: 4 ranks*",
+    "recorder: *: packed",
+    "analyzer: regular",
+    "analyzer: random",
+    "planner: plan of*",
+    "builder: 64 KiB, * beside *",
+    "stub: look-up in a nest*, at random",
+    "stub: look-up in a table of * irregular extents, *",
+    "stub: open of *",
+    "library: *",
+    "care: status of * replicas",
+    "care: verifying*",
+)
+"""Names of rows that say most; of the others the sections on the parts tell."""
+
+Rows = Mapping[str, Mapping[str, Any]]
+"""By name."""
+Table = list[str]
+
+
+class Figure(NamedTuple):
+    """What one contestant did in one case: the two rows of table.py."""
+
+    beside: Mapping[str, Any]
+    limited: Mapping[str, Any]
+
+    @property
+    def replicated(self) -> bool:
+        """Whether replicas alone served it."""
+        return bool(self.beside["replicated"] >= WHOLLY)
+
+    @property
+    def rate(self) -> str:
+        """MB/s."""
+        return _short(self.beside["value"])
+
+    @property
+    def share(self) -> str:
+        """Of the limit; where replicas do not serve all, how much they do."""
+        if self.replicated:
+            return f"{self.limited['ratio']:.2f}"
+        return f"{_percent(self.beside['replicated'])} replicated" if self.beside["replicated"] else "left"
+
+    @property
+    def shares(self) -> str:
+        """Likewise, and in calls, where that is known."""
+        inside = self.limited["inside"]
+        return f"{self.share}; {inside:.2f}" if self.replicated and inside is not None else self.share
+
+    @property
+    def gained(self) -> str:
+        """MB/s and times the original."""
+        return f"{self.rate}, {_short(self.beside['ratio'])} times" if self.replicated else "left alone"
+
+
+Figures = dict[str, dict[str, Figure]]
+"""By case and contestant."""
+
+
+def figures(rows: Rows, storage: str) -> Figures:
+    """Those of a storage, first of cases that read."""
+    found: Figures = {}
+    for name, one in rows.items():
+        if name.startswith(f"{storage}: ") and f"{name}{LIMITED}" in rows:
+            case, contestant = name.removeprefix(f"{storage}: ").rsplit(": ", 1)
+            found.setdefault(case, {})[contestant] = Figure(one, rows[f"{name}{LIMITED}"])
+    return dict(sorted(found.items(), key=lambda item: _op(item[0]) != "read"))
+
+
+def summary(rows: Rows) -> Table:
+    """What planned replicas gain, on each storage."""
+    lines = []
+    for storage in STORAGES:
+        found = figures(rows, storage)
+        for op in ("read", "write"):
+            for planned in PLANNED:
+                if cases := [who for case, who in found.items() if _op(case) == op and planned in who]:
+                    lines.append([f"{storage}, {op}: {planned}", *_gains(cases, planned)])
+    gains = ("replicas", "x original", "x the best without", "of the limit", f"at {LIMIT_GOAL}")
+    return _table(("planned", *gains, "left alone: x original", "spread"), lines)
+
+
+def _gains(cases: Sequence[Mapping[str, Figure]], planned: str) -> list[str]:
+    """How many cases have a replica; of these gains and shares of the limit; gains of the others; all spreads."""
+    own = [(who[planned], who) for who in cases if who[planned].replicated]
+    best = [max(who[one].beside["value"] for one in MPI if one in who) for _, who in own]
+    goals = [figure.limited["ratio"] >= goal for figure, _ in own if (goal := figure.limited["goal"]) is not None]
+    return [
+        f"{len(own)} of {len(cases)}",
+        _range([figure.beside["ratio"] for figure, _ in own]),
+        _range([figure.beside["value"] / other for (figure, _), other in zip(own, best, strict=True)]),
+        _range([figure.limited["ratio"] for figure, _ in own], "{:.2f}".format),
+        f"{sum(goals)} of {len(goals)}" if goals else "",
+        _range([who[planned].beside["ratio"] for who in cases if not who[planned].replicated], "{:.2f}".format),
+        _range([who[planned].beside["spread"] for who in cases], _percent),
+    ]
+
+
+def rates(first: str, found: Figures, contestants: Sequence[str], inside: bool = False) -> Table:
+    """MB/s of contestants, and of replicas the share of the limit, also ``inside`` of calls."""
+    lines = []
+    for case, who in found.items():
+        shares = {one: f" ({who[one].shares if inside else who[one].share})" for one in who if one in REPLICATED}
+        lines.append([case, *(who[one].rate + shares.get(one, "") if one in who else "" for one in contestants)])
+    return _table([first, *(MPI.get(one, one) for one in contestants)], lines)
+
+
+def leases(found: Figures) -> Table:
+    """Writes whose bytes come to the original before the close ends, and after the program."""
+    lines = []
+    for case, who in found.items():
+        if _op(case) == "write" and all(one in who for one in LEASES):
+            closed = dict.fromkeys(who[one].gained for one in (H_PDLA, S_PDLA) if one in who)
+            leased = [who[one].gained + (f" ({who[one].share})" if who[one].replicated else "") for one in LEASES]
+            lines.append([case.removesuffix(", write"), who[INDEPENDENT].rate, "; ".join(closed), *leased])
+    planned = [f"for `lease`, {pool} (of the limit)" for pool in ("disks", "SSDs")]
+    return _table(["program, piece", "original", "planned for `close`, disks; SSDs", *planned], lines)
+
+
+def heads(found: Figures) -> Table:
+    """What disks with heads did: requests, seeks; KiB each; MB/s by the busiest."""
+    contestants = (INDEPENDENT, PD, H_PDLA)
+    lines = []
+    for case, who in found.items():
+        did = [who[one].beside for one in contestants]
+        each = [one["bytes"] / one["requests"] / KiB for one in did]
+        cells = [
+            f"{one['requests']:.0f}, {one['seeks']:.0f}; {size:.0f}; {_short(one['by_heads'])}"
+            for one, size in zip(did, each, strict=True)
+        ]
+        lines.append([case, *cells])
+    return _table(["program, piece", *contestants], lines)
+
+
+def costs(rows: Rows) -> Table:
+    """Of pdla's parts."""
+    lines = []
+    for name in (name for glob in COSTS for name in rows if fnmatch.fnmatchcase(name, glob)):
+        one = rows[name]
+        beside = "" if one["ratio"] is None else f"{one['ratio']:.2f} of {_number(one['baseline'])}"
+        spread = "" if one["spread"] is None else _percent(one["spread"])
+        goal = "" if one["goal"] is None else _number(one["goal"])
+        lines.append([name, f"{_number(one['value'])} {one['unit']}", beside, spread, goal])
+    return _table(("cost", "found", "beside", "spread", "goal"), lines)
+
+
+def tables(rows: Rows) -> Iterator[Table]:
+    """All that have a line."""
+    disks, seeking, ceph = (figures(rows, storage) for storage in STORAGES)
+    found = (
+        summary(rows),
+        rates("program, piece, ranks", disks, CONTESTANTS),
+        leases(disks),
+        rates("on CephFS", ceph, (*CONTESTANTS, *LEASES), inside=True),
+        rates("program, piece", seeking, CONTESTANTS[: CONTESTANTS.index(S_PDLA) + 1]),
+        heads(seeking),
+        costs(rows),
+    )
+    return (table for table in found if len(table) > 2)
+
+
+def placed(page: str, table: Table) -> str:
+    """A page with a table in the place of the one that has its first row; as it was if it has none."""
+    lines = page.splitlines()
+    if table[0] not in lines:
+        return page
+    start = lines.index(table[0])
+    end = start + sum(1 for _ in takewhile(lambda line: line.startswith("|"), lines[start:]))
+    return "\n".join([*lines[:start], *table, *lines[end:]]) + "\n"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md; print those that it has not")
+    options = parser.parse_args()
+    page = PAGE.read_text()
+    for table in tables({one["name"]: one for one in json.loads(options.rows.read_text())}):
+        if options.write and table[0] in page.splitlines():
+            page = placed(page, table)
+        else:
+            sys.stdout.write("\n".join(table) + "\n\n")
+    if options.write:
+        PAGE.write_text(page)
+
+
+def _op(case: str) -> str:
+    return case.rsplit(", ", 1)[1]
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _range(values: Sequence[float], told: Callable[[float], str] = _short) -> str:
+    """The least, the largest, and the median of more than two."""
+    ends = list(dict.fromkeys(told(one) for one in (min(values), max(values)))) if values else []
+    return " to ".join(ends) + (f" ({told(median(values))})" if len(ends) == 2 < len(values) else "")
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    rule = "|" + "---|" * len(head)
+    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]
+
+
+if __name__ == "__main__":
+    main()
