@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from disks import Disk
-from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library
+from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, unavailable
 from stubmaps import Replica, write_map
 
 PIECE, ROWS, START = 96, 60, 480
@@ -66,7 +66,9 @@ class Case:
         shutil.rmtree(self.directory / "replica0")
         self.prepare(replica)
 
-    def run(self, mode: str, *steps: str, ranks: int = 4) -> tuple[str, list[dict[str, Any]]]:
+    def run(
+        self, mode: str, *steps: str, ranks: int = 4, watch: Sequence[str | Path] = ()
+    ) -> tuple[str, list[dict[str, Any]]]:
         """What the ranks saw, and what their exit reports say of writes; ``mode`` "native": without the library."""
         out = Path(tempfile.mkdtemp(dir=self.directory))
         settings = [
@@ -74,7 +76,7 @@ class Case:
             *(f"PDLA_WRITES={mode}", f"LD_PRELOAD={self.library}"),
         ]
         words = [self.program, self.original, out / "rank", *steps]
-        self.mpi.run(self.mpi.command(ranks, "env", *(settings if mode != "native" else []), *words))
+        self.mpi.run(self.mpi.command(ranks, *watch, "env", *(settings if mode != "native" else []), *words))
         seen = "".join(f"rank {i}\n{(out / f'rank.{i}').read_text()}" for i in range(ranks))
         reports = sorted((json.loads(path.read_text()) for path in out.glob("*.json")), key=lambda one: one["rank"])
         return seen, [file for report in reports for file in report["writes"]]
@@ -176,6 +178,18 @@ def test_a_striped_replica_takes_the_same_writes(mpich: Case, layout: dict[str, 
     mpich.prepare(columns(**layout))
     reports = mpich.compare("open-both", "collective", "own-reads", "strided", "backwards", "close")
     assert total(reports, "redirected") > 0
+
+
+def test_a_rank_opens_the_components_that_it_writes_to(mpich: Case) -> None:
+    """One each. The first rank has had all four emptied before."""
+    if not shutil.which("strace"):
+        unavailable("strace is not installed")
+    mpich.prepare_anew(columns(groups=4, strips=[1000], section=ROWS * PIECE))
+    watch = ["strace", "-ff", "-e", "trace=openat", "-o", mpich.directory / "calls"]
+    _, reports = mpich.run("lease", "open", "strided", "close", watch=watch)
+    assert total(reports, "redirected") == 4 * ROWS * PIECE
+    logs = [log.read_text() for log in mpich.directory.glob("calls.*")]
+    assert sorted(log.count("/replica0/") for log in logs if "/replica0/" in log) == [1, 1, 1, 5]
 
 
 def test_two_replicas_that_interleave_are_brought_back_together(mpich: Case) -> None:

@@ -133,37 +133,10 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
     return offer;
 }
 
-static void close_components(int *components, uint32_t servers)
-{
-    for (uint32_t i = 0; components != NULL && i < servers; i++)
-        if (components[i] >= 0)
-            close(components[i]);
-    free(components);
-}
-
-/* NULL: the replica cannot be used. */
-static int *open_components(const struct loaded_map *map, const struct map_replica *replica)
-{
-    const struct map_component *wanted = map_at(map, replica->components);
-    int *components = malloc(replica->servers * sizeof *components);
-    bool usable = components != NULL;
-    for (uint32_t i = 0; components != NULL && i < replica->servers; i++) {
-        struct stat found;
-        components[i] = usable ? open(map_at(map, wanted[i].path), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-        usable = usable && components[i] >= 0 && fstat(components[i], &found) == 0 && S_ISREG(found.st_mode)
-            && found.st_ino == wanted[i].inode && found.st_size == wanted[i].size
-            && (found.st_uid == 0 || found.st_uid == geteuid());
-    }
-    if (usable)
-        return components;
-    close_components(components, components == NULL ? 0 : replica->servers);
-    return NULL;
-}
-
 static void free_writer(struct stub_writer *writer)
 {
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
-        close_components(writer->components[i], target_replica(writer, i)->servers);
+        components_close(target_replica(writer, i), writer->components[i]);
     free(writer->components);
     journal_close(&writer->journal);
     if (writer->fd >= 0)
@@ -198,10 +171,10 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     writer->device = found.st_dev;
     writer->inode = found.st_ino;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
-        if ((writer->components[i] = open_components(map, target_replica(writer, i))) != NULL) {
+        if ((writer->components[i] = components_make(map, target_replica(writer, i))) != NULL) {
             mine->usable |= UINT64_C(1) << i;
             if (rank == 0 && offer->left == 0)
-                components_drop(map, target_replica(writer, i), writer->components[i]);
+                components_drop(map, target_replica(writer, i));
         }
     const struct journal_owner owner = {directory, map_at(map, target->path), found.st_dev, found.st_ino, rank, writer->lease};
     if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
@@ -305,7 +278,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     bool opened = all.able != 0 && all.usable != 0 && (ranks == 1 || mpi->Comm_dup(comm, &writer->comm) == 0);
     for (uint32_t i = 0; opened && i < writer->target->replica_count && i < MOST_REPLICAS; i++)
         if (!(all.usable >> i & 1) && writer->components[i] != NULL) {
-            close_components(writer->components[i], target_replica(writer, i)->servers);
+            components_close(target_replica(writer, i), writer->components[i]);
             writer->components[i] = NULL;
         }
     writer->handle = handle;

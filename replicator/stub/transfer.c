@@ -6,6 +6,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "components.h"
+
 enum { MOST_PARTS = 1 << 16, CALL_PARTS = 1024 /* IOV_MAX of Linux */ };
 
 static int by_place(const void *one, const void *other)
@@ -26,8 +28,11 @@ static int move(const struct transfer *transfer, const struct part *parts, size_
         memory[i] = (struct iovec){parts[i].memory, (size_t)parts[i].length};
         left += parts[i].length;
     }
+    const int fd = components_descriptor(transfer->map, transfer->replica, transfer->components, parts->component);
+    if (fd < 0)
+        return errno;
     while (left > 0) {
-        const int fd = transfer->components[parts->component], number = (int)(count - first);
+        const int number = (int)(count - first);
         ssize_t moved = transfer->writing ? pwritev(fd, memory + first, number, offset)
                                           : preadv(fd, memory + first, number, offset);
         if (moved < 0 && errno == EINTR)
@@ -65,7 +70,7 @@ int transfer_flush(struct transfer *transfer)
     return error;
 }
 
-int transfer_select(struct transfer *transfer, const struct map_replica *replica, const int *components)
+int transfer_select(struct transfer *transfer, const struct map_replica *replica, int *components)
 {
     int error = transfer->replica == replica ? 0 : transfer_flush(transfer);
     transfer->replica = replica;

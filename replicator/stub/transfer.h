@@ -21,13 +21,13 @@ struct transfer {
     bool writing;
     uint64_t requests; /* out: contiguous accesses to components */
     const struct map_replica *replica;
-    const int *components; /* its descriptors */
+    int *components; /* its descriptors: components.h */
     struct part *parts;
     size_t count, capacity;
 };
 
 /* What is added from now on is of this replica; what was added is moved first. 0 or an errno. */
-int transfer_select(struct transfer *, const struct map_replica *, const int *components);
+int transfer_select(struct transfer *, const struct map_replica *, int *components);
 /* `length` bytes at `offset` of the replica; moved now or later. 0 or an errno. */
 int transfer_add(struct transfer *, int64_t offset, int64_t length, char *memory);
 /* Moves all that was added. 0 or an errno; EIO when a component is shorter than it should be. */
