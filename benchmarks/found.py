@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -17,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from cases import COLLECTIVE, CONTESTANTS, H_PDLA, INDEPENDENT, LEASES, PD, REPLICATED, S_PDLA, SIEVING
+from cases import COLLECTIVE, CONTESTANTS, H_PDLA, INDEPENDENT, LEASES, PD, REPLICATED, S_ORIG, S_PDLA, SIEVING
 from rows import BENCH
 from table import LIMIT_GOAL, LIMITED, PLANNED, WHOLLY
 
@@ -27,6 +28,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 STORAGES = ("disks", "seeking", "cephfs")
 MPI = {INDEPENDENT: "independent", SIEVING: "sieving", COLLECTIVE: "collective"}
 """What the MPI library does without replicas, as columns."""
+ORIGINAL = "original"
+PAPER = ((PD, ORIGINAL), (H_PDLA, ORIGINAL), (H_PDLA, PD), (S_PDLA, H_PDLA), (S_PDLA, S_ORIG))
+"""Which contestant the paper has beside which."""
 COSTS = (
     "recorder: recording it",
     "recorder: 4 ranks*",
@@ -163,6 +167,27 @@ def heads(found: Figures) -> Table:
     return _table(["program, piece", *contestants], lines)
 
 
+def beside_the_paper(rows: Rows) -> Table:
+    """How many times as fast contestants are as others, and what the paper says of the like."""
+    lines = []
+    for storage in STORAGES:
+        for case, who in figures(rows, storage).items():
+            # The paper's replicas are written as ours are under a lease.
+            leased = who | {one.removesuffix(", lease"): who[one] for one in LEASES if one in who}
+            cells = [_beside(leased, own, INDEPENDENT if other == ORIGINAL else other, other) for own, other in PAPER]
+            if any("(" in cell for cell in cells):
+                lines.append([f"{storage}: {case}", *cells])
+    return _table(["the paper's in parentheses", *(f"{own}, x {other}" for own, other in PAPER)], lines)
+
+
+def _beside(who: Mapping[str, Figure], own: str, other: str, called: str) -> str:
+    if own not in who or other not in who:
+        return ""
+    times = who[own].beside["value"] / who[other].beside["value"]
+    said = re.findall(rf"([\w. -]+) x {re.escape(called)}(?![\w-])", who[own].beside["paper"])
+    return f"{times:.{0 if times >= 20 else 2}f}" + (f" ({'; '.join(one.strip() for one in said)})" if said else "")
+
+
 def costs(rows: Rows) -> Table:
     """Of pdla's parts."""
     lines = []
@@ -185,6 +210,7 @@ def tables(rows: Rows) -> Iterator[Table]:
         rates("on CephFS", ceph, (*CONTESTANTS, *LEASES), inside=True),
         rates("program, piece", seeking, CONTESTANTS[: CONTESTANTS.index(S_PDLA) + 1]),
         heads(seeking),
+        beside_the_paper(rows),
         costs(rows),
     )
     return (table for table in found if len(table) > 2)

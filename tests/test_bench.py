@@ -157,7 +157,7 @@ def test_tables_of_the_documentation_are_made_of_rows() -> None:
         *found("read", H_PDLA, [190, 192, 171], 200, 1.0),
         *found("read", S_PDLA, [51, 51, 51], 300, 0.01),
     ]
-    summary, rates, leases = tables({one["name"]: one for one in every})
+    summary, rates, leases, paper = tables({one["name"]: one for one in every})
     assert summary[2:] == [
         "| disks, read: H-PDLA | 1 of 1 | 3.8 | 1.9 | 0.95 | 1 of 1 |  | 11 % |",
         "| disks, read: S-PDLA | 0 of 1 |  |  |  |  | 1.02 | 0 % |",
@@ -173,6 +173,10 @@ def test_tables_of_the_documentation_are_made_of_rows() -> None:
     ]
     assert leases[2:] == [
         "| IOR strided, 64 KiB, 4 ranks | 50 | left alone | 150, 3.0 times (0.75) | 250, 5.0 times (0.83) |"
+    ]
+    assert paper[2:] == [
+        "| disks: IOR strided, 64 KiB, 4 ranks, read |  | 3.80 (1.84-10.70) |  | 0.27 (2.28-2.83) |  |",
+        "| disks: IOR strided, 64 KiB, 4 ranks, write |  | 3.00 (1.16-3.08) |  | 1.67 (3.52-3.79) |  |",
     ]
 
 

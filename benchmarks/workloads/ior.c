@@ -1,5 +1,5 @@
-/* IOR, api MPIIO: -b blockSize, -t transferSize, -s segmentCount, -z random order of a task's transfers. One segment of large blocks is
- * "segmented", many segments of one transfer are "strided". */
+/* IOR, api MPIIO: -b blockSize, -t transferSize, -s segmentCount, -z random order of a task's transfers (the original also deals out all
+ * transfers of a shared file at random). One segment of large blocks is "segmented", many segments of one transfer are "strided". */
 #include "workload.h"
 
 #include <stdint.h>
