@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,8 +48,12 @@ def tell(part: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def keep(rows: Sequence[dict[str, Any]]) -> None:
-    """Add ``rows`` to the file, in the place of earlier ones of the same names; the file is whole at any moment."""
-    complete = {one["name"]: {**dict.fromkeys(KEYS), **one} for one in rows}
+    """Add ``rows`` to the file with the time, in the place of earlier ones of the same names.
+
+    The file is whole at any moment.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    complete = {one["name"]: {**dict.fromkeys(KEYS), **one, "at": now} for one in rows}
     BENCH.parent.mkdir(exist_ok=True)
     directory = os.open(BENCH.parent, os.O_RDONLY)
     try:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,9 @@ def test_rows_have_all_keys_and_replace_those_of_their_name(tmp_path: Path, monk
     rows.keep([{"name": "a", "value": 1.0, "unit": "s"}, {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0}])
     rows.keep([{"name": "a", "value": 4.0, "unit": "s"}])
     empty = {"baseline": None, "ratio": None, "spread": None}
-    assert json.loads((tmp_path / "bench.json").read_text()) == [
+    kept = json.loads((tmp_path / "bench.json").read_text())
+    assert [datetime.fromisoformat(one.pop("at")).tzinfo for one in kept] == [UTC, UTC]
+    assert kept == [
         {"name": "a", "value": 4.0, "unit": "s", "goal": None, **empty},
         {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0, **empty},
     ]
