@@ -64,13 +64,23 @@ class Rows(NamedTuple):
 
 def write_blocks(about: Trace, records: Rows, posix: Rows | None, path: str | os.PathLike[str]) -> None:
     """Write a trace like write_trace(): columns as RECORD_COLUMNS and POSIX_COLUMNS say; ``about`` has the rest."""
-    with replacing(Path(path), 0o600) as temporary, h5py.File(temporary, "w", track_order=True) as file:
+    with replacing(Path(path), 0o600) as temporary, _created(temporary) as file:
         _write_attributes(file, about)
         _write_rows(file.create_group("records", track_order=True), RECORD_COLUMNS, records)
         if posix:
             _write_rows(file.create_group("posix", track_order=True), POSIX_COLUMNS, posix)
         _write_files(file.create_group("files", track_order=True), about.files)
         _write_views(file.create_group("views", track_order=True), about.views)
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[h5py.File]:
+    """A new file; what HDF5 cannot write when it closes it is an OSError, not a RuntimeError."""
+    try:
+        with h5py.File(path, "w", track_order=True) as file:
+            yield file
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:

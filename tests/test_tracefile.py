@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpi import unavailable
 from traces import Call, make_trace
 
 import pdla
@@ -112,6 +114,19 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         write_trace(replace(trace, records=trace.records.drop(columns="error")), tmp_path / "run.h5")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"run.h5": "old"}
+
+
+def test_a_disk_that_is_full_when_hdf5_closes_the_file_is_one_line(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        unavailable("to mount a small file system takes root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48K", "none", tmp_path], check=True)
+    try:
+        (tmp_path / "run.h5").write_text("old")
+        with pytest.raises(PdlaError, match=r"cannot write .*run\.h5: No space left on device$"):
+            write_trace(some_trace(), tmp_path / "run.h5")
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"run.h5": "old"}
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_a_directory_that_is_not_there_is_one_line(tmp_path: Path) -> None:
