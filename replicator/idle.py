@@ -67,7 +67,8 @@ class Gate:
             return self._busy
         self._last = now
         used = (now.processors - last.processors) - (now.own_processors - last.own_processors)
-        share = max(0.0, used / seconds / (psutil.cpu_count() or 1))
+        # The counters and the clock are not read at one moment: there may seem to be more than all of them.
+        share = min(1.0, max(0.0, used / seconds / (psutil.cpu_count() or 1)))
         moved = (now.disks - last.disks) - (now.own_disks - last.own_disks) - self._ahead
         self._ahead = max(0, -moved)
         rate = max(0, moved) / seconds

@@ -337,6 +337,11 @@ def test_the_gate_closes_while_others_use_processors_or_disks():
     assert later(10, used=0, moved=5000) == "others move 500 B/s from and to disks (limit 100 B/s)"
 
 
+def test_a_limit_of_all_processors_is_none_also_where_the_counters_are_read_late():
+    looks = iter([Activity(0, 0, 0, 0, 0), Activity(1, 1.1 * (os.cpu_count() or 1), 0, 0, 0)])
+    assert Gate(1.0, 1e15, lambda: next(looks)).busy() == ""
+
+
 def test_the_limit_asks_to_wait_for_what_is_over():
     limit = Limit(1000)
     assert limit.wait(500) <= 0.5
