@@ -12,7 +12,7 @@ from loopback_ceph import PROGRAMS, Ceph, Osd
 from mpi import unavailable
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph]:
     """A cluster, known to every process that the tests start by CEPH_CONF."""
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:

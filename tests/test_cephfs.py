@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import InProcess
+from conftest import InProcess, Pdla
 from loopback_ceph import Ceph
 from mpi import Mpi, available_mpis
 from test_loop import Job
@@ -114,7 +114,7 @@ def job(ceph: Ceph, folder: Path, mpi: Mpi, tmp_path: Path) -> Job:
 
 @pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
 def test_a_program_is_served_from_the_osds_of_the_plan(ceph: Ceph, job: Job, folder: Path):
-    pdla, served = InProcess(job.pdla.directory, {}), {}
+    pdla, served = job.pdla, {}
     for cluster, policy, space, layout in (
         ("cluster.toml", "pdla-h", "hdd", "2-D"),
         ("fine.toml", "pdla-s", "hdd+ssd", "1-DH"),
@@ -128,7 +128,7 @@ def test_a_program_is_served_from_the_osds_of_the_plan(ceph: Ceph, job: Job, fol
             if (candidate["space"], candidate["layout"]) == (space, layout)
         )
         path.write_text(json.dumps(plan))
-        job.pdla.run("replicate", "plan.json")
+        Pdla.run(pdla, "replicate", "plan.json")  # forks
         (replica,) = pdla.json("status", "--json")["replicas"]
         output, report = job.redirected(4)
         assert output == job.native(4)
@@ -230,18 +230,18 @@ def test_other_storage_another_cluster_and_no_cluster_are_refused(
 
 
 class Place:
-    """A home, and a plan to copy a file of 64 MiB to four OSDs."""
+    """A home, and a plan to copy a file of 16 MiB to four OSDs."""
 
     def __init__(self, folder: Path, tmp_path: Path) -> None:
         self.folder = folder
         self.pdla = InProcess(tmp_path, {})
         self.said = tmp_path / "said"
         self.data = tmp_path / "data"
-        self.data.write_bytes(np.random.default_rng(3).bytes(64 * MiB))
-        layout = Layout("disks", 4, 2, (KIB64,) * 2, 16 * MiB)
+        self.data.write_bytes(np.random.default_rng(3).bytes(16 * MiB))
+        layout = Layout("disks", 4, 2, (KIB64,) * 2, 4 * MiB)
         signature = Signature(
-            *(str(self.data), "read", False, 0, KIB64, (Loop(KIB64, 4), Loop(4 * KIB64, 256)), (0, 1, 2, 3), 1),
-            calls=1024,
+            *(str(self.data), "read", False, 0, KIB64, (Loop(KIB64, 4), Loop(4 * KIB64, 64)), (0, 1, 2, 3), 1),
+            calls=256,
         )
         free = Cost(0.0, 0.0, 0.0, 0.0)
         candidates = (Candidate("original", None, free), Candidate("disks", layout, free))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +59,29 @@ def run_turns(mpi: Mpi, library: Path, directory: Path, nodes: list[int]) -> Non
     mpi.run(mpi.command(8, "sh", script, program, directory / "data"), directory, traced)
 
 
+def headers_of(logs: Path) -> dict[int, np.void]:
+    """The headers of the logs, by rank."""
+    headers = [np.fromfile(log, HEADER, 1)[0] for log in logs.glob("*.log")]
+    return {int(header["rank"]): header for header in headers}
+
+
+def errors_of(headers: Mapping[int, np.void]) -> list[float]:
+    """By how much (s) the clock of each rank may be wrong against the first: the errors along the tree, added up."""
+    clocks = {int(header["clock"]["id"]): header["clock"] for header in headers.values() if header["clock"]["parent"]}
+
+    def error(clock: int) -> int:
+        return int(clocks[clock]["error_ns"]) + error(int(clocks[clock]["parent"])) if clock in clocks else 0
+
+    return [error(int(headers[rank]["clock"]["id"])) / SECOND for rank in sorted(headers)]
+
+
 def test_calls_of_ranks_on_several_nodes_are_in_the_order_in_which_they_were_made(
     any_mpi: Mpi, library: Path, tmp_path: Path, nodes: list[int]
 ) -> None:
+    """As far as the clocks could be compared: where the processors are busy, an exchange takes longer than a turn."""
     run_turns(any_mpi, library, tmp_path, nodes)
-    logs = sorted((tmp_path / "logs").glob("*.log"))
-    for number, log in enumerate(logs):
+    headers = headers_of(tmp_path / "logs")
+    for number, log in enumerate(sorted((tmp_path / "logs").glob("*.log"))):
         # Wall clocks that are wrong by hours.
         header = np.fromfile(log, HEADER, 1)
         header["realtime_ns"] += number * HOUR
@@ -72,18 +89,19 @@ def test_calls_of_ranks_on_several_nodes_are_in_the_order_in_which_they_were_mad
             file.write(header.tobytes())
 
     trace = read_raw(tmp_path / "logs")
-    writes = trace.records[trace.records["kind"] == "MPI_File_write_at"].sort_values("t_start")
-    assert writes["offset"].tolist() == list(range(16))
-    assert (writes["t_start"].to_numpy()[1:] > writes["t_end"].to_numpy()[:-1]).all()
+    writes = trace.records[trace.records["kind"] == "MPI_File_write_at"].sort_values("offset")
+    ranks, errors = writes["rank"].to_numpy(), np.array(errors_of(headers))
+    assert ranks.tolist() == [*range(8)] * 2
+    allowed = np.where(ranks[1:] // 2 == ranks[:-1] // 2, 0.0, errors[ranks[1:]] + errors[ranks[:-1]])
+    assert (writes["t_start"].to_numpy()[1:] - writes["t_end"].to_numpy()[:-1] >= -allowed).all()
     assert trace.notes == ()
 
 
 def test_one_process_of_each_node_measures_its_clock(mpi: Mpi, library: Path, tmp_path: Path, nodes: list[int]) -> None:
     run_turns(mpi, library, tmp_path, nodes)
-    headers = [np.fromfile(log, HEADER, 1)[0] for log in sorted((tmp_path / "logs").glob("*.log"))]
-    ranks = {int(header["rank"]): header for header in headers}
+    ranks = headers_of(tmp_path / "logs")
     assert [rank for rank in range(8) if ranks[rank]["clock"]["parent"]] == [2, 4, 6]
-    assert len({int(header["clock"]["id"]) for header in headers}) == 4
+    assert len({int(header["clock"]["id"]) for header in ranks.values()}) == 4
     # The last node measured by the third, the others by the first.
     for rank, ahead in (2, 100_000), (4, 7), (6, 5_000_000 - 7):
         clock = ranks[rank]["clock"]

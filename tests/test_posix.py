@@ -162,7 +162,8 @@ def test_a_signal_handler_that_writes_waits_for_nothing(recorder: Recorder, posi
     writes = trace.posix[trace.posix["op"] == "write"]
     # What the handler did while its thread was recording is counted.
     assert len(writes) + trace.dropped == int(printed)
-    assert trace.dropped < 2000
+    # The last one, which the program raised itself, interrupted no recording.
+    assert writes[["offset", "length"]].iloc[-1].tolist() == [0, 1]
 
 
 def test_calls_of_all_threads_are_recorded(recorder: Recorder, posix_library: Path) -> None:

@@ -90,7 +90,8 @@ def test_a_nonblocking_operation_ends_when_its_request_completes(recorder: Recor
     lasted = (writes["t_end"] - writes["t_start"]).to_numpy()
     assert np.all(lasted >= 0.002)
     assert lasted[0] >= 0.032
-    assert lasted[17] < 0.030  # ended at MPI_Request_get_status, not at the wait after it
+    # It ended at MPI_Request_get_status, not at the wait after it, which came 30 ms later.
+    assert writes["t_start"].iloc[18] - writes["t_end"].iloc[17] >= 0.030
 
 
 def test_an_operation_under_way_when_the_program_dies_says_so(recorder: Recorder) -> None:

@@ -97,6 +97,7 @@ static void signalled(const char *path)
     for (; signals < 2000; calls++)
         pwrite(handled, bytes, 2, 10);
     setitimer(ITIMER_REAL, &never, NULL);
+    raise(SIGALRM);
     close(handled);
     printf("%ld\n", calls + signals);
 }
