@@ -24,8 +24,9 @@ from recording import Recorder
 
 from pdla.cli import STOPPING, main
 
-# The machine may be busy: a slow example is no failure.
-settings.register_profile("pdla", deadline=None)
+# The machine may be busy: a slow example is no failure. More of them: pytest --hypothesis-profile thorough.
+settings.register_profile("pdla", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("pdla")
 
 __all__ = ["ceph", "disk", "orangefs_servers", "postgresql_server"]  # fixtures
@@ -88,8 +89,8 @@ class Launching(InProcess):
 
 
 @pytest.fixture
-def pdla(tmp_path: Path) -> Pdla:
-    return Pdla(tmp_path, {})
+def pdla(tmp_path: Path) -> Launching:
+    return Launching(tmp_path, {})
 
 
 @pytest.fixture(scope="session", params=available_mpis())

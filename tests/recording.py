@@ -58,15 +58,20 @@ def kinds_of(rows: pd.DataFrame) -> list[str]:
     return [kind.removeprefix("MPI_File_") for kind in rows["kind"]]
 
 
+def rows_of(trace: Trace, table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The rows of the records, or accesses, that are of one file."""
+    files = trace.files
+    return table[table["file"].isin(files.loc[files["path"] == str(path), "file"])]
+
+
 def replay(trace: Trace, path: Path, streams: Mapping[int, bytes]) -> bytes:
     """What is in ``path``, with the stream of each recorded call (call number -> bytes) written where the trace says.
 
     Holes are no business of ours: MPICH leaves in them whatever was in its sieving buffer.
     """
     content = bytearray(path.read_bytes())
-    accesses = trace.accesses()
-    written = accesses[(accesses["op"] == "write") & (accesses["file"].map(trace.path) == str(path))]
-    for _, calls in written.groupby(["call", "rank"], sort=True):
+    accesses = rows_of(trace, trace.accesses(), path)
+    for _, calls in accesses[accesses["op"] == "write"].groupby(["call", "rank"], sort=True):
         place = 0
         for call, offset, length in zip(calls["call"], calls["offset"], calls["length"], strict=True):
             content[offset : offset + length] = streams[call][place : place + length]

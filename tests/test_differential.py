@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from mpi import Mpi, build_library
+from mpi import Mpi
 
 from pdla import config
 from pdla.accessmap import AccessMap
@@ -116,11 +116,6 @@ def check(directory: Path, seed: int, mpi: Mpi, program: Path, library: Path, ra
     for name in map(str, range(FILES)):
         assert (directory / "redirected" / name).read_bytes() == (directory / "native" / name).read_bytes()
     return case.replica_bytes()
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_library(tmp_path_factory.mktemp("library") / "libpdla.so")
 
 
 @pytest.mark.parametrize(("seed", "ranks"), [(1, 2), (2, 3)])

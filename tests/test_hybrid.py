@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mpi import Mpi
+from mpi import Mpi, available_mpis
 from test_loop import Job
 
 from pdla.layouts.candidates import candidates
@@ -111,6 +111,7 @@ where = ["home/ssd0", "home/ssd1"]
 """
 
 
+@pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
 def test_a_hybrid_is_built_and_read_byte_for_byte(mpi: Mpi, tmp_path: Path):
     job = Job("slabs", mpi, tmp_path)
     (tmp_path / "cluster.toml").write_text(STORAGE)

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import PDLA, REPOSITORY, Launching
-from mpi import Mpi
+from mpi import Mpi, available_mpis
 
+MPICH, OPENMPI = available_mpis()
 SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two
 EXAMPLES = REPOSITORY / "examples"
 
@@ -92,6 +93,15 @@ def job(request: pytest.FixtureRequest, mpi: Mpi, tmp_path_factory: pytest.TempP
     return job
 
 
+# Each program under another MPI.
+each_once = pytest.mark.parametrize(
+    ("mpi", "job"),
+    [pytest.param(*one.values, name, marks=one.marks) for one, name in ((MPICH, "tiles"), (OPENMPI, "slabs"))],
+    indirect=True,
+    ids=["mpich-tiles", "openmpi-slabs"],
+)
+
+
 def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
     native = job.native(4)
     result = job.result.read_bytes() if job.result.exists() else b""
@@ -103,6 +113,7 @@ def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
     assert {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]} == {"valid"}
 
 
+@pytest.mark.parametrize("mpi", [MPICH], indirect=True)
 def test_a_triangle_is_two_growing_signatures_and_is_read_from_their_replicas(mpi: Mpi, tmp_path: Path) -> None:
     job = Job("triangle", mpi, tmp_path)
     job.replicate()
@@ -116,6 +127,7 @@ def test_a_triangle_is_two_growing_signatures_and_is_read_from_their_replicas(mp
     assert job.redirected(3)[0] == job.native(3)
 
 
+@each_once
 @pytest.mark.parametrize("ranks", [2, 6])
 def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: int) -> None:
     output, report = job.redirected(ranks)
@@ -123,6 +135,7 @@ def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: in
     assert report["replica_bytes"] > 0
 
 
+@each_once
 def test_a_redirected_run_can_be_traced(job: Job) -> None:
     job.pdla.run("trace", "-o", "again.h5", "--", PDLA, "run", "--", *job.command(4))
     first = job.pdla.json("analyze", "run.h5", "--json")
@@ -130,6 +143,7 @@ def test_a_redirected_run_can_be_traced(job: Job) -> None:
     assert [s["notation"] for s in again["signatures"]] == [s["notation"] for s in first["signatures"]]
 
 
+@each_once
 def test_a_corrupted_map_is_not_used(job: Job) -> None:
     path = job.pdla.home / "replicas.map"
     whole = path.read_bytes()
@@ -142,6 +156,7 @@ def test_a_corrupted_map_is_not_used(job: Job) -> None:
     assert report["replica_bytes"] == 0
 
 
+@pytest.mark.parametrize("mpi", [MPICH], indirect=True)
 def test_a_changed_original_is_read_itself_and_a_deleted_replica_is_not_missed(mpi: Mpi, tmp_path: Path) -> None:
     job = Job("tiles", mpi, tmp_path)
     job.replicate()
@@ -163,6 +178,7 @@ def test_a_changed_original_is_read_itself_and_a_deleted_replica_is_not_missed(m
     assert "valid" not in {replica["state"] for replica in job.pdla.json("status", "--json")["replicas"]}
 
 
+@pytest.mark.parametrize("mpi", [OPENMPI], indirect=True)
 def test_a_write_makes_the_replica_stale_for_all_ranks_and_later_runs(mpi: Mpi, tmp_path: Path) -> None:
     job = Job("slabs", mpi, tmp_path)
     job.replicate()

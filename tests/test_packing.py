@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import PDLA, Pdla
-from mpi import REPOSITORY, Mpi
+from mpi import REPOSITORY, Mpi, available_mpis
 from test_rawlog import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
 
 from pdla.collectors import rawlog, tracefile
@@ -107,6 +107,7 @@ def test_what_a_killed_pdla_trace_leaves_can_be_packed(pdla: Pdla, mpi: Mpi, tmp
     assert logs.exists()
 
 
+@pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
 def test_records_lost_for_want_of_space_are_told_at_the_end_and_in_the_report(
     pdla: Pdla, mpi: Mpi, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 from mpi import REPOSITORY, Mpi, available_mpis, debian_mpis, unavailable
-from recording import PROGRAMS, Recorder, kinds_of, replay
+from recording import PROGRAMS, Recorder, kinds_of, replay, rows_of
 
 from pdla.collectors.rawlog import read_raw
 from pdla.model import Trace
@@ -198,10 +198,7 @@ def test_ordered_calls_of_several_ranks_are_placed_by_what_each_asked_for(any_re
     trace = any_recorder.trace(3, any_recorder.compile("ordered"), any_recorder.directory)
     data = trace.records[trace.records["op"] != "other"]
     positions = {
-        name: [
-            data[(data["rank"] == rank) & (data["file"].map(trace.path) == str(any_recorder.directory / name))]
-            for rank in range(3)
-        ]
+        name: [rows_of(trace, data[data["rank"] == rank], any_recorder.directory / name) for rank in range(3)]
         for name in ("bytes", "blocks", "alone", "once")
     }
     assert {name: [list(rows["position"]) for rows in ranks] for name, ranks in positions.items()} == {
@@ -231,8 +228,8 @@ def test_ordered_calls_of_several_ranks_are_placed_by_what_each_asked_for(any_re
 
 def written_by_rank(trace: Trace, path: Path) -> bytes:
     """For each byte of the file the rank, plus 1, that wrote it according to the trace; 0 if none or several did."""
-    accesses = trace.accesses()
-    written = accesses[(accesses["op"] == "write") & (accesses["file"].map(trace.path) == str(path))]
+    accesses = rows_of(trace, trace.accesses(), path)
+    written = accesses[accesses["op"] == "write"]
     ranks, times = np.zeros((2, path.stat().st_size), dtype=np.uint8)
     for rank, offset, length in zip(written["rank"], written["offset"], written["length"], strict=True):
         ranks[offset : offset + length] = rank + 1

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Pdla
+from conftest import Launching
 from disks import Disk
 from mpi import REPOSITORY, Mpi, available_mpis
 
@@ -462,7 +462,7 @@ def test_the_loop_with_redirected_writes(tmp_path: Path) -> None:
     """Trace, plan, replicate and run, and the file is the same."""
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
-    pdla = Pdla(tmp_path, mpi.env)
+    pdla = Launching(tmp_path, mpi.env)
     writer = mpi.compile(REPOSITORY / "tests/programs/writes.c", tmp_path / "writes")
     data = tmp_path / "data"
     job = mpi.command(1, writer, data, tmp_path / "out", "open", "strided", "close")
