@@ -232,8 +232,13 @@ def main() -> None:
     parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md; print those that it has not")
     options = parser.parse_args()
+    if not options.rows.exists():
+        parser.error(f"there is no {options.rows}: run make bench")
+    rows = {one["name"]: one for one in json.loads(options.rows.read_text())}
+    if old := [name for name in rows if f"{name}{LIMITED}" in rows and "replicated" not in rows[name]]:
+        parser.error(f"{len(old)} rows are of an earlier version, such as {old[0]}: measure again, or remove them")
     page = PAGE.read_text()
-    for table in tables({one["name"]: one for one in json.loads(options.rows.read_text())}):
+    for table in tables(rows):
         if options.write and table[0] in page.splitlines():
             page = placed(page, table)
         else:
