@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdla.layouts.contiguity import Pattern, count, cut, distinct, in_file_order, packed, runs, total_startup
+from pdla.layouts.contiguity import Pattern, count, cut, distinct, in_file_order, runs, total_startup
 from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
@@ -215,7 +215,7 @@ def _section_order(pattern: Pattern, layout: Layout) -> tuple[tuple[Loop, ...], 
     """What the busiest server of a replica is asked for: the nest over its sections, and its requests of a round."""
     sections = pattern.sections
     here, sharing = busiest(sections, layout.groups), pattern.processes // sections
-    return (*packed(pattern.calls, pattern.call_bytes), Loop(layout.section, here), Loop(0, sharing)), here * sharing
+    return (*pattern.packed_calls, Loop(layout.section, here), Loop(0, sharing)), here * sharing
 
 
 def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:

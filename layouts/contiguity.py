@@ -72,10 +72,15 @@ class Pattern:
         """Distinct bytes of one call of one rank (an upper bound where its pieces overlap)."""
         return self.length * count(distinct(self.pieces))
 
+    @cached_property
+    def packed_calls(self) -> tuple[Loop, ...]:
+        """The calls of a rank over its section of a replica."""
+        return packed(self.calls, self.call_bytes)
+
 
 def count(loops: Sequence[Loop]) -> int:
     """Iterations of the whole nest."""
-    return math.prod(loop.count for loop in loops)
+    return math.prod([loop.count for loop in loops])
 
 
 def distinct(loops: Sequence[Loop]) -> tuple[Loop, ...]:

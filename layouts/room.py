@@ -7,7 +7,6 @@ system share its free bytes.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +22,21 @@ def spaces(pool: Pool, sizes: Sequence[int]) -> Mapping[str, int]:
 
     >>> disk = Pool("d", "hdd", 2, (), 0.0, 0.0, 1000, 1, "directories", ("a", "b"))
     >>> spaces(disk, [50, 46])
-    Counter({'pool d': 96})
+    {'pool d': 96}
     """
-    names = [name for part in pool.parts or (pool,) for name in _of_servers(part)]
-    taken: Counter[str] = Counter()
-    for name, size in zip(names, sizes, strict=False):
-        taken[name] += size
+    return summed(space_of_each(pool), sizes)
+
+
+def space_of_each(pool: Pool) -> list[str]:
+    """The space of every server of a pool, or of the parts of a hybrid."""
+    return [name for part in pool.parts or (pool,) for name in _of_servers(part)]
+
+
+def summed(servers: Iterable[str], sizes: Iterable[int]) -> Mapping[str, int]:
+    """The bytes in each space, of components of these ``sizes`` on servers in these spaces."""
+    taken: dict[str, int] = {}
+    for name, size in zip(servers, sizes, strict=False):
+        taken[name] = taken.get(name, 0) + size
     return taken
 
 

@@ -79,7 +79,10 @@ def _before(layout: Layout) -> tuple[int, ...]:
 
 def _ends(layout: Layout, count: int) -> list[int]:
     """How many of the first ``count`` bytes of a section each server of its group has."""
-    cycles, z = divmod(count, sum(layout.strips))
-    return [
-        cycles * strip + min(max(z - low, 0), strip) for strip, low in zip(layout.strips, _before(layout), strict=True)
-    ]
+    cycles, left = divmod(count, sum(layout.strips))
+    ends = []
+    for strip in layout.strips:
+        last = min(left, strip)
+        ends.append(cycles * strip + last)
+        left -= last
+    return ends

@@ -434,13 +434,18 @@ class Cluster:
 
         A hybrid says where its servers are, and has the two pools as its ``parts`` for all that they do not share.
         """
-        parts = tuple(next(pool for pool in self.pools if pool.name == part) for part in name.split("+"))
-        if len(parts) == 1:
-            return parts[0]
-        where = tuple(directory for part in parts for directory in part.where)
-        names = tuple(server for part in parts for server in part.names)
-        servers = sum(part.servers for part in parts)
-        return replace(parts[0], name=name, servers=servers, where=where, names=names, parts=parts)
+        if name not in self._known:
+            parts = tuple(self._known[part] for part in name.split("+"))
+            where = tuple(directory for part in parts for directory in part.where)
+            names = tuple(server for part in parts for server in part.names)
+            servers = sum(part.servers for part in parts)
+            self._known[name] = replace(parts[0], name=name, servers=servers, where=where, names=names, parts=parts)
+        return self._known[name]
+
+    @cached_property
+    def _known(self) -> dict[str, Pool]:
+        """By name, hybrids once they were asked for."""
+        return {pool.name: pool for pool in self.pools}
 
     def per_node(self, processes: int) -> int:
         """How many of ``processes`` share a node: a node is filled before the next one, all before one gets more."""

@@ -147,8 +147,10 @@ def test_cephfs_is_asked_for_a_strip_at_a_time(backend: str, overlap: bool, seco
     """Two calls of 512 KiB far from each other, of which each of four servers has two strips of 64 KiB, or 128 KiB:
     one start-up after the first request, or three where requests are counted. A head moves once all the same."""
     pool = replace(DISK, startup=((0, 0.0), (4096, 0.5)), overlap=overlap, backend=backend)
-    found = by_layout(read(512 * KiB, (1 << 30, 2)), MiB, replace(CLUSTER, pools=(pool,)))
+    cluster = replace(CLUSTER, pools=(pool,))
+    found = by_layout(read(512 * KiB, (1 << 30, 2)), MiB, cluster)
     assert found["original"].cost.startup == pytest.approx(seconds)
+    assert by_layout(read(4 * KiB), 4 * KiB, cluster)["original"].cost.startup == 0.0
 
 
 @pytest.mark.parametrize(("ahead", "seconds"), [(512 * KiB, 2.0), (MiB, 0.0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pdla.accessmap import AccessMap
@@ -12,7 +13,7 @@ from pdla.analyzers.dependence import DEPENDENCES, RAW
 from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
-from pdla.layouts.room import room, spaces
+from pdla.layouts.room import room, space_of_each, summed
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
 from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, Op, PatternPlan, Plan, Signature
@@ -58,9 +59,10 @@ def make_plan(
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
     patterns, refused = _patterns(analysis, dependences)
+    servers = cache(lambda name: space_of_each(cluster.pool(name)))
     asked = []
     for pattern in patterns:
-        asked.append(_ask(pattern, cluster, chosen_policy, obstacle, writes))
+        asked.append(_ask(pattern, cluster, chosen_policy, obstacle, writes, servers))
         if progress:
             progress("costing", len(asked), len(patterns))
     left = _room(cluster, patterns, replicas)
@@ -111,22 +113,22 @@ def _ask(
     policy: Policy,
     obstacle: Obstacle,
     writes: Mapping[str, Sequence[WritePhase]] | None,
+    servers: Callable[[str], Sequence[str]],
 ) -> _Asked:
     pools, hybrids = policy.spaces(cluster)
     size, phases = pattern.map.size, None if writes is None else _brought_back(pattern.signature, writes)
-    found = tuple(
-        replace(one, refused=pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size))
-        if one.layout
-        else one
-        for one in candidates(pattern.signature, size, cluster, pools, hybrids, phases)
-    )
+    found = candidates(pattern.signature, size, cluster, pools, hybrids, phases)
+    refusals = [
+        (pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size)) if one.layout else ""
+        for one in found
+    ]
+    found = tuple(replace(one, refused=why) if why else one for one, why in zip(found, refusals, strict=True))
     wishes, options = [], []
     for place in policy.place(pattern.signature, found, cluster):
         one = found[place.candidate]
         if one.layout and not one.refused:
             wishes.append(place)
-            sizes = component_sizes(one.layout, size)
-            options.append(Option(place.gain, spaces(cluster.pool(one.layout.pool), sizes)))
+            options.append(Option(place.gain, summed(servers(one.layout.pool), component_sizes(one.layout, size))))
     return _Asked(pattern, found, tuple(wishes), tuple(options))
 
 
