@@ -54,9 +54,9 @@ def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: 
     for stride, times in inner:
         offsets = (offsets[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()
     edges = _on_servers(np.concatenate((offsets, offsets + length)), cluster)
-    before, parts = edges[:, : len(offsets)], edges[:, len(offsets) :] - edges[:, : len(offsets)]
-    reached = np.flatnonzero(parts)
-    server, low, size = reached // len(offsets), before.take(reached), parts.take(reached)
+    low, high = edges[:, : len(offsets)], edges[:, len(offsets) :]
+    part = np.flatnonzero(high > low)
+    server, low, size = part // len(offsets), low.take(part), (high - low).take(part)
     if in_memory:
         before = np.cumsum(size) - size
         before -= before[np.searchsorted(server, server)]
@@ -73,10 +73,10 @@ def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: 
     busiest = int(np.lexsort((moved, waited + moved * b))[-1])
 
     share = count(loops) / len(offsets)
-    part = length // min(servers, -(-length // strip))
+    mean = length // min(servers, -(-length // strip))
     outside = gaps((*outer, *inner), length)[sum(loop.count > 1 for loop in inner) :]
-    least = min(part, strip) if by_strip else part
-    jumps = sum(gap.times * float(startup(gap.distance // servers, least)) for gap in outside)
+    first = min(mean, strip) if by_strip else mean
+    jumps = sum(gap.times * float(startup(gap.distance // servers, first)) for gap in outside)
     return Served(
         share * float(np.count_nonzero(server == busiest)),
         share * float(waited[busiest]) + jumps,
