@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from ceph import ceph
 from disks import disk
 from hypothesis import settings
-from mpi import Mpi, available_mpis, build_library, debian_mpis
+from mpi import Mpi, available_mpis, build_library, debian_mpis, remove_segments
 from orangefs import orangefs_servers
 from postgresql import postgresql_server
 from recording import Recorder
@@ -109,6 +110,14 @@ def debian_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
 def any_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
     """All four in turn: for what depends on the version."""
     yield request.param
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_segments_left() -> Iterator[None]:
+    """Nothing stays in memory of the ranks that tests kill."""
+    began = time.time()
+    yield
+    remove_segments(began)
 
 
 @pytest.fixture(scope="session")

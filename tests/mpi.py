@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
+SHM = Path("/dev/shm")
 # All ranks are on one node. To look for networks libfabric reads all of /proc/kallsyms, in each rank, for a second.
 OPENMPI = {
     "OMPI_MCA_pml": "ob1",
@@ -117,6 +119,28 @@ def build_beside_library(path: Path) -> Path:
     source = REPOSITORY / "replicator/beside/wrappers.c"
     subprocess.run(["gcc", *flags, f"-I{stub}", f"-I{wrappers}", "-o", path, source, "-ldl"], check=True)
     return path
+
+
+def _files_of(process: Path) -> Iterator[str]:
+    """What a process below /proc has open or mapped; what is mapped may have been closed, never the other way round."""
+    for descriptor in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield str(descriptor.readlink())
+    for line in (process / "maps").read_text().splitlines():
+        yield line.split()[-1]
+
+
+def remove_segments(since: float) -> None:
+    """Remove the memory that killed ranks shared: segments made ``since`` then (Unix time) that no process uses."""
+    segments = [*SHM.glob("mpich_shm_*"), *SHM.glob("sm_segment.*")]
+    used: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is of another user
+            used.update(_files_of(process))
+    for segment in segments:
+        with suppress(OSError):
+            if segment.stat().st_mtime >= since and str(segment) not in used:
+                segment.unlink()
 
 
 def unavailable(what: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 from conftest import PDLA, Pdla
 from hypothesis import given
 from hypothesis import strategies as st
-from mpi import unavailable
+from mpi import SHM, unavailable
 from test_cli import CSV, fails_with_one_line
 
 from pdla.errors import PdlaError
@@ -28,7 +28,6 @@ from pdla.layouts.probe import BLOCK, Probe, Trial, offsets, stall_to_stall
 from pdla.units import KiB, MiB
 
 QUICK = ("--seconds", "1", "--size", "16M")
-SHM = Path("/dev/shm")
 
 
 def timings(seconds, spread, *, each=9):
