@@ -32,7 +32,7 @@ def check(runner: Runner, programs: Sequence[Program], directory: Path, writes: 
     assert writes == "original" or written > 50 * len(programs)
 
 
-BATCHES = [(0, 100, 1, "original"), (160, 190, 2, "original"), (220, 300, 1, "close"), (340, 370, 2, "lease")]
+BATCHES = [(0, 100, 1, "original"), (160, 190, 2, "original"), (260, 340, 1, "close"), (340, 370, 2, "lease")]
 
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)
