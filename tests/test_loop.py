@@ -85,21 +85,19 @@ class Job:
         return "".join(lines[:-1]), json.loads(lines[-1])
 
 
-@pytest.fixture(scope="module", params=["tiles", "slabs"])
-def job(request: pytest.FixtureRequest, mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A replicated program. The tests that share it leave it as it was."""
-    job = Job(request.param, mpi, tmp_path_factory.mktemp(request.param))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((*one.values, name), marks=one.marks, id=f"{one.id}-{name}")
+        for one, name in ((MPICH, "tiles"), (OPENMPI, "slabs"))
+    ],
+)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A replicated program, each under another MPI. The tests that share it leave it as it was."""
+    mpi, name = request.param
+    job = Job(name, mpi, tmp_path_factory.mktemp(name))
     job.replicate()
     return job
-
-
-# Each program under another MPI.
-each_once = pytest.mark.parametrize(
-    ("mpi", "job"),
-    [pytest.param(*one.values, name, marks=one.marks) for one, name in ((MPICH, "tiles"), (OPENMPI, "slabs"))],
-    indirect=True,
-    ids=["mpich-tiles", "openmpi-slabs"],
-)
 
 
 def test_every_byte_is_the_same_and_comes_from_replicas(job: Job) -> None:
@@ -127,7 +125,6 @@ def test_a_triangle_is_two_growing_signatures_and_is_read_from_their_replicas(mp
     assert job.redirected(3)[0] == job.native(3)
 
 
-@each_once
 @pytest.mark.parametrize("ranks", [2, 6])
 def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: int) -> None:
     output, report = job.redirected(ranks)
@@ -135,7 +132,6 @@ def test_replicas_of_four_ranks_serve_other_numbers_of_ranks(job: Job, ranks: in
     assert report["replica_bytes"] > 0
 
 
-@each_once
 def test_a_redirected_run_can_be_traced(job: Job) -> None:
     job.pdla.run("trace", "-o", "again.h5", "--", PDLA, "run", "--", *job.command(4))
     first = job.pdla.json("analyze", "run.h5", "--json")
@@ -143,7 +139,6 @@ def test_a_redirected_run_can_be_traced(job: Job) -> None:
     assert [s["notation"] for s in again["signatures"]] == [s["notation"] for s in first["signatures"]]
 
 
-@each_once
 def test_a_corrupted_map_is_not_used(job: Job) -> None:
     path = job.pdla.home / "replicas.map"
     whole = path.read_bytes()
