@@ -32,7 +32,7 @@ GOAL = 0.8
 LEAST = "the least"
 """How a copy is called of which all is written to storage and read back, and nothing is put in order."""
 THREADS = 4
-PIECE = MiB
+PIECE = 4 * MiB
 
 
 def shapes(size: int) -> dict[str, tuple[int, tuple[Loop, ...], int]]:
