@@ -1,6 +1,6 @@
 # make demo    the whole loop on two real MPI programs, in a minute
 # make test    the tests, under MPICH and Open MPI
-# make bench   what replicas gain and cost here, in two hours; root for storage that is slow by rule. BENCH=... has options
+# make bench   what replicas gain and cost here, in an hour and a half; root for storage that is slow by rule. BENCH=... has options
 # make bench-smoke   that the benchmarks work, in two minutes
 # make docs    the documentation, in build/docs/index.html
 # make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers

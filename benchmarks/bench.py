@@ -145,7 +145,7 @@ def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
 def too_small(directory: Path, cases: Sequence[Case]) -> str:
     """Why originals, replicas and the limits' files of one case at a time do not fit in a directory; "" if they do."""
     needed = max(case.occupied for case in cases)
-    needed += needed // 3 + 128 * MiB  # what file systems need for themselves, and blocks of files that are gone
+    needed += needed * 3 // 4 + 128 * MiB  # what file systems need for themselves, and blocks of files that are gone
     free = shutil.disk_usage(directory).free
     if free >= needed:
         return ""

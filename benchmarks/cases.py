@@ -174,6 +174,7 @@ def full(amount: int) -> list[Case]:
         tile_io(2 * amount, 64 * KiB, (16, 1), 8),
         tile_io(amount, 64 * KiB, (8, 1), 4, overlap=8),
         tile_io(amount, 64 * KiB, (2, 2), 4),
+        _leased(ior_strided(amount, 256 * KiB, 8, "write")),
         _leased(tile_io(amount // 2, 64 * KiB, (8, 1), 4, op="write")),
         _leased(btio(_cube(amount // 40), 8, 4, "write")),
     ]
