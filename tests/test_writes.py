@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 from disks import Disk
-from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, unavailable
+from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, debian_mpis, unavailable
 from stubmaps import Replica, write_map
 
 PIECE, ROWS, START = 96, 60, 480
@@ -294,6 +297,49 @@ def test_h14_the_size_is_that_of_what_was_written(mpich: Case, ranks: int) -> No
     mpich.compare("open-both", "strided", "size", "twice", "size", "close", ranks=ranks)
 
 
+LOOKED = ["open-both", "strided", "look", "backwards", "look", "close"]
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_h14_looking_at_the_size_moves_nothing(case: Case, ranks: int) -> None:
+    reports = case.compare(*LOOKED, ranks=ranks)
+    assert total(reports, "redirected") == 2 * (SIZE - START)
+    assert (total(reports, "brought_back"), total(reports, "brought_back", "requests")) == (SIZE - START, 1)
+    case.original.unlink()
+    _, reports = case.run("lease", *LOOKED, ranks=ranks)
+    assert total(reports, "brought_back") == 0
+    assert sum(report["left"] for report in reports) >= SIZE - START
+    case.run("original", "open-read", "close", ranks=ranks)
+    leased = case.original.read_bytes()
+    case.original.unlink()
+    case.run("native", *LOOKED, ranks=ranks)
+    assert case.original.read_bytes() == leased
+
+
+@pytest.mark.parametrize("debian_mpi", [debian_mpis()[0]], indirect=True)
+def test_h14_parallel_hdf5_is_brought_back_by_its_close(debian_mpi: Mpi, library: Path, tmp_path: Path) -> None:
+    """HDF5 asks for the size of its file, and sets it, before it closes it. All of it is in one replica."""
+    program = tmp_path / "hdf5"
+    subprocess.run([debian_mpi.tool("h5pcc"), REPOSITORY / "tests/programs/hdf5.c", "-o", program], check=True)
+    case = Case(debian_mpi, program, library, tmp_path / "case")
+    case.directory.mkdir()
+    case.prepare(Replica(size=1 << 16, length=1 << 16))
+    for mode in ("close", "lease"):
+        out = Path(tempfile.mkdtemp(dir=tmp_path))
+        settings = [f"PDLA_MAP={case.directory / 'map'}", f"PDLA_REPORT={out}", f"PDLA_WRITES={mode}"]
+        case.mpi.run(case.mpi.command(2, "env", *settings, f"LD_PRELOAD={library}", program, case.original))
+        reports = [file for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]]
+        assert total(reports, "redirected", "calls") > 0
+        if mode == "close":
+            assert total(reports, "brought_back", "requests") <= 4
+            with h5py.File(case.original) as file:
+                assert np.array_equal(file["chunks"][()], np.repeat([[1, 2]], 8, axis=0).repeat(4, axis=1))
+            case.original.unlink()
+        else:
+            assert total(reports, "brought_back") == 0
+            assert sum(report["left"] for report in reports) > 8 * 12 * 4
+
+
 def test_h15_a_deleted_file_does_not_come_back(mpich: Case) -> None:
     mpich.compare("open", "strided", "unlink", "close")
     reports = mpich.compare("open-scratch", "strided", "own-reads", "close")
@@ -308,6 +354,18 @@ def test_h16_appending_goes_to_the_original(mpich: Case) -> None:
 
 def test_h17_a_misused_call_has_the_error_of_the_mpi(case: Case) -> None:
     case.compare("open", "misuse", "strided", "misuse", "close", ranks=2)
+
+
+@pytest.mark.parametrize("steps", [["open-read", "refused"], ["open-both", "misuse"]], ids=["read only", "misused"])
+def test_h17_a_call_that_mpi_refuses_leaves_replicas_valid(case: Case, steps: list[str]) -> None:
+    before = os.urandom(SIZE)
+    case.original.write_bytes(before)
+    write_map(case.directory / "map", [(case.original, [columns().build(before, case.directory / "reading")])])
+    native, _ = case.run("native", *steps, "own-reads", "close", ranks=2)
+    assert case.run("original", *steps, "own-reads", "close", ranks=2)[0] == native
+    reports = [json.loads(path.read_text())["files"][0] for path in case.directory.glob("*/*.json")]
+    assert {replica["state"] for report in reports for replica in report["replicas"]} == {"valid"}
+    assert total(reports, "redirected", "calls") == 2 * 2 * 9
 
 
 LOOKS = ["examine", "open", "stream", "map", "cut", "before"]

@@ -92,6 +92,14 @@ static int64_t shared_position(const struct file_handle *handle)
     return offset * handle->view.etype_size;
 }
 
+/* RATIONALE: only what every MPI refuses before it looks at anything else. */
+static bool is_refused(const struct access *access, const struct file_handle *handle)
+{
+    return access->count < 0 || value_of(access->datatype) == pdla_mpi()->datatype_null ||
+           (access->flags & CALL_EXPLICIT && access->offset < 0) ||
+           (access->flags & CALL_WRITE && handle->amode & AMODE_RDONLY);
+}
+
 static int64_t position_of(const struct access *access, const struct file_handle *handle)
 {
     if (access->flags & CALL_SHARED)
@@ -137,8 +145,8 @@ static int perform(const struct access *access, struct io_call *call)
     const bool alone = !(access->flags & CALL_COLLECTIVE);
     if (handle->writer && !(handed && writing) && (rc = stub_look(handle, look)) != 0 && (alone || look == STUB_TOGETHER))
         return rc;
-    if (writing && (rc = stub_write_begin(handle, handed && handle->view.map && call->position >= 0 ? call : NULL)) != 0 &&
-        alone) {
+    const bool marked = writing && !call->refused;
+    if (marked && (rc = stub_write_begin(handle, call)) != 0 && alone) {
         stub_write_end(handle);
         return rc;
     }
@@ -147,7 +155,8 @@ static int perform(const struct access *access, struct io_call *call)
     else if (!writing && stub_read(call, &rc))
         return call->joins ? join(access, call, rc) : rc;
     rc = make_real(access, call->status ? call->status : access->last);
-    if (writing && !(access->flags & (CALL_NONBLOCKING | CALL_SPLIT)))
+    const bool pending = access->flags & CALL_SPLIT || (access->flags & CALL_NONBLOCKING && rc == 0);
+    if (marked && !pending)
         stub_write_end(handle);
     return rc;
 }
@@ -200,7 +209,8 @@ static int watch_access(const struct access *access, struct file_handle *handle)
                            .count = access->count,
                            .datatype = value_of(access->datatype),
                            .bytes = bytes_of(access),
-                           .position = position_of(access, handle)};
+                           .position = position_of(access, handle),
+                           .refused = is_refused(access, handle)};
     if (access->flags & CALL_NONBLOCKING)
         call.request = access->last;
     else if (!(access->flags & CALL_SPLIT))
@@ -266,14 +276,10 @@ static int watch_resize(int (*real)(mpi_handle, mpi_offset), enum call call, mpi
 {
     struct rawlog_record resized = {.t_start = clock_ns(), .position = size, .flags = RAWLOG_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer ? stub_look(handle, STUB_TOGETHER) : 0;
-    if (rc == 0) {
-        if (handle)
-            stub_write_begin(handle, NULL);
-        rc = real(file, size);
-        if (handle)
-            stub_write_end(handle);
-    }
+    int rc = handle ? stub_resize_begin(handle, size, call == CALL_File_set_size) : 0;
+    rc = rc ? rc : real(file, size);
+    if (handle)
+        stub_write_end(handle);
     record_known(&resized, call, handle, rc);
     return rc;
 }

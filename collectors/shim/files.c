@@ -148,7 +148,7 @@ static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int w
     struct file_handle *handle = handle_find(file);
     if (handle)
         hold_pointer(handle);
-    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look(handle, STUB_ALONE) : 0;
+    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look_at_size(handle, STUB_ALONE) : 0;
     rc = rc ? rc : real(file, offset, whence);
     if (handle && handle->recorded)
         sought.position = current_position(handle);
@@ -184,7 +184,7 @@ EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
         return leave(real(file, offset, whence));
     struct rawlog_record sought = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look(handle, STUB_TOGETHER) : 0;
+    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look_at_size(handle, STUB_TOGETHER) : 0;
     rc = rc ? rc : real(file, offset, whence);
     sought.position = rc == 0 ? sought_position(handle, offset, whence) : -1;
     record_known(&sought, CALL_File_seek_shared, handle, rc);
@@ -234,7 +234,7 @@ EXPORT int MPI_File_get_size(mpi_handle file, mpi_offset *size)
         return leave(real(file, size));
     struct rawlog_record asked = {.t_start = clock_ns()};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer ? stub_look(handle, STUB_ALONE) : 0;
+    int rc = handle && handle->writer ? stub_look_at_size(handle, STUB_ALONE) : 0;
     rc = rc ? rc : real(file, size);
     record_known(&asked, CALL_File_get_size, handle, rc);
     return leave(rc);

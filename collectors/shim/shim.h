@@ -153,6 +153,7 @@ struct io_call {
     mpi_handle datatype;
     int64_t bytes;             /* count * size of the datatype; -1: an error of the program */
     int64_t position;          /* byte of the view's data stream where it starts; -1 unknown */
+    bool refused;              /* MPI makes no such call, whatever is in the file: an error of the program */
     void *status;              /* may be the family's STATUS_IGNORE; NULL in nonblocking calls */
     mpi_handle *request;       /* nonblocking: where the program wants it; write 4 bytes on MPICH, 8 elsewhere */
     bool redirected;           /* out: the stub served some of it from a replica */
@@ -188,16 +189,21 @@ void stub_set_bytes(void *status, int64_t bytes);
 bool stub_write(struct io_call *call, int *rc);
 /* After MPI_File_set_view, on all ranks of a handle that has a writer. */
 void stub_viewed(struct file_handle *handle);
-/* Around every real writing call on a known handle. `call` NULL: the extents are unknown (shared pointers, split,
- * set_size, preallocate, opaque views): the whole file. Nonblocking writes: begin only; stub_closing ends them. What begin
- * returns is not 0 when the call is not to be made, and then is its result. */
+/* Around every real writing call on a known handle that MPI does not refuse. Nonblocking writes: begin only; stub_closing ends
+ * them. What begin returns is not 0 when the call is not to be made, and then is its result. */
 int stub_write_begin(struct file_handle *handle, const struct io_call *call);
 void stub_write_end(struct file_handle *handle);
-/* Before a call that sees the contents or the size of the file, on a handle that has a writer. Returns what stub_write_begin()
- * does. With STUB_TOGETHER all ranks make the call, and what any of them wrote is in the original afterwards. STUB_FOR_GOOD:
- * and no more writes are redirected by this rank. */
+/* Before MPI_File_set_size, which `cuts` the file off, and MPI_File_preallocate, which does not; on all ranks. Returns what
+ * stub_write_begin() does; stub_write_end() is the end. */
+int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
+/* Before a call that sees the contents of the file, on a handle that has a writer. Returns what stub_write_begin() does. With
+ * STUB_TOGETHER all ranks make the call, and what any of them wrote is in the original afterwards. STUB_FOR_GOOD: and no more
+ * writes are redirected by this rank. */
 enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
 int stub_look(struct file_handle *handle, enum stub_look how);
+/* Before a call that sees the size of the file only, likewise: nothing is brought back, but the original is made as long as it
+ * was written. */
+int stub_look_at_size(struct file_handle *handle, enum stub_look how);
 /* Before and after MPI_File_delete of the file at `path`: bytes of it that wait in replicas are deleted, too. */
 struct file_identity {
     uint64_t device, inode; /* 0: there is no such file */

@@ -28,10 +28,10 @@ bool pdla_beside_examined(uint64_t device, uint64_t inode)
     int error = errno;
     if (!writers_any())
         return false;
-    bool settled = enter() && writers_settle(device, inode, NULL);
+    bool longer = enter() && writers_lengthen(device, inode);
     leave(0);
     errno = error;
-    return settled;
+    return longer;
 }
 
 bool beside_open(const char *name)

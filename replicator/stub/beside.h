@@ -11,7 +11,7 @@
 /* Before the program opens or cuts off the file at `path`, relative to `directory`: what this process has redirected of its
  * writes is brought back, and no more of them are redirected. errno is left alone. */
 BESIDE_INTERFACE void pdla_beside_opening(int directory, const char *path);
-/* After the program was told about a file. True: the file is another one now, since redirected writes were brought back. */
+/* After the program was told about a file. True: it is to be told again, since the file is now as long as it was written. */
 BESIDE_INTERFACE bool pdla_beside_examined(uint64_t device, uint64_t inode);
 
 #endif

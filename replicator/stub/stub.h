@@ -164,8 +164,8 @@ const char *compare_read(struct stub_file *, const char *call, int chosen, const
 
 /* ---- write.c: the marks of writes to the original -------------------------------------------------------------------------- */
 
-/* Around a write, or (`call` of no bytes) bringing back: replicas that it touches become stale, the others learn the original's
- * new identity. */
+/* Around a write, or (`call` of no bytes) bringing back: replicas that it touches become stale, all of them where its place is
+ * not known, and the others learn the original's new identity. */
 void replicas_write_begin(struct file_handle *, const struct io_call *);
 /* Replicas that have bytes of [low, high) become stale. */
 void replicas_mark(struct file_handle *, int64_t low, int64_t high);

@@ -187,21 +187,32 @@ bool writers_any(void)
     return __atomic_load_n(&open_writers, __ATOMIC_RELAXED) != NULL;
 }
 
-bool writers_settle(uint64_t device, uint64_t inode, const char *why)
+void writers_settle(uint64_t device, uint64_t inode, const char *why)
 {
-    bool settled = false;
     pthread_mutex_lock(&open_lock);
     for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
         if (writer->inode == inode && writer->device == device) {
             pthread_mutex_lock(&writer->mutex);
-            settled = journal_count(&writer->journal) > 0 || settled;
             writer_bring_back(writer->handle);
             pthread_mutex_unlock(&writer->mutex);
-            if (why != NULL)
-                writer_stop(writer, why);
+            writer_stop(writer, why);
         }
     pthread_mutex_unlock(&open_lock);
-    return settled;
+}
+
+bool writers_lengthen(uint64_t device, uint64_t inode)
+{
+    bool any = false;
+    pthread_mutex_lock(&open_lock);
+    for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
+        if (writer->inode == inode && writer->device == device) {
+            pthread_mutex_lock(&writer->mutex);
+            any = journal_count(&writer->journal) > 0 || any;
+            lengthen(writer->handle);
+            pthread_mutex_unlock(&writer->mutex);
+        }
+    pthread_mutex_unlock(&open_lock);
+    return any;
 }
 
 /* The file is being opened once more in this process: who writes to it by another handle goes on with the original. */

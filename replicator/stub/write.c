@@ -6,12 +6,12 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
 {
     const struct source *source = handle->stub->source;
     const struct file_view *view = &handle->view;
-    bool known = call != NULL && view->map != NULL && view->native && typemap_size(view->map) > 0 && call->position >= 0
-        && call->bytes >= 0 && call->bytes <= INT64_MAX - call->position;
+    if (call->bytes == 0)
+        return;
+    bool known = !(call->flags & CALL_SHARED) && view->map != NULL && view->native && typemap_size(view->map) > 0
+        && call->position >= 0 && call->bytes > 0 && call->bytes <= INT64_MAX - call->position;
     struct request request = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};
     known = known && request_fits(&request);
-    if (known && call->bytes == 0)
-        return;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         if (state_stale(source->map, replica) != STALE_NOT)
@@ -43,7 +43,8 @@ void replicas_write_begin(struct file_handle *handle, const struct io_call *call
 void replicas_write_end(struct file_handle *handle)
 {
     struct stub_file *stub = handle->stub;
-    if (stub == NULL)
+    /* A split collective call that MPI refused has no beginning. */
+    if (stub == NULL || __atomic_load_n(&stub->writes, __ATOMIC_RELAXED) <= 0)
         return;
     struct source *source = stub->source;
     __atomic_sub_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
@@ -57,6 +58,17 @@ int stub_write_begin(struct file_handle *handle, const struct io_call *call)
         return 0;
     int error = errno, rc = handle->writer == NULL ? 0 : writer_original_begin(handle, call);
     replicas_write_begin(handle, call);
+    errno = error;
+    return rc;
+}
+
+int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
+{
+    const struct io_call nothing = {.handle = handle};
+    int error = errno, rc = handle->writer == NULL ? 0 : writer_resize_begin(handle, size, cuts);
+    if (cuts && size >= 0 && !(handle->amode & AMODE_RDONLY))
+        replicas_mark(handle, size, INT64_MAX);
+    replicas_write_begin(handle, &nothing);
     errno = error;
     return rc;
 }

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -365,6 +366,44 @@ int bring_back_own(struct file_handle *handle)
     return error;
 }
 
+/* The byte that ends what this process has written. */
+static int read_last(const struct stub_writer *writer, char *last)
+{
+    struct transfer transfer = {.map = writer->map};
+    struct piece piece;
+    int error = EIO;
+    for (uint32_t i = 0; i < writer->target->replica_count; i++)
+        if (writer->components[i] != NULL
+            && locate_piece(writer->map, target_replica(writer, i), writer->high - 1, writer->high, &piece)) {
+            error = transfer_select(&transfer, target_replica(writer, i), writer->components[i]);
+            error = error != 0 ? error : transfer_add(&transfer, piece.replica_offset, 1, last);
+        }
+    error = error != 0 ? error : transfer_flush(&transfer);
+    transfer_free(&transfer);
+    return error;
+}
+
+/* RATIONALE: by writing the last byte, which comes home anyway. To set a size would cut off what another rank has written since
+ * this one looked, and to allocate is not possible everywhere. */
+int lengthen(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    struct stat found;
+    char last;
+    if (journal_count(&writer->journal) == 0)
+        return 0;
+    if (fstat(writer->fd, &found) != 0)
+        return errno;
+    if (found.st_size >= writer->high)
+        return 0;
+    int error = read_last(writer, &last);
+    original_begin(handle);
+    if (error == 0)
+        error = write_whole(writer->fd, &last, 1, writer->high - 1);
+    original_end(handle);
+    return error;
+}
+
 /* All ranks' ranges, merged. NULL, on all ranks alike: too many or no memory. */
 static struct range *gather(const struct stub_writer *writer, const struct range *mine, size_t count, int64_t total,
                             size_t *merged)
@@ -434,8 +473,7 @@ static int bring_share(struct file_handle *handle, const struct range *mine, siz
     return error;
 }
 
-/* The worst error of any rank. */
-static int agree_error(const struct stub_writer *writer, int error)
+int agree_error(const struct stub_writer *writer, int error)
 {
     int64_t mine = -(int64_t)error, all;
     if (!agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm))

@@ -332,7 +332,7 @@ static bool overtakes(const struct stub_writer *writer, const struct io_call *ca
     const unsigned unagreed = CALL_NONBLOCKING | CALL_SPLIT;
     if (journal_count(&writer->journal) == 0)
         return false;
-    if (call == NULL || (call->flags & CALL_COLLECTIVE && call->flags & unagreed))
+    if (call->flags & CALL_SHARED || (call->flags & CALL_COLLECTIVE && call->flags & unagreed))
         return true;
     if (call->bytes == 0)
         return false;
@@ -351,6 +351,22 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
     int error = overtakes(writer, call) ? writer_bring_back(handle) : 0;
     if (error != 0)
         writer->journal.header->overtaken = 1;
+    journal_original_begin(&writer->journal);
+    pthread_mutex_unlock(&writer->mutex);
+    return writer_raise(handle, error);
+}
+
+/* Bytes that the file loses are brought back first: natively it has had them, and what is before them stays. */
+int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
+{
+    struct stub_writer *writer = handle->writer;
+    int64_t all[2];
+    pthread_mutex_lock(&writer->mutex);
+    const int64_t mine[2] = {cuts ? size : INT64_MAX, -writer->high};
+    pthread_mutex_unlock(&writer->mutex);
+    int error = !agree_reduce(mine, all, 2, pdla_mpi()->op_min, writer->comm) ? EIO
+        : all[0] < -all[1] ? bring_back_together(handle) : 0;
+    pthread_mutex_lock(&writer->mutex);
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return writer_raise(handle, error);
@@ -377,6 +393,20 @@ int stub_look(struct file_handle *handle, enum stub_look how)
     }
     if (how == STUB_FOR_GOOD)
         writer_stop(writer, "shared file pointer");
+    int rc = writer_raise(handle, error);
+    errno = saved;
+    return rc;
+}
+
+int stub_look_at_size(struct file_handle *handle, enum stub_look how)
+{
+    struct stub_writer *writer = handle->writer;
+    int saved = errno;
+    pthread_mutex_lock(&writer->mutex);
+    int error = lengthen(handle);
+    pthread_mutex_unlock(&writer->mutex);
+    if (how == STUB_TOGETHER)
+        error = agree_error(writer, error);
     int rc = writer_raise(handle, error);
     errno = saved;
     return rc;

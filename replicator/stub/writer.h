@@ -66,9 +66,10 @@ void writer_stop(struct stub_writer *, const char *why);
 /* What this process has in its journal goes to the original; with the mutex held. 0 or an errno: then it stays in the journal,
  * for pdla sync. */
 int writer_bring_back(struct file_handle *handle);
-/* Before and after a write to the original by the MPI library; `call` NULL: of unknown bytes. Not 0: stub_write_begin() is to
- * return that. */
+/* Before and after a write to the original by the MPI library. Not 0: stub_write_begin() is to return that. */
 int writer_original_begin(struct file_handle *handle, const struct io_call *call);
+/* Likewise, before a call that changes the file's size; with all ranks. */
+int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 void writer_original_end(struct file_handle *handle);
 
 /* ---- target.c ----------------------------------------------------------------------------------------------------------- */
@@ -85,9 +86,10 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
 int writer_close(struct file_handle *handle);
 /* There are open files in this process whose writes are redirected. */
 bool writers_any(void);
-/* What is redirected of this file's writes by this process is brought back; `why` not NULL, a literal: and no more are redirected.
- * True: something was brought back. */
-bool writers_settle(uint64_t device, uint64_t inode, const char *why);
+/* What is redirected of this file's writes by this process is brought back, and no more are redirected: a literal says why. */
+void writers_settle(uint64_t device, uint64_t inode, const char *why);
+/* The file becomes as long as this process has written it. True: it may have become another one. */
+bool writers_lengthen(uint64_t device, uint64_t inode);
 
 /* ---- beside.c ------------------------------------------------------------------------------------------------------------ */
 
@@ -113,12 +115,16 @@ void leftover_remove(const char *directory, bool telling);
 
 /* What this process has in its journal goes to the original. 0 or an errno, and then it is still there. */
 int bring_back_own(struct file_handle *handle);
+/* The original becomes as long as this process has written it; with the mutex held. 0 or an errno. */
+int lengthen(struct file_handle *handle);
 /* What any rank has, by all of them. */
 int bring_back_together(struct file_handle *handle);
 /* What journals told that were left; with all ranks. */
 int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count);
 /* Makes what is in the journals durable where it is. 0 or an errno, the same on all ranks. */
 int keep_together(struct file_handle *handle);
+/* The worst error of any rank. */
+int agree_error(const struct stub_writer *, int error);
 
 /* ---- written.c ---------------------------------------------------------------------------------------------------------- */
 

@@ -291,6 +291,49 @@ static void size(void)
     fprintf(out, "size %lld\n", (long long)bytes);
 }
 
+/* Only the size is looked at or grows: by all ranks, and by one that is alone. */
+static void look(void)
+{
+    MPI_Offset bytes = -1, shared = -1;
+    if (ranks == 1) {
+        MPI_File_get_size(file, &bytes);
+        MPI_File_seek(file, -10, MPI_SEEK_END);
+        note("seek", MPI_SUCCESS, NULL, 0);
+        fprintf(out, "size %lld\n", (long long)bytes);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_File_seek_shared(file, 0, MPI_SEEK_END);
+    MPI_File_get_position_shared(file, &shared);
+    MPI_Barrier(MPI_COMM_WORLD);
+    note("preallocate", MPI_File_preallocate(file, place(30, 0)), NULL, 0);
+    note("set_size", MPI_File_set_size(file, place(70, 0)), NULL, 0);
+    MPI_File_get_size(file, &bytes);
+    fprintf(out, "size %lld shared %lld\n", (long long)bytes, (long long)shared);
+}
+
+static void misuse(void)
+{
+    MPI_Status status;
+    note("negative", MPI_File_write_at(file, -1, fresh(), 10, MPI_BYTE, &status), &status, 0);
+    note("negative count", MPI_File_write_at(file, 0, fresh(), -1, MPI_BYTE, &status), &status, 0);
+}
+
+/* What MPI refuses of a file that is open for reading only. */
+static void refused(void)
+{
+    MPI_Status status;
+    MPI_Request request = MPI_REQUEST_NULL;
+    misuse();
+    write_at(0, 300);
+    note("write_all", MPI_File_write_all(file, fresh(), 300, MPI_BYTE, &status), NULL, 0);
+    note("iwrite", MPI_File_iwrite(file, fresh(), 300, MPI_BYTE, &request), NULL, 0);
+    note("write_shared", MPI_File_write_shared(file, fresh(), 300, MPI_BYTE, &status), NULL, 0);
+    note("write_all_begin", MPI_File_write_all_begin(file, fresh(), 300, MPI_BYTE), NULL, 0);
+    note("set_size", MPI_File_set_size(file, 10), NULL, 0);
+    note("preallocate", MPI_File_preallocate(file, 10), NULL, 0);
+    whole_view();
+}
+
 static void twice(void)
 {
     for (int column = rank; column < 4; column += ranks)
@@ -349,13 +392,6 @@ static void opened_again(void)
     MPI_File_close(&again);
 }
 
-static void misuse(void)
-{
-    MPI_Status status;
-    note("negative", MPI_File_write_at(file, -1, fresh(), 10, MPI_BYTE, &status), &status, 0);
-    note("negative count", MPI_File_write_at(file, 0, fresh(), -1, MPI_BYTE, &status), &status, 0);
-}
-
 static void stop_writer(void)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -399,7 +435,7 @@ int main(int argc, char **argv)
         {"open-read", open_read}, {"close", close_file}, {"sync", sync_file}, {"strided", strided}, {"backwards", backwards},
         {"pointer", pointer}, {"collective", collective}, {"at-all", at_all}, {"nonblocking", nonblocking}, {"split", split},
         {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
-        {"size", size}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
+        {"size", size}, {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
         {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"stop", stop_writer}, {"abort", abort_job},
         {"joining", joining}, {"around", around},
         {"around-later", around_later}, {"atomic", atomic}, {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
