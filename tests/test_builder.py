@@ -403,9 +403,7 @@ def test_h36_two_builds_at_once_are_refused(place: Place):
     other = open_catalog()
 
     def meanwhile(what: str, done: int, total: int) -> None:
-        with pytest.raises(
-            BusyError, match=rf"^{place.original}: .*:{os.getpid()}:\d+ works on original \d+:\d+: wait"
-        ):
+        with pytest.raises(BusyError, match=rf":{os.getpid()}:\d+ works on {place.original}: wait for it$"):
             build(signature, layout(signature), place.pool, other)
         assert gc(other) == Removed(0, ())
 
@@ -428,7 +426,7 @@ def test_h36_a_build_whose_lease_was_lost_leaves_nothing(place: Place):
             others.append(build(signature, layout(signature), place.pool, catalog).id)
             catalog.close()
 
-    with pytest.raises(PdlaError, match=r"^another process has taken over the work on original \d+:\d+: nothing"):
+    with pytest.raises(PdlaError, match=f"^another process has taken over the work on {place.original}: nothing"):
         build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
     assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(others[0], "valid")]
     assert len(place.components) == SERVERS

@@ -24,6 +24,7 @@ from pdla.catalog import Catalog, open_catalog
 from pdla.errors import FormatError, PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
+from pdla.replicator.identity import leased
 from pdla.replicator.journals import locked, paths_in, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
 from pdla.replicator.reports import collect
@@ -337,10 +338,9 @@ def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
     assert len(place.journals) == RANKS
     (waiting,) = still_waiting(place.catalog)
     assert waiting == f"300 KiB of {place.original} are newer here than there (pdla sync brings them back)"
-    found = place.original.stat()
-    with place.catalog.leased(f"original {found.st_dev}:{found.st_ino}"):
+    with place.original.open() as file, leased(place.catalog, file.fileno(), place.original):
         (row,) = bring_back(place.catalog)
-        assert row.bytes == 0 and "works on original" in row.problem
+        assert row.bytes == 0 and f"works on {place.original}: wait for it" in row.problem
     (row,) = bring_back(place.catalog)
     assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
     check(place, 1, 1)

@@ -64,21 +64,21 @@ def _start(process: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
-def acquire(session: Session, resource: str, seconds: float) -> Lease:
-    """Take a free lease, or that of a holder whose time is up or who is known to have ended.
+def acquire(session: Session, resource: str, seconds: float, name: str) -> Lease:
+    """Take a free lease, or that of a holder whose time is up or who is known to have ended; messages say ``name``.
 
     Raises:
         BusyError: another one holds it.
     """
     row = session.get(LeaseRow, resource, with_for_update=True)
     if row is not None and _left(session, row) > 0 and not has_ended(row.holder):
-        raise BusyError(f"{row.holder} works on {resource}: wait for it")
+        raise BusyError(f"{row.holder} works on {name}: wait for it")
     fence = session.get_one(MetaRow, "fence", with_for_update=True)
     fence.value = str(int(fence.value) + 1)
     row = row or LeaseRow(resource=resource)
     row.holder, row.token, row.expires = this_process(), int(fence.value), _Now() + seconds
     session.add(row)
-    return Lease(resource, row.holder, row.token, seconds)
+    return Lease(resource, row.holder, row.token, seconds, name)
 
 
 def renew(session: Session, lease: Lease, seconds: float) -> bool:
@@ -96,7 +96,7 @@ def check(session: Session, lease: Lease) -> None:
         BusyError: somebody has.
     """
     if session.scalars(_row_of(lease).with_for_update()).one_or_none() is None:
-        raise BusyError(f"another process has taken over the work on {lease.resource}: nothing of this one's is kept")
+        raise BusyError(f"another process has taken over the work on {lease.name}: nothing of this one's is kept")
 
 
 def release(session: Session, lease: Lease) -> None:
@@ -107,7 +107,10 @@ def release(session: Session, lease: Lease) -> None:
 def leases(session: Session) -> list[Lease]:
     """All of them, by resource, those that are up too."""
     rows = session.execute(select(LeaseRow, LeaseRow.expires - _Now()).order_by(LeaseRow.resource))
-    return [Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else left) for row, left in rows]
+    return [
+        Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else left, row.resource)
+        for row, left in rows
+    ]
 
 
 def end(session: Session) -> None:

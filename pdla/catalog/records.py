@@ -127,12 +127,14 @@ class Lease:
     """The right of a process (host:number:start) to work on a resource, as of now for so many seconds more.
 
     A later lease has a larger ``token``, whatever it is of; a resource whose lease is up may be taken by another one.
+    ``name`` is what users call the resource.
     """
 
     resource: str
     holder: str
     token: int
     seconds: float
+    name: str
 
 
 @dataclass(frozen=True)

@@ -266,14 +266,14 @@ class Catalog:
     def _failed(self, error: SQLAlchemyError) -> CatalogError:
         return CatalogError(f"the catalog {self} failed: {_one_line(error)}")
 
-    def acquire(self, resource: str, seconds: float = LEASE_SECONDS) -> Lease:
-        """A lease of a resource, which ends after so many seconds unless it is renewed.
+    def acquire(self, resource: str, seconds: float = LEASE_SECONDS, name: str = "") -> Lease:
+        """A lease of a resource, which ends after so many seconds unless it is renewed. Users call it ``name``.
 
         Raises:
             BusyError: another process has it.
         """
         with self._session(alone=True) as session:
-            return leases.acquire(session, resource, seconds)
+            return leases.acquire(session, resource, seconds, name or resource)
 
     def renew(self, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
         """Whether it is still this one's; it then ends so many seconds from now."""
@@ -305,13 +305,13 @@ class Catalog:
             leases.end(session)
 
     @contextmanager
-    def leased(self, resource: str, seconds: float = LEASE_SECONDS) -> Iterator[Lease]:
+    def leased(self, resource: str, seconds: float = LEASE_SECONDS, name: str = "") -> Iterator[Lease]:
         """A lease that is renewed while it is in use, however long that takes, as long as this process runs.
 
         Raises:
             BusyError: another process has it.
         """
-        lease = self.acquire(resource, seconds)
+        lease = self.acquire(resource, seconds, name)
         try:
             with leases.Keeper(lambda: self.renew(lease, seconds), seconds):
                 yield lease

@@ -38,7 +38,7 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
         if lease.resource.startswith(DAEMON):
             lines.append(f"A daemon runs: {lease.holder}.")
         else:
-            lines.append(f"{lease.holder} works on {lease.resource}.")
+            lines.append(f"{lease.holder} works on {shown(lease.name)}.")
     waiting = [
         f"{counted(count, 'pattern')} {state}" for state, count in status.queue.items() if count and state in TOLD
     ]
