@@ -26,6 +26,7 @@ from pdla.collectors.frames import (
 )
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
+from pdla.kinds import CSV, PARQUET, check
 from pdla.model import Int64Array, Trace
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
         FormatError: a line is wrong; the message names it.
     """
     source = Path(path)
+    check(source, CSV)
     rows: list[tuple[int, str, int, int, int, float, float]] = []
     try:
         with source.open(newline="", encoding="utf-8-sig") as file:
@@ -122,6 +124,7 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
         FormatError: a column is missing or of another type, or a row is wrong; the message names it.
     """
     source = Path(path)
+    check(source, PARQUET)
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:

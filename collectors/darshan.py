@@ -16,10 +16,10 @@ import numpy as np
 from pdla.collectors.frames import OPS, categorical, files_frame, nanoseconds, records_frame, seconds
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
+from pdla.kinds import DARSHAN, check
 from pdla.model import Trace
 from pdla.units import format_count
 
-_MAGIC = 6567223  # darshan-log-format.h: DARSHAN_MAGIC_NR, after eight bytes of version
 _MODULES = ("DXT_MPIIO", "DXT_POSIX")
 _NOTES = {
     "DXT_MPIIO": (
@@ -38,7 +38,7 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
         FormatError: it is no Darshan log, is cut short or damaged.
     """
     log = Path(path)
-    _check_magic(log)
+    check(log, DARSHAN)
     if importlib.util.find_spec("darshan") is None:
         raise PdlaError("reading .darshan logs needs pydarshan: pip install 'pdla[darshan]'")
     extracted = _extract(log)
@@ -74,16 +74,6 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
         source="darshan",
         notes=tuple(notes),
     )
-
-
-def _check_magic(log: Path) -> None:
-    try:
-        with log.open("rb") as file:
-            magic = file.read(16)[8:]
-    except OSError as error:
-        raise PdlaError(f"cannot read the Darshan log {log}: {error.strerror}") from None
-    if _MAGIC not in (int.from_bytes(magic, "little"), int.from_bytes(magic, "big")):
-        raise FormatError(f"{log} is no Darshan log")
 
 
 def _extract(log: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pdla.collectors.frames import (
 )
 from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
+from pdla.kinds import IOSIG, check
 from pdla.model import Trace
 from pdla.units import counted
 
@@ -70,6 +71,8 @@ def import_iosig(path: str | os.PathLike[str]) -> Trace:
         FormatError: a line is of neither format; the message names it.
     """
     source = Path(path)
+    if not source.is_dir():
+        check(source, IOSIG)
     try:
         logs = _logs(source)
         records = [record for log in logs for record in _read(log)]

@@ -21,6 +21,7 @@ from pdla.collectors.ordered import Log, is_ordered, place
 from pdla.collectors.rawposix import Operations, PosixCalls
 from pdla.collectors.views import View, first_offsets
 from pdla.errors import FormatError, PdlaError
+from pdla.kinds import LOGS, check
 from pdla.model import RECORD_COLUMNS, Int64Array, Trace
 from pdla.units import format_count
 
@@ -162,6 +163,7 @@ class RawLogs:
     def __init__(
         self, directory: str | os.PathLike[str], command: str = "", environment: Mapping[str, str] | None = None
     ) -> None:
+        check(Path(directory), LOGS)
         paths = sorted(Path(directory).glob("*.log"))
         if not paths:
             raise PdlaError(f"there is no log of the recorder in {directory}")

@@ -23,8 +23,9 @@ import pandas as pd
 from pdla.collectors.blocks import COLUMNS, blocks
 from pdla.collectors.frames import FILE_DTYPES, OPS, categorical, nanoseconds, seconds
 from pdla.collectors.views import View
-from pdla.errors import FormatError, PdlaError
+from pdla.errors import FormatError
 from pdla.files import replacing
+from pdla.kinds import TRACE, check
 from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Block, Int64Array, Trace
 
 FORMAT = "pdla trace"
@@ -177,20 +178,12 @@ def stored_trace(path: str | os.PathLike[str]) -> Iterator[StoredTrace]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
-    try:
-        with path.open("rb"):
-            is_hdf5 = h5py.is_hdf5(path)
-    except OSError as error:
-        raise PdlaError(f"cannot read the trace {path}: {error.strerror}") from None
-    if not is_hdf5:
-        raise FormatError(
-            f"{path} is no trace file (it is not HDF5): 'pdla trace' makes one, 'pdla import' takes other logs"
-        )
+    check(path, TRACE)
     with _damage(path):
         file = h5py.File(path, "r", locking="best-effort")
     with file:
         with _damage(path):
-            _check_kind(file, path)
+            _check_version(file, path)
         yield file
 
 
@@ -235,9 +228,7 @@ def _update(digest: hashlib._Hash, dataset: h5py.Dataset) -> None:
         digest.update(dataset.id.read_direct_chunk(place)[1])
 
 
-def _check_kind(file: h5py.File, path: Path) -> None:
-    if file.attrs.get("format") != FORMAT:
-        raise FormatError(f"{path} is an HDF5 file, but no trace of pdla: 'pdla trace' makes one")
+def _check_version(file: h5py.File, path: Path) -> None:
     version = int(file.attrs["version"])
     if version > VERSION:
         raise FormatError(

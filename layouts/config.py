@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pdla import config, units
 from pdla.errors import ConfigError
+from pdla.kinds import CLUSTER, mistaken
 from pdla.model import Cluster, Device, Pool
 
 T = TypeVar("T")
@@ -42,14 +43,12 @@ def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = No
     if name in cluster_names() and not path.is_file():
         text = (EXAMPLES / f"{name}.toml").read_text(encoding="utf-8")
         return _parse(text, config.pools_directory() / name, f"example {name}", changes)
+    if why := mistaken(path, CLUSTER):
+        raise ConfigError(f"{why}; examples that come along: {', '.join(cluster_names())}")
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot read this cluster description: {error.strerror} (examples: {', '.join(cluster_names())})"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file; a cluster description is TOML (docs/cluster.md)") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
     return _parse(text, path.absolute().parent, str(path), changes)
 
 
@@ -59,35 +58,50 @@ def cluster_names() -> list[str]:
 
 
 class _Table:
-    """A table of the file whose keys are taken one by one, so that what is left over is unknown."""
+    """A table of the file whose keys are taken one by one, so that what is left over is unknown.
 
-    def __init__(self, source: str, name: str, value: object) -> None:
-        self.label = f"{source}: [{name}]" if name else source
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{self.label} must be a table (got {value!r})")
-        self.source = source
-        self.values = dict(value)
+    ``problems`` are those of all tables of the file: who wrote it wants to know of all at once.
+    """
+
+    def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
+        self.name = name
+        self.values = dict(values)
+        self.problems = problems
         self.known: list[str] = []
 
+    def refuse(self, why: str) -> None:
+        """Note a mistake in this table."""
+        self.problems.append(f"[{self.name}]: {why}" if self.name else why)
+
     def take(self, key: str, read: Callable[[Any], T], default: object = None) -> T:
-        """The value of ``key`` as ``read`` makes it; ``read`` raises ValueError with what it wants."""
+        """The value of ``key`` as ``read`` makes it; ``read`` raises ValueError with what it wants.
+
+        Where that is noted as a problem it is None, and nothing is made of the table.
+        """
         self.known.append(key)
         value = self.values.pop(key, default)
         if value is None:
-            raise ConfigError(f"{self.label}: {key} is missing")
-        try:
-            return read(value)
-        except ValueError as error:
-            raise ConfigError(f"{self.label}: {key} must be {error} (got {value!r})") from None
+            self.refuse(f"{key} is missing")
+        else:
+            try:
+                return read(value)
+            except ValueError as error:
+                self.refuse(f"{key} must be {error} (got {value!r})")
+        return cast(T, None)
 
-    def table(self, key: str) -> _Table:
-        """The table under ``key``."""
-        return self.take(key, lambda value: _Table(self.source, key, value))
+    def table(self, key: str, default: object = None) -> _Table:
+        """The table under ``key``. If it is missing, that is noted, and not that each of its keys is."""
+        self.known.append(key)
+        name, value = f"{self.name}.{key}".lstrip("."), self.values.pop(key, default)
+        if isinstance(value, Mapping):
+            return _Table(name, value, self.problems)
+        self.refuse(f"table [{name}] is missing" if value is None else f"{key} must be a table (got {value!r})")
+        return _Table(name, {}, [])
 
     def close(self) -> None:
         """Refuse whatever was not taken."""
         for key in self.values:
-            raise ConfigError(f"{self.label}: unknown key {key!r} (known: {', '.join(self.known)})")
+            self.refuse(f"unknown key {key!r} (known: {', '.join(self.known)})")
 
 
 def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None) -> Cluster:
@@ -97,13 +111,13 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
         raise ConfigError(f"{source}: not TOML: {error}") from None
     for key, value in (changes or {}).items():
         _change(values, key, value, source)
-    top = _Table(source, "", values)
-    home, clients, plan = top.table("home"), top.table("clients"), top.take("plan", lambda value: value, {})
-    plan = _Table(source, "plan", plan)
-    pools = _pools(top.take("pools", lambda value: value), base, source)
+    problems: list[str] = []
+    top = _Table("", values, problems)
+    home, clients, plan = top.table("home"), top.table("clients"), top.table("plan", {})
+    pools = _pools(top.table("pools"), base)
     home_pool = home.take("pool", _text)
-    if home_pool not in {pool.name for pool in pools}:
-        raise ConfigError(f"{home.label}: pool {home_pool!r} is not among [pools] ({', '.join(p.name for p in pools)})")
+    if home_pool and pools and home_pool not in (names := [pool.name for pool in pools]):
+        home.refuse(f"pool {home_pool!r} is not among [pools] ({', '.join(names)})")
     cluster = Cluster(
         pools=pools,
         home_pool=home_pool,
@@ -129,6 +143,8 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
     )
     for table in (home, clients, plan, top):
         table.close()
+    if problems:
+        raise ConfigError(f"{source}: {'; '.join(problems)} (docs/cluster.md describes all keys)")
     return cluster
 
 
@@ -158,33 +174,35 @@ def _whole(value: object, key: str, source: str) -> int:
         raise ConfigError(f"{source}: {key} must be {error} (got {value!r})") from None
 
 
-def _pools(value: object, base: Path, source: str) -> tuple[Pool, ...]:
-    tables = _Table(source, "pools", value).values
-    if not tables:
-        raise ConfigError(f"{source}: no pool; describe at least one as [pools.NAME]")
-    pools = tuple(_pool(name, _Table(source, f"pools.{name}", table), base) for name, table in tables.items())
+def _pools(tables: _Table, base: Path) -> tuple[Pool, ...]:
+    if not tables.values:
+        tables.refuse("no pool; describe at least one as [pools.NAME]")
     owners: dict[str, str] = {}
-    for pool in pools:
-        for directory in pool.where:
+    pools = []
+    for name in list(tables.values):
+        table = tables.table(name)
+        pools.append(_pool(name, table, base))
+        for directory in pools[-1].where:
             if directory in owners:
-                raise ConfigError(
-                    f"{source}: [pools.{pool.name}]: {directory} is already a server of pool {owners[directory]!r}; "
+                table.refuse(
+                    f"{directory} is already a server of pool {owners[directory]!r}; "
                     "every server needs a directory of its own"
                 )
-            owners[directory] = pool.name
-    return pools
+            owners[directory] = name
+    return tuple(pools)
 
 
 def _pool(name: str, table: _Table, base: Path) -> Pool:
     if name in RESERVED:
-        raise ConfigError(f"{table.label}: {name!r} is what plans call the original file; choose another name")
+        table.refuse(f"{name!r} is what plans call the original file; choose another name")
     if "+" in name:
-        raise ConfigError(f"{table.label}: a name with + is what plans call two pools together; choose another name")
-    where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts))
+        table.refuse("a name with + is what plans call two pools together; choose another name")
+    where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts) or ())
     backend = table.take("backend", _one_of(tuple(BACKENDS)), "directories")
-    names = tuple(table.take("servers", _names)) if BACKENDS[backend] else ()
+    # Without a backend that is known, whether it names servers is not, either.
+    names = tuple(table.take("servers", _names) or ()) if BACKENDS.get(backend, "servers" in table.values) else ()
     if names and len(where) > 1:
-        raise ConfigError(f"{table.label}: where must be one directory, that of all servers of {backend} (got {where})")
+        table.refuse(f"where must be one directory, that of all servers of {backend} (got {where})")
     pool = Pool(
         name=name,
         kind=cast(Any, table.take("kind", _one_of(KINDS))),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import h5py  # type: ignore[import-untyped]
 import pytest
 from conftest import PDLA, REPOSITORY, InProcess, Pdla
 
@@ -81,7 +83,7 @@ def test_a_file_that_is_no_trace(pdla: Pdla, verb: str) -> None:
         ("[[pools", "cluster.toml"),
         (DEFAULT_CLUSTER + "\n[nonsense]\n", "nonsense"),
         (DEFAULT_CLUSTER.replace('"hdd"', '"tape"', 1), "tape"),
-        ("", "home"),
+        ("", "is an empty file, not a cluster file: 'pdla calibrate' writes one, docs/cluster.md describes it"),
     ],
 )
 def test_a_wrong_cluster_description(pdla: Pdla, trace_path: Path, text: str, says: str) -> None:
@@ -93,12 +95,188 @@ def test_a_missing_cluster_description(pdla: Pdla, trace_path: Path) -> None:
     fails_with_one_line(pdla, "plan", trace_path, "--cluster", "none.toml", says="none.toml")
 
 
-def test_an_unknown_policy_is_refused_with_the_known_ones(pdla: Pdla, trace_path: Path) -> None:
-    fails_with_one_line(pdla, "plan", trace_path, "--policy", "magic", says="pdla-h")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "run.h5", "--policy", "foo"], "unknown policy 'foo': choose one of auto, none, pdla-h"),
+        (["plan", "run.h5", "--policy", "ibridge"], "it is for pdla simulate"),
+        (["plan", "run.h5", "--selection", "foo"], "'foo' is not one of 'optimal', 'greedy'"),
+        (["plan", "run.h5", "--writes", "foo"], "'foo' is not one of 'original', 'close', 'lease'"),
+        (["simulate", "run.h5", "--policy", "foo"], "unknown scheme 'foo': choose one of none"),
+        (["simulate", "run.h5", "--policy", "none.py:Foo"], "cannot read none.py: No such file"),
+        (["simulate", "run.h5", "--policy", "run.h5:Foo"], "run.h5 is a trace, not a Python file"),
+        (["simulate", "run.h5", "--sweep", "foo"], "a sweep is KEY=V1,V2"),
+        (["simulate", "run.h5", "--sweep", "foo=1"], "there is no table for the key 'foo'"),
+        (["simulate", "run.h5", "--sweep", "home.strip=1M,x"], "strip must be a number of bytes"),
+        (["simulate", "run.h5", "--sweep", "processes=4"], "two or more numbers of them"),
+        (["patterns", "scale", "run.h5", "--ranks", "0"], "0 is not in the range"),
+        (["patterns", "list", "--ranks", "-1"], "-1 is not in the range"),
+        (["calibrate", ".", "--seconds", "inf"], "'inf' is not a finite number"),
+        (["daemon", "--once", "--idle-load", "nan"], "'nan' is not a finite number"),
+    ],
+)
+def test_a_wrong_option_value_is_exit_code_2(pdla: Pdla, trace_path: Path, words: list[str], says: str) -> None:
+    fails_with_one_line(pdla, *words, says=says, code=2)
 
 
-def test_an_unknown_selection(pdla: Pdla, trace_path: Path) -> None:
-    fails_with_one_line(pdla, "plan", trace_path, "--selection", "magic", says="optimal, greedy")
+def test_help_lists_the_choices(pdla: Pdla) -> None:
+    words = pdla.run("plan", "--help").stdout.split()
+    assert "[auto|none|pdla-h|pdla-s|ns-pdla|s4d|e10]" in words
+    assert "[optimal|greedy]" in words
+    assert "s4d|e10|ibridge|liu|FILE.py:CLASS]" in "".join(pdla.run("simulate", "--help").stdout.split())
+
+
+OUTPUTS = {
+    "trace": ["trace", "-o", "{}", "--", "touch", "ran"],
+    "import": ["import", "csv", "accesses.csv", "-o", "{}"],
+    "pack": ["pack", "nowhere", "-o", "{}"],
+    "plan": ["plan", "nowhere.h5", "-o", "{}"],
+    "report": ["report", "nowhere.h5", "-o", "{}"],
+    "simulate": ["simulate", "nowhere.h5", "--plot", "{}"],
+    "calibrate": ["calibrate", ".", "--force", "-o", "{}"],
+    "daemon": ["daemon", "--once", "--metrics-file", "{}"],
+}
+
+
+@pytest.mark.parametrize("verb", OUTPUTS)
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("folder.svg", "cannot write folder.svg: it is a directory"),
+        ("nowhere/out.svg", "there is no directory"),
+        ("accesses.csv/out.svg", "there is no directory"),
+        ("/proc/out.svg", "cannot write /proc/out.svg: /proc: "),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    pdla: Pdla, verb: str, output: str, says: str
+) -> None:
+    (pdla.directory / "folder.svg").mkdir()
+    (pdla.directory / "accesses.csv").write_text(CSV)
+    fails_with_one_line(pdla, *(word.format(output) for word in OUTPUTS[verb]), says=says, code=2)
+    assert sorted(path.name for path in pdla.directory.iterdir()) == ["accesses.csv", "folder.svg"]
+
+
+READS = {
+    "analyze": (["analyze", "{}"], "a trace"),
+    "plan": (["plan", "{}"], "a trace"),
+    "report": (["report", "{}"], "a trace"),
+    "report --compare": (["report", "made/trace", "--compare", "{}"], "a trace"),
+    "simulate": (["simulate", "{}"], "a trace"),
+    "patterns diff": (["patterns", "diff", "made/trace", "{}"], "a trace"),
+    "patterns scale": (["patterns", "scale", "made/trace", "{}", "--ranks", "8"], "a trace"),
+    "replicate": (["replicate", "{}"], "a plan"),
+    "plan --cluster": (["plan", "made/trace", "--cluster", "{}"], "a cluster file"),
+    "report --cluster": (["report", "made/trace", "--cluster", "{}"], "a cluster file"),
+    "simulate --cluster": (["simulate", "made/trace", "--cluster", "{}"], "a cluster file"),
+    "daemon --cluster": (["daemon", "--once", "--cluster", "{}"], "a cluster file"),
+    "pack": (["pack", "{}"], "a directory of raw logs"),
+    "import darshan": (["import", "darshan", "{}", "-o", "o.h5"], "a Darshan log"),
+    "import iosig": (["import", "iosig", "{}", "-o", "o.h5"], "an IOSIG trace"),
+    "import csv": (["import", "csv", "{}", "-o", "o.h5"], "a CSV file of accesses"),
+    "import parquet": (["import", "parquet", "{}", "-o", "o.h5"], "a Parquet file"),
+}
+KINDS = {
+    "trace": "a trace",
+    "plan": "a plan",
+    "cluster": "a cluster file",
+    "logs": "a directory of raw logs",
+    "map": "a map of replicas",
+    "state": "the state file of a map",
+    "journal": "a journal of redirected writes",
+    "log": "a raw log",
+    "side": "a raw log's list of names",
+    "posix": "a raw log of POSIX calls",
+    "catalog": "a catalog",
+    "page": "an HTML report",
+    "exit": "an exit report of a redirected run",
+    "csv": "a CSV file of accesses",
+    "parquet": "a Parquet file",
+    "hdf5": "an HDF5 file of another program",
+    "program": "a program",
+    "darshan": "a Darshan log",
+    "empty": "an empty file",
+    "text": "a text file",
+    "json": "a JSON file",
+    "bytes": "a file of unknown content",
+    "directory": "a directory",
+    "missing": "No such file or directory",
+    "pipe": "no regular file",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of every kind, under its name in ``KINDS``."""
+    pdla = InProcess(tmp_path_factory.mktemp("kinds"), {})
+    made = pdla.directory / "made"
+    for name in ("logs", "directory"):
+        (made / name).mkdir(parents=True)
+    (made / "csv").write_text(CSV)
+    (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
+    pdla.run("import", "csv", "made/csv", "-o", "made/trace")
+    pdla.run("plan", "made/trace", "-o", "made/plan")
+    pdla.run("replicate", "made/plan")
+    pdla.run("report", "made/trace", "-o", "made/page")
+    for name, found in (("map", "replicas.map"), ("catalog", "catalog.db")):
+        (made / name).write_bytes((pdla.home / found).read_bytes())
+    (made / "state").write_bytes(next(pdla.home.glob("*.state")).read_bytes())
+    for name, start in (("journal", b"PDLAJNL1"), ("log", b"PDLALOG2"), ("side", b"PDLASID1"), ("posix", b"PDLAPSX1")):
+        (made / name).write_bytes(start + bytes(4096))
+    (made / "logs" / "1.log").write_bytes(b"PDLALOG2")
+    (made / "parquet").write_bytes(b"PAR1" + bytes(100))
+    (made / "program").write_bytes(b"\x7fELF" + bytes(100))
+    (made / "darshan").write_bytes(bytes(8) + (6567223).to_bytes(8, "little"))
+    (made / "exit").write_text('{"version":1,"host":"here","rank":0,"map":"ok","files":[],"writes":[]}')
+    (made / "cluster").write_text(DEFAULT_CLUSTER)
+    (made / "empty").touch()
+    (made / "text").write_text("Dear diary,\n")
+    (made / "json").write_text('{"version": 99}')
+    (made / "bytes").write_bytes(bytes(range(256)))
+    with h5py.File(made / "hdf5", "w") as file:
+        file["temperature"] = [1.0]
+    os.mkfifo(made / "pipe")
+    return made
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_a_file_of_the_wrong_kind_is_named_as_what_it_is(pdla: Pdla, made: Path, verb: str) -> None:
+    words, wanted = READS[verb]
+    # Whatever text another program writes, its importer says what is wrong with it.
+    guessed = {"a CSV file of accesses", "an IOSIG trace"}
+    (pdla.directory / "made").symlink_to(made)
+    for name, kind in KINDS.items():
+        if kind == wanted or (kind == "a directory" and wanted in ("a directory of raw logs", "an IOSIG trace")):
+            continue
+        done = pdla.run(*(word.format(f"made/{name}") for word in words), code=1)
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert f"made/{name}" in done.stderr
+        if not (wanted in guessed and name in ("text", "json", "cluster", "bytes", "csv", "logs")):
+            assert kind in done.stderr
+            assert wanted in done.stderr
+    assert not (pdla.directory / "o.h5").exists()
+
+
+def test_mistakes_that_do_not_depend_on_each_other_are_all_said(pdla: Pdla, made: Path) -> None:
+    (pdla.directory / "made").symlink_to(made)
+    done = pdla.run("plan", "made/plan", "--cluster", "made/text", code=1)
+    assert "made/plan is a plan, not a trace" in done.stderr
+    assert "made/text is a text file, not a cluster file" in done.stderr
+    done = pdla.run("patterns", "scale", "nowhere.h5", "made/json", "--ranks", "8", code=1)
+    assert "nowhere.h5: No such file" in done.stderr
+    assert "made/json is a JSON file" in done.stderr
+    wrong = DEFAULT_CLUSTER.replace('kind = "hdd"', 'kind = "tape"', 1).replace("strip", "stripe") + "\n[nonsense]\n"
+    (pdla.directory / "cluster.toml").write_text(wrong)
+    done = pdla.run("plan", "made/trace", "--cluster", "cluster.toml", code=1)
+    for said in (
+        "kind must be",
+        "strip is missing",
+        "unknown key 'stripe'",
+        "unknown key 'nonsense'",
+        "docs/cluster.md",
+    ):
+        assert said in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_plan_is_the_same_bytes_again_also_when_it_has_been_carried_out(pdla: Pdla, trace_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: wanted rank,file,op,offset,length,t_start,t_end .got nothing."),
+        ("", "is an empty file, not a CSV file of accesses"),
         ("rank,op\n0,read\n", "line 1: wanted rank,file,op,offset,length,t_start,t_end .got rank,op."),
         (HEADER, "has a header but no access"),
         (HEADER + "0,/a,read,0,8,0,1\n0,/a,read,0,8\n", "line 3: wanted 7 fields, got 5"),
@@ -140,7 +140,9 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, parquet: Callable[
     path = parquet()
     for content in (b"", b"rank,file\n", path.read_bytes()[:-10], path.read_bytes()[:100] + b"PAR1"):
         path.write_bytes(content)
-        with pytest.raises(FormatError, match=r"accesses\.parquet is not Parquet, or damaged: "):
+        with pytest.raises(
+            FormatError, match=r"accesses\.parquet is (not Parquet, or damaged|an empty file|a text file)"
+        ):
             import_parquet(path)
     with pytest.raises(PdlaError, match=r"cannot read .*none\.parquet: No such file or directory"):
         import_parquet(tmp_path / "none.parquet")

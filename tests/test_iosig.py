@@ -121,7 +121,7 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no record of IOSIG"),
+        ("", "is an empty file, not an IOSIG trace"),
         (FIRST + "10653 0 0 zero 1 0.5 MPI_READ\n", "line 11: no record of IOSIG: '10653 0 0 zero 1 0.5 MPI_READ'"),
         ("rank,file,op\n", "line 1: no record of IOSIG: 'rank,file,op'"),
     ],

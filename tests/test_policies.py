@@ -386,7 +386,7 @@ def test_a_policy_of_ones_own_is_a_class_in_a_file(tmp_path: Path) -> None:
     for name, message in {
         "mine": "unknown policy 'mine': choose one of s4d, ibridge, liu, e10, or FILE.py:CLASS",
         f"{tmp_path}/mine.py:Yours": "mine.py has no class Yours that is an Online",
-        f"{tmp_path}/none.py:Mine": "none.py is no Python file",
+        f"{tmp_path}/none.py:Mine": "none.py: No such file or directory .it should be a Python file.",
         f"{tmp_path}/broken.py:Mine": "broken.py: ZeroDivisionError: division by zero",
     }.items():
         with pytest.raises(ConfigError, match=message):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +19,7 @@ from pdla.catalog import open_catalog
 from pdla.cli import cli
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
-from pdla.errors import ConfigError, PdlaError
+from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
 from pdla.model import Trace
 from pdla.simulator.contest import Program, contest, scheme_names
@@ -69,15 +70,15 @@ def test_the_table_has_the_fastest_first(traces: list[str]) -> None:
 
 
 def test_unknown_schemes_and_keys_are_refused(traces: list[str]) -> None:
-    with pytest.raises(ConfigError, match="unknown scheme 'nonesuch': choose one of none, independent"):
+    with pytest.raises(click.BadParameter, match="unknown scheme 'nonesuch': choose one of none, independent"):
         pdla(traces[0], "--policy", "nonesuch")
-    with pytest.raises(ConfigError, match="unknown key 'nonesuch'"):
+    with pytest.raises(click.BadParameter, match="unknown key 'nonesuch'"):
         pdla(traces[0], "--policy", "none", "--sweep", "home.nonesuch=1")
-    with pytest.raises(ConfigError, match="no table for the key 'nonesuch'"):
+    with pytest.raises(click.BadParameter, match="no table for the key 'nonesuch'"):
         pdla(traces[0], "--policy", "none", "--sweep", "nonesuch=1")
-    with pytest.raises(ConfigError, match="a sweep is KEY=V1,V2"):
+    with pytest.raises(click.BadParameter, match="a sweep is KEY=V1,V2"):
         pdla(traces[0], "--sweep", "home.strip")
-    with pytest.raises(ConfigError, match="takes traces of the program at two or more"):
+    with pytest.raises(click.BadParameter, match="takes traces of the program at two or more"):
         pdla(traces[0], "--policy", "none", "--sweep", "processes=16")
 
 
@@ -119,9 +120,9 @@ def test_more_servers_of_a_pool_are_more_like_the_others() -> None:
         load_cluster("pdla", {"pools.ssd.servers": "x"})
 
 
-def test_a_picture_of_no_known_kind(traces: list[str], tmp_path: Path) -> None:
-    with pytest.raises(PdlaError, match="no picture of that kind"):
-        pdla(traces[0], "--policy", "none", "--plot", str(tmp_path / "plot.nonesuch"))
+def test_a_picture_of_no_known_kind_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(click.BadParameter, match=r"a picture's name ends in .png, .svg, .pdf"):
+        pdla("nowhere.h5", "--policy", "none", "--plot", str(tmp_path / "plot.nonesuch"))
 
 
 def test_processes_of_mpiexec_share_a_sweep(traces: list[str]) -> None:

@@ -142,26 +142,29 @@ def test_a_target_that_is_a_directory_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PdlaError, match=r"cannot read the trace .*run\.h5: No such file or directory"):
+    with pytest.raises(PdlaError, match=r"cannot read .*run\.h5: No such file or directory \(it should be a trace\)"):
         read_trace(tmp_path / "run.h5")
 
 
 def test_a_directory_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PdlaError, match="Is a directory"):
+    with pytest.raises(PdlaError, match="is a directory, not a trace"):
         read_trace(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"rank,file,op\n", b"\x89HDF"])
-def test_a_file_that_is_not_hdf5_is_one_line(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(b"", "an empty file"), (b"rank,file,op\n", "a text file"), (b"\x89HDF", "a file of unknown content")],
+)
+def test_a_file_that_is_not_hdf5_is_one_line(tmp_path: Path, content: bytes, what: str) -> None:
     (tmp_path / "run.h5").write_bytes(content)
-    with pytest.raises(FormatError, match=r"is no trace file \(it is not HDF5\): 'pdla trace' makes one"):
+    with pytest.raises(FormatError, match=f"is {what}, not a trace: 'pdla trace' makes one"):
         read_trace(tmp_path / "run.h5")
 
 
 def test_an_hdf5_file_of_another_kind_is_one_line(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "run.h5", "w") as file:
         file["temperature"] = [1.0]
-    with pytest.raises(FormatError, match="is an HDF5 file, but no trace of pdla"):
+    with pytest.raises(FormatError, match="is an HDF5 file of another program, not a trace"):
         read_trace(tmp_path / "run.h5")
 
 

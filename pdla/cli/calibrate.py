@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from pdla.cli.options import json_option, print_json
+from pdla.cli.options import Finite, Output, json_option, print_json
 from pdla.cli.options import size as size_option
 from pdla.cli.progress import progress
 from pdla.units import counted, format_bytes, format_seconds
@@ -27,12 +27,10 @@ LEAST_SECONDS = 1.0
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--pool", "pools", metavar="NAME[:KIND]=DIR,...", multiple=True, help="A pool of these servers.")
 @click.option(
-    "-o", "output", type=click.Path(path_type=Path), default="cluster.toml", show_default=True, help="File to write."
+    "-o", "output", type=Output(), default="cluster.toml", show_default=True, metavar="FILE", help="File to write."
 )
 @click.option("--force", is_flag=True, help="Replace the file.")
-@click.option(
-    "--seconds", type=click.FloatRange(min=LEAST_SECONDS), default=30.0, show_default=True, help="Time for each pool."
-)
+@click.option("--seconds", type=Finite(min=LEAST_SECONDS), default=30.0, show_default=True, help="Time for each pool.")
 @click.option(
     "--size", callback=size_option, help="Space in each directory; by default 1G, at most a tenth of what is free."
 )
@@ -68,8 +66,6 @@ def calibrate(
             return
         if output.exists() and not force:
             raise PdlaError(f"{output} is there already; give --force to replace it, or another name with -o")
-        if not output.absolute().parent.is_dir():
-            raise PdlaError(f"cannot write {output}: there is no directory {output.parent}")
         sizes = scratch_sizes(storages, size)
         total = seconds * len(storages)
         space = sum(one * len(storage.directories) for one, storage in zip(sizes, storages, strict=True))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdla.cli.options import json_option, print_json, size
+from pdla.cli.options import Finite, Output, json_option, print_json, size
 from pdla.cli.replicate import built_json, built_line
 from pdla.errors import PdlaError
 from pdla.units import counted
@@ -34,7 +34,7 @@ UNIT = Path(__file__).with_name("pdla-daemon.service")
 @click.option("--max-bandwidth", callback=size, help="Copy at most so many bytes per second.")
 @click.option(
     "--idle-load",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     default=0.5,
     show_default=True,
     help="Work only while others use at most this share of the processors.",
@@ -46,9 +46,7 @@ UNIT = Path(__file__).with_name("pdla-daemon.service")
     show_default=True,
     help="... and move at most so many bytes per second to and from this machine's disks.",
 )
-@click.option(
-    "--metrics-file", type=click.Path(path_type=Path), help="Write metrics for Prometheus to this .prom file."
-)
+@click.option("--metrics-file", type=Output(), metavar="FILE", help="Write metrics for Prometheus to this .prom file.")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve them on this port of 127.0.0.1.")
 @click.option("--unit", is_flag=True, help="Print a systemd unit that runs this command line, and end.")
 @json_option

@@ -53,7 +53,7 @@ class Program:
 @click.command()
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     default="pdla-demo",
     show_default=True,
     help="Where data, replicas and the report go (1.5 GiB).",

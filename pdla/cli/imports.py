@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdla.cli.options import json_option
+from pdla.cli.options import json_option, trace_output
 from pdla.cli.told import tell
 
 if TYPE_CHECKING:
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 @click.command(name="import")
 @click.argument("source", type=click.Choice(["darshan", "iosig", "csv", "parquet"]))
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
-)
+@trace_output
 @json_option
 def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
     """Take a trace that another tool recorded.

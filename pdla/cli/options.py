@@ -3,16 +3,103 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pdla.errors import ConfigError, PdlaError
 from pdla.units import parse_bytes
+
+if TYPE_CHECKING:
+    from pdla.model import Cluster
+
+OWN = "FILE.py:CLASS"
+PICTURES = (".png", ".svg", ".pdf")
+
+
+class Named(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
+    """One of the names that ``names`` lists; ``check`` raises ConfigError for any other value.
+
+    Both are called when they are needed, so that the command line itself imports little. With ``own``, a class in a
+    file of the user's own is listed as a choice, too.
+    """
+
+    name = "name"
+
+    def __init__(
+        self, names: Callable[[], Iterable[str]], check: Callable[[str], object], *, own: bool = False
+    ) -> None:
+        self._names, self._check, self._own = names, check, own
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """The choices, as ``--help`` shows them."""
+        return f"[{'|'.join([*self._names(), *([OWN] if self._own else [])])}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The value, if it is one of the choices."""
+        try:
+            self._check(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """The names that begin like this."""
+        return [click.shell_completion.CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+class Finite(click.FloatRange):
+    """A number in a range; click takes infinity and NaN for such."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if not math.isfinite(number := super().convert(value, param, ctx)):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+class Output(click.Path):
+    """A file that a verb is to write: refused before the work where it cannot be written after it."""
+
+    def __init__(self, endings: tuple[str, ...] = ()) -> None:
+        super().__init__(path_type=Path)
+        self._endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path."""
+        path = Path(str(super().convert(value, param, ctx)))
+        if why := self._obstacle(path):
+            self.fail(f"cannot write {path}: {why}", param, ctx)
+        return path
+
+    def _obstacle(self, path: Path) -> str:
+        if self._endings and path.suffix.lower() not in self._endings:
+            return f"a picture's name ends in {', '.join(self._endings)}"
+        if path.is_dir():
+            return "it is a directory"
+        if path.exists() and not path.is_file():
+            return "" if os.access(path, os.W_OK) else "permission denied"
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            return f"there is no directory {folder}"
+        try:
+            # RATIONALE: permission bits do not tell of read-only mounts, nor of what root may not do.
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            return f"{folder}: {error.strerror}"
+        return ""
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
 trace_argument = click.argument("trace_path", metavar="RUN.h5", type=click.Path(path_type=Path))
+trace_output = click.option(
+    "-o", "output", type=Output(), default="run.h5", show_default=True, metavar="FILE", help="Trace to write."
+)
 cluster_option = click.option(
     "--cluster", metavar="FILE|NAME", help="cluster.toml, or an example's name; by default a nominal one."
 )
@@ -27,6 +114,35 @@ def size(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
         raise click.BadParameter(str(error)) from None
     if found == 0:
         raise click.BadParameter("must be more than 0")
+    return found
+
+
+def check_traces(traces: Iterable[Path], *others: str) -> None:
+    """Refuse what is no trace; one error says all that is wrong, also of ``others``.
+
+    Raises:
+        PdlaError: some are missing, or something else.
+    """
+    from pdla.kinds import TRACE, mistaken
+
+    if wrong := [*filter(None, (mistaken(path, TRACE) for path in traces)), *others]:
+        raise PdlaError("; ".join(wrong))
+
+
+def read_cluster(cluster: str | None, *traces: Path) -> Cluster:
+    """The cluster that ``--cluster`` names; refuses it together with what is no trace.
+
+    Raises:
+        PdlaError: it, or traces, cannot be used.
+    """
+    from pdla.layouts.config import load_cluster
+
+    try:
+        found = load_cluster(cluster)
+    except ConfigError as error:
+        check_traces(traces, str(error))
+        raise
+    check_traces(traces)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pdla
-from pdla.cli.options import json_option, print_json
+from pdla.cli.options import check_traces, json_option, print_json
 from pdla.errors import PdlaError
 from pdla.units import counted
 
@@ -29,7 +29,7 @@ def patterns() -> None:
 @patterns.command("list")
 @click.option("--file", default="*", metavar="GLOB", help="Only those of files with such a path.")
 @click.option("--application", default="*", metavar="GLOB", help="Only those of applications with such a command.")
-@click.option("--ranks", type=int, help="Only those of runs with so many ranks.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Only those of runs with so many ranks.")
 @click.option("--queued", is_flag=True, help="Only those in the replication queue.")
 @json_option
 def list_(file: str, application: str, ranks: int | None, queued: bool, as_json: bool) -> None:
@@ -88,6 +88,7 @@ def diff(before: str, after: str, as_json: bool) -> None:
     from pdla.analyzers.difference import compare
     from pdla.report.patterns import difference_text
 
+    check_traces(Path(word) for word in (before, after) if not _is_number(word))
     found = compare(_signatures(before), _signatures(after))
     if as_json:
         print_json(
@@ -107,7 +108,7 @@ def diff(before: str, after: str, as_json: bool) -> None:
 
 @patterns.command()
 @click.argument("traces", metavar="RUN.h5...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--ranks", type=int, required=True, help="Number of ranks to predict the patterns for.")
+@click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks to predict the patterns for.")
 @json_option
 def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     """Predict the patterns at another number of ranks.
@@ -119,6 +120,7 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     from pdla.analyzers.scaling import scale as compare
     from pdla.report.patterns import scaling_text
 
+    check_traces(traces)
     analyses: dict[int, Analysis] = {}
     for path in traces:
         trace = pdla.load(path)
@@ -144,9 +146,13 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
         raise PdlaError(f"the traces do not agree, so nothing is predicted: {found.disagreements[0]}")
 
 
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and not Path(word).exists()
+
+
 def _signatures(word: str) -> tuple[Signature, ...]:
     """The patterns of a trace, or of a run in the catalog."""
-    if word.isdigit() and not Path(word).exists():
+    if _is_number(word):
         from pdla.catalog import open_catalog
 
         return tuple(occurrence.signature for occurrence in open_catalog().run(int(word))[1])

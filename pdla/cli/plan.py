@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 import pdla
-from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
+from pdla.cli.options import Named, Output, cluster_option, json_option, print_json, read_cluster, trace_argument
 from pdla.cli.progress import analyzed, progress
 from pdla.units import counted
+
+
+def _policies() -> Iterable[str]:
+    from pdla.policies import policy_names
+
+    return policy_names()
+
+
+def _policy(name: str) -> None:
+    from pdla.policies import get_policy
+
+    get_policy(name)
 
 
 @click.command()
 @trace_argument
 @cluster_option
-@click.option("--policy", default="auto", show_default=True, help="auto, pdla-h, pdla-s, ns-pdla, s4d, e10 or none.")
 @click.option(
-    "--selection", default="optimal", show_default=True, help="How scarce space is shared out: optimal or greedy."
+    "--policy",
+    type=Named(_policies, _policy),
+    default="auto",
+    show_default=True,
+    help="What decides.",
+)
+@click.option(
+    "--selection",
+    type=click.Choice(["optimal", "greedy"]),
+    default="optimal",
+    show_default=True,
+    help="How scarce space is shared out.",
 )
 @click.option(
     "--writes",
@@ -28,7 +51,7 @@ from pdla.units import counted
 )
 @click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
 @click.option("--queue", is_flag=True, help="Put it into the queue, for pdla daemon to build.")
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Plan to write, for pdla replicate.")
+@click.option("-o", "output", type=Output(), metavar="FILE", help="Plan to write, for pdla replicate.")
 @json_option
 def plan(
     trace_path: Path,
@@ -48,14 +71,13 @@ def plan(
     from pdla.analyzers.dependence import pattern_dependences
     from pdla.analyzers.phases import write_phases
     from pdla.catalog import open_catalog
-    from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
     from pdla.policies.planfile import plan_to_json, write_plan
     from pdla.replicator.backends import obstacles
     from pdla.replicator.planned import enqueue
     from pdla.report.text import plan_summary, plan_table
 
-    storage = load_cluster(cluster)
+    storage = read_cluster(cluster, trace_path)
     trace = pdla.load(trace_path)
     catalog = open_catalog()
     replicas = catalog.replicas()

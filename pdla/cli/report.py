@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pdla
-from pdla.cli.options import cluster_option, json_option, print_json, trace_argument
+from pdla.cli.options import Output, cluster_option, json_option, print_json, read_cluster, trace_argument
 from pdla.cli.progress import analyzed, progress
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 @cluster_option
 @click.option(
-    "-o", "output", type=click.Path(path_type=Path), default="report.html", show_default=True, help="File to write."
+    "-o", "output", type=Output(), default="report.html", show_default=True, metavar="FILE", help="File to write."
 )
 @json_option
 def report(trace_path: Path, other: Path | None, cluster: str | None, output: Path, as_json: bool) -> None:
@@ -31,13 +31,13 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
 
     Who accessed which bytes when, signatures, what the planner compares, advice; and another run beside it.
     """
-    from pdla.layouts.config import load_cluster
     from pdla.policies.plan import make_plan
     from pdla.replicator.backends import obstacles
     from pdla.report.comparison import Contrast
     from pdla.report.html import Run, write_report
 
-    storage, trace = load_cluster(cluster), pdla.load(trace_path)
+    storage = read_cluster(cluster, trace_path, *([other] if other else []))
+    trace = pdla.load(trace_path)
     after = pdla.load(other) if other else None
     analysis = analyzed(trace)
     contrast = Contrast(trace, after) if after else None

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import pdla
-from pdla.cli.options import cluster_option, json_option, print_json
+from pdla.cli.options import PICTURES, Named, Output, cluster_option, json_option, print_json, read_cluster
 from pdla.cli.processes import mpi_processes
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
     from pdla.analyzers.scaling import Scaling
+    from pdla.simulator.sweep import Sweep
+
+
+def _schemes() -> Iterable[str]:
+    from pdla.simulator.contest import scheme_names
+
+    return scheme_names()
+
+
+def _scheme(name: str) -> None:
+    from pdla.simulator.contest import check_scheme
+
+    check_scheme(name)
 
 
 @click.command()
@@ -23,8 +37,9 @@ if TYPE_CHECKING:
 @click.option(
     "--policy",
     "policies",
+    type=Named(_schemes, _scheme, own=True),
     multiple=True,
-    help="A scheme to simulate, or FILE.py:CLASS; may be given again. By default all that the cluster can have.",
+    help="A scheme to simulate; may be given again. By default all that the cluster can have.",
 )
 @click.option(
     "--sweep",
@@ -35,7 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--open-loop", is_flag=True, help="Calls begin when they did in the trace, not after those before them.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is random: rotation.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Picture to write (.png, .svg, .pdf).")
+@click.option("--plot", type=Output(PICTURES), metavar="FILE", help="Picture to write (.png, .svg, .pdf).")
 @json_option
 def simulate(
     traces: tuple[Path, ...],
@@ -53,7 +68,6 @@ def simulate(
     processes=... they tell what the program does at other numbers. Under mpiexec -n N, a sweep is shared out.
     """
     from pdla.catalog import open_catalog
-    from pdla.layouts.config import load_cluster
     from pdla.report.contests import (
         contest_json,
         contest_picture,
@@ -64,11 +78,11 @@ def simulate(
         sweep_text,
     )  # fmt: skip
     from pdla.simulator.contest import Program, contest
-    from pdla.simulator.sweep import Sweep, sweep
+    from pdla.simulator.sweep import sweep
 
+    storage = read_cluster(cluster, *traces)
+    wanted = [_sweep(text, cluster, len(traces)) for text in sweeps]
     processes = mpi_processes() if sweeps else None
-    wanted = [Sweep.parse(text) for text in sweeps]
-    storage = load_cluster(cluster)
     program = Program.of(pdla.load(traces[0]))
     scaling = _scaling(traces) if len(traces) > 1 else None
     swept = [
@@ -107,6 +121,19 @@ def simulate(
     except PdlaError as error:
         # The answer is there already: whoever asked for it is to get it.
         click.echo(f"pdla: the simulation is not kept: {error}", err=True)
+
+
+def _sweep(text: str, cluster: str | None, traces: int) -> Sweep:
+    """A sweep all of whose values are possible."""
+    from pdla.errors import ConfigError
+    from pdla.simulator.sweep import Sweep
+
+    try:
+        found = Sweep.parse(text)
+        found.check(cluster, scaled=traces > 1)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint="'--sweep'") from None
+    return found
 
 
 def _scaling(traces: tuple[Path, ...]) -> Scaling:

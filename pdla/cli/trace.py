@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option
+from pdla.cli.options import command_argument, json_option, trace_output
 from pdla.cli.progress import progress
 from pdla.cli.told import tell
 from pdla.errors import PdlaError
@@ -39,8 +39,6 @@ def record(
     from pdla.collectors.packing import pack as pack_logs
 
     folder = output.absolute().parent
-    if not folder.is_dir():
-        raise PdlaError(f"cannot write {output}: there is no directory {folder}")
     # Beside the output, not in /tmp: the ranks may run on other nodes, and the output is where all of them can write.
     try:
         logs = Path(tempfile.mkdtemp(prefix=f".{output.name[:50]}.", suffix=".raw", dir=folder))
@@ -72,9 +70,7 @@ def record(
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option(
-    "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
-)
+@trace_output
 @click.option("--include", metavar="GLOB", multiple=True, help="Record only files with such a path (repeatable).")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="Do not record files with such a path (repeatable).")
 @click.option("--posix", is_flag=True, help="Record the POSIX calls on these files, too.")
@@ -104,9 +100,7 @@ def trace(
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "output", type=click.Path(path_type=Path), default="run.h5", show_default=True, help="Trace to write."
-)
+@trace_output
 @json_option
 def pack(directory: Path, output: Path, as_json: bool) -> None:
     """Make a trace of the logs in DIRECTORY.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pdla.errors import ConfigError
+from pdla.kinds import PYTHON, mistaken
 from pdla.policies.base import Policy, Replicate
 from pdla.policies.baselines import NS_PDLA
 from pdla.policies.e10 import COLLECTIVE_WRITES, E10
@@ -71,8 +72,10 @@ def make_online(name: str) -> Online:
 
 def _run(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigError(f"{path} is no Python file: a policy is given as FILE.py:CLASS")
+    if wrong := mistaken(path, PYTHON):
+        raise ConfigError(f"{wrong} (a policy is given as FILE.py:CLASS)")
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not named like a Python file (a policy is given as FILE.py:CLASS)")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

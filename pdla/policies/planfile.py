@@ -14,6 +14,7 @@ from typing import Any
 from pdla.accessmap import MAX_EXTENTS
 from pdla.errors import FormatError
 from pdla.files import replacing
+from pdla.kinds import PLAN, check
 from pdla.model import STILL, Candidate, Cluster, Cost, Growth, Layout, Loop, PatternPlan, Plan, Pool, Signature
 
 FORMAT = "pdla-plan"
@@ -100,12 +101,13 @@ def read_plan(path: Path) -> Plan:
     Raises:
         FormatError: no such file, not JSON, not a plan, or of another version.
     """
+    check(path, PLAN)
     try:
         return plan_from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise FormatError(f"{path}: cannot read this plan: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+        raise FormatError(f"{path} is a damaged plan: not JSON: {error}") from None
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
 

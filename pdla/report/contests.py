@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pdla.errors import PdlaError
+from pdla.files import replacing
 from pdla.report.text import paragraph, table
 from pdla.units import counted, format_bytes, format_count, format_seconds
 
@@ -133,9 +133,7 @@ def save(figure: Figure, path: Path) -> None:
     """Write a picture in the format that the name of the file says.
 
     Raises:
-        PdlaError: there is no such format.
+        PdlaError: it cannot be written.
     """
-    try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise PdlaError(f"{path}: no picture of that kind: {error}") from None
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:].lower())

@@ -88,6 +88,18 @@ def scheme_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_BASELINES, *policy_names(), *online_names())))
 
 
+def check_scheme(name: str) -> None:
+    """Refuse what ``simulate_scheme`` does not know.
+
+    Raises:
+        ConfigError: it is unknown, or a policy of one's own that cannot be had.
+    """
+    if ":" in name:
+        make_online(name)
+    elif name not in scheme_names():
+        raise ConfigError(f"unknown scheme {name!r}: choose one of {', '.join(scheme_names())}, or FILE.py:CLASS")
+
+
 def contest(
     program: Program, cluster: Cluster, names: Sequence[str] = (), *, open_loop: bool = False, seed: int = 0
 ) -> Contest:
@@ -118,14 +130,8 @@ def simulate_scheme(program: Program, cluster: Cluster, name: str, *, open_loop:
         return simulate(workload, cluster, _BASELINES[name], open_loop=open_loop, seed=seed)
     if name in policy_names() and name not in online_names():
         return simulate(workload, cluster, Scheme(name), _plan(program, cluster, name), open_loop=open_loop, seed=seed)
-    try:
-        policy = make_online(name)
-    except ConfigError as error:
-        if ":" in name:
-            raise
-        known = ", ".join(scheme_names())
-        raise ConfigError(f"unknown scheme {name!r}: choose one of {known}, or FILE.py:CLASS") from error
-    return simulate_online(workload, cluster, policy, Scheme(name), open_loop=open_loop, seed=seed)
+    check_scheme(name)
+    return simulate_online(workload, cluster, make_online(name), Scheme(name), open_loop=open_loop, seed=seed)
 
 
 def _plan(program: Program, cluster: Cluster, policy: str) -> Plan:

@@ -41,6 +41,20 @@ class Sweep:
             raise ConfigError(f"a sweep is KEY=V1,V2,... (got {text!r}), such as pools.ssd.capacity=64G,1T")
         return cls(key.strip(), found)
 
+    def check(self, cluster: str | None, *, scaled: bool) -> None:
+        """Refuse what cannot be simulated on ``cluster``; ``scaled``: traces tell of other numbers of processes.
+
+        Raises:
+            ConfigError: an unknown key, a value that it cannot have, or processes where nothing tells of them.
+        """
+        if self.key != PROCESSES:
+            for value in self.values:
+                load_cluster(cluster, {self.key: value})
+        elif not scaled:
+            raise ConfigError("a sweep over processes takes traces of the program at two or more numbers of them")
+        elif wrong := [value for value in self.values if not value.isdecimal() or int(value) < 1]:
+            raise ConfigError(f"processes must be whole numbers of at least 1 (got {wrong[0]!r})")
+
 
 @dataclass(frozen=True)
 class Point:
@@ -67,8 +81,7 @@ def sweep(
         ConfigError: an unknown key, a value that it cannot have, or processes without a ``scaling``.
         PdlaError: the traces do not tell what the program does on so many processes.
     """
-    if what.key == PROCESSES and scaling is None:
-        raise ConfigError("a sweep over processes takes traces of the program at two or more numbers of them")
+    what.check(cluster, scaled=scaling is not None)
     one = partial(_point, what.key, program, cluster, tuple(names), scaling, open_loop, seed)
     if processes is None:
         return _on_all_cores(one, what.values)
@@ -99,10 +112,8 @@ def _point(
     seed: int,
     value: str,
 ) -> Point:
-    if key != PROCESSES:
-        storage = load_cluster(cluster, {key: value})
-    elif scaling is None or not value.isdigit() or int(value) < 1:
-        raise ConfigError(f"processes must be whole numbers of at least 1 (got {value!r})")
-    else:
+    if scaling is not None and key == PROCESSES:
         storage, program = load_cluster(cluster), program.scaled(scaling, int(value))
+    else:
+        storage = load_cluster(cluster, {key: value})
     return Point(value, contest(program, storage, names, open_loop=open_loop, seed=seed))

@@ -1,0 +1,142 @@
+"""What a file is, by what it holds: a verb that was given another file than it takes names what it was given."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pdla.errors import FormatError
+
+TRACE, PLAN, CLUSTER, LOGS = "a trace", "a plan", "a cluster file", "a directory of raw logs"
+MAP, CATALOG = "a map of replicas", "a catalog"
+DARSHAN, PARQUET = "a Darshan log", "a Parquet file"
+CSV, IOSIG, PYTHON = "a CSV file of accesses", "an IOSIG trace", "a Python file"
+TEXT, JSON, UNKNOWN = "a text file", "a JSON file", "a file of unknown content"
+
+MAKES = {
+    TRACE: "'pdla trace' makes one, 'pdla import' takes other logs",
+    PLAN: "'pdla plan RUN.h5 -o PLAN.json' makes one",
+    CLUSTER: "'pdla calibrate' writes one, docs/cluster.md describes it",
+    LOGS: "'pdla trace' leaves one, .RUN.h5.*.raw, when it is killed",
+    DARSHAN: "Darshan writes one for each run",
+}
+"""Where the files come from that verbs take."""
+
+_MAGIC = (
+    (b"PDLAMAP", MAP),
+    (b"PDLASTA", "the state file of a map"),
+    (b"PDLAJNL", "a journal of redirected writes"),
+    (b"PDLALOG", "a raw log"),
+    (b"PDLASID", "a raw log's list of names"),
+    (b"PDLAPSX", "a raw log of POSIX calls"),
+    (b"SQLite format 3\0", CATALOG),
+    (b"PAR1", PARQUET),
+    (b"\x7fELF", "a program"),
+)
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_DARSHAN = 6567223  # darshan-log-format.h: DARSHAN_MAGIC_NR, after eight bytes of version
+_LOOKED_AT = 1 << 20
+_TABLE = re.compile(r"^\s*\[+\s*(home|clients|plan|pools\b)", re.MULTILINE)
+
+
+def kind_of(path: Path) -> str:
+    """What is at ``path``, with its article; "" where nothing can be read, or what it is cannot be told.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        return LOGS if any(path.glob("*.log")) else "a directory"
+    if path.exists() and not path.is_file():
+        return "no regular file"
+    with path.open("rb") as file:
+        start = file.read(_LOOKED_AT)
+    return _binary(path, start) or _text(start)
+
+
+def _binary(path: Path, start: bytes) -> str:
+    if not start:
+        return "an empty file"
+    for magic, kind in _MAGIC:
+        if start.startswith(magic):
+            return kind
+    if _DARSHAN in (int.from_bytes(start[8:16], "little"), int.from_bytes(start[8:16], "big")):
+        return DARSHAN
+    return _hdf5(path) if start.startswith(_HDF5) else ""
+
+
+def _hdf5(path: Path) -> str:
+    import h5py  # type: ignore[import-untyped]
+
+    try:
+        with h5py.File(path, "r", locking="best-effort") as file:
+            ours = file.attrs.get("format") == "pdla trace"
+    except (OSError, RuntimeError, KeyError, ValueError):
+        return TRACE  # damaged
+    return TRACE if ours else "an HDF5 file of another program"
+
+
+def _text(start: bytes) -> str:
+    try:
+        text = start.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < _LOOKED_AT - 4:
+            return UNKNOWN
+        text = start[: error.start].decode("utf-8-sig")
+    if "\0" in text:
+        return UNKNOWN
+    begin = text.lstrip()
+    if begin.startswith(("{", "[")) and (found := _json(begin)):
+        return found
+    if begin[:15].lower().startswith(("<!doctype html", "<html")):
+        return "an HTML report"
+    if begin.partition("\n")[0].replace(" ", "").startswith("rank,file,op,"):
+        return CSV
+    return CLUSTER if _TABLE.search(text) or _is_toml(text) else TEXT
+
+
+def _json(text: str) -> str:
+    if re.search(r'"format"\s*:\s*"pdla-plan"', text):
+        return PLAN
+    if text.startswith("{") and '"map":' in text and '"writes":' in text:
+        return "an exit report of a redirected run"
+    return JSON if re.match(r'[\[{]\s*["{}\]]', text) else ""
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        return bool(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def mistaken(path: Path, wanted: str) -> str:
+    """Why ``path`` is not the ``wanted`` kind of file; "" where it seems to be one, if perhaps a damaged one.
+
+    Text of other programs cannot be told from any text: then only what is surely something else is refused.
+    """
+    try:
+        found = kind_of(path)
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror} (it should be {wanted})"
+    vague = wanted in (CSV, IOSIG, PYTHON) and found in (TEXT, CLUSTER, JSON, UNKNOWN)
+    if found == wanted or vague or (wanted == LOGS and found == "a directory"):
+        return ""
+    return f"{path} is {found}, not {wanted}" + (f": {MAKES[wanted]}" if wanted in MAKES else "")
+
+
+def check(path: Path, wanted: str) -> None:
+    """Refuse what is not the ``wanted`` kind of file.
+
+    Raises:
+        FormatError: it is missing, cannot be read, or is something else; the message says what.
+    """
+    if why := mistaken(path, wanted):
+        raise FormatError(why)
+
+
+def mistakes(*files: tuple[Path, str]) -> Iterator[str]:
+    """Why each of these is not of the kind that is wanted of it."""
+    return filter(None, (mistaken(path, wanted) for path, wanted in files))
