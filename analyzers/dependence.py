@@ -1,5 +1,7 @@
 """Which accesses touch bytes that are written: read after write, write after read, write after write.
 
+And which patterns' bytes other ranks read before MPI promises that they see them: after a barrier alone, say.
+
 Signatures are compared as loops first: most have all bytes in common or none, and one ends before the other begins.
 What the loops do not decide, the accesses do, by interval arithmetic: their bounds cut a file into segments, each with
 the times of its first and last read and write. An access is compared with the segments that it covers, never byte by
@@ -18,15 +20,21 @@ import pandas as pd
 
 from pdla.accessmap import cover_minimum
 from pdla.analyzers.analysis import Analysis, Irregular
-from pdla.model import Int64Array, Loop, Signature
+from pdla.model import Int64Array, Loop, Signature, Trace
 
 RAW, WAR, WAW = 1, 2, 4
 DEPENDENCES = {RAW: "read-after-write", WAR: "write-after-read", WAW: "write-after-write"}
+
+UNSYNCED = 8
+"""Other ranks read what a pattern has written before a sync or a close."""
 
 MOST_PAIRS = 100_000
 """Pairs of signatures that are compared as loops; more have their accesses looked at."""
 
 _NEVER = np.iinfo(np.int64).max
+
+_PUBLISH = ("MPI_File_sync", "MPI_File_close")
+_OPEN = "MPI_File_open"
 
 
 class _Part(NamedTuple):
@@ -64,6 +72,23 @@ def pattern_dependences(analysis: Analysis, accesses: pd.DataFrame) -> list[int]
             for number in np.unique(owner[(found & flag) != 0]).tolist():
                 if number >= 0:
                     flags[number] |= flag
+    return flags
+
+
+def write_dependences(analysis: Analysis, trace: Trace) -> list[int]:
+    """The ``pattern_dependences``, and UNSYNCED for patterns that write every byte once, and before it is read."""
+    accesses = trace.accesses()
+    flags = pattern_dependences(analysis, accesses)
+    asked = [one.op == "write" and depends == RAW for one, depends in zip(analysis.signatures, flags, strict=True)]
+    if any(asked):
+        writes = np.append(asked, False)[analysis.owner]
+        reads = (accesses["op"] == "read").to_numpy(np.bool_)
+        file, needed = accesses["file"].to_numpy(np.int64), accesses[["rank", "call", "offset", "length"]]
+        for written in np.unique(file[writes]).tolist():
+            rows = np.flatnonzero((file == written) & (writes | reads))
+            early = rows[read_early(trace.records, needed.iloc[rows], writes[rows], written)]
+            for number in np.unique(analysis.owner[early]).tolist():
+                flags[number] |= UNSYNCED
     return flags
 
 
@@ -176,7 +201,7 @@ def dependences(accesses: pd.DataFrame) -> npt.NDArray[np.uint8]:
     """
     file, start, length = (accesses[name].to_numpy(np.int64) for name in ("file", "offset", "length"))
     write = (accesses["op"] == "write").to_numpy(np.bool_)
-    time = np.rint(accesses["t_start"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    time = _nanoseconds(accesses["t_start"])
     flags = np.zeros(len(accesses), np.uint8)
     for written in np.unique(file[write]).tolist():
         rows = np.flatnonzero(file == written)
@@ -199,8 +224,7 @@ def _of_file(
     start: Int64Array, stop: Int64Array, write: npt.NDArray[np.bool_], time: Int64Array
 ) -> npt.NDArray[np.uint8]:
     """The flags of ranges in the order of their starts."""
-    bounds = np.sort(np.concatenate((start, stop)), kind="stable")  # two sorted runs, or nearly so
-    bounds = bounds[np.append(True, np.diff(bounds) != 0)]
+    bounds = _bounds(start, stop)
     first, last = np.searchsorted(bounds, start), np.searchsorted(bounds, stop)
     flags = np.zeros(len(start), np.int64)
     for by_write in (False, True):
@@ -214,6 +238,12 @@ def _of_file(
     return flags.astype(np.uint8)
 
 
+def _bounds(*places: Int64Array) -> Int64Array:
+    """All places in order, each once."""
+    bounds: Int64Array = np.sort(np.concatenate(places), kind="stable")  # sorted runs, or nearly so
+    return bounds[np.append(True, np.diff(bounds) != 0)]
+
+
 def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
     """The minimum of ``values[first:last]`` for every pair (not empty), by minima over windows of 1, 2, 4, ..."""
     result = np.empty(len(first), dtype=np.int64)
@@ -224,3 +254,73 @@ def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> I
         result[at] = np.minimum(minima[first[at]], minima[last[at] - (1 << level)])
         minima = np.minimum(minima[: -(1 << level)], minima[1 << level :])
     return result
+
+
+def read_early(
+    records: pd.DataFrame, accesses: pd.DataFrame, write: npt.NDArray[np.bool_], file: int
+) -> npt.NDArray[np.bool_]:
+    """Which of these writes to one file another rank reads from before MPI promises that it sees them.
+
+    MPI does after the writer's next sync or close, and then a sync or an open of the reader. A rank sees its own writes
+    at once, so ranks are compared bit by bit: two of them differ in at least one.
+
+    Args:
+        accesses: with the columns rank, call, offset and length (ACCESS_COLUMNS).
+    """
+    start, rank = (accesses[name].to_numpy(np.int64) for name in ("offset", "rank"))
+    stop = start + accesses["length"].to_numpy(np.int64)
+    published, seen = _synced(records, accesses, file)
+    early = np.zeros(len(accesses), np.bool_)
+    reads = np.flatnonzero(~write & (seen < published[write].max()))
+    writes = np.flatnonzero(write & (published > seen[reads].min(initial=_NEVER)))
+    if not len(reads) or not len(writes):
+        return early
+    bounds = _bounds(start[reads], stop[reads], start[writes], stop[writes])
+    first, last = np.searchsorted(bounds, start), np.searchsorted(bounds, stop)
+    for bit in range(int(rank.max()).bit_length()):
+        for value in (0, 1):
+            by = reads[rank[reads] >> bit & 1 == value]
+            of = writes[rank[writes] >> bit & 1 != value]
+            if len(by) and len(of):
+                least = cover_minimum(first[by], last[by], seen[by], len(bounds))
+                early[of] |= _range_minimum(least, first[of], last[of]) < published[of]
+    return early
+
+
+def _synced(records: pd.DataFrame, accesses: pd.DataFrame, file: int) -> tuple[Int64Array, Int64Array]:
+    """For each access to a file: when its rank's next sync or close begins, and when its last such call or open ended.
+
+    Where these calls are collective they have numbers in the place of times, which do not depend on clocks.
+    """
+    rows = np.flatnonzero(records["kind"].isin((*_PUBLISH, _OPEN)) & (records["file"] == file))
+    events = records.iloc[rows].sort_values(["rank", "call"])
+    kind = events["kind"].astype(str).to_numpy()
+    begin, end = _nanoseconds(events["t_start"]), _nanoseconds(events["t_end"])
+    ranks, times = np.unique(events["rank"], return_counts=True)
+    if set(ranks) >= set(accesses["rank"]) and _collective(kind, begin, end, times):
+        begin = end = np.tile(np.arange(times[0]), len(ranks))
+    calls = int(records["call"].max()) + 1
+    at, place = (table["rank"].to_numpy(np.int64) * calls + table["call"].to_numpy() for table in (accesses, events))
+    publish = np.isin(kind, _PUBLISH)
+    following = np.searchsorted(place[publish], at)
+    previous = np.searchsorted(place, at) - 1
+    # The neighbour may be another rank's, or none.
+    own_next = np.append(place[publish], -1)[following] // calls == at // calls
+    own_last = np.append(place, -1)[previous] // calls == at // calls
+    published = np.where(own_next, np.append(begin[publish], _NEVER)[following], _NEVER)
+    return published, np.where(own_last, np.append(end, -1)[previous], -1)
+
+
+def _collective(kind: npt.NDArray[np.object_], begin: Int64Array, end: Int64Array, times: Int64Array) -> bool:
+    """Whether all ranks make these calls together, ``times`` each: the same, and are all in an open at one time."""
+    if not len(times) or times.min() != times.max():
+        return False
+    kinds = kind.reshape(len(times), -1)
+    opens = kinds[0] == _OPEN
+    latest, earliest = begin.reshape(kinds.shape).max(axis=0), end.reshape(kinds.shape).min(axis=0)
+    return bool((kinds == kinds[0]).all() and opens.any() and (latest <= earliest)[opens].all())
+
+
+def _nanoseconds(seconds: pd.Series[float]) -> Int64Array:
+    nanoseconds: Int64Array = np.rint(seconds.to_numpy(np.float64) * 1e9).astype(np.int64)
+    return nanoseconds

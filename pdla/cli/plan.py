@@ -68,7 +68,7 @@ def plan(
 
     Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
     """
-    from pdla.analyzers.dependence import pattern_dependences
+    from pdla.analyzers.dependence import write_dependences
     from pdla.analyzers.phases import write_phases
     from pdla.catalog import open_catalog
     from pdla.policies.plan import make_plan
@@ -82,7 +82,7 @@ def plan(
     catalog = open_catalog()
     replicas = catalog.replicas()
     analysis = analyzed(trace)
-    depends = None if writes == "original" else pattern_dependences(analysis, trace.accesses())
+    depends = None if writes == "original" else write_dependences(analysis, trace)
     with progress(" patterns") as tell:
         made = make_plan(
             *(analysis, storage, policy, trace.command),

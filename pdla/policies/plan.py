@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis
-from pdla.analyzers.dependence import DEPENDENCES, RAW
+from pdla.analyzers.dependence import DEPENDENCES, RAW, UNSYNCED
 from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
@@ -45,12 +45,13 @@ def make_plan(
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``, which has ``replicas`` already.
 
     The policy wishes; what refuses it is here: a pattern that writes, unless its writes are to be redirected and do not
-    depend on earlier accesses (PDLA 6; ``dependences``: those of each signature, given where that is asked for), or
-    that reads bytes that the same run writes (a replica would be stale at once), storage that cannot hold the layout
-    (``obstacle``), a pool without room. What is written is brought back after each of the phases in ``writes``, hidden
-    by what the program computes then (E10); without them, once and at the end. Irregular accesses are not costed, nor
-    patterns that another one's replica serves. Signatures in the plan carry no members. ``progress`` is called with
-    what is done, the patterns costed and how many there are.
+    depend on earlier accesses (PDLA 6; ``dependences``: those of each signature, given where that is asked for) nor are
+    read by other ranks before a sync or a close (UNSYNCED there), or that reads bytes that the same run writes (a
+    replica would be stale at once), storage that cannot hold the layout (``obstacle``), a pool without room. What is
+    written is brought back after each of the phases in ``writes``, hidden by what the program computes then (E10);
+    without them, once and at the end. Irregular accesses are not costed, nor patterns that another one's replica
+    serves. Signatures in the plan carry no members. ``progress`` is called with what is done, the patterns costed and
+    how many there are.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -239,7 +240,7 @@ def _patterns(analysis: Analysis, dependences: Sequence[int] | None) -> tuple[li
 def _writing_obstacle(depends: int) -> str:
     if found := [name for flag, name in DEPENDENCES.items() if flag != RAW and depends & flag]:
         return f"its bytes are accessed before they are written ({' and '.join(found)})"
-    return ""
+    return "its bytes are read by other ranks before a sync or close" if depends & UNSYNCED else ""
 
 
 def _reading_obstacle(signature: Signature, written: Mapping[str, Sequence[tuple[int, int]]]) -> str:
