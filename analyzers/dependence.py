@@ -240,8 +240,9 @@ def _of_file(
 
 def _bounds(*places: Int64Array) -> Int64Array:
     """All places in order, each once."""
-    bounds: Int64Array = np.sort(np.concatenate(places), kind="stable")  # sorted runs, or nearly so
-    return bounds[np.append(True, np.diff(bounds) != 0)]
+    ordered = np.sort(np.concatenate(places), kind="stable")  # sorted runs, or nearly so
+    bounds: Int64Array = ordered[np.append(True, np.diff(ordered) != 0)]
+    return bounds
 
 
 def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
