@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ import pytest
 from disks import Disk
 from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, debian_mpis, unavailable
 from stubmaps import Replica, write_map
+
+from pdla.replicator.journals import read_journal
+from pdla.replicator.reports import collect
 
 PIECE, ROWS, START = 96, 60, 480
 SIZE = START + 4 * ROWS * PIECE
@@ -439,6 +442,36 @@ def test_h34_a_program_that_is_aborted_leaves_its_journal(mpich: Case) -> None:
     with pytest.raises(AssertionError, match="exit"):
         mpich.run("close", "open", "strided", "abort")
     assert len(mpich.journals) == 4
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+@pytest.mark.parametrize(("ranks", "last"), [(4, "strided"), (1, "leave")])
+def test_h34_a_file_that_is_not_closed_has_its_bytes_when_the_program_ends(
+    case: Case, mode: str, ranks: int, last: str
+) -> None:
+    """At MPI_Finalize, and where a program ends without it."""
+    seen = []
+    for how in ("native", mode):
+        case.original.unlink(missing_ok=True)
+        # The launcher may take ranks that leave without MPI_Finalize for killed ones.
+        with suppress(AssertionError) if last == "leave" else nullcontext():
+            case.run(how, "open", "strided", last, ranks=ranks)
+        seen.append(case.original.read_bytes())
+    assert seen[0] == seen[1] != b""
+    assert [len(read_journal(path).entries) for path in case.journals] == [0] * len(case.journals)
+
+
+def test_h34_what_a_file_that_is_not_closed_cannot_have_is_said(mpich: Case) -> None:
+    out = mpich.directory / "out"
+    out.mkdir()
+    settings = [f"PDLA_MAP={mpich.directory / 'map'}", f"PDLA_REPORT={out}", "PDLA_WRITES=close"]
+    words = [*settings, f"LD_PRELOAD={mpich.library}", mpich.program, mpich.original, out / "rank"]
+    command = mpich.mpi.command(2, "env", *words, "open", "strided", "limit")
+    done = subprocess.run(command, env={**os.environ, **mpich.mpi.env}, capture_output=True, text=True, check=True)
+    line = f"pdla: {mpich.original} was not closed, and what was written to it could not be brought home"
+    line += " (File too large): run pdla sync"
+    assert done.stderr.splitlines() == [line] * 2
+    assert collect(out, "").errors == (f"{mpich.original}: File too large",)
 
 
 def test_h27_another_handle_on_the_file_ends_redirection(case: Case) -> None:

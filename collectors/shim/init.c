@@ -29,8 +29,18 @@ static void report_once(void)
         stub_report();
 }
 
+/* What files that were not closed are to have. */
+static void settle(void)
+{
+    enter();
+    if (active)
+        stub_ending();
+    leave(0);
+}
+
 __attribute__((destructor)) static void end_process(void)
 {
+    settle();
     report_once();
 }
 
@@ -67,6 +77,7 @@ EXPORT int MPI_Finalize(void)
     int (*real)(void) = (int (*)(void))find_call(CALL_Finalize, inside);
     if (active && !inside) {
         recorder_finalize();
+        settle();
         report_once();
     }
     inside = true;
@@ -79,8 +90,10 @@ ALIAS(Finalize)
 EXPORT int MPI_Session_finalize(void *session)
 {
     int (*real)(void *) = REAL(CALL_Session_finalize, void *);
-    if (enter())
+    if (enter()) {
         recorder_finalize();
+        stub_ending();
+    }
     return leave(real(session));
 }
 ALIAS(Session_finalize)

@@ -215,6 +215,35 @@ bool writers_lengthen(uint64_t device, uint64_t inode)
     return any;
 }
 
+/* Brings back what this process has of a file that it has not closed. */
+static void settle_unclosed(struct stub_writer *writer)
+{
+    const bool free = pthread_mutex_trylock(&writer->mutex) == 0;
+    const bool waits = free && writer->error == 0 && journal_count(&writer->journal) > 0;
+    const int error = !free ? EBUSY : waits ? writer_bring_back(writer->handle) : 0;
+    if (free)
+        pthread_mutex_unlock(&writer->mutex);
+    if (error == 0)
+        return;
+    const char *path = map_at(writer->map, writer->target->path);
+    fprintf(stderr, "pdla: %s was not closed, and what was written to it could not be brought home (%s): run pdla sync\n", path,
+            strerror(error));
+    pthread_mutex_lock(&writer->written->lock);
+    writer->written->error = error;
+    pthread_mutex_unlock(&writer->written->lock);
+}
+
+void stub_ending(void)
+{
+    int error = errno;
+    if (pthread_mutex_trylock(&open_lock) != 0)
+        return;
+    for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
+        settle_unclosed(writer);
+    pthread_mutex_unlock(&open_lock);
+    errno = error;
+}
+
 /* The file is being opened once more in this process: who writes to it by another handle goes on with the original. */
 static void settle_others(const char *path)
 {

@@ -3,11 +3,13 @@
  * class, the count in the status, the file pointer, and after a read a hash of the buffer. */
 #include <mpi.h>
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { PIECE = 96, ROWS = 60, START = 480, BUFFER = 1 << 16 };
@@ -404,6 +406,20 @@ static void abort_job(void)
     MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
+static void leave(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    exit(0);
+}
+
+/* No file may become longer than what the ranks write to the first rows. */
+static void limit(void)
+{
+    const struct rlimit bytes = {10000, 10000};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &bytes);
+}
+
 static void open_write(void) { open_file(MPI_MODE_CREATE | MPI_MODE_WRONLY); }
 static void open_both(void) { open_file(MPI_MODE_CREATE | MPI_MODE_RDWR); }
 static void open_append(void) { open_file(MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_APPEND); }
@@ -436,7 +452,7 @@ int main(int argc, char **argv)
         {"pointer", pointer}, {"collective", collective}, {"at-all", at_all}, {"nonblocking", nonblocking}, {"split", split},
         {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
         {"size", size}, {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
-        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"stop", stop_writer}, {"abort", abort_job},
+        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"leave", leave}, {"limit", limit}, {"stop", stop_writer}, {"abort", abort_job},
         {"joining", joining}, {"around", around},
         {"around-later", around_later}, {"atomic", atomic}, {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
     };
