@@ -21,7 +21,7 @@ from hypothesis import settings
 from mpi import Mpi, available_mpis, build_library, debian_mpis, remove_segments
 from nodes import nodes
 from orangefs import orangefs_servers
-from postgresql import postgresql_server
+from postgresql import own_postgresql, postgresql_server
 from recording import Recorder
 
 from pdla.cli import STOPPING, main
@@ -31,7 +31,7 @@ settings.register_profile("pdla", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("pdla")
 
-__all__ = ["ceph", "disk", "nodes", "orangefs_servers", "postgresql_server"]  # fixtures
+__all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server"]  # fixtures
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from mpi import unavailable
+from sqlalchemy import create_engine, text
 
 USER = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
 
@@ -23,30 +26,78 @@ def _binaries() -> Path | None:
     return found[-1].parent if found else Path(on_path).parent if on_path else None
 
 
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
-    """The URL of a running server, without a database's name."""
+class PostgreSQLServer:
+    """A server in a directory of its own."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries, self._folder = binaries, folder
+        self.url = f"postgresql://{USER or getpass.getuser()}@/{{database}}?host={folder}"
+        """Without a database's name."""
+
+    def make(self) -> None:
+        """Make its files."""
+        if USER:
+            shutil.chown(self._folder, USER)
+        self._run("initdb", "--auth=trust", "--no-sync", "--encoding=UTF8")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-c listen_addresses='' -c unix_socket_directories={self._folder} -c fsync=off"
+        self._run("pg_ctl", "--wait", "--log", self._folder / "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        """As if it had crashed."""
+        self._run("pg_ctl", "--wait", "--mode=immediate", "stop")
+
+    def new_database(self) -> str:
+        """The URL of an empty one."""
+        name = f"pdla_{secrets.token_hex(4)}"
+        self.administer(f"CREATE DATABASE {name}")
+        return self.url.format(database=name)
+
+    def administer(self, *statements: str) -> None:
+        """Have it carry out statements, each in a transaction of its own."""
+        server = self.url.replace("postgresql:", "postgresql+psycopg:").format(database="postgres")
+        engine = create_engine(server, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+        engine.dispose()
+
+    def _run(self, program: str, *words: str | Path) -> None:
+        # The server outlives its starter and would keep a pipe open: what is said goes into a file.
+        with (self._folder / "output").open("a") as output:
+            command = [self._binaries / program, "-D", self._folder / "data", *words]
+            subprocess.run(command, check=True, user=USER, cwd=self._folder, stdout=output, stderr=subprocess.STDOUT)
+
+
+@contextmanager
+def _running() -> Iterator[PostgreSQLServer]:
     binaries = _binaries()
     if binaries is None:
         unavailable("PostgreSQL is not installed: there is no initdb")
     assert binaries is not None
     # Not in pytest's directory, which root's server user may not enter; and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="pdla-postgresql-"))
-    if USER:
-        shutil.chown(folder, USER)
-    data = folder / "data"
-
-    def run(program: str, *words: str | Path) -> None:
-        # The server outlives its starter and would keep a pipe open: what is said goes into a file.
-        with (folder / "output").open("a") as output:
-            command = [binaries / program, "-D", data, *words]
-            subprocess.run(command, check=True, user=USER, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
-
+    server = PostgreSQLServer(binaries, folder)
     try:
-        run("initdb", "--auth=trust", "--no-sync", "--encoding=UTF8")
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        run("pg_ctl", "--wait", "--log", folder / "log", "-o", options, "start")
-        yield f"postgresql://{USER or getpass.getuser()}@/{{database}}?host={folder}"
-        run("pg_ctl", "--wait", "--mode=immediate", "stop")
+        server.make()
+        server.start()
+        yield server
+        server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a running server, without a database's name."""
+    with _running() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def own_postgresql() -> Iterator[PostgreSQLServer]:
+    """A running server that a module may stop, and is to start again."""
+    with _running() as server:
+        yield server

@@ -23,20 +23,20 @@ LEASE_SECONDS = 60.0
 """How long a process may be silent before another one takes its work over."""
 
 
-class _Now(FunctionElement[float]):
+class Now(FunctionElement[float]):
     """Seconds since 1970 by the clock of the database: the nodes that share a catalog need not agree on the time."""
 
     type = Float()
     inherit_cache = True
 
 
-@compiles(_Now)
-def _now(element: _Now, compiler: Any, **_: Any) -> str:
+@compiles(Now)
+def _now(element: Now, compiler: Any, **_: Any) -> str:
     return "EXTRACT(EPOCH FROM clock_timestamp())"
 
 
-@compiles(_Now, "sqlite")
-def _now_sqlite(element: _Now, compiler: Any, **_: Any) -> str:
+@compiles(Now, "sqlite")
+def _now_sqlite(element: Now, compiler: Any, **_: Any) -> str:
     return "((julianday('now') - 2440587.5) * 86400.0)"
 
 
@@ -76,7 +76,7 @@ def acquire(session: Session, resource: str, seconds: float, name: str) -> Lease
     fence = session.get_one(MetaRow, "fence", with_for_update=True)
     fence.value = str(int(fence.value) + 1)
     row = row or LeaseRow(resource=resource)
-    row.holder, row.token, row.expires = this_process(), int(fence.value), _Now() + seconds
+    row.holder, row.token, row.expires = this_process(), int(fence.value), Now() + seconds
     session.add(row)
     return Lease(resource, row.holder, row.token, seconds, name)
 
@@ -85,7 +85,7 @@ def renew(session: Session, lease: Lease, seconds: float) -> bool:
     """Whether the lease is still this one's; it then lasts ``seconds`` from now on."""
     held = session.scalars(_row_of(lease).with_for_update()).one_or_none()
     if held is not None:
-        held.expires = _Now() + seconds
+        held.expires = Now() + seconds
     return held is not None
 
 
@@ -106,7 +106,7 @@ def release(session: Session, lease: Lease) -> None:
 
 def leases(session: Session) -> list[Lease]:
     """All of them, by resource, those that are up too."""
-    rows = session.execute(select(LeaseRow, LeaseRow.expires - _Now()).order_by(LeaseRow.resource))
+    rows = session.execute(select(LeaseRow, LeaseRow.expires - Now()).order_by(LeaseRow.resource))
     return [
         Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else left, row.resource)
         for row, left in rows
@@ -121,7 +121,7 @@ def end(session: Session) -> None:
 
 
 def _left(session: Session, row: LeaseRow) -> float:
-    left: ColumnElement[float] = LeaseRow.expires - _Now()
+    left: ColumnElement[float] = LeaseRow.expires - Now()
     return session.scalars(select(left).where(LeaseRow.resource == row.resource)).one()
 
 

@@ -5,17 +5,32 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from sqlalchemy import Connection, Engine, Text, create_engine, event, func, inspect, select, type_coerce, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+    type_coerce,
+    update,
+)
 from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -23,8 +38,9 @@ from sqlalchemy.orm import Session
 from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import leases, runs
-from pdla.catalog.leases import LEASE_SECONDS
+from pdla.catalog.leases import LEASE_SECONDS, Now
 from pdla.catalog.migrate import upgrade
+from pdla.catalog.outages import OUTAGE_SECONDS, again, failed, is_outage, one_line
 from pdla.catalog.records import (
     QUEUE_STATES,
     STATES,
@@ -49,6 +65,7 @@ from pdla.catalog.records import (
     signature_from_json,
     signature_to_json,
 )
+from pdla.catalog.serverlock import LOCK, ServerLock
 from pdla.catalog.tables import (
     SCHEMA_VERSION,
     ComponentRow,
@@ -65,16 +82,20 @@ from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaE
 from pdla.model import Identity, Layout, Phase, Signature
 
 BUSY_SECONDS = 20
+CONNECT_SECONDS = 4
+MARK = "commit "
+"""Begins the key of a row by which a commit is known to have been done."""
+MARK_SECONDS = 3600.0
 _AGAIN_SECONDS = 0.05
 _NO_DEVICE = (1 << 64) - 1
 _ENFORCED = "pdla_foreign_keys"
-LOCK = 0x70646C61
-"""PostgreSQL's advisory lock of what must not run twice at a time; the next one is that of ``exclusive``."""
 OLDER_VERSIONS = tuple(map(str, range(1, SCHEMA_VERSION)))
 
 
-def open_catalog(url: str | None = None) -> Catalog:
+def open_catalog(url: str | None = None, giving_up: threading.Event | None = None) -> Catalog:
     """The catalog at an SQLAlchemy URL (default ``config.catalog_url()``), made if there is none.
+
+    A database that is away is waited for, until ``giving_up`` is set.
 
     Raises:
         ConfigError: not a URL of a database that can be reached from here.
@@ -87,16 +108,17 @@ def open_catalog(url: str | None = None) -> Catalog:
             _make_private(Path(parsed.database))
         if parsed.drivername == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
-        engine = create_engine(parsed)
+        limit = parsed.get_backend_name() == "postgresql" and "connect_timeout" not in parsed.query
+        engine = create_engine(parsed, connect_args={"connect_timeout": CONNECT_SECONDS} if limit else {})
     except ModuleNotFoundError as error:
         raise ConfigError(f"the catalog {text} needs {error.name}: pip install 'pdla[postgresql]'") from error
     except (ArgumentError, NoSuchModuleError) as error:
-        raise ConfigError(f"cannot use the catalog {text}: {_one_line(error)} (write sqlite:////path)") from error
+        raise ConfigError(f"cannot use the catalog {text}: {one_line(error)} (write sqlite:////path)") from error
     except OSError as error:
         raise ConfigError(f"cannot make the catalog {text}: {error}") from error
     if parsed.get_backend_name() == "sqlite":
         _set_up_sqlite(engine)
-    catalog = Catalog(engine, parsed)
+    catalog = Catalog(engine, parsed, giving_up or threading.Event())
     catalog.prepare()
     return catalog
 
@@ -128,11 +150,6 @@ def _set_up_sqlite(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _one_line(error: BaseException) -> str:
-    cause = getattr(error, "orig", None) or error
-    return " ".join(str(cause).partition("\n")[0].split())  # PostgreSQL goes on with details and hints
-
-
 class Report(Protocol):
     """What a redirected run reports."""
 
@@ -143,29 +160,81 @@ class Report(Protocol):
 class Catalog:
     """Originals, replicas, results, runs, patterns, plans and leases.
 
-    Every method is a transaction, and raises CatalogError when the database fails.
+    Every method is a transaction, and raises CatalogError when the database fails. One that meets an outage is tried
+    again, and is never applied twice.
     """
 
-    def __init__(self, engine: Engine, url: URL) -> None:
+    def __init__(self, engine: Engine, url: URL, giving_up: threading.Event) -> None:
         self._engine = engine
         self._url = url
         self._held = 0
+        self._lock_of: ServerLock | None = None
+        self._known: list[str] = []
+        self.giving_up = giving_up
+        self.patience = OUTAGE_SECONDS if self._is_server else BUSY_SECONDS
 
     def __str__(self) -> str:
         return self._url.render_as_string()
 
+    @property
+    def _is_server(self) -> bool:
+        return self._engine.dialect.name == "postgresql"
+
     @contextmanager
-    def _session(self, *, alone: bool = False, enforced: bool = True) -> Iterator[Session]:
-        """A transaction; ``alone``: no other such one runs at the same time; ``enforced``: the references are."""
+    def _session(self, *, alone: bool = False, enforced: bool = True, once: bool = False) -> Iterator[Session]:
+        """A transaction; ``alone``: no other such one runs at the same time; ``enforced``: the references are;
+        ``once``: it must not be applied twice."""
         engine = self._engine.execution_options(**{_ENFORCED: enforced})
+        if self._lock_of is not None:
+            self._lock_of.keep()
         try:
-            with Session(engine, expire_on_commit=False) as session, session.begin():
-                if alone and self._engine.dialect.name == "postgresql":
+            with Session(engine, expire_on_commit=False) as session:
+                if alone and self._is_server:
                     session.execute(select(func.pg_advisory_xact_lock(LOCK)))
                 yield session
+                session.flush()
+                if once and self._is_server:
+                    self._commit_once(session)
+                else:
+                    session.commit()
         except SQLAlchemyError as error:
-            raise self._failed(error) from error
+            raise failed(self, error) from error
 
+    def _commit_once(self, session: Session) -> None:
+        """Commit with a mark by which one can tell, where the answer was lost, whether it was done.
+
+        Marks that are not needed any more go with the next such commit.
+        """
+        known, self._known, mark = self._known, [], MARK + secrets.token_hex(8)
+        try:
+            if known:
+                session.execute(delete(MetaRow).where(MetaRow.key.in_(known)))
+            session.execute(insert(MetaRow).values(key=mark, value=sql_cast(Now(), Text)))
+            session.commit()
+        except SQLAlchemyError as error:
+            if not is_outage(error) or not self._was_committed(mark):
+                self._known += known
+                raise
+        self._known.append(mark)
+
+    def _was_committed(self, mark: str) -> bool:
+        try:
+            return self._is_marked(mark)
+        except CatalogError as error:
+            raise CatalogError(f"{error}: whether the last change was made is not known") from error
+
+    @again
+    def _is_marked(self, mark: str) -> bool:
+        """Whether a commit was done; waits for a server process that is still at it."""
+        try:
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{OUTAGE_SECONDS:.0f}s'")
+                put = postgresql_insert(MetaRow).values(key=mark, value="").on_conflict_do_nothing()
+                return connection.scalar(put.returning(MetaRow.key)) is None  # it is never committed itself
+        except SQLAlchemyError as error:
+            raise failed(self, error) from error
+
+    @again
     def prepare(self) -> None:
         """Make the tables of a new catalog, bring those of an older version up to date; refuse a newer one.
 
@@ -198,6 +267,9 @@ class Catalog:
 
     def close(self) -> None:
         """Give the connections back."""
+        if self._known:
+            with suppress(SQLAlchemyError), self._engine.begin() as connection:
+                connection.execute(delete(MetaRow).where(MetaRow.key.in_(self._known)))
         self._engine.dispose()
 
     @contextmanager
@@ -229,24 +301,14 @@ class Catalog:
     @contextmanager
     def _lock(self) -> Iterator[tuple[str, Callable[[], bool]]]:
         """This catalog's lock: its name, and what tries to take it, which is then held until the end of the block."""
-        if self._engine.dialect.name == "postgresql":
-            # A lock of the connection: it reaches over nodes, and ends with this process.
+        if self._is_server:
+            lock = ServerLock(self, self._engine)
             try:
-                connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            except SQLAlchemyError as error:
-                raise self._failed(error) from error
-
-            def try_advisory() -> bool:
-                try:
-                    return bool(connection.scalar(select(func.pg_try_advisory_lock(LOCK + 1))))
-                except SQLAlchemyError as error:
-                    raise self._failed(error) from error
-
-            try:
-                yield str(self), try_advisory
+                self._lock_of = lock
+                yield str(self), lock.try_lock
             finally:
-                connection.invalidate()
-                connection.close()
+                self._lock_of = None
+                lock.close()
             return
         path = Path((self._url.database or str(config.home() / "catalog")) + ".lock")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -263,28 +325,29 @@ class Catalog:
         finally:
             os.close(descriptor)
 
-    def _failed(self, error: SQLAlchemyError) -> CatalogError:
-        return CatalogError(f"the catalog {self} failed: {_one_line(error)}")
-
+    @again
     def acquire(self, resource: str, seconds: float = LEASE_SECONDS, name: str = "") -> Lease:
         """A lease of a resource, which ends after so many seconds unless it is renewed. Users call it ``name``.
 
         Raises:
             BusyError: another process has it.
         """
-        with self._session(alone=True) as session:
+        with self._session(alone=True, once=True) as session:
             return leases.acquire(session, resource, seconds, name or resource)
 
+    @again
     def renew(self, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
         """Whether it is still this one's; it then ends so many seconds from now."""
         with self._session() as session:
             return leases.renew(session, lease, seconds)
 
+    @again
     def release(self, lease: Lease) -> None:
         """Give it back; nothing happens where another process has taken it."""
         with self._session() as session:
             leases.release(session, lease)
 
+    @again
     def check(self, lease: Lease) -> None:
         """Nothing, if the lease is still this one's.
 
@@ -294,15 +357,18 @@ class Catalog:
         with self._session() as session:
             leases.check(session, lease)
 
+    @again
     def leases(self) -> list[Lease]:
         """All of them, by resource; of those that are up, ``seconds`` is not above 0."""
         with self._session() as session:
             return leases.leases(session)
 
+    @again
     def end_leases(self) -> None:
         """Forget those that are up: whoever held one can do nothing with it any more."""
         with self._session(alone=True) as session:
             leases.end(session)
+            _forget_marks(session)
 
     @contextmanager
     def leased(self, resource: str, seconds: float = LEASE_SECONDS, name: str = "") -> Iterator[Lease]:
@@ -320,18 +386,21 @@ class Catalog:
                 self.release(lease)
 
     @property
+    @again
     def token(self) -> str:
         """Names this catalog's directory in every pool, so that two catalogs can share one."""
         with self._session() as session:
             return session.get_one(MetaRow, "token").value
 
+    @again
     def next_generation(self, at_least: int) -> int:
         """A number for the next published map, larger than every one before and not below ``at_least``."""
-        with self._session(alone=True) as session:
+        with self._session(alone=True, once=True) as session:
             row = session.get_one(MetaRow, "generation")
             row.value = str(max(int(row.value) + 1, at_least))
             return int(row.value)
 
+    @again
     def census(self) -> Census:
         """How many replicas and patterns there are in every state."""
         of_replicas = select(ReplicaRow.state, func.count(), func.sum(ReplicaRow.size)).group_by(ReplicaRow.state)
@@ -344,11 +413,13 @@ class Catalog:
             {place: placed.get(place, 0) for place in QUEUE_STATES},
         )
 
+    @again
     def originals(self) -> list[Original]:
         """All of them, by number."""
         with self._session() as session:
             return [_original(row) for row in session.scalars(select(OriginalRow).order_by(OriginalRow.id))]
 
+    @again
     def copies(self) -> list[Copy]:
         """The valid replicas that reads may be served from, by number; cheap, however many there are."""
         table = OriginalRow
@@ -358,6 +429,7 @@ class Catalog:
         with self._session() as session:
             return [Copy(number, path, Identity(*of)) for number, path, *of in session.execute(query)]
 
+    @again
     def listing(self) -> list[Listed]:
         """All replicas by number, as far as they are worth listing; cheap, however many there are."""
         row = ReplicaRow
@@ -371,12 +443,14 @@ class Catalog:
                 for *values, created, count, size, used in session.execute(query.join(OriginalRow).order_by(row.id))
             ]
 
+    @again
     def signatures(self) -> dict[int, Signature]:
         """The signature of every replica, by its number."""
         with self._session() as session:
             found = session.execute(select(ReplicaRow.id, ReplicaRow.signature))
             return {number: signature_from_json(signature) for number, signature in found}
 
+    @again
     def directories(self) -> list[str]:
         """The directories in which there are components, each once."""
         # What is left of a path without the characters, at its end, that are no slashes.
@@ -384,6 +458,7 @@ class Catalog:
         with self._session() as session:
             return list(session.scalars(select(type_coerce(directory, ExactPath)).distinct()))
 
+    @again
     def component_paths(self) -> dict[int, list[tuple[str, int]]]:
         """Path and size of every component, in their order, by the number of their replica."""
         table = ComponentRow
@@ -394,6 +469,7 @@ class Catalog:
                 found.setdefault(number, []).append((path, size))
         return found
 
+    @again
     def replicas(self, *states: State, purpose: Purpose | None = None) -> list[Replica]:
         """Those in one of ``states`` (none given: all) and for this purpose (None: any), by number."""
         query = select(ReplicaRow).order_by(ReplicaRow.id)
@@ -404,6 +480,7 @@ class Catalog:
         with self._session() as session:
             return [_replica(row) for row in session.scalars(query)]
 
+    @again
     def replica(self, replica_id: int) -> Replica:
         """One of them.
 
@@ -413,18 +490,20 @@ class Catalog:
         with self._session() as session:
             return _replica(_existing(session, replica_id))
 
+    @again
     def checksums(self, replica_id: int) -> list[list[Checksum]]:
         """The checksums of every component, in the order of components and offsets."""
         with self._session() as session:
             row = _existing(session, replica_id)
             return [[Checksum(e.offset, e.length, e.crc32c) for e in component.extents] for component in row.components]
 
+    @again
     def set_original(self, path: Path, identity: Identity) -> None:
         """From now on the replicas of this file are copies of it in this state, at this path.
 
         It is the one with this inode that had this path, or else this device: a mount may have given that a new number.
         """
-        with self._session() as session:
+        with self._session(once=True) as session:
             same = session.scalars(select(OriginalRow).filter_by(inode=identity.inode)).all()
             here = next((row for row in same if row.path == str(path)), None)
             numbered = next((row for row in same if row.device == identity.device), None)
@@ -440,6 +519,7 @@ class Catalog:
             row.mtime_ns, row.ctime_ns = identity.mtime_ns, identity.ctime_ns
             session.add(row)
 
+    @again
     def begin_replica(
         self,
         identity: Identity,
@@ -451,7 +531,7 @@ class Catalog:
         lease: Lease | None = None,
     ) -> Replica:
         """A new replica, ``planned``, of an original that ``set_original`` made known, to be built under ``lease``."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             original = session.scalars(
                 select(OriginalRow).filter_by(device=identity.device, inode=identity.inode)
             ).one()
@@ -472,21 +552,23 @@ class Catalog:
             session.flush()
             return _replica(row)
 
+    @again
     def set_components(self, replica_id: int, components: Sequence[Component]) -> Replica:
         """The files that a replica, ``building`` now, is about to have: on record first, so that gc finds them."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             row = _existing(session, replica_id)
             row.state = "building"
             row.components = [_component_row(number, component) for number, component in enumerate(components)]
             return _replica(row)
 
+    @again
     def finish_replica(
         self,
         replica_id: int,
         components: Sequence[Component],
         checksums: Sequence[Sequence[Checksum]],
         lease: Lease | None = None,
-        replaces: Iterable[int] = (),
+        replaces: Sequence[int] = (),
     ) -> Replica:
         """The files are complete, verified and durable: the replica is ``valid``, if the lease is still this one's.
 
@@ -495,7 +577,7 @@ class Catalog:
         Raises:
             BusyError: another process has taken over.
         """
-        with self._session() as session:
+        with self._session(once=True) as session:
             if lease is not None:
                 leases.check(session, lease)
             row = _existing(session, replica_id)
@@ -511,21 +593,24 @@ class Catalog:
             session.flush()
             return _replica(row)
 
+    @again
     def mark(self, replica_id: int, state: State, why: str) -> None:
         """Change the state of a replica, and say why."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             row = _existing(session, replica_id)
             row.state, row.why = state, why
 
+    @again
     def mark_stale(self, whys: Mapping[int, str]) -> None:
         """Replicas by number that are no copies any more, and why; all of them or none."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             for number, why in whys.items():
                 session.execute(update(ReplicaRow).where(ReplicaRow.id == number).values(state="stale", why=why))
 
+    @again
     def forget_replica(self, replica_id: int) -> None:
         """Remove the row (after its files), and the original's with its last replica."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             row = _existing(session, replica_id)
             original = row.original
             session.delete(row)
@@ -534,43 +619,49 @@ class Catalog:
             if not original.replicas:
                 session.delete(original)
 
+    @again
     def add_result(self, report: Report) -> None:
         """Keep the merged report of a redirected run, and count which replicas it used."""
         document, now = report.to_json(), datetime.now(UTC)
         read = Counter[int]()
         for used in (used for file in document["files"] for used in file["replicas"] if used["bytes"]):
             read[used["id"]] += used["bytes"]
-        with self._session() as session:
+        with self._session(once=True) as session:
             session.add(ResultRow(time=now, report=document))
             for replica_id, size in sorted(read.items()):
                 more = {"runs": ReplicaRow.runs + 1, "bytes_read": ReplicaRow.bytes_read + size, "used": now}
                 session.execute(update(ReplicaRow).where(ReplicaRow.id == replica_id).values(more))
 
+    @again
     def results(self, last: int | None = None) -> list[Result]:
         """The reports of redirected runs (the ``last`` ones), in the order in which they came in."""
         with self._session() as session:
             rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
             return [Result(runs.utc(row.time), row.report) for row in reversed(rows)]
 
+    @again
     def add_simulation(self, answer: Mapping[str, Any]) -> None:
         """Keep what pdla simulate answered."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             session.add(SimulationRow(time=datetime.now(UTC), answer=dict(answer)))
 
+    @again
     def simulations(self, last: int | None = None) -> list[Simulation]:
         """What was simulated (the ``last`` times), in the order in which it was."""
         with self._session() as session:
             rows = session.scalars(select(SimulationRow).order_by(SimulationRow.id.desc()).limit(last)).all()
             return [Simulation(runs.utc(row.time), row.answer) for row in reversed(rows)]
 
-    def record_run(self, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase] = ()) -> Recorded:
+    @again
+    def record_run(self, run: Run, found: Sequence[Occurrence], phases: Sequence[Phase] = ()) -> Recorded:
         """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.
 
         A run that is there already, which the fingerprint of its trace tells, is replaced.
         """
-        with self._session(alone=True) as session:
+        with self._session(alone=True, once=True) as session:
             return runs.record(session, run, found, phases)
 
+    @again
     def patterns(
         self, *, file: str = "*", application: str = "*", ranks: int | None = None, state: QueueState | None = None
     ) -> list[Pattern]:
@@ -579,6 +670,7 @@ class Catalog:
         with self._session() as session:
             return runs.patterns(session, file, application, ranks, state)
 
+    @again
     def pattern(self, pattern_id: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
         """A pattern, the runs that have it, and how it was in each.
 
@@ -588,6 +680,7 @@ class Catalog:
         with self._session() as session:
             return runs.pattern(session, pattern_id)
 
+    @again
     def run(self, run_id: int) -> tuple[Run, list[Occurrence]]:
         """A run, and its patterns as they were in it.
 
@@ -597,24 +690,28 @@ class Catalog:
         with self._session() as session:
             return runs.run(session, run_id)
 
+    @again
     def phases(self, run_id: int) -> list[Phase]:
         """The phases of a run, file by file."""
         with self._session() as session:
             return runs.phases(session, run_id)
 
-    def settle(self, signatures: Iterable[Signature], state: QueueState, why: str = "") -> None:
+    @again
+    def settle(self, signatures: Collection[Signature], state: QueueState, why: str = "") -> None:
         """Say what became of those of these patterns that are in the queue, and why."""
-        with self._session() as session:
+        with self._session(once=True) as session:
             runs.settle(session, signatures, state, why)
 
+    @again
     def queue_plan(self, document: Mapping[str, Any], chosen: Sequence[Signature]) -> int:
         """Keep a plan for the daemon to build the replicas of these patterns of it; returns how many are known.
 
         The catalog knows patterns of analyzed runs. Plans that no pattern waits for any more are forgotten.
         """
-        with self._session(alone=True) as session:
+        with self._session(alone=True, once=True) as session:
             return runs.queue_plan(session, document, chosen)
 
+    @again
     def plan(self, number: int) -> Mapping[str, Any]:
         """A plan that was queued.
 
@@ -623,6 +720,14 @@ class Catalog:
         """
         with self._session() as session:
             return runs.plan(session, number)
+
+
+def _forget_marks(session: Session) -> None:
+    """Of commits that nobody asks about any more: those of processes that were killed."""
+    marks = session.execute(select(MetaRow.key, MetaRow.value).where(MetaRow.key.startswith(MARK)))
+    before = session.scalars(select(Now())).one() - MARK_SECONDS
+    old = [key for key, time in marks if float(time) < before]
+    session.execute(delete(MetaRow).where(MetaRow.key.in_(old)))
 
 
 def _existing(session: Session, replica_id: int) -> ReplicaRow:
