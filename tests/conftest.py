@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,26 @@ class Launching(InProcess):
 @pytest.fixture
 def pdla(tmp_path: Path) -> Launching:
     return Launching(tmp_path, {})
+
+
+@pytest.fixture
+def done_to_files(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is done from now on to make files durable and to name them, in order: (call, name of the file)."""
+    done = []
+
+    def record(call: str, name: Callable[..., str]) -> None:
+        real = getattr(os, call)
+
+        def recorded(*arguments: Any, **named: Any) -> Any:
+            done.append((call, Path(name(*arguments)).name))
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(os, call, recorded)
+
+    record("fsync", lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
+    record("rename", lambda old, new: new)
+    record("unlink", lambda path: path)
+    return done
 
 
 @pytest.fixture(scope="session", params=available_mpis())

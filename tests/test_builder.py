@@ -21,8 +21,8 @@ from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Replica, open_catalog
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
-from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
-from pdla.replicator import transpose
+from pdla.model import Candidate, Cluster, Cost, Identity, Layout, Loop, PatternPlan, Plan, Pool, Signature
+from pdla.replicator import identity, transpose
 from pdla.replicator.builder import build, replicate
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.transpose import runs
@@ -203,6 +203,26 @@ def test_components_have_the_mode_of_the_original_in_private_directories(place: 
     assert {file.parent.stat().st_mode & 0o777 for file in place.components} == {0o700}
 
 
+def test_components_are_durable_before_they_are_read_back_and_before_they_have_their_names(place: Place, done_to_files):
+    """What is not on the disk yet comes back from memory, whatever the disk makes of it."""
+    signature = pattern(place, *COLUMNS)
+    begun = {f"1.{number}.tmp" for number in range(SERVERS)}
+    verified = []
+
+    def tell(what: str, done: int, total: int) -> None:
+        if what == "verifying" and not verified:
+            verified.append({name for call, name in done_to_files if call == "fsync"})
+
+    build(signature, layout(signature), place.pool, place.catalog, progress=tell)
+    assert verified == [begun]
+    named = [at for at, (call, _) in enumerate(done_to_files) if call == "rename"]
+    assert [done_to_files[at][1] for at in named] == [f"1.{number}" for number in range(SERVERS)]
+    # And again, for the owner, mode and access control list of the original.
+    synced = [name for call, name in done_to_files[: named[0]] if call == "fsync"]
+    assert sorted(synced) == sorted([*begun, *begun])
+    assert [name for _, name in done_to_files[named[-1] + 1 :]] == [place.catalog.token] * SERVERS
+
+
 def test_the_same_replica_is_not_built_twice(place: Place):
     signature = pattern(place, *COLUMNS)
     first = build(signature, layout(signature), place.pool, place.catalog)
@@ -323,6 +343,31 @@ def test_a_directory_or_pipe_is_refused(place: Place):
     signature = pattern(place, *COLUMNS)
     with pytest.raises(PdlaError, match="is not a regular file"):
         build(signature, layout(signature), place.pool, place.catalog)
+
+
+@pytest.mark.parametrize(
+    ("stamp_ns", "age", "waits"),
+    [
+        (10**18 + 1, 0.01, [identity.TICK_SECONDS]),
+        (10**18 + 1, -0.01, [identity.TICK_SECONDS]),
+        (10**18 + 1, 0.1, []),
+        (10**18, 0.5, [identity.COARSE_SECONDS]),
+        (10**18, 1.5, []),
+    ],
+    ids=["young", "ahead of the clock", "old", "young in whole seconds", "old in whole seconds"],
+)
+def test_h20_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, stamp_ns: int, age: float, waits: list[float]
+):
+    """A write in the same tick of the file system's clock as the one before would leave the times alone."""
+    first, second = (Identity(1, 2, size, stamp_ns, stamp_ns) for size in (100, 200))
+    slept: list[float] = []
+    monkeypatch.setattr(identity.time, "time", lambda: stamp_ns / 1e9 + age)
+    monkeypatch.setattr(identity.time, "sleep", slept.append)
+    monkeypatch.setattr(identity, "identity_of", lambda _: second if slept else first)
+    with place.original.open("rb") as file:
+        found = identity.settled_identity(file.fileno(), place.original)
+    assert (slept, found) == (waits, second if waits else first)
 
 
 def test_h30_no_space_leaves_nothing(place: Place):

@@ -317,6 +317,23 @@ def test_h29_where_the_list_cannot_be_followed_only_the_owner_has_access(site: S
     os.close(file)
 
 
+def test_h29_who_may_not_give_files_away_keeps_a_replica_to_himself(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    if os.geteuid() != 0:
+        unavailable("only root gives files away")
+    os.chown(site.original, 1234, 1234)
+    site.original.chmod(0o664)
+    monkeypatch.setattr(os, "fchown", refuse)
+    component = tmp_path / "component"
+    with site.original.open("rb") as source, component.open("wb") as file:
+        follow_owner(source.fileno(), file.fileno())
+    assert component.stat().st_mode & 0o777 == 0o600
+
+
 def test_h29_a_list_that_the_original_has_not_is_not_inherited(site: Site) -> None:
     component = site.original.with_name("component")
     component.touch()

@@ -31,6 +31,7 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run, open_catalog
+from pdla.catalog.leases import has_ended
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base
@@ -176,6 +177,11 @@ def test_h36_a_lease_that_is_up_is_anyone_s_and_its_old_holder_is_fenced_off(cat
     catalog.release(old)
     assert catalog.renew(new)
     catalog.check(new)
+
+
+def test_h36_nothing_is_known_of_a_holder_on_another_host():
+    assert has_ended(f"{socket.gethostname()}:{os.getpid()}:1")
+    assert not has_ended(f"elsewhere:{os.getpid()}:1")
 
 
 def test_h44_a_lease_ends_by_the_clock_of_the_database(catalog: Catalog, monkeypatch: pytest.MonkeyPatch):

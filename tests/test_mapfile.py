@@ -94,6 +94,14 @@ def test_only_the_owner_can_read_or_write_what_is_published(tmp_path: Path, cata
     ]  # fmt: skip
 
 
+def test_what_is_published_is_durable_before_it_has_its_name(catalog: Catalog, path: Path, done_to_files):
+    """And the state file before the map that names it."""
+    publish(catalog, path)
+    files = [("fsync", "replicas.map.1.state.tmp"), ("rename", "replicas.map.1.state"), ("fsync", "home")]
+    files += [("fsync", "replicas.map.tmp"), ("rename", "replicas.map"), ("fsync", "home")]
+    assert [one for one in done_to_files if one[0] != "unlink"] == files
+
+
 def test_a_catalog_without_replicas_publishes_an_empty_map(catalog: Catalog, path: Path):
     assert publish(catalog, path).replicas == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -187,6 +188,7 @@ def test_strips_follow_the_rule_of_the_map_file(unit: Path, tmp_path: Path) -> N
     for replica in replicas:
         for x in range(replica.size):
             component, offset, length = map(int, next(answers).split())
+            assert length >= 1
             assert [replica.place(x + i) for i in range(length)] == [(component, offset + i) for i in range(length)]
             assert x + length <= replica.size
 
@@ -207,6 +209,45 @@ def test_a_damaged_map_is_refused_or_harmless(unit: Path, tmp_path: Path, seed: 
     assert 0 < int(done.stdout) < 3900
 
 
+ASTRAY = {
+    "a loop of no turns": Replica(20, length=10, loops=[(0, 10, 10)]),
+    "turns that overlap": Replica(20, length=10, loops=[(2, 9, 10)]),
+    "before the replica's first byte": Replica(20, length=10, loops=[(2, 10, -10)]),
+    "past the replica's last byte": Replica(19, length=10, loops=[(2, 10, 10)]),
+    "past the end of the original": Replica(20, start=81, length=10, loops=[(2, 10, 10)]),
+    "further than 64 bits": Replica(20, length=10, loops=[(1 << 62, 1 << 62, 0)]),
+    "a piece of nothing": Replica(20, length=0),
+    "extents that overlap": Replica(20, extents=[(0, 10, 0), (9, 10, 10)]),
+    "an extent past the end of the original": Replica(20, extents=[(90, 11, 0)]),
+    "an extent before the replica's first byte": Replica(20, extents=[(0, 10, -1)]),
+    "an extent past the replica's last byte": Replica(20, extents=[(0, 10, 11)]),
+    "a section of nothing": Replica(20, length=20, section=0),
+    "strips of nothing": Replica(20, length=20, strips=[0, 0]),
+    "strips of less than nothing": Replica(20, length=20, strips=[-1, 30]),
+    "no servers": Replica(20, length=20, strips=[]),
+}
+
+
+@pytest.mark.parametrize("how", ASTRAY)
+def test_a_map_that_leads_astray_is_refused(unit: Path, tmp_path: Path, how: str) -> None:
+    """Its checksum is right."""
+    original = tmp_path / "original"
+    original.write_bytes(bytes(100))
+    write_map(tmp_path / "map", [(original, [replace(ASTRAY[how], components=[original] * ASTRAY[how].servers)])])
+    done = run_unit(unit, "locate", tmp_path / "map")
+    assert (done.returncode, done.stderr) == (1, "map: a replica's entry is wrong\n")
+
+
+def test_h28_a_file_with_the_inode_of_an_original_may_be_another(unit: Path, tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    original.write_bytes(bytes(100))
+    write_map(tmp_path / "map", [(original, [Replica(100, length=100).build(bytes(100), tmp_path / "replica")])])
+    seen = original.stat()
+    asked = itertools.product([original, tmp_path / "other"], [seen.st_dev, seen.st_dev + 1])
+    found = [run_unit(unit, "find", tmp_path / "map", path, f"{device}:{seen.st_ino}").stdout for path, device in asked]
+    assert found == ["found\n", "found\n", "found\n", "-\n"]
+
+
 def test_concurrent_writers_beside_a_replica_leave_it_valid(unit: Path, tmp_path: Path) -> None:
     """Each writer publishes the identity that it leaves; none of them takes another's write for a foreign change."""
     original = tmp_path / "original"
@@ -215,6 +256,34 @@ def test_concurrent_writers_beside_a_replica_leave_it_valid(unit: Path, tmp_path
     write_map(tmp_path / "map", [(original, [replica])])
     done = run_unit(unit, "writers", tmp_path / "map", original, "4")
     assert (done.returncode, done.stdout) == (0, "fresh writers=0 epoch=1200 stale=0\n"), done.stderr
+
+
+@pytest.mark.parametrize("part", ["size", "mtime", "ctime"])
+def test_h20_each_part_of_the_identity_of_an_original_counts(unit: Path, tmp_path: Path, part: str) -> None:
+    """What the file was when it was published, or last written by a redirected run, is in the state file."""
+    original = tmp_path / "original"
+    original.write_bytes(bytes(100))
+    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
+    state = write_map(tmp_path / "map", [(original, [replica])])
+    assert run_unit(unit, "check", tmp_path / "map", original).stdout == "fresh 0, seems fresh\n"
+    with state.open("r+b") as file:
+        at = 32 + 8 * ["size", "mtime", "ctime"].index(part)
+        file.seek(at)
+        was = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([was ^ 1]))
+    assert run_unit(unit, "check", tmp_path / "map", original).stdout == "not fresh 2, seems changed\n"
+
+
+def test_h20_a_writer_does_not_make_a_foreign_change_its_own(unit: Path, tmp_path: Path) -> None:
+    """It compares before it counts itself: the identity that it leaves would hide what somebody else did before."""
+    original = tmp_path / "original"
+    original.write_bytes(bytes(100))
+    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
+    write_map(tmp_path / "map", [(original, [replica])])
+    os.utime(original, ns=(1, 1))
+    done = run_unit(unit, "writers", tmp_path / "map", original, "1")
+    assert done.stdout == "fresh writers=0 epoch=300 stale=2\n"
 
 
 # ---- real programs ---------------------------------------------------------------------------------------------------
@@ -525,16 +594,22 @@ def test_h04_atomic_mode_passes_through(case: Case) -> None:
     assert "atomic mode" in reasons(reports)
 
 
-@pytest.mark.parametrize("damage", ["missing", "short", "newer"])
+@pytest.mark.parametrize("damage", ["missing", "short", "newer", "another", "cut in secret"])
 def test_a_damaged_component_is_refused(mpich: Case, damage: str) -> None:
     mpich.publish(mpich.columns(strips=[64, 64]))
     component = mpich.directory / "replica0" / "1"
+    found, content = component.stat(), component.read_bytes()
     if damage == "missing":
         component.unlink()
     elif damage == "short":
-        component.write_bytes(component.read_bytes()[:100])
-    else:
+        component.write_bytes(content[:100])
+    elif damage == "newer":
         os.utime(component)
+    else:
+        if damage == "another":
+            component.rename(component.with_name("old"))
+        component.write_bytes(content if damage == "another" else content[:100])
+        os.utime(component, ns=(found.st_atime_ns, found.st_mtime_ns))
     reports = mpich.compare("independent", "collective")
     assert total(reports, "replica", "bytes") == 0
     want = "a component is missing" if damage == "missing" else "a component was changed"
@@ -552,6 +627,19 @@ def test_a_short_read_of_a_replica_falls_back_to_the_original(mpich: Case) -> No
     assert "refused: a read of it failed or was short" in states(reports)
 
 
+def give_away(path: Path) -> None:
+    """To another user."""
+    if os.geteuid() != 0:
+        unavailable("only root gives files away")
+    os.chown(path, 1234, -1)
+
+
+def of_generation(state: Path, number: int) -> None:
+    """Makes the state file that of another publication."""
+    image = state.read_bytes()
+    state.write_bytes(image[:8] + number.to_bytes(8, "little") + image[16:])
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -561,8 +649,10 @@ def test_a_short_read_of_a_replica_falls_back_to_the_original(mpich: Case) -> No
         (lambda path: path.write_bytes(b""), "empty or not a regular file"),
         (lambda path: path.unlink(), "cannot be opened"),
         (lambda path: path.chmod(0o666), "neither the user's nor root's, or writable by others"),
+        (give_away, "neither the user's nor root's, or writable by others"),
         (lambda path: path.with_suffix(".1.state").unlink(), "state file: missing or not writable"),
         (lambda path: path.with_suffix(".1.state").write_bytes(b"x" * 200), "state file: not the map's"),
+        (lambda path: of_generation(path.with_suffix(".1.state"), 2), "state file: not the map's"),
     ],
 )
 def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable[[Path], object], why: str) -> None:
@@ -590,6 +680,31 @@ def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, ba
     assert total(reports, "replica", "bytes") == 0
     reports = mpich.compare("independent", "collective")
     assert total(reports, "replica", "bytes") == 0
+
+
+def test_h26_ranks_with_different_maps_redirect_nothing(mpich: Case) -> None:
+    """As where one node has seen a publication and another one has not yet."""
+    mpich.publish(mpich.columns())
+    replica = mpich.columns().build(mpich.content(), mpich.directory / "next")
+    write_map(mpich.directory / "map.next", [(mpich.original, [replica])], generation=2)
+    out = mpich.directory / "out"
+    out.mkdir()
+    words: list[str | Path] = []
+    for name in ("map", "map.next"):
+        words += [":"] if words else []
+        words += ["-n", "1", "env", f"PDLA_MAP={mpich.directory / name}", f"PDLA_REPORT={out}"]
+        words += [
+            f"LD_PRELOAD={mpich.library}",
+            mpich.program,
+            mpich.original,
+            out / "rank",
+            "independent",
+            "collective",
+        ]
+    mpich.mpi.run([*mpich.mpi.mpiexec, *map(str, words)])
+    reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
+    assert sorted(report["generation"] for report in reports) == [1, 2]
+    assert reasons(reports) == {"no replica is usable"}
 
 
 def test_h32_a_writer_that_was_killed_leaves_no_trust(mpich: Case) -> None:

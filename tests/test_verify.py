@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,13 @@ def damage(path: Path, at: int, keep_times: bool = True) -> None:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+def in_secret(path: Path, change: Callable[[], object]) -> None:
+    """With the times that it had."""
+    before = path.stat()
+    change()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def test_a_flipped_bit_under_unchanged_times_is_found(place: Place):
     damage(path := place.component(1, 1), 5000)
     (finding,) = verify(place.catalog)
@@ -94,8 +102,10 @@ def test_a_flipped_bit_under_unchanged_times_is_found(place: Place):
             path.with_name("y").write_bytes(b""),
             path.with_name("y").rename(path),
         ),
+        lambda path: in_secret(path, lambda: os.truncate(path, 100)),
+        lambda path: in_secret(path, lambda: shutil.copy(path, path.with_name("x")).rename(path)),
     ],
-    ids=["deleted", "truncated", "rewritten", "replaced"],
+    ids=["deleted", "truncated", "rewritten", "replaced", "cut in secret", "another"],
 )
 def test_a_component_that_is_not_the_file_that_was_built_is_found(place: Place, change):
     change(path := place.component(2, 0))

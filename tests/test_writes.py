@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -584,3 +584,34 @@ def test_writes_go_to_the_original_unless_asked_otherwise(mpich: Case) -> None:
     mpich.run("original", "open", "strided", "close")
     _, reports = mpich.run("original", "open", "strided", "close")
     assert {(report["refused"], report["redirected"]["calls"]) for report in reports} == {("not asked for", 0)}
+
+
+BURST_RANKS, WORD = 3, 4
+BURSTS = {
+    "interleave": Replica(
+        WORD * 5000 * BURST_RANKS,
+        length=WORD,
+        loops=[(5000, WORD * BURST_RANKS, WORD), (BURST_RANKS, WORD, WORD * 5000)],
+        strips=[1000, 500],
+    ),
+    "shared": Replica(4096 * 4 * BURST_RANKS, length=4096 * 4 * BURST_RANKS),
+    "dumps": Replica(WORD * 10000 * 6 * BURST_RANKS, length=WORD * 10000 * 6 * BURST_RANKS),
+}
+
+
+@pytest.mark.parametrize("mode", ["native", "original", "close", "lease"])
+@pytest.mark.parametrize("step", BURSTS)
+def test_what_burst_buffers_get_wrong_is_right(mpi: Mpi, library: Path, tmp_path: Path, step: str, mode: str) -> None:
+    """Strided writes of several ranks, the shared file pointer, and one checkpoint after another; then all is read."""
+    case = Case(
+        mpi, mpi.compile(REPOSITORY / "tests/programs/bursts.c", tmp_path / "bursts", "-Wall"), library, tmp_path
+    )
+    paths = [case.original.with_name(f"original.{dump}") for dump in range(6)] if step == "dumps" else [case.original]
+    made = [(path, [replace(BURSTS[step]).prepare(tmp_path / f"{path.name}-replica")]) for path in paths]
+    write_map(tmp_path / "map", [], targets=made)
+    settings = [f"PDLA_MAP={tmp_path / 'map'}", f"PDLA_WRITES={mode}", f"PDLA_REPORT={tmp_path}"]
+    words = ["env", *settings, f"LD_PRELOAD={library}"] if mode != "native" else []
+    command = mpi.command(BURST_RANKS, *words, case.program, case.original, step)
+    assert mpi.run(command) == "0 wrong\n"
+    reports = [file for path in tmp_path.glob("*.json") for file in json.loads(path.read_text())["writes"]]
+    assert (total(reports, "redirected") > 0) == (mode in ("close", "lease") and step != "shared")

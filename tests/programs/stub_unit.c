@@ -2,6 +2,8 @@
  *   locate MAP            reads lines "replica start stop"; prints "offset length replica_offset" or "-"
  *   strip MAP             reads lines "replica offset"; prints "component offset length"
  *   fuzz MAP SEED COUNT   damages the map COUNT times, uses what is still accepted; prints how many were
+ *   find MAP PATH DEVICE:INODE  prints "found" or "-"
+ *   check MAP FILE        prints whether FILE is as the map's state file has it, and its replica's mark
  *   writers MAP FILE N    N processes write to FILE beside its replicas, over and over, while others check it
  */
 #include <fcntl.h>
@@ -75,6 +77,16 @@ static int answer_strip(const char *path)
         struct strip strip = locate_strip(&map, &map.replicas[replica], offset);
         printf("%u %" PRId64 " %" PRId64 "\n", strip.component, strip.offset, strip.length);
     }
+    return 0;
+}
+
+static int find(const char *map_path, const char *path, const char *numbers)
+{
+    struct loaded_map map = checked(map_path);
+    unsigned long long device, inode;
+    if (sscanf(numbers, "%llu:%llu", &device, &inode) != 2)
+        return 2;
+    puts(map_find(&map, path, device, inode) != NULL ? "found" : "-");
     return 0;
 }
 
@@ -180,6 +192,20 @@ static int fuzz(const char *path, uint64_t seed, int count)
     return 0;
 }
 
+static int check(const char *map_path, const char *path)
+{
+    const char *why = NULL;
+    const struct loaded_map *map = map_current(map_path, &why);
+    struct stat found;
+    int64_t size;
+    if (map == NULL || stat(path, &found) != 0)
+        return 1;
+    bool seems = state_seems_fresh(map, map->files, &found);
+    bool fresh = state_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH;
+    printf("%s %u, seems %s\n", fresh ? "fresh" : "not fresh", state_stale(map, map->replicas), seems ? "fresh" : "changed");
+    return 0;
+}
+
 static int write_beside(const struct loaded_map *map, const char *path, int writer)
 {
     int fd = open(path, O_RDWR);
@@ -226,6 +252,10 @@ int main(int argc, char **argv)
         return answer_strip(argv[2]);
     if (argc == 5 && strcmp(argv[1], "fuzz") == 0)
         return fuzz(argv[2], strtoull(argv[3], NULL, 10), atoi(argv[4]));
+    if (argc == 5 && strcmp(argv[1], "find") == 0)
+        return find(argv[2], argv[3], argv[4]);
+    if (argc == 4 && strcmp(argv[1], "check") == 0)
+        return check(argv[2], argv[3]);
     if (argc == 5 && strcmp(argv[1], "writers") == 0)
         return writers(argv[2], argv[3], atoi(argv[4]));
     return 2;

