@@ -340,6 +340,16 @@ class Case:
         reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
         return seen, sorted(reports, key=lambda report: report["rank"])
 
+    def said(self, **variables: str | Path) -> list[str]:
+        """What the library says on standard error while two ranks open the file twice."""
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        words = ["env", f"LD_PRELOAD={self.library}", *settings, self.program, self.original, self.directory / "rank"]
+        command = self.mpi.command(2, *words, "independent", "writable", "independent")
+        done = subprocess.run(
+            command, env={**os.environ, **self.mpi.env}, capture_output=True, check=True, errors="surrogateescape"
+        )
+        return done.stderr.splitlines()
+
     def compare(self, *steps: str, ranks: int = 4) -> list[dict[str, Any]]:
         """Run natively and redirected, on the same bytes; the same must be seen. Returns the reports."""
         before = self.original.read_bytes()
@@ -643,7 +653,11 @@ def of_generation(state: Path, number: int) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (lambda path: path.write_bytes(b"\0" * 200), "map: not a map file of this version"),
+        (lambda path: path.write_bytes(b"\0" * 200), "map: not a map of replicas"),
+        (
+            lambda path: path.write_bytes(b"PDLAMAP2" + path.read_bytes()[8:]),
+            "map: of another version of pdla, whose pdla gc makes a new one",
+        ),
         (lambda path: path.write_bytes(path.read_bytes()[:-8]), "map: cut short or too long"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "map: checksum does not match"),
         (lambda path: path.write_bytes(b""), "empty or not a regular file"),
@@ -660,6 +674,19 @@ def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable
     damage(mpich.map)
     reports = mpich.compare("independent", "collective", ranks=2)
     assert [(report["map"], report["files"]) for report in reports] == [(why, [])] * 2
+    assert mpich.said(PDLA_MAP=mpich.map) == [f"pdla: nothing is redirected by {mpich.map} (PDLA_MAP): {why}"]
+
+
+def test_without_a_map_nothing_is_said_where_pdla_run_says_it(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    mpich.map.unlink()
+    assert mpich.said(PDLA_MAP=mpich.map, PDLA_REPORT=mpich.directory) == []
+
+
+def test_what_cannot_be_printed_of_a_path_is_escaped_on_standard_error(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    (line,) = mpich.said(PDLA_MAP="/a\nb\x1b[2J\x7f \u00e4\u009b \udcff")
+    assert line == r"pdla: nothing is redirected by /a\x0ab\x1b[2J\x7f ä\xc2\x9b \xff (PDLA_MAP): cannot be opened"
 
 
 @pytest.mark.parametrize("bad", [0, 1])

@@ -182,7 +182,9 @@ const char *map_check(const void *base, size_t size)
     if (size < sizeof *header)
         return "map: too short";
     if (memcmp(header->magic, MAPFILE_MAGIC, sizeof header->magic) != 0)
-        return "map: not a map file of this version";
+        return memcmp(header->magic, MAPFILE_MAGIC, sizeof header->magic - 1) == 0
+            ? "map: of another version of pdla, whose pdla gc makes a new one"
+            : "map: not a map of replicas";
     if (header->total_size != size)
         return "map: cut short or too long";
     size_t after = offsetof(struct map_header, checksum) + sizeof header->checksum;

@@ -247,7 +247,7 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
         comm = mpi->comm_null;
     const char *why = NULL;
     const struct loaded_map *map = map_current(map_name(), &why);
-    report_opened(map, map == NULL ? why : NULL);
+    report_opened(map, map_name(), map == NULL ? why : NULL, rank);
     struct stub_file *stub;
     struct abilities mine = look(handle == NULL ? NULL : map, path, amode, ranks == 1, &stub), all;
     mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || !writer_has_target(map, path));

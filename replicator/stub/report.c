@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,17 @@ struct source *report_source(const struct loaded_map *map, const struct map_file
     return source;
 }
 
-void report_opened(const struct loaded_map *map, const char *refusal)
+/* Says once why nothing is redirected. RATIONALE: before the first pdla replicate there is no map, which pdla run says. */
+static void tell_refusal(const char *path, const char *refusal)
+{
+    static bool told;
+    bool none_yet = getenv("PDLA_REPORT") != NULL && access(path, F_OK) != 0 && errno == ENOENT;
+    if (!told && !none_yet)
+        tell("nothing is redirected by %s (PDLA_MAP): %s", path, refusal);
+    told = told || !none_yet;
+}
+
+void report_opened(const struct loaded_map *map, const char *path, const char *refusal, int rank)
 {
     const struct mpi *mpi = pdla_mpi();
     pthread_mutex_lock(&process.lock);
@@ -55,6 +66,8 @@ void report_opened(const struct loaded_map *map, const char *refusal)
         }
     }
     process.refusal = refusal;
+    if (refusal != NULL && (process.rank < 0 ? rank : process.rank) == 0)
+        tell_refusal(path, refusal);
     if (map != NULL)
         process.generation = map->header->generation;
     pthread_mutex_unlock(&process.lock);
@@ -138,6 +151,25 @@ static int utf8_length(const unsigned char *text)
         || (text[0] == 0xF4 && text[1] > 0x8F))
         return 0;
     return length;
+}
+
+void tell(const char *format, ...)
+{
+    enum { LONGEST = 8192, ESCAPED = 4 /* bytes of one that cannot be printed */ };
+    char text[LONGEST], line[ESCAPED * LONGEST + 8] = "pdla: ";
+    size_t length = strlen(line);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
+        int bytes = utf8_length(at);
+        bool printed = bytes > 0 && *at >= 0x20 && *at != 0x7F && !(bytes == 2 && at[0] == 0xC2 && at[1] < 0xA0);
+        for (int i = 0; i < (bytes > 0 ? bytes : 1); i++, at++)
+            length += (size_t)snprintf(line + length, ESCAPED + 1, printed ? "%c" : "\\x%02x", *at);
+    }
+    line[length++] = '\n';
+    (void)!write(STDERR_FILENO, line, length);
 }
 
 /* Bytes that are not UTF-8 become lone surrogates, as Python's file names have them. */

@@ -193,8 +193,11 @@ bool agreement_make(struct agreement *, mpi_handle comm, bool lasting, unsigned 
 
 /* The source of `file`, made at its first open. NULL: out of memory. */
 struct source *report_source(const struct loaded_map *, const struct map_file *);
-/* An MPI file was opened; `refusal` says why there is no map, NULL when `map` was used. */
-void report_opened(const struct loaded_map *map, const char *refusal);
+/* An MPI file was opened by `rank` of its communicator, with the map at `path`; `refusal` says why there is none, NULL when `map`
+ * was used. Rank 0 of the program says that once on standard error. */
+void report_opened(const struct loaded_map *map, const char *path, const char *refusal, int rank);
+/* One line on standard error, written at once. What cannot be printed is escaped, as pdla.units.shown() does. */
+void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Counts a call in a table of PASSED_REASONS. */
 void add_passed(struct passed *, int64_t bytes, const char *why);
 void report_passed(struct source *, int64_t bytes, const char *why);
