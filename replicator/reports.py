@@ -91,13 +91,15 @@ class WriteReport:
 @dataclass(frozen=True)
 class RunReport:
     """A redirected run: ``map`` counts its processes by what became of the map ("ok", or why it was refused),
-    ``seconds`` is what the slowest process spent in redirected calls."""
+    ``killed`` how many ended before they could report, ``seconds`` is what the slowest process spent in redirected
+    calls."""
 
     command: str
     ranks: int
     generation: int
     map: Mapping[str, int]
     unreadable: int
+    killed: int
     seconds: float
     files: tuple[FileReport, ...]
     writes: tuple[WriteReport, ...] = ()
@@ -187,6 +189,7 @@ class RunReport:
             "generation": self.generation,
             "map": dict(self.map),
             "unreadable": self.unreadable,
+            "killed": self.killed,
             "seconds": self.seconds,
             "redirected_calls": self.redirected_calls,
             "redirected_bytes": self.redirected_bytes,
@@ -204,7 +207,7 @@ class RunReport:
 def collect(directory: Path, command: str) -> RunReport:
     """Merge the reports that the processes of ``command`` left in ``directory`` (one JSON object a file).
 
-    Damaged ones, of processes that were killed while they wrote, are counted and left out.
+    Damaged ones are counted and left out; a process that was killed leaves one with no name yet.
     """
     processes, unreadable = [], 0
     for path in sorted(directory.glob("*.json")):
@@ -231,6 +234,7 @@ def collect(directory: Path, command: str) -> RunReport:
         generation=max((int(head["generation"]) for head in heads), default=0),
         map=dict(sorted(Counter(str(head["map"]) for head in heads).items())),
         unreadable=unreadable,
+        killed=len(list(directory.glob(".*.part"))),
         seconds=max((float(head["seconds"]) for head in heads), default=0.0),
         files=tuple(_merge_files(files) for _, files in sorted(by_path.items())),
         writes=tuple(_merge_written(files) for _, files in sorted(written.items())),
@@ -345,13 +349,17 @@ def sentence(report: Mapping[str, Any]) -> str:
         parts = []
     elif report["map"]:
         parts = ["nothing was redirected"]
-    else:
+    elif not report.get("killed"):
         parts = ["no process opened a file through MPI-IO"]
+    else:
+        parts = ["nothing is known of what was redirected"]
     parts += [part for file in report.get("writes", ()) for part in _written_parts(file)]
     if passed:
         parts.append("left to the original: " + ", ".join(passed))
     if refused:
         parts.append("map not used by " + ", ".join(refused))
+    if killed := report.get("killed", 0):
+        parts.append(f"no exit report of {counted(killed, 'rank')} that opened files: killed, or no space for it")
     if report["unreadable"]:
         parts.append(f"damaged reports: {report['unreadable']}")
     return "; ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY
 
 from pdla.layouts import devices, s4d
 from pdla.layouts.candidates import candidates
@@ -78,6 +79,9 @@ def test_the_benefit_shrinks_as_requests_grow(testbed: Cluster):
         ratios.append(found[0].cost.total / best)
     assert gains == sorted(gains, reverse=True)
     assert ratios == [pytest.approx(ratio, rel=0.01) for ratio in (51.0, 7.53, 2.45, 1.38)]
+    small, larger, large, largest = (f"{ratio:.2g}-fold" for ratio in ratios)
+    said = f"{small} at 16 KiB, {larger} at 256 KiB, {large} at 1 MiB, {largest} at 4 MiB"
+    assert said in " ".join((REPOSITORY / "docs" / "model.md").read_text().split())
 
 
 @pytest.mark.parametrize(("request_size", "space"), [(16 * KiB, "ssd"), (256 * KiB, "ssd"), (4 * MiB, "hdd+ssd")])

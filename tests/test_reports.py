@@ -97,7 +97,18 @@ def test_damaged_and_foreign_reports_are_counted_and_left_out(tmp_path: Path):
     (tmp_path / "node-9.json").write_text('{"version": 1, "ran')
     (tmp_path / ".node-10.part").write_text("{")
     report = collect(tmp_path, "")
-    assert (report.redirected_calls, report.unreadable) == (10, 3)
+    assert (report.redirected_calls, report.unreadable, report.killed) == (10, 3, 1)
+
+
+def test_ranks_that_were_killed_before_they_could_report_are_counted(tmp_path: Path):
+    for number in (10, 11):
+        (tmp_path / f".node-{number}.part").touch()
+    unknown = "no exit report of 2 ranks that opened files: killed, or no space for it"
+    assert collect(tmp_path, "").sentence == f"nothing is known of what was redirected; {unknown}"
+    leave(tmp_path, process(0, file()))
+    sentence = collect(tmp_path, "").sentence
+    assert sentence.startswith("10 calls redirected")
+    assert sentence.endswith(unknown)
 
 
 def test_a_run_that_left_no_reports(tmp_path: Path):

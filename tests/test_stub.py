@@ -683,10 +683,41 @@ def test_without_a_map_nothing_is_said_where_pdla_run_says_it(mpich: Case) -> No
     assert mpich.said(PDLA_MAP=mpich.map, PDLA_REPORT=mpich.directory) == []
 
 
+def test_a_rank_that_was_killed_is_known_to_have_opened_files(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    out = mpich.directory / "out"
+    out.mkdir()
+    words = ["env", f"PDLA_MAP={mpich.map}", f"PDLA_REPORT={out}", f"LD_PRELOAD={mpich.library}"]
+    words += [mpich.program, mpich.original, mpich.directory / "rank", "independent", "killed"]
+    environment = {**os.environ, **mpich.mpi.env}
+    subprocess.run(mpich.mpi.command(2, *words), env=environment, check=False, timeout=100)
+    assert [path.suffix for path in out.iterdir()] == [".part"] * 2
+
+
 def test_what_cannot_be_printed_of_a_path_is_escaped_on_standard_error(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     (line,) = mpich.said(PDLA_MAP="/a\nb\x1b[2J\x7f \u00e4\u009b \udcff")
     assert line == r"pdla: nothing is redirected by /a\x0ab\x1b[2J\x7f ä\xc2\x9b \xff (PDLA_MAP): cannot be opened"
+
+
+def calls_by_reason(reports: list[dict[str, Any]]) -> Counter[str]:
+    return sum((Counter({p["why"]: p["calls"]}) for r in reports for f in r["files"] for p in f["passed"]), Counter())
+
+
+def test_replicated_calls_that_were_left_by_an_earlier_agreement_are_told_as_such(mpich: Case) -> None:
+    mpich.publish(mpich.columns())
+    reports = mpich.compare("collective-late", ranks=2)
+    assert calls_by_reason(reports) == {"not replicated": 8, "agreed at an earlier collective call": 4}
+    assert total(reports, "redirected", "calls") == 4
+
+
+def test_why_no_replica_is_chosen_is_said_of_the_best_of_them(mpich: Case) -> None:
+    """The bytes are in a replica, though in pieces too small; another replica has none of them."""
+    extents = [(START + 2 * i, 1, (i * 4099) % (1 << 13)) for i in range(1 << 13)]
+    scattered = Replica(size=1 << 13, extents=extents)
+    beyond = Replica(size=64, start=0, length=64)
+    mpich.publish(scattered, beyond)
+    assert "in pieces in the replica" in reasons(mpich.compare("collective-late", ranks=2))
 
 
 @pytest.mark.parametrize("bad", [0, 1])

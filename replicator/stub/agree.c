@@ -60,9 +60,15 @@ bool agreement_make(struct agreement *agreement, mpi_handle comm, bool lasting, 
     int64_t span = !lasting || !again ? 0 : 2 * agreement->span + 1;
     span = span > LONGEST ? LONGEST : span;
     *agreement = (struct agreement){.redirects = redirects,
-                                    .why_not = objection != NULL ? objection : "another rank cannot redirect",
                                     .views = views,
                                     .span = span,
                                     .calls = redirects && all[1] < span ? all[1] : span};
     return redirects;
+}
+
+const char *agreement_why(bool held, const char *objection)
+{
+    if (objection != NULL)
+        return objection;
+    return held ? "agreed at an earlier collective call" : "another rank cannot redirect";
 }

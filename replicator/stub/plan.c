@@ -67,6 +67,7 @@ int64_t request_last(const struct request *request)
 struct score {
     double covered;  /* share of the bytes looked at */
     bool torn;       /* into more reads than it is worth */
+    bool whole;      /* all was looked at */
     double reads;    /* per byte looked at */
     bool continues;  /* starts where the previous request ended */
 };
@@ -98,6 +99,7 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
     }
     return (struct score){
         .covered = (double)covered / (double)looked,
+        .whole = looked == request->bytes,
         .torn = reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads,
         .reads = (double)reads / (double)looked,
         .continues = first >= 0 && first == expected,
@@ -121,29 +123,32 @@ int plan_choose(struct stub_file *stub, const struct request *request, int64_t *
     struct piece piece;
     /* What lies outside costs no more than this look, however many replicas there are. */
     int64_t low = first_extent(request, request->position, 1).offset, high = request_last(request);
-    *why = "no replica is usable";
+    bool usable = false, whole = true, torn = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         struct opened_replica *opened = &stub->replicas[i];
         if (opened->components == NULL || replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
             continue;
-        if (!locate_piece(source->map, replica, low, high + 1, &piece)) {
-            *why = chosen < 0 ? "not replicated" : *why;
+        usable = true;
+        if (!locate_piece(source->map, replica, low, high + 1, &piece))
             continue;
-        }
         int64_t next, expected = __atomic_load_n(&opened->next, __ATOMIC_RELAXED);
         struct score score = judge(source->map, replica, request, expected, &next);
         if (next >= 0)
             __atomic_store_n(&opened->next, next, __ATOMIC_RELAXED);
-        if (score.covered == 0)
-            *why = "not replicated";
-        else if (score.torn)
-            *why = "in pieces in the replica";
-        else if (chosen < 0 || better(&score, &best)) {
+        if (score.covered == 0) {
+            whole = whole && score.whole;
+        } else if (score.torn) {
+            torn = true;
+        } else if (chosen < 0 || better(&score, &best)) {
             best = score;
             chosen = (int)i;
         }
     }
+    *why = torn ? "in pieces in the replica"
+        : !whole ? "its beginning is not replicated"
+        : usable ? "not replicated"
+                 : "no replica is usable";
     *covered = best.covered == 1 ? request->bytes : (int64_t)(best.covered * (double)request->bytes);
     return chosen;
 }

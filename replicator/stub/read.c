@@ -88,22 +88,19 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
     struct stub_file *stub = call->handle->stub;
     unsigned views = call->handle->views;
     struct plan plan;
-    if (agreement_holds(&stub->agreement, views)) {
-        *why = stub->agreement.why_not;
-        return false;
-    }
+    bool held = agreement_holds(&stub->agreement, views);
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
     /* RATIONALE: only what was agreed not to do holds for more than one call. Any read can reach the end of the file, after a
      * seek of one rank, and what is read there is for the MPI library to say, by all ranks together. */
-    bool redirects = agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine, 0);
+    bool redirects = !held && agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine, 0);
     const char *failed = redirects ? serve(call, &plan) : NULL;
     if (failed != NULL) {
         report_passed(stub->source, call->bytes, failed);
         *rc = make_alone(call);
     }
-    *why = stub->agreement.why_not;
+    *why = agreement_why(held, mine);
     typemap_release(plan.memory);
     return redirects;
 }

@@ -18,6 +18,7 @@ static struct {
     int rank, ranks;
     uint64_t generation;
     const char *refusal;
+    char host[64], begun[4096], report[4096]; /* the report's names until it is written, and then; "": none is wanted */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .rank = -1};
 
 struct source *report_source(const struct loaded_map *map, const struct map_file *file)
@@ -42,6 +43,26 @@ struct source *report_source(const struct loaded_map *map, const struct map_file
     return source;
 }
 
+/* The exit report, to be written. -1: it cannot be, or is not wanted. */
+static int open_report(void)
+{
+    return process.begun[0] == '\0' ? -1 : open(process.begun, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* RATIONALE: an empty one from the beginning tells of a process that was killed before it could report. */
+static void begin_report(void)
+{
+    const char *directory = getenv("PDLA_REPORT");
+    gethostname(process.host, sizeof process.host - 1);
+    if (directory == NULL || strlen(directory) >= sizeof process.begun - sizeof process.host - 32)
+        return;
+    snprintf(process.begun, sizeof process.begun, "%s/.%s-%ld.part", directory, process.host, (long)process.pid);
+    snprintf(process.report, sizeof process.report, "%s/%s-%ld.json", directory, process.host, (long)process.pid);
+    int fd = open_report();
+    if (fd >= 0)
+        close(fd);
+}
+
 /* Says once why nothing is redirected. RATIONALE: before the first pdla replicate there is no map, which pdla run says. */
 static void tell_refusal(const char *path, const char *refusal)
 {
@@ -59,6 +80,7 @@ void report_opened(const struct loaded_map *map, const char *path, const char *r
     if (process.pid == 0) {
         int world = 0;
         process.pid = getpid();
+        begin_report();
         mpi->Initialized(&world); /* not with sessions */
         if (world) {
             mpi->Comm_rank(mpi->comm_world, &process.rank);
@@ -249,13 +271,13 @@ static void write_source(FILE *out, struct source *source)
     pthread_mutex_unlock(&source->lock);
 }
 
-static void write_report(FILE *out, const char *host)
+static void write_report(FILE *out)
 {
     uint64_t nanoseconds = 0;
     for (struct source *source = sources; source != NULL; source = source->next)
         nanoseconds += source->nanoseconds;
     fprintf(out, "{\"version\":1,\"rank\":%d,\"ranks\":%d,\"host\":", process.rank, process.ranks);
-    write_string(out, host);
+    write_string(out, process.host);
     fprintf(out, ",\"pid\":%ld,\"map\":", (long)process.pid);
     write_string(out, process.refusal == NULL ? "ok" : process.refusal);
     fprintf(out, ",\"generation\":%llu,\"seconds\":%llu.%09llu,\"files\":[", (unsigned long long)process.generation,
@@ -272,24 +294,17 @@ static void write_report(FILE *out, const char *host)
 
 void stub_report(void)
 {
-    const char *directory = getenv("PDLA_REPORT");
-    if (directory == NULL || process.pid != getpid())
+    if (process.pid != getpid())
         return;
-    int error = errno;
-    char host[64] = "", temporary[4096], path[4096];
-    gethostname(host, sizeof host - 1);
-    int length = snprintf(path, sizeof path, "%s/%s-%ld.json", directory, host, (long)process.pid);
-    snprintf(temporary, sizeof temporary, "%s/.%s-%ld.part", directory, host, (long)process.pid);
-    int fd = length >= (int)sizeof path - 8 ? -1 : open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int error = errno, fd = open_report();
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
     if (out != NULL) {
-        write_report(out, host);
+        write_report(out);
         bool complete = ferror(out) == 0;
-        if (fclose(out) != 0 || !complete || rename(temporary, path) != 0)
-            unlink(temporary);
+        if (fclose(out) == 0 && complete)
+            rename(process.begun, process.report);
     } else if (fd >= 0) {
         close(fd);
-        unlink(temporary);
     }
     errno = error;
 }

@@ -59,7 +59,6 @@ struct opened_replica {
 /* What the ranks agreed on at a collective read or write, and for how many more it holds. */
 struct agreement {
     bool redirects;
-    const char *why_not; /* `redirects` false: a literal, this rank's own reason where it has one */
     unsigned views;      /* the handle's set_view calls at that time */
     int64_t span, calls; /* such calls that it was made for; left of them */
 };
@@ -122,7 +121,7 @@ void walk_start(struct walk *, const struct loaded_map *, const struct map_repli
 /* The next piece in the order of the stream; replica_offset -1 where not covered. False at the end. */
 bool walk_next(struct walk *, struct piece *);
 
-/* Chooses among the opened and valid replicas: its index in the file's, or -1, and then *why says what was wrong with the last.
+/* Chooses among the opened and valid replicas: its index in the file's, or -1, and then *why says what was wrong with the best of them.
  * *covered: bytes of the request that the choice holds, estimated from its beginning. */
 int plan_choose(struct stub_file *, const struct request *, int64_t *covered, const char **why);
 
@@ -188,6 +187,8 @@ bool agreement_holds(struct agreement *, unsigned views);
  * there is for the MPI library to say, by all ranks together. */
 bool agreement_make(struct agreement *, mpi_handle comm, bool lasting, unsigned views, const char *objection,
                     int64_t calls_left);
+/* Why a collective call is not redirected, which was agreed on now or (`held`) before: this rank's own reason, where it has one. */
+const char *agreement_why(bool held, const char *objection);
 
 /* ---- report.c: counters and the exit report ----------------------------------------------------------------------------- */
 

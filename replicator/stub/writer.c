@@ -242,15 +242,13 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     struct stub_writer *writer = call->handle->writer;
     unsigned views = call->handle->views;
     bool holds = agreement_holds(&writer->agreement, views);
-    *why = writer->agreement.why_not;
-    if (holds && !writer->agreement.redirects)
-        return false;
     struct plan plan;
     const char *mine = make_plan(call, &plan);
-    bool redirects = holds || agreement_make(&writer->agreement, writer->comm, true, views, mine, INT64_MAX);
+    bool redirects = holds ? writer->agreement.redirects
+                           : agreement_make(&writer->agreement, writer->comm, true, views, mine, INT64_MAX);
+    *why = agreement_why(holds, mine);
     if (redirects && (mine != NULL || !redirect(call, &plan, &mine)))
         *rc = write_apart(call, mine);
-    *why = writer->agreement.why_not;
     typemap_release(plan.memory);
     return redirects;
 }

@@ -4,10 +4,12 @@
 #include <mpi.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PIECE = 96, BUFFER = 1 << 16 };
 
@@ -150,6 +152,15 @@ static void collective(void)
     fresh_buffer();
     note("no status", MPI_File_read_all(file, buffer, 30, MPI_INT, MPI_STATUS_IGNORE), NULL);
     whole_view();
+}
+
+/* The ranks agree for the longer not to redirect, the more calls there were of which nothing is replicated. */
+static void collective_late(void)
+{
+    for (int i = 0; i < 4; i++)
+        read_at_all("before what is replicated", 0, 50, MPI_BYTE);
+    for (int i = 0; i < 4; i++)
+        read_at_all("replicated", 480 + rank % 4 * PIECE, PIECE, MPI_BYTE);
 }
 
 static void memory(void)
@@ -461,6 +472,10 @@ int main(int argc, char **argv)
             views();
         else if (strcmp(step, "collective") == 0)
             collective();
+        else if (strcmp(step, "collective-late") == 0)
+            collective_late();
+        else if (strcmp(step, "killed") == 0)
+            kill(getpid(), SIGKILL);
         else if (strcmp(step, "jump") == 0)
             jump();
         else if (strcmp(step, "memory") == 0)
