@@ -1,4 +1,4 @@
-"""Bytes and seconds as people write them. Inside the package bytes are int, seconds float, rates bytes/s."""
+"""Bytes, seconds and paths as people read them. Inside the package bytes are int, seconds float, rates bytes/s."""
 
 KiB = 1 << 10
 MiB = 1 << 20
@@ -90,3 +90,18 @@ def parse_bytes(text: str | int) -> int:
     if scale is None or not digits.strip().isdigit():
         raise ValueError(f"not a size: {text!r} (write a number of bytes, or one with K, M, G or T: 64K, 4MiB)")
     return int(digits) * scale
+
+
+def shown(text: str) -> str:
+    """``text`` with what cannot be printed as escapes: a path may hold line breaks, or what a terminal acts upon.
+
+    >>> print(shown("/data/a\\nb\\x1b[2J m\\udce4rz"))
+    /data/a\\x0ab\\x1b[2J m\\xe4rz
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def _escaped(one: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogateescape"))

@@ -120,6 +120,7 @@ def test_the_file_is_one_that_plans_are_made_for(pdla: Pdla) -> None:
     assert (node["exchange_seconds_per_byte"], cluster.exchange_seconds_per_byte) == (None, 0.0)
     assert list((pdla.directory / "disk").iterdir()) == []
     (pdla.directory / "a.csv").write_text(CSV)
+    (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "a.csv")
     plan = pdla.json("plan", "run.h5", "--cluster", "cluster.toml", "--json")
     assert {candidate["space"] for candidate in plan["patterns"][0]["candidates"]} >= {"original", "slow", "ssd"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -46,8 +47,9 @@ def pdla(tmp_path: Path) -> InProcess:
 
 @pytest.fixture
 def trace_path(pdla: Pdla) -> Path:
-    """A small trace of strided reads."""
+    """A small trace of strided reads, and the file that they read."""
     (pdla.directory / "accesses.csv").write_text(CSV)
+    (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "accesses.csv", "-o", "run.h5")
     return pdla.directory / "run.h5"
 
@@ -306,11 +308,53 @@ def test_a_plan_that_is_none(pdla: Pdla, text: str | None) -> None:
     fails_with_one_line(pdla, "replicate", "plan.json", says="plan.json")
 
 
-def test_a_plan_for_a_file_that_is_gone(pdla: Pdla, trace_path: Path) -> None:
-    made = pdla.json("plan", trace_path, "-o", "plan.json", "--json")
-    assert made["patterns"][0]["candidates"][0]["space"] == "original"
-    assert made["patterns"][0]["chosen"] != 0
+def test_a_plan_for_a_file_that_is_gone_is_none(pdla: Pdla, trace_path: Path) -> None:
+    (pdla.directory / "data.bin").unlink()
+    fails_with_one_line(pdla, "plan", trace_path, "-o", "plan.json", says="there is no file data.bin")
+    assert not (pdla.directory / "plan.json").exists()
+
+
+def test_a_file_that_is_gone_does_not_hinder_the_plan_for_others(pdla: Pdla) -> None:
+    (pdla.directory / "accesses.csv").write_text(CSV + CSV.partition("\n")[2].replace("data.bin", "gone.bin"))
+    (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
+    pdla.run("import", "csv", "accesses.csv", "-o", "run.h5")
+    done = pdla.run("plan", "run.h5", "-o", "plan.json")
+    assert done.stderr == "pdla: there is no file gone.bin: what reads it is left alone\n"
+    patterns = json.loads((pdla.directory / "plan.json").read_text())["patterns"]
+    chosen = {one["signature"]["file"]: one["chosen"] for one in patterns}
+    assert chosen["gone.bin"] == 0 < chosen["data.bin"]
+    assert "no such file any more" in next(one["reason"] for one in patterns if one["signature"]["file"] == "gone.bin")
+
+
+def test_a_plan_for_a_file_that_has_gone_since(pdla: Pdla, trace_path: Path) -> None:
+    pdla.run("plan", trace_path, "-o", "plan.json")
+    (pdla.directory / "data.bin").unlink()
     fails_with_one_line(pdla, "replicate", "plan.json", says="data.bin")
+
+
+def test_a_path_with_a_line_break_is_escaped_in_whatever_is_printed(pdla: Pdla) -> None:
+    name, said = "da\nta\x1b[2J.bin", r"da\x0ata\x1b[2J.bin"
+    (pdla.directory / "accesses.csv").write_text(CSV.replace("data.bin", f'"{name}"'))
+    (pdla.directory / name).write_bytes(bytes(1 << 20))
+    assert said in pdla.run("import", "csv", "accesses.csv", "-o", f"{name}.h5").stdout
+    for words in (
+        ["analyze", f"{name}.h5"],
+        ["patterns", "list"],
+        ["patterns", "show", "1"],
+        ["plan", f"{name}.h5", "-o", "plan.json"],
+        ["plan", f"{name}.h5", "--explain"],
+        ["replicate", "plan.json"],
+        ["status"],
+        ["report", f"{name}.h5", "-o", f"{name}.html"],
+    ):
+        done = pdla.run(*words)
+        assert said in "".join(done.stdout.split()), words
+        assert "\x1b" not in done.stdout + done.stderr
+    (pdla.directory / name).unlink()
+    for code, words in ((1, ["plan", f"{name}.h5"]), (1, ["analyze", name]), (2, ["plan", "x", "-o", f"{name}/x"])):
+        done = pdla.run(*words, code=code)
+        assert said in done.stderr, words
+        assert "\x1b" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("verb", ["trace", "run"])

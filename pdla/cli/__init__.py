@@ -28,6 +28,7 @@ from pdla.cli.simulate import simulate
 from pdla.cli.sync import sync
 from pdla.cli.trace import pack, trace
 from pdla.errors import PdlaError
+from pdla.units import shown
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -72,6 +73,7 @@ def main() -> None:
     try:
         sys.exit(cli.main(prog_name="pdla", standalone_mode=False))
     except click.UsageError as error:
+        error.message = shown(error.message or "")
         error.show()
         sys.exit(2)
     except BrokenPipeError:
@@ -79,8 +81,6 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(1)
     except (PdlaError, OSError) as error:
-        from pdla.report.text import shown
-
         print(f"pdla: {shown(str(error))}", file=sys.stderr)
         sys.exit(1)
 

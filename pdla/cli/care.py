@@ -10,7 +10,7 @@ import click
 from pdla.cli.options import json_option, print_json
 from pdla.cli.progress import progress
 from pdla.errors import PdlaError
-from pdla.units import counted, format_bytes
+from pdla.units import counted, format_bytes, shown
 
 if TYPE_CHECKING:
     from pdla.replicator.verify import Removed
@@ -49,7 +49,6 @@ def verify(as_json: bool) -> None:
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import verify as check
-    from pdla.report.text import shown
 
     catalog = open_catalog()
     checked = len(catalog.replicas("valid"))
@@ -98,7 +97,6 @@ def rm(replica: int, as_json: bool) -> None:
 
 def _tell_removed(removed: Removed, what: str, as_json: bool) -> None:
     """Say what was removed; where something could not be, a line for each, and fail."""
-    from pdla.report.text import shown
 
     if as_json:
         kept = [{"replica": one.replica, "path": str(one.path), "problem": one.problem} for one in removed.kept]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pdla.errors import ConfigError, PdlaError
-from pdla.units import parse_bytes
+from pdla.units import parse_bytes, shown
 
 if TYPE_CHECKING:
     from pdla.model import Cluster
@@ -144,6 +144,11 @@ def read_cluster(cluster: str | None, *traces: Path) -> Cluster:
         raise
     check_traces(traces)
     return found
+
+
+def say(text: str, *, err: bool = True) -> None:
+    """A line of pdla's own, on standard error: standard output may be a program's."""
+    click.echo(f"pdla: {shown(text)}", err=err)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

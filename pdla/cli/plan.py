@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import pdla
-from pdla.cli.options import Named, Output, cluster_option, json_option, print_json, read_cluster, trace_argument
+from pdla.cli.options import Named, Output, cluster_option, json_option, print_json, read_cluster, say, trace_argument
 from pdla.cli.progress import analyzed, progress
+from pdla.errors import PdlaError
 from pdla.units import counted
+
+if TYPE_CHECKING:
+    from pdla.analyzers.analysis import Analysis
 
 
 def _policies() -> Iterable[str]:
@@ -83,21 +89,37 @@ def plan(
     replicas = catalog.replicas()
     analysis = analyzed(trace)
     depends = None if writes == "original" else write_dependences(analysis, trace)
+    gone = _gone(analysis)
     with progress(" patterns") as tell:
         made = make_plan(
             *(analysis, storage, policy, trace.command),
             selection=selection,
             replicas=replicas,
             dependences=depends,
+            gone=gone,
             writes=write_phases(trace) if writes == "lease" else None,
             obstacle=obstacles(),
             progress=tell,
         )
-    if output is not None:
+    none = gone and all(one.op == "read" and one.file in gone for one in analysis.signatures)
+    if output is not None and not none:
         write_plan(made, output)
-    if queue:
-        click.echo(f"pdla: {counted(enqueue(catalog, made), 'pattern')} planned, for pdla daemon to build", err=True)
+    if queue and not none:
+        say(f"{counted(enqueue(catalog, made), 'pattern')} planned, for pdla daemon to build")
     if as_json:
         print_json(plan_to_json(made))
     else:
         click.echo(plan_table(made) if explain else plan_summary(made))
+    if none:
+        raise PdlaError(f"nothing can be replicated: there is no file {', '.join(gone)}")
+    for path in gone:
+        say(f"there is no file {path}: what reads it is left alone")
+
+
+def _gone(analysis: Analysis) -> list[str]:
+    """The files that are read, and are no longer there."""
+    return [
+        path
+        for path in dict.fromkeys(one.file for one in analysis.signatures if one.op == "read")
+        if not os.path.lexists(path)
+    ]

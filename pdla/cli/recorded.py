@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from pdla.cli.options import say
 from pdla.errors import PdlaError
 from pdla.units import counted
 
@@ -47,7 +46,7 @@ def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspec
         kept = open_catalog().record_run(run, found, phases.phases[:PHASES])
     except PdlaError as error:
         # The answer is there already: whoever asked for it is to get it.
-        click.echo(f"pdla: the patterns are not kept: {error}", err=True)
+        say(f"the patterns are not kept: {error}")
         return
     new = f"{counted(kept.new, 'new pattern')} in the replication queue" if kept.new else "no new pattern"
-    click.echo(f"pdla: run {kept.run} of application {kept.application}: {new}", err=True)
+    say(f"run {kept.run} of application {kept.application}: {new}")

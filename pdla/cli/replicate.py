@@ -10,7 +10,7 @@ import click
 from pdla.cli.options import json_option, print_json
 from pdla.cli.processes import mpi_processes
 from pdla.cli.progress import progress
-from pdla.units import format_bytes, format_seconds
+from pdla.units import format_bytes, format_seconds, shown
 
 if TYPE_CHECKING:
     from pdla.replicator.builder import BuiltReplica
@@ -58,8 +58,6 @@ def replicate(plan_path: Path, as_json: bool) -> None:
 
 def built_line(replica: BuiltReplica) -> str:
     """What became of one replica of the plan."""
-    from pdla.report.text import shown
-
     what = "was there already" if replica.kept else f"built and verified in {format_seconds(replica.seconds)}"
     where = f"{replica.layout.name} on {replica.layout.pool}"
     return f"replica {replica.id} of {shown(replica.original.name)}: {format_bytes(replica.bytes)}, {where}, {what}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pdla
-from pdla.cli.options import Output, cluster_option, json_option, print_json, read_cluster, trace_argument
+from pdla.cli.options import Output, cluster_option, json_option, print_json, read_cluster, say, trace_argument
 from pdla.cli.progress import analyzed, progress
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     if as_json:
         print_json({"report": str(output)})
     else:
-        click.echo(f"pdla: wrote {output}")
+        say(f"wrote {output}", err=False)
 
 
 def _simulated(trace: Trace) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option, print_json
+from pdla.cli.options import command_argument, json_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path
 from pdla.errors import PdlaError
 from pdla.units import counted
@@ -71,18 +71,18 @@ def run(writes: str, verify: bool, as_json: bool, command: tuple[str, ...]) -> N
         waiting = still_waiting(catalog)
     except PdlaError as error:
         # The program has done its work: whoever waits for its exit code is to get it.
-        click.echo(f"pdla: the report of this run is not kept: {error}", err=True)
+        say(f"the report of this run is not kept: {error}")
         waiting = []
     if report.difference:
-        click.echo(f"pdla: {report.difference}", err=True)
+        say(report.difference)
     elif verify:
-        click.echo(f"pdla: {counted(report.compared_calls, 'read')} compared with the original: the same", err=True)
+        say(f"{counted(report.compared_calls, 'read')} compared with the original: the same")
     for why in waiting:
-        click.echo(f"pdla: {why}", err=True)
+        say(why)
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
     elif map_path().exists():
-        click.echo(f"pdla: {report.sentence}", err=True)
+        say(report.sentence)
     else:
-        click.echo("pdla: no replicas are published yet (pdla replicate): all files were read themselves", err=True)
+        say("no replicas are published yet (pdla replicate): all files were read themselves")
     raise click.exceptions.Exit(code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 import pdla
-from pdla.cli.options import PICTURES, Named, Output, cluster_option, json_option, print_json, read_cluster
+from pdla.cli.options import PICTURES, Named, Output, cluster_option, json_option, print_json, read_cluster, say
 from pdla.cli.processes import mpi_processes
 from pdla.errors import PdlaError
 
@@ -120,7 +120,7 @@ def simulate(
         open_catalog().add_simulation(answer)
     except PdlaError as error:
         # The answer is there already: whoever asked for it is to get it.
-        click.echo(f"pdla: the simulation is not kept: {error}", err=True)
+        say(f"the simulation is not kept: {error}")
 
 
 def _sweep(text: str, cluster: str | None, traces: int) -> Sweep:

@@ -9,7 +9,7 @@ import click
 
 from pdla.cli.options import json_option, print_json
 from pdla.errors import PdlaError
-from pdla.units import format_bytes
+from pdla.units import format_bytes, shown
 
 if TYPE_CHECKING:
     from pdla.replicator.sync import BroughtBack, Conflict
@@ -39,7 +39,7 @@ def sync(changed: str, as_json: bool) -> None:
     if as_json:
         print_json({"originals": [{**asdict(one), "original": str(one.original)} for one in found]})
     elif found:
-        click.echo("\n".join(line for one in found for line in _lines(one)))
+        click.echo("\n".join(shown(line) for one in found for line in _lines(one)))
     else:
         click.echo("Nothing to bring back.")
     if bad := [one for one in found if one.problem or one.lost or one.damaged]:

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from pdla.cli.options import print_json
+from pdla.cli.options import print_json, say
 from pdla.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -46,4 +44,4 @@ def tell(
         lines.append(f"{counted(len(trace.truncated), 'rank')} ended before MPI_Finalize: what was recorded is kept")
     lines += [f"note: {note}" for note in trace.notes]
     for line in lines:
-        click.echo(f"pdla: {line}", err=err)
+        say(line, err=err)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option, trace_output
+from pdla.cli.options import command_argument, json_option, say, trace_output
 from pdla.cli.progress import progress
 from pdla.cli.told import tell
 from pdla.errors import PdlaError
@@ -92,7 +92,7 @@ def trace(
     globs = {"PDLA_TRACE_INCLUDE": "\n".join(include), "PDLA_TRACE_EXCLUDE": "\n".join(exclude)}
     packed, code = record(command, output, globs, posix=posix)
     if packed is None:
-        click.echo(f"pdla: nothing was recorded: {command[0]} ended with exit code {code}", err=True)
+        say(f"nothing was recorded: {command[0]} ended with exit code {code}")
     else:
         tell(packed.about, packed.calls, packed.moved, output, as_json, {"exit_code": code}, err=True)
     raise click.exceptions.Exit(code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ def make_plan(
     selection: str = "optimal",
     replicas: Sequence[Replica] = (),
     dependences: Sequence[int] | None = None,
+    gone: Collection[str] = (),
     writes: Mapping[str, Sequence[WritePhase]] | None = None,
     obstacle: Obstacle = lambda pool, layout, size: "",
     progress: Callable[[str, float, float], None] | None = None,
@@ -59,7 +60,7 @@ def make_plan(
     if selection not in SELECTIONS:
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
-    patterns, refused = _patterns(analysis, dependences)
+    patterns, refused = _patterns(analysis, dependences, gone)
     servers = cache(lambda name: space_of_each(cluster.pool(name)))
     asked = []
     for pattern in patterns:
@@ -83,6 +84,7 @@ def make_plan(
 
 
 LEFT = "left in the original: "
+GONE = "there is no such file any more"
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,9 @@ def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> st
     )
 
 
-def _patterns(analysis: Analysis, dependences: Sequence[int] | None) -> tuple[list[_Pattern], list[tuple[str, str]]]:
+def _patterns(
+    analysis: Analysis, dependences: Sequence[int] | None, gone: Collection[str]
+) -> tuple[list[_Pattern], list[tuple[str, str]]]:
     """The patterns to cost, and why the other accesses are not."""
     written = _written(analysis)
     patterns: list[_Pattern] = []
@@ -219,7 +223,7 @@ def _patterns(analysis: Analysis, dependences: Sequence[int] | None) -> tuple[li
             refused.append((_name(signature), f"irregular: {error}"))
             continue
         if signature.op == "read":
-            obstacle = _reading_obstacle(signature, written)
+            obstacle = GONE if signature.file in gone else _reading_obstacle(signature, written)
         elif dependences is None:
             obstacle = "writes go to the original"
         else:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pdla.catalog.records import STATES, QueueState
 from pdla.replicator.reports import sentence
 from pdla.replicator.status import DAEMON, Status
-from pdla.report.text import MOST, more, paragraph, shown, table
-from pdla.units import counted, format_bytes
+from pdla.report.text import MOST, more, paragraph, table
+from pdla.units import counted, format_bytes, shown
 
 if TYPE_CHECKING:
     from pdla.catalog import Listed, Result
@@ -32,24 +32,22 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
             whys.setdefault(f"{one.state}: {one.why}", []).append(one.id)
         elif one.id in status.missing:
             whys.setdefault(f"out of reach: {status.missing[one.id]} is not there", []).append(one.id)
-    lines += [paragraph(f"{_named(numbers)} {shown(why)}") for why, numbers in list(whys.items())[:MOST]]
+    lines += [paragraph(f"{_named(numbers)} {why}") for why, numbers in list(whys.items())[:MOST]]
     lines += more(len(whys), "reasons")
     for lease in status.leases:
         if lease.resource.startswith(DAEMON):
             lines.append(f"A daemon runs: {lease.holder}.")
         else:
-            lines.append(f"{lease.holder} works on {shown(lease.name)}.")
+            lines.append(shown(f"{lease.holder} works on {lease.name}."))
     waiting = [
         f"{counted(count, 'pattern')} {state}" for state, count in status.queue.items() if count and state in TOLD
     ]
     if waiting:
         lines.append(f"In the queue: {', '.join(waiting)}.")
     for failed in status.failed[:MOST]:
-        lines.append(paragraph(shown(f"pattern {failed.id} of {failed.signature.file} failed: {failed.why}")))
+        lines.append(paragraph(f"pattern {failed.id} of {failed.signature.file} failed: {failed.why}"))
     for result in results:
-        lines.append(
-            paragraph(f"run of {result.time.astimezone():%Y-%m-%d %H:%M:%S}: {shown(sentence(result.report))}")
-        )
+        lines.append(paragraph(f"run of {result.time.astimezone():%Y-%m-%d %H:%M:%S}: {sentence(result.report)}"))
     return "\n".join(lines)
 
 
@@ -59,7 +57,7 @@ def _table(replicas: Sequence[Listed]) -> str:
         layout = one.layout
         what = f"{layout.name} {layout.pool}" + (" writes" if one.purpose == "write" else "")
         used = f"{one.runs:,}" if one.runs else "-"
-        rows.append([str(one.id), one.state, format_bytes(one.size), used, what, shown(one.path)])
+        rows.append([str(one.id), one.state, format_bytes(one.size), used, what, one.path])
     return table(["id", "state", "size", "used", "layout", "original"], rows, "rlrrll")
 
 

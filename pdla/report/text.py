@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pdla.model import Signature
-from pdla.units import counted, format_bytes, format_count, format_seconds, format_share
+from pdla.units import counted, format_bytes, format_count, format_seconds, format_share, shown
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
@@ -40,6 +40,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, 
     """
     if any(len(row) != len(headers) for row in rows) or len(align) != len(headers):
         raise ValueError(f"every row and the alignment need {len(headers)} columns, as the headers have")
+    headers, rows = list(map(shown, headers)), [list(map(shown, row)) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - (width or terminal_width())
     while excess > 0:
@@ -80,7 +81,7 @@ def paragraph(text: str, indent: str = "", *, width: int | None = None) -> str:
     """``text`` wrapped to the terminal, every line after ``indent``."""
     # A path or a number stays in one piece: it may be wanted for copying.
     return textwrap.fill(
-        text,
+        shown(text),
         width or terminal_width(),
         initial_indent=indent,
         subsequent_indent=indent,
@@ -119,21 +120,6 @@ def by_ranks(ranks: Sequence[int]) -> str:
     ('by ranks 0-2', 'by rank 5')
     """
     return f"by rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)}"
-
-
-def shown(text: str) -> str:
-    """``text`` with what cannot be printed as escapes: a path may hold line breaks, or what a terminal acts upon.
-
-    >>> print(shown("/data/a\\nb\\x1b[2J m\\udce4rz"))
-    /data/a\\x0ab\\x1b[2J m\\xe4rz
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else _escaped(one) for one in text)
-
-
-def _escaped(one: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogateescape"))
 
 
 def shorten(text: str, width: int) -> str:
@@ -176,7 +162,7 @@ def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = (), phases:
     for path, found in list(by_file.items())[:MOST]:
         rows = [row for part, of_part in found[:MOST] for row in _signature_rows(analysis, part, of_part)]
         columns = ["scope", "call", "ranks", "requests", "bytes", "signature"]
-        head = [path, *([paragraph(phases_text(several[path]))] if path in several else [])]
+        head = [shown(path), *([paragraph(phases_text(several[path]))] if path in several else [])]
         blocks.append("\n".join([*head, table(columns, rows, "lllrrl"), *more(len(found), "signatures")]))
     shares = analysis.coverage
     blocks += more(len(by_file), "files")
