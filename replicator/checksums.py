@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 import google_crc32c
-import numpy as np
 
 from pdla.catalog import Checksum
-from pdla.replicator.transpose import Bytes
+from pdla.replicator.transpose import BLOCK, Bytes
 from pdla.units import MiB
 
 EXTENT = 4 * MiB
@@ -76,15 +75,26 @@ class ComponentChecksums:
         return self._complete[first]
 
 
-def first_damage(descriptor: int, checksums: Sequence[Checksum], buffer: Bytes | None = None) -> Checksum | None:
-    """The first extent of a file whose bytes are not those of its checksum; ``buffer`` has ``EXTENT`` bytes to use."""
-    buffer = np.empty(EXTENT, dtype=np.uint8) if buffer is None else buffer
-    for checksum in checksums:
-        part = buffer[: checksum.length]
-        count = os.preadv(descriptor, [part.data], checksum.offset)
-        if count != checksum.length or google_crc32c.value(part) != checksum.crc32c:
-            return checksum
-    return None
+def is_stored(file: int, direct: int | None, checksum: Checksum, buffer: Bytes) -> bool:
+    """Whether the bytes of an extent come back from storage as its checksum says, whatever memory has of them.
+
+    ``direct`` is the same file for direct I/O, if there is any; ``buffer`` has ``EXTENT`` bytes from a page on.
+    """
+    os.posix_fadvise(file, checksum.offset, checksum.length, os.POSIX_FADV_DONTNEED)
+    read = buffer[: -(-checksum.length // BLOCK) * BLOCK]
+    count = 0
+    while count < checksum.length and (more := _read(file, direct, read[count:], checksum.offset + count)):
+        count += more
+    return count >= checksum.length and google_crc32c.value(read[: checksum.length]) == checksum.crc32c
+
+
+def _read(file: int, direct: int | None, into: Bytes, offset: int) -> int:
+    try:
+        return os.preadv(file if direct is None else direct, [into.data], offset)
+    except OSError as error:
+        if direct is None or error.errno != errno.EINVAL:
+            raise
+        return os.preadv(file, [into.data], offset)  # a file system that says only now that it cannot
 
 
 def whole(checksums: list[Checksum]) -> int:

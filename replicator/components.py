@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from threading import local
 from typing import NamedTuple, Self
 
-import google_crc32c
 import numpy as np
 
 from pdla.catalog import Checksum
@@ -20,7 +19,7 @@ from pdla.errors import PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Layout
 from pdla.replicator.backends.base import NewComponent
-from pdla.replicator.checksums import EXTENT, ComponentChecksums
+from pdla.replicator.checksums import EXTENT, ComponentChecksums, is_stored
 from pdla.replicator.transpose import BLOCK, WINDOW, Bytes, Run, aligned, reopened_direct
 from pdla.units import KiB, MiB
 
@@ -210,15 +209,10 @@ class ComponentFiles:
     def _verify(self, component: int, checksum: Checksum) -> int:
         if not hasattr(self._buffers, "extent"):
             self._buffers.extent = aligned(EXTENT)
-        direct = self._direct[component]
-        file = self._files[component] if direct is None else direct
-        os.posix_fadvise(file, checksum.offset, checksum.length, os.POSIX_FADV_DONTNEED)
-        whole = self._buffers.extent[: -(-checksum.length // BLOCK) * BLOCK]
-        count = 0
+        file, direct = self._files[component], self._direct[component]
         with self._told("read back", component):
-            while count < checksum.length and (more := os.preadv(file, [whole[count:].data], checksum.offset + count)):
-                count += more
-        if count < checksum.length or google_crc32c.value(whole[: checksum.length]) != checksum.crc32c:
+            stored = is_stored(file, direct, checksum, self._buffers.extent)
+        if not stored:
             raise PdlaError(
                 f"{self._components[component].path} did not come back from storage as it was written: "
                 "nothing was replicated"

@@ -22,11 +22,11 @@ from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
-from pdla.replicator.checksums import EXTENT, first_damage
+from pdla.replicator.checksums import EXTENT, is_stored
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.targets import journals_of, target_of
-from pdla.replicator.transpose import Bytes, runs
+from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and the bytes done so far and in all."""
@@ -117,11 +117,10 @@ def _examined(
         except (OSError, PdlaError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             return Finding(number, component.path, f"is out of reach: {why}", away=True)
+    if (found := _damage(components, catalog.checksums(number), tell)) is not None:
+        place, problem = found
+        return Finding(number, components[place].path, problem)
     try:
-        if (found := _damage(components, catalog.checksums(number), tell)) is not None:
-            place, extent = found
-            problem = f"has wrong bytes between {extent.offset} and {extent.offset + extent.length}"
-            return Finding(number, components[place].path, problem)
         if deep and replica.purpose == "read" and (at := _first_difference(replica)) is not None:
             return Finding(number, replica.original.path, f"differs from the replica at the replica's byte {at}")
     except OSError as error:
@@ -131,38 +130,58 @@ def _examined(
 
 def _damage(
     components: Sequence[Component], checksums: Sequence[Sequence[Checksum]], tell: Callable[[int], None]
-) -> tuple[int, Checksum] | None:
-    """An extent of a component (its place in the sequence) that has other bytes; all of them are read from storage.
+) -> tuple[int, str] | None:
+    """What is wrong with the bytes of a component (its place in the sequence); all of them are read from storage.
 
-    The components are read in turn, for they may be on disks of their own, and some extents at a time.
+    The components are read in turn, for they may be on disks of their own, and some extents at a time. What ``tell``
+    raises says nothing about them.
     """
     with ExitStack() as stack:
-        files = [stack.enter_context(component.path.open("rb", buffering=0)).fileno() for component in components]
-        for file in files:
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        files = []
+        for place, component in enumerate(components):
+            try:
+                files.append(_opened(component.path, stack))
+            except OSError as error:
+                return place, f"cannot be read: {error.strerror}"
         rounds = zip_longest(*([(place, extent) for extent in sums] for place, sums in enumerate(checksums)))
         extents = [one for turn in rounds for one in turn if one is not None]
         # Kept: the page faults of new ones would take as long as reading.
         buffers = SimpleQueue[Bytes]()
         for _ in range(READERS):
-            buffers.put(np.empty(EXTENT, dtype=np.uint8))
+            buffers.put(aligned(EXTENT))
 
-        def damaged(one: tuple[int, Checksum]) -> bool:
-            buffer = buffers.get()
+        def problem(one: tuple[int, Checksum]) -> str:
+            (place, extent), buffer = one, buffers.get()
             try:
-                return first_damage(files[one[0]], [one[1]], buffer) is not None
+                if is_stored(*files[place], extent, buffer):
+                    return ""
+                return f"has wrong bytes between {extent.offset} and {extent.offset + extent.length}"
+            except OSError as error:
+                return f"cannot be read: {error.strerror}"
             finally:
                 buffers.put(buffer)
 
-        readers = stack.enter_context(ThreadPoolExecutor(READERS))
-        damages = readers.map(damaged, extents)
-        for (place, extent), damage in zip(extents, damages, strict=True):
-            if damage:
-                readers.shutdown(cancel_futures=True)
-                return place, extent
+        readers = ThreadPoolExecutor(READERS)
+        stack.callback(readers.shutdown, cancel_futures=True)
+        problems = readers.map(problem, extents)
+        for (place, extent), why in zip(extents, problems, strict=True):
+            if why:
+                return place, why
             tell(extent.length)
     return None
+
+
+def _opened(path: Path, stack: ExitStack) -> tuple[int, int | None]:
+    """A component for reading, and the same file for direct I/O, which memory cannot answer; else nothing that could
+    be dropped from memory is in it."""
+    file = stack.enter_context(path.open("rb", buffering=0)).fileno()
+    direct = reopened_direct(file, os.O_RDONLY)
+    if direct is None:
+        os.fdatasync(file)
+    else:
+        stack.callback(os.close, direct)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file, direct
 
 
 def _first_difference(replica: Replica) -> int | None:

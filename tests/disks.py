@@ -19,9 +19,10 @@ from storage import forget
 
 @dataclass
 class Disk:
-    """A file system on a device of its own."""
+    """A file system on a device of its own, whose bytes are in the file ``image``."""
 
     directory: Path
+    image: Path
 
     def drop(self, *files: Path) -> None:
         """Have nothing of these files in memory."""
@@ -43,4 +44,4 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     with image.open("wb") as file:
         file.truncate(16 << 20)
     with attached(image) as loop, file_system(loop, tmp_path / "disk") as mount:
-        yield Disk(mount)
+        yield Disk(mount, image)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import pty
 import shutil
+import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
+from mmap import PROT_READ, mmap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from disks import Disk
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import open_catalog
@@ -89,6 +96,68 @@ def test_a_flipped_bit_under_unchanged_times_is_found(place: Place):
     assert (finding.replica, finding.path, finding.problem) == (1, path, "has wrong bytes between 0 and 32768")
     assert place.states() == [(1, "stale", f"{path}: has wrong bytes between 0 and 32768"), (2, "valid", "")]
     assert place.published() == [2]
+
+
+def test_bytes_that_changed_beneath_memory_are_found(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    """The page cache has what was written, and programs have it mapped."""
+    monkeypatch.setenv("PDLA_HOME", str(disk.directory / "home"))
+    place = Place(disk.directory)
+    path = place.component(1, 1)
+    os.sync()
+    content = path.read_bytes()
+    image = disk.image.read_bytes()
+    at = image.index(content[:512])
+    with path.open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as mapped:
+        assert mapped[:] == content
+        with disk.image.open("r+b") as beneath:
+            beneath.seek(at)
+            beneath.write(bytes([content[0] ^ 1]))
+            beneath.flush()
+            os.fsync(beneath.fileno())
+        assert path.read_bytes() == content
+        (finding,) = verify(place.catalog)
+    place.catalog.close()
+    assert (finding.path, finding.problem) == (path, "has wrong bytes between 0 and 32768")
+
+
+def test_progress_that_fails_says_nothing_about_replicas(place: Place):
+    def tell(what: str, done: int, total: int) -> None:
+        raise OSError(errno.EIO, "the terminal is gone")
+
+    with pytest.raises(OSError, match="the terminal is gone"):
+        verify(place.catalog, progress=tell)
+    assert place.states() == [(1, "valid", ""), (2, "valid", "")]
+
+
+READS_SLOWLY = """
+import os, sys, time
+from pdla.cli import main
+from pdla.replicator import verify
+read = verify.is_stored
+def slowly(*words):
+    print("reading", flush=True)
+    while os.isatty(2):
+        time.sleep(0.01)
+    time.sleep(1.1)  # progress is told after a second
+    return read(*words)
+verify.is_stored = slowly
+sys.argv = ["pdla", "verify"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("before", "code"), [("trap '' HUP;", 0), ("", 128 + signal.SIGHUP)], ids=["nohup", "hangup"])
+def test_a_terminal_that_is_closed_leaves_replicas_valid(place: Place, tmp_path: Path, before: str, code: int):
+    said = tmp_path / "said"
+    process, terminal = pty.fork()
+    if process == 0:
+        script = f'{before} exec "$0" -c "$1" > {said}'
+        os.execv("/bin/sh", ["sh", "-c", script, sys.executable, READS_SLOWLY])
+    while not (said.exists() and said.read_text()):
+        time.sleep(0.01)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == code
+    assert place.states() == [(1, "valid", ""), (2, "valid", "")]
 
 
 @pytest.mark.parametrize(

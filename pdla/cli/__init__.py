@@ -6,8 +6,10 @@ import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from gc import set_threshold
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -63,6 +65,7 @@ def main() -> None:
     # Loading modules, and rows of a catalog, makes very many objects that stay: a fifth of the time of pdla status went
     # into looking for cycles among them.
     set_threshold(100_000)
+    _keep_streams()
     for stream in (sys.stdout, sys.stderr):
         # Paths may hold bytes that are no characters.
         if isinstance(stream, io.TextIOWrapper):
@@ -85,9 +88,33 @@ def main() -> None:
         sys.exit(1)
 
 
+class _Said(io.FileIO):
+    """Standard error. What nobody can read any more, since the terminal was closed, is dropped: no verb fails by it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
+
+
+def _keep_streams() -> None:
+    """Have the standard streams, also those that were closed: else files of the verb get their numbers."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Said(2, "w", closefd=False)), line_buffering=True)
+
+
 def _stop(number: int, _: FrameType | None) -> None:
     """End the verb by an exception, so that it cleans up; once, so that a second signal does not disturb that."""
     for other in STOPPING:
         signal.signal(other, signal.SIG_IGN)
-    os.write(2, f"pdla: stopped by {signal.Signals(number).name}\n".encode())
+    with suppress(OSError):
+        os.write(2, f"pdla: stopped by {signal.Signals(number).name}\n".encode())
     sys.exit(128 + number)
