@@ -136,7 +136,7 @@ def test_what_fails_at_one_process_ends_all_with_one_line(mpi: Mpi, tmp_path: Pa
 def test_a_plan_that_cannot_be_read_ends_all_processes(mpi: Mpi, tmp_path: Path) -> None:
     done = replicated(tmp_path / "plan.json", mpi, 2)
     assert done.returncode != 0
-    assert said(done) == [f"pdla: {tmp_path}/plan.json: cannot read this plan: No such file or directory"]
+    assert said(done) == [f"pdla: cannot read {tmp_path}/plan.json: No such file or directory (it should be a plan)"]
 
 
 def assert_nothing_is_left(home: Path) -> None:
