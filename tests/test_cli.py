@@ -312,6 +312,9 @@ def test_a_plan_for_a_file_that_is_gone_is_none(pdla: Pdla, trace_path: Path) ->
     (pdla.directory / "data.bin").unlink()
     fails_with_one_line(pdla, "plan", trace_path, "-o", "plan.json", says="there is no file data.bin")
     assert not (pdla.directory / "plan.json").exists()
+    done = pdla.run("plan", trace_path, "--explain")
+    assert "there is no such file any more" in " ".join(done.stdout.split())
+    assert done.stderr == "pdla: there is no file data.bin: what reads it is left alone\n"
 
 
 def test_a_file_that_is_gone_does_not_hinder_the_plan_for_others(pdla: Pdla) -> None:

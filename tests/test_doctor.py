@@ -76,6 +76,34 @@ def test_without_a_compiler_mpi4py_is_tried(tmp_path: Path) -> None:
     assert probed.why == (f"no C program could be tried: {mpicc} ended with exit code 127 (no such compiler: gcc)",)
 
 
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (
+            "echo Open MPI v5.0.8, package: Open MPI",
+            "the mpi4py of {} is of another MPI (Open MPI) than {} (MPICH 4.0.2)",
+        ),
+        (
+            "echo cannot load MPI library >&2; exit 1",
+            "the mpi4py of {} ended with exit code 1 (cannot load MPI library)",
+        ),
+    ],
+)
+def test_an_mpi4py_of_another_mpi_is_told_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, why: str
+) -> None:
+    mpiexec = script(tmp_path / "mpiexec", "echo abort >&2; exit 134")
+    python = script(tmp_path / "python", f'case "$2" in *library*) {library};; esac')
+    monkeypatch.setattr(sys, "executable", str(python))
+    probed = probe(Mpi(mpiexec, None, "MPICH 4.0.2"))
+    assert found(probed) == (None, 0, 0, False)
+    assert probed.why == (
+        "there is no mpicc beside mpiexec: no C program could be tried",
+        why.format(python, mpiexec),
+        "there is no mpi4py of this MPI (pip install mpi4py)",
+    )
+
+
 def test_with_neither_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     probed = probe(Mpi(tmp_path / "mpiexec.x", None, "unknown"))

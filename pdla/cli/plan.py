@@ -110,7 +110,7 @@ def plan(
         print_json(plan_to_json(made))
     else:
         click.echo(plan_table(made) if explain else plan_summary(made))
-    if none:
+    if none and (output or queue):
         raise PdlaError(f"nothing can be replicated: there is no file {', '.join(gone)}")
     for path in gone:
         say(f"there is no file {path}: what reads it is left alone")

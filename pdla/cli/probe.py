@@ -21,6 +21,9 @@ PROGRAMS = Path(__file__).parent / "probes"
 RANKS = 2
 SECONDS = 20.0  # for each of compiling and running
 
+FAMILIES = ("MPICH", "Open MPI")
+LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+
 # What would change what is recorded or what the program does, if it were set outside.
 OURS = {"PDLA_MAP": "", "PDLA_TRACE_INCLUDE": "", "PDLA_TRACE_EXCLUDE": ""}
 
@@ -94,10 +97,25 @@ def _program(mpi: Mpi, directory: Path, reasons: list[str]) -> tuple[str, list[s
             return "C", [str(program)]
         reasons.append(f"no C program could be tried: {_how(str(mpi.mpicc), compiled)}")
     for python in dict.fromkeys((str(mpi.mpiexec.with_name("python")), sys.executable)):
-        if Path(python).exists() and run_bounded([python, "-c", "import mpi4py"], os.environ, SECONDS).code == 0:
+        if not Path(python).exists() or run_bounded([python, "-c", "import mpi4py"], os.environ, SECONDS).code != 0:
+            continue
+        if not (why := _mismatch(mpi, python)):
             return "mpi4py", [python, str(PROGRAMS / "probe.py")]
-    reasons.append("there is no mpi4py either (pip install mpi4py)")
+        reasons.append(why)
+    reasons.append(f"there is no mpi4py {'of this MPI' if len(reasons) > 1 else 'either'} (pip install mpi4py)")
     return None
+
+
+def _mismatch(mpi: Mpi, python: str) -> str:
+    """Why the mpi4py of ``python`` is not one for this MPI, under whose launcher it would abort; "" where it may be."""
+    asked = run_bounded([python, "-c", LIBRARY], {**os.environ, **mpi.environment}, SECONDS)
+    if asked.code != 0:
+        return _how(f"the mpi4py of {python}", asked)
+    families = {name: mpi.version.startswith(name) for name in FAMILIES}
+    others = [name for name, launched in families.items() if not launched and asked.stdout.startswith(name)]
+    if not (any(families.values()) and others):
+        return ""
+    return f"the mpi4py of {python} is of another MPI ({others[0]}) than {mpi.mpiexec} ({mpi.version})"
 
 
 def _how(name: str, ended: Ended) -> str:
