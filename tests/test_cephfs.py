@@ -335,6 +335,20 @@ def test_what_looks_after_replicas_does_not_wait_for_a_lost_metadata_server(
 
 
 # The last one: Ceph goes on moving data for a while.
+def test_a_byte_that_an_osd_has_wrong_is_found_though_the_client_has_the_right_one(ceph: Ceph, place: Place):
+    assert place.replicate().wait(60) == 0
+    (replica,) = place.pdla.json("status", "--json")["replicas"]
+    component = Path(replica["components"][0]["path"])
+    content = component.read_bytes()
+    first = f"{component.stat().st_ino:x}.00000000"
+    (namespace,) = {space for space, name in ceph.objects("hdd") if name == first}
+    held = ceph.object("hdd", namespace, first)
+    ceph.replace("hdd", namespace, first, bytes([held[0] ^ 1]) + held[1:])
+    assert component.read_bytes() == content
+    (finding,) = place.pdla.json("verify", "--json", code=1)["findings"]
+    assert (finding["path"], finding["problem"]) == (str(component), "has wrong bytes between 0 and 4194304")
+
+
 def test_data_that_ceph_has_moved_are_not_where_they_were_built(ceph: Ceph, place: Place):
     assert place.replicate().wait(60) == 0
     (first, *_) = [Path(one["path"]) for one in place.pdla.json("status", "--json")["replicas"][0]["components"]]

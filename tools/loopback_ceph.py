@@ -197,6 +197,11 @@ class Ceph:
         """The bytes of an object."""
         return self.rados("-p", pool, "-N", namespace, "get", name, "/dev/stdout")
 
+    def replace(self, pool: str, namespace: str, name: str, data: bytes) -> None:
+        """Give an object other bytes, of which no client hears."""
+        (source := self.folder / "object").write_bytes(data)
+        self.rados("-p", pool, "-N", namespace, "put", name, str(source))
+
     def rados(self, *words: str) -> bytes:
         """What Ceph's tool of this name prints."""
         command = ["rados", "-c", str(self.configuration), *words]
