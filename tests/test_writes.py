@@ -198,19 +198,43 @@ def test_a_rank_opens_the_components_that_it_writes_to(mpich: Case) -> None:
     assert sorted(log.count("/replica0/") for log in logs if "/replica0/" in log) == [1, 1, 1, 5]
 
 
+def halves() -> list[Replica]:
+    """Two columns each, backwards."""
+    loops = [(ROWS, 4 * PIECE, -PIECE), (2, PIECE, ROWS * PIECE)]
+    half = Replica(size=2 * ROWS * PIECE, length=PIECE, replica_start=(ROWS - 1) * PIECE, loops=loops, strips=[700])
+    return [replace(half, start=START + first * PIECE, components=[]) for first in (0, 2)]
+
+
 def test_two_replicas_that_interleave_are_brought_back_together(mpich: Case) -> None:
-    halves = []
-    for first in (0, 2):
-        loops = [(ROWS, 4 * PIECE, -PIECE), (2, PIECE, ROWS * PIECE)]
-        size, start = 2 * ROWS * PIECE, START + first * PIECE
-        halves.append(
-            Replica(size=size, start=start, length=PIECE, replica_start=(ROWS - 1) * PIECE, loops=loops, strips=[700])
-        )
     mpich = Case(mpich.mpi, mpich.program, mpich.library, mpich.directory / "other")
     mpich.directory.mkdir()
-    mpich.prepare(*halves)
+    mpich.prepare(*halves())
     reports = mpich.compare("open", "strided", "close")
     assert reports[0]["brought_back"] == {"bytes": SIZE - START, "requests": 1}
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_call_that_spans_replicas_is_redirected(case: Case, ranks: int) -> None:
+    case = Case(case.mpi, case.program, case.library, case.directory / "other")
+    case.directory.mkdir()
+    case.prepare(*halves())
+    reports = case.compare(
+        "open-both", "rows", "visible", "rows", "visible", "twice", "close", ranks=ranks
+    )
+    assert total(reports, "redirected", "calls") == 4 * ROWS + 4 * ROWS // 3
+    assert reasons(reports) == set()
+
+
+def test_a_call_that_leaves_the_replicas_is_not_redirected(mpich: Case) -> None:
+    """Of each row one column has no replica."""
+    mpich = Case(mpich.mpi, mpich.program, mpich.library, mpich.directory / "other")
+    mpich.directory.mkdir()
+    loops = [(ROWS, 4 * PIECE, PIECE)]
+    last = Replica(size=ROWS * PIECE, start=START + 3 * PIECE, length=PIECE, loops=loops)
+    mpich.prepare(halves()[0], last)
+    reports = mpich.compare("open-both", "rows", "strided", "visible", "rows", "close")
+    assert reasons(reports) == {"partly in the replica", "no replica for these writes"}
+    assert total(reports, "redirected", "calls") == 3 * ROWS
 
 
 def test_an_irregular_replica_takes_the_same_writes(mpich: Case) -> None:

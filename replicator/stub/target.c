@@ -12,7 +12,6 @@
 #include "writer.h"
 
 enum {
-    MOST_REPLICAS = 64, /* of a target */
     LOCK_PAUSE_NS = 2000000,
     LOCK_TRIES = 150000, /* five minutes */
     WRITER_TRIES = 500,

@@ -44,25 +44,74 @@ int writer_bring_back(struct file_handle *handle)
 
 struct plan {
     struct request request;
-    uint32_t chosen;
     struct typemap *memory; /* NULL: contiguous; to be released */
 };
 
-/* NULL: the replica has all of the request. */
-static const char *covers(const struct loaded_map *map, const struct map_replica *replica, const struct request *request)
+/* Walks a request as pieces: contiguous in the original and in that replica of the target which has them. */
+struct stitch {
+    const struct stub_writer *writer;
+    struct typemap_cursor cursor;
+    int64_t left;         /* bytes of the request that the cursor has not passed */
+    struct extent extent; /* what is left of the cursor's last extent */
+    uint64_t extents;     /* taken from the cursor */
+    uint32_t replica;     /* of the last piece */
+};
+
+static void stitch_start(struct stitch *stitch, const struct stub_writer *writer, const struct request *request)
 {
-    struct walk walk;
+    *stitch = (struct stitch){.writer = writer, .left = request->bytes};
+    typemap_cursor_init(&stitch->cursor, request->view, request->displacement, request->position);
+}
+
+/* What the replica has of the beginning of the extent. */
+static bool begins(const struct stub_writer *writer, uint32_t replica, const struct extent *extent, struct piece *piece)
+{
+    return writer->components[replica] != NULL
+        && locate_piece(writer->map, target_replica(writer, replica), extent->offset, extent->offset + extent->length, piece)
+        && piece->offset == extent->offset;
+}
+
+/* The next piece in the order of the stream; replica_offset -1 where no replica has it. False at the end. RATIONALE: the replica of
+ * the last piece is asked first. No byte is in two replicas of a target, so that the order does not count. */
+static bool stitch_next(struct stitch *stitch, struct piece *piece)
+{
+    const uint32_t count = stitch->writer->target->replica_count;
+    struct extent *extent = &stitch->extent;
+    if (extent->length == 0) {
+        if (stitch->left == 0)
+            return false;
+        *extent = typemap_cursor_next(&stitch->cursor, stitch->left);
+        stitch->left -= extent->length;
+        stitch->extents++;
+    }
+    uint32_t tries = 0;
+    while (tries < count && !begins(stitch->writer, (stitch->replica + tries) % count, extent, piece))
+        tries++;
+    if (tries == count)
+        *piece = (struct piece){extent->offset, extent->length, -1};
+    else
+        stitch->replica = (stitch->replica + tries) % count;
+    extent->offset += piece->length;
+    extent->length -= piece->length;
+    return true;
+}
+
+/* NULL: the replicas have all of the request. */
+static const char *covers(const struct stub_writer *writer, const struct request *request)
+{
+    struct stitch stitch;
     struct piece piece;
-    int64_t end = -1;
+    int64_t ends[MOST_REPLICAS];
     uint64_t runs = 0;
-    walk_start(&walk, map, replica, request);
-    while (walk_next(&walk, &piece)) {
+    memset(ends, 0xff, sizeof ends);
+    stitch_start(&stitch, writer, request);
+    while (stitch_next(&stitch, &piece)) {
         if (piece.replica_offset < 0)
             return runs == 0 ? "no replica for these writes" : "partly in the replica";
-        runs += piece.replica_offset != end;
-        end = piece.replica_offset + piece.length;
+        runs += piece.replica_offset != ends[stitch.replica];
+        ends[stitch.replica] = piece.replica_offset + piece.length;
     }
-    return runs > SCATTER * walk.extents && request->bytes / SCATTER_BYTES < (int64_t)runs ? "in pieces in the replica" : NULL;
+    return runs > SCATTER * stitch.extents && request->bytes / SCATTER_BYTES < (int64_t)runs ? "in pieces in the replica" : NULL;
 }
 
 /* NULL: the call can be redirected; else why not. */
@@ -70,39 +119,67 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
 {
     const struct stub_writer *writer = call->handle->writer;
     const char *why = __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE);
-    *plan = (struct plan){.chosen = 0};
+    *plan = (struct plan){.memory = NULL};
     if (why != NULL || call->bytes == 0)
         return why;
-    if ((why = request_of(call, &plan->request)) != NULL || (why = result_fits(call)) != NULL)
+    if ((why = request_of(call, &plan->request)) != NULL || (why = result_fits(call)) != NULL
+        || (why = covers(writer, &plan->request)) != NULL)
         return why;
-    why = "no replica for these writes";
-    for (uint32_t i = 0; i < writer->target->replica_count; i++) {
-        if (writer->components[i] == NULL)
-            continue;
-        const char *missing = covers(writer->map, target_replica(writer, i), &plan->request);
-        if (missing == NULL) {
-            plan->chosen = i;
-            return memory_of(call, &plan->memory) ? NULL : "the memory datatype is opaque";
-        }
-        why = missing;
-    }
-    return why;
+    return memory_of(call, &plan->memory) ? NULL : "the memory datatype is opaque";
 }
 
-static int put(struct transfer *transfer, const struct request *request, char *buffer)
+/* Bytes of a call on their way: a transfer for each replica of the target. */
+struct delivery {
+    const struct stub_writer *writer;
+    struct transfer *each;
+};
+
+static bool delivery_start(struct delivery *delivery, const struct stub_writer *writer)
 {
-    struct walk walk;
+    const uint32_t count = writer->target->replica_count;
+    *delivery = (struct delivery){writer, calloc(count, sizeof *delivery->each)};
+    for (uint32_t i = 0; delivery->each != NULL && i < count; i++)
+        delivery->each[i] = (struct transfer){.map = writer->map, .writing = true};
+    return delivery->each != NULL;
+}
+
+static int delivery_flush(struct delivery *delivery)
+{
+    int error = 0;
+    for (uint32_t i = 0; error == 0 && i < delivery->writer->target->replica_count; i++)
+        error = transfer_flush(&delivery->each[i]);
+    return error;
+}
+
+/* Returns how many contiguous accesses to components it was. */
+static uint64_t delivery_free(struct delivery *delivery)
+{
+    uint64_t requests = 0;
+    for (uint32_t i = 0; delivery->each != NULL && i < delivery->writer->target->replica_count; i++) {
+        requests += delivery->each[i].requests;
+        transfer_free(&delivery->each[i]);
+    }
+    free(delivery->each);
+    return requests;
+}
+
+static int put(struct delivery *delivery, const struct request *request, char *buffer)
+{
+    const struct stub_writer *writer = delivery->writer;
+    struct stitch stitch;
     struct piece piece;
     int error = 0;
-    walk_start(&walk, transfer->map, transfer->replica, request);
-    while (error == 0 && walk_next(&walk, &piece)) {
-        error = transfer_add(transfer, piece.replica_offset, piece.length, buffer);
+    stitch_start(&stitch, writer, request);
+    while (error == 0 && stitch_next(&stitch, &piece)) {
+        struct transfer *transfer = &delivery->each[stitch.replica];
+        error = transfer_select(transfer, target_replica(writer, stitch.replica), writer->components[stitch.replica]);
+        error = error != 0 ? error : transfer_add(transfer, piece.replica_offset, piece.length, buffer);
         buffer += piece.length;
     }
     return error;
 }
 
-static int put_scattered(struct transfer *transfer, const struct request *request, const char *buffer,
+static int put_scattered(struct delivery *delivery, const struct request *request, const char *buffer,
                          const struct typemap *memory)
 {
     struct typemap_cursor cursor;
@@ -118,62 +195,77 @@ static int put_scattered(struct transfer *transfer, const struct request *reques
             memcpy(bounce + copied, buffer + place.offset, (size_t)place.length);
             copied += place.length;
         }
-        error = put(transfer, &part, bounce);
+        error = put(delivery, &part, bounce);
         if (error == 0)
-            error = transfer_flush(transfer);
+            error = delivery_flush(delivery);
         done += part.bytes;
     }
     free(bounce);
     return error;
 }
 
-/* Notes in the journal that the request is in the replica. 0 or an errno. */
-static int note(struct stub_writer *writer, const struct plan *plan)
+static int note_run(struct stub_writer *writer, uint32_t replica, const struct range *run)
 {
-    const struct map_replica *replica = target_replica(writer, plan->chosen);
-    struct walk walk;
-    struct piece piece;
-    int64_t start = -1, end = -1;
-    int error = 0;
-    walk_start(&walk, writer->map, replica, &plan->request);
-    while (error == 0 && walk_next(&walk, &piece)) {
-        writer->low = piece.offset < writer->low ? piece.offset : writer->low;
-        writer->high = piece.offset + piece.length > writer->high ? piece.offset + piece.length : writer->high;
-        if (piece.replica_offset != end) {
-            if (start >= 0)
-                error = journal_add(&writer->journal, replica->id, start, end - start);
-            start = piece.replica_offset;
-        }
-        end = piece.replica_offset + piece.length;
-    }
-    return error == 0 && start >= 0 ? journal_add(&writer->journal, replica->id, start, end - start) : error;
+    const uint64_t id = target_replica(writer, replica)->id;
+    return run->start == run->stop ? 0 : journal_add(&writer->journal, id, run->start, run->stop - run->start);
 }
 
-/* Writes a planned call to its replica. False: it is to be written by the MPI library. */
+/* Notes in the journal that the request is in the replicas. 0 or an errno. */
+static int note(struct stub_writer *writer, const struct request *request)
+{
+    const uint32_t replicas = writer->target->replica_count;
+    struct range runs[MOST_REPLICAS] = {{0}};
+    struct stitch stitch;
+    struct piece piece;
+    int error = 0;
+    stitch_start(&stitch, writer, request);
+    while (error == 0 && stitch_next(&stitch, &piece)) {
+        struct range *run = &runs[stitch.replica];
+        writer->low = piece.offset < writer->low ? piece.offset : writer->low;
+        writer->high = piece.offset + piece.length > writer->high ? piece.offset + piece.length : writer->high;
+        if (piece.replica_offset != run->stop) {
+            error = note_run(writer, stitch.replica, run);
+            run->start = piece.replica_offset;
+        }
+        run->stop = piece.replica_offset + piece.length;
+    }
+    for (uint32_t i = 0; error == 0 && i < replicas && i < MOST_REPLICAS; i++)
+        error = note_run(writer, i, &runs[i]);
+    return error;
+}
+
+/* Writes a planned call to its replicas. 0 or an errno. */
+static int deliver(const struct io_call *call, const struct plan *plan, uint64_t *requests)
+{
+    struct stub_writer *writer = call->handle->writer;
+    struct delivery delivery;
+    int error = delivery_start(&delivery, writer) ? 0 : ENOMEM;
+    /* Replicas for reading are out of date from now on. */
+    replicas_write_begin(call->handle, call);
+    if (error == 0)
+        error = plan->memory == NULL ? put(&delivery, &plan->request, call->buffer)
+                                     : put_scattered(&delivery, &plan->request, call->buffer, plan->memory);
+    if (error == 0)
+        error = delivery_flush(&delivery);
+    if (error == 0)
+        error = note(writer, &plan->request);
+    replicas_write_end(call->handle);
+    *requests = delivery_free(&delivery);
+    return error;
+}
+
+/* Redirects a planned call. False: it is to be written by the MPI library. */
 static bool redirect(struct io_call *call, const struct plan *plan, const char **why)
 {
     struct stub_writer *writer = call->handle->writer;
-    const struct map_replica *replica = target_replica(writer, plan->chosen);
-    struct transfer transfer = {.map = writer->map, .writing = true};
+    uint64_t requests = 0;
     int error = 0;
     pthread_mutex_lock(&writer->mutex);
     if (journal_count(&writer->journal) >= MOST_ENTRIES)
         error = writer_bring_back(call->handle);
-    if (call->bytes > 0 && error == 0) {
-        /* Replicas for reading are out of date from now on. */
-        replicas_write_begin(call->handle, call);
-        error = transfer_select(&transfer, replica, writer->components[plan->chosen]);
-        if (error == 0)
-            error = plan->memory == NULL ? put(&transfer, &plan->request, call->buffer)
-                                         : put_scattered(&transfer, &plan->request, call->buffer, plan->memory);
-        if (error == 0)
-            error = transfer_flush(&transfer);
-        if (error == 0)
-            error = note(writer, plan);
-        replicas_write_end(call->handle);
-    }
+    if (call->bytes > 0 && error == 0)
+        error = deliver(call, plan, &requests);
     pthread_mutex_unlock(&writer->mutex);
-    transfer_free(&transfer);
     *why = error == ENOSPC || error == EDQUOT ? "no space in the replica" : "the replica could not be written";
     if (error != 0)
         writer_stop(writer, *why);
@@ -183,7 +275,7 @@ static bool redirect(struct io_call *call, const struct plan *plan, const char *
     pthread_mutex_lock(&writer->written->lock);
     writer->written->calls += call->bytes > 0;
     writer->written->bytes += (uint64_t)call->bytes;
-    writer->written->requests += transfer.requests;
+    writer->written->requests += requests;
     pthread_mutex_unlock(&writer->written->lock);
     return true;
 }
@@ -290,7 +382,7 @@ bool stub_write(struct io_call *call, int *rc)
     return done;
 }
 
-/* Whether some replica has what this rank's view begins with; of a view without holes a program accesses any part. */
+/* Whether the replicas have what this rank's view begins with; of a view without holes a program accesses any part. */
 static bool view_is_covered(const struct file_handle *handle)
 {
     const struct stub_writer *writer = handle->writer;
@@ -298,18 +390,16 @@ static bool view_is_covered(const struct file_handle *handle)
     if (view->map == NULL || !view->native)
         return false;
     const struct request tile = {view->map, view->displacement, 0, typemap_size(view->map)};
-    bool covered = tile.bytes == 0 || typemap_is_contiguous(view->map);
-    for (uint32_t i = 0; !covered && request_fits(&tile) && i < writer->target->replica_count; i++) {
-        struct walk walk;
-        struct piece piece = {0};
-        if (writer->components[i] == NULL)
-            continue;
-        walk_start(&walk, writer->map, target_replica(writer, i), &tile);
-        for (int pieces = 0; pieces < VIEWED_PIECES && piece.replica_offset >= 0 && walk_next(&walk, &piece);)
-            pieces++;
-        covered = piece.replica_offset >= 0;
-    }
-    return covered;
+    struct stitch stitch;
+    struct piece piece = {0};
+    if (tile.bytes == 0 || typemap_is_contiguous(view->map))
+        return true;
+    if (!request_fits(&tile))
+        return false;
+    stitch_start(&stitch, writer, &tile);
+    for (int pieces = 0; pieces < VIEWED_PIECES && piece.replica_offset >= 0 && stitch_next(&stitch, &piece);)
+        pieces++;
+    return piece.replica_offset >= 0;
 }
 
 void stub_viewed(struct file_handle *handle)

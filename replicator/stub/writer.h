@@ -11,6 +11,8 @@
 #include "journal.h"
 #include "stub.h"
 
+enum { MOST_REPLICAS = 64 /* of a target; more are not used */ };
+
 /* Counters of a target, for the exit report. */
 struct written {
     const struct loaded_map *map;

@@ -201,6 +201,21 @@ static void joining(void)
     MPI_Type_free(&type);
 }
 
+/* All columns of a row by one call. */
+static void rows(void)
+{
+    MPI_Status status;
+    MPI_Datatype type = holes(PIECE);
+    for (int row = rank; row < ROWS; row += ranks)
+        write_at(place(row, 0), 4 * PIECE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int first = 0; first < ROWS; first += ranks) {
+        const int row = first + rank, rc = MPI_File_write_at_all(file, place(row, 0), fresh(), row < ROWS, type, &status);
+        note("write_at_all", rc, &status, 0);
+    }
+    MPI_Type_free(&type);
+}
+
 /* ---- steps that do not ------------------------------------------------------------------------------------------------ */
 
 static void header(void)
@@ -451,7 +466,7 @@ int main(int argc, char **argv)
         {"open-read", open_read}, {"close", close_file}, {"sync", sync_file}, {"strided", strided}, {"backwards", backwards},
         {"pointer", pointer}, {"collective", collective}, {"at-all", at_all}, {"nonblocking", nonblocking}, {"split", split},
         {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
-        {"size", size}, {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
+        {"size", size}, {"rows", rows}, {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
         {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"leave", leave}, {"limit", limit}, {"stop", stop_writer}, {"abort", abort_job},
         {"joining", joining}, {"around", around},
         {"around-later", around_later}, {"atomic", atomic}, {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
