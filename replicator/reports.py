@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pdla.units import counted, format_bytes, format_share
+from pdla.units import counted, format_bytes, format_seconds, format_share
 
 VERSION = 1
 # The later in this list, the more it says about a replica when processes saw different states.
@@ -73,8 +73,9 @@ class FileReport:
 @dataclass(frozen=True)
 class WriteReport:
     """A file whose writes had replicas. ``requests`` are contiguous accesses that redirected calls made to components,
-    ``back_requests`` contiguous writes to the file when ``back_bytes`` were brought back; ``left_bytes`` stayed in
-    replicas when it was closed. ``refused``: why nothing was redirected of an open, ``errors``: of bringing back."""
+    ``back_requests`` contiguous writes to the file when ``back_bytes`` were brought back; ``earlier_bytes``,
+    ``earlier_requests`` and ``earlier_seconds`` likewise of what an earlier run had left; ``left_bytes`` wait in
+    replicas at the end. ``refused``: why nothing was redirected of an open, ``errors``: of bringing back."""
 
     path: str
     redirected_calls: int
@@ -82,6 +83,9 @@ class WriteReport:
     requests: int
     back_bytes: int
     back_requests: int
+    earlier_bytes: int
+    earlier_requests: int
+    earlier_seconds: float
     left_bytes: int
     refused: tuple[str, ...]
     errors: tuple[str, ...]
@@ -263,7 +267,7 @@ def _file(entry: Mapping[str, Any], rank: int) -> FileReport:
 
 
 def _written(entry: Mapping[str, Any]) -> WriteReport:
-    redirected, back = entry["redirected"], entry["brought_back"]
+    redirected, back, earlier = entry["redirected"], entry["brought_back"], entry["earlier"]
     return WriteReport(
         path=str(entry["path"]),
         redirected_calls=int(redirected["calls"]),
@@ -271,6 +275,9 @@ def _written(entry: Mapping[str, Any]) -> WriteReport:
         requests=int(redirected["requests"]),
         back_bytes=int(back["bytes"]),
         back_requests=int(back["requests"]),
+        earlier_bytes=int(earlier["bytes"]),
+        earlier_requests=int(earlier["requests"]),
+        earlier_seconds=float(earlier["seconds"]),
         left_bytes=int(entry["left"]),
         refused=tuple(filter(None, [str(entry["refused"])])),
         errors=tuple(filter(None, [str(entry["error"])])),
@@ -286,6 +293,7 @@ def _sums(files: Sequence[FileReport] | Sequence[WriteReport]) -> dict[str, int]
 def _merge_written(files: list[WriteReport]) -> WriteReport:
     return WriteReport(
         path=files[0].path,
+        earlier_seconds=max(file.earlier_seconds for file in files),
         refused=tuple(sorted({why for file in files for why in file.refused})),
         errors=tuple(sorted({error for file in files for error in file.errors})),
         passed=_merge_passed(entry for file in files for entry in file.passed),
@@ -367,9 +375,15 @@ def sentence(report: Mapping[str, Any]) -> str:
 
 def _written_parts(file: Mapping[str, Any]) -> list[str]:
     """What became of the redirected writes to a file."""
+    parts = []
+    if file.get("earlier_bytes"):
+        found = f"{format_bytes(file['earlier_bytes'])} of {file['path']}"
+        took = format_seconds(file["earlier_seconds"])
+        parts.append(f"brought home {found}, that an earlier run had left, in {took}")
+    errors = [f"NOT BROUGHT BACK: {error}" for error in file["errors"]]
     if not file["redirected_calls"]:
-        return []
-    parts = [
+        return parts + errors
+    parts += [
         f"{counted(file['redirected_calls'], 'write')} redirected, {format_bytes(file['back_bytes'])} brought back in "
         f"{counted(file['back_requests'], 'request')}"
     ]
@@ -378,4 +392,4 @@ def _written_parts(file: Mapping[str, Any]) -> list[str]:
     passed = [f"{counted(p['calls'], 'call')} ({p['why']})" for p in file["passed"]]
     if passed:
         parts.append("written themselves: " + ", ".join(passed))
-    return parts + [f"NOT BROUGHT BACK: {error}" for error in file["errors"]]
+    return parts + errors

@@ -214,6 +214,18 @@ bool writers_lengthen(uint64_t device, uint64_t inode)
     return any;
 }
 
+/* What is left in the journal when the file is closed. */
+static uint64_t bytes_left(const struct stub_writer *writer)
+{
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < journal_count(&writer->journal); i++) {
+        int64_t length;
+        journal_entry(&writer->journal, i, &length);
+        left += (uint64_t)length;
+    }
+    return left;
+}
+
 /* Brings back what this process has of a file that it has not closed. */
 static void settle_unclosed(struct stub_writer *writer)
 {
@@ -227,6 +239,8 @@ static void settle_unclosed(struct stub_writer *writer)
     const char *path = map_at(writer->map, writer->target->path);
     fprintf(stderr, "pdla: %s was not closed, and what was written to it could not be brought home (%s): run pdla sync\n", path,
             strerror(error));
+    if (free)
+        written_left(writer->written, bytes_left(writer), writer->journal.path);
     pthread_mutex_lock(&writer->written->lock);
     writer->written->error = error;
     pthread_mutex_unlock(&writer->written->lock);
@@ -276,14 +290,24 @@ static struct range *tell_ranges(struct range *ranges, uint64_t count, int rank,
 static bool settle_left(struct file_handle *handle, struct range *ranges, uint64_t count)
 {
     struct stub_writer *writer = handle->writer;
+    struct written *written = writer->written;
     for (uint64_t i = 0; i < count; i++)
         if (writer->components[ranges[i].replica] == NULL)
             return false;
-    int64_t done = bring_back_left(handle, ranges, count) == 0, all = 0;
-    if (done && writer->rank == 0)
+    const int64_t start = clock_ns();
+    pthread_mutex_lock(&written->lock);
+    const struct written before = *written;
+    pthread_mutex_unlock(&written->lock);
+    int64_t all[2] = {0}, mine[2] = {0, written_waits(written) == 0};
+    mine[0] = bring_back_left(handle, ranges, count) == 0;
+    if (mine[0] && writer->rank == 0)
         leftover_remove(map_at(writer->map, writer->target->journals), true);
     /* Nobody has entries of its own before that. */
-    return agree_reduce(&done, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+    if (!agree_reduce(mine, all, 2, pdla_mpi()->op_min, writer->comm) || all[0] == 0)
+        return false;
+    if (all[1] != 0)
+        written_earlier(written, &before, clock_ns() - start);
+    return true;
 }
 
 static void enter_open(struct stub_writer *writer)
@@ -376,18 +400,6 @@ static void leave_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* What is left in the journal when the file is closed. */
-static uint64_t bytes_left(const struct stub_writer *writer)
-{
-    uint64_t left = 0;
-    for (uint64_t i = 0; i < journal_count(&writer->journal); i++) {
-        int64_t length;
-        journal_entry(&writer->journal, i, &length);
-        left += (uint64_t)length;
-    }
-    return left;
-}
-
 int writer_close(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
@@ -395,10 +407,10 @@ int writer_close(struct file_handle *handle)
     mpi_handle comm = writer->comm;
     int error = writer->lease ? keep_together(handle) : bring_back_together(handle);
     pthread_mutex_lock(&writer->written->lock);
-    writer->written->left += bytes_left(writer);
     if (error != 0)
         writer->written->error = error;
     pthread_mutex_unlock(&writer->written->lock);
+    written_left(writer->written, bytes_left(writer), writer->journal.path);
     leave_open(writer);
     handle->writer = NULL;
     struct journal journal = writer->journal;

@@ -21,7 +21,9 @@ struct written {
     const char *refused;   /* why the file's writes were not redirected when it was last opened; a literal or NULL */
     uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
     uint64_t back_bytes, back_requests;    /* brought back, and contiguous writes to the original for it */
-    uint64_t left;                         /* bytes that were left in journals */
+    uint64_t earlier_bytes, earlier_requests, earlier_ns; /* likewise of what an earlier run had left, and how long that took */
+    uint64_t left;                         /* bytes that the last close of the file left, */
+    char *left_in;                         /* in this journal; NULL: none */
     int error;                             /* errno of the last failure to bring back */
     struct passed passed[PASSED_REASONS];
     struct written *next;
@@ -132,6 +134,12 @@ int agree_error(const struct stub_writer *, int error);
 
 struct written *written_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
 void written_passed(struct written *, int64_t bytes, const char *why);
+/* Closing the file left so many bytes in the journal at `path`. */
+void written_left(struct written *, uint64_t bytes, const char *path);
+/* How many of these still wait. */
+uint64_t written_waits(struct written *);
+/* What was brought back since `before` an earlier run had left. */
+void written_earlier(struct written *, const struct written *before, int64_t nanoseconds);
 void written_refuse(struct written *, const char *why); /* when the file is opened; NULL: its writes are redirected */
 void written_report(FILE *out);
 

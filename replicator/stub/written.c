@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "writer.h"
 
@@ -39,15 +40,54 @@ void written_refuse(struct written *written, const char *why)
     pthread_mutex_unlock(&written->lock);
 }
 
+void written_left(struct written *written, uint64_t bytes, const char *path)
+{
+    if (bytes == 0)
+        return;
+    pthread_mutex_lock(&written->lock);
+    free(written->left_in);
+    written->left_in = strdup(path);
+    written->left = bytes;
+    pthread_mutex_unlock(&written->lock);
+}
+
+/* RATIONALE: who brings them back, another process, too, removes the journal. */
+static uint64_t still_left(const struct written *written)
+{
+    return written->left_in != NULL && access(written->left_in, F_OK) == 0 ? written->left : 0;
+}
+
+uint64_t written_waits(struct written *written)
+{
+    pthread_mutex_lock(&written->lock);
+    uint64_t waits = still_left(written);
+    pthread_mutex_unlock(&written->lock);
+    return waits;
+}
+
+void written_earlier(struct written *written, const struct written *before, int64_t nanoseconds)
+{
+    pthread_mutex_lock(&written->lock);
+    written->earlier_bytes += written->back_bytes - before->back_bytes;
+    written->earlier_requests += written->back_requests - before->back_requests;
+    written->earlier_ns += (uint64_t)nanoseconds;
+    written->back_bytes = before->back_bytes;
+    written->back_requests = before->back_requests;
+    pthread_mutex_unlock(&written->lock);
+}
+
 static void write_one(FILE *out, const struct written *written)
 {
     fputs("{\"path\":", out);
     write_string(out, map_at(written->map, written->target->path));
     fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}", (unsigned long long)written->calls,
             (unsigned long long)written->bytes, (unsigned long long)written->requests);
-    fprintf(out, ",\"brought_back\":{\"bytes\":%llu,\"requests\":%llu},\"left\":%llu,\"refused\":",
-            (unsigned long long)written->back_bytes, (unsigned long long)written->back_requests,
-            (unsigned long long)written->left);
+    fprintf(out, ",\"brought_back\":{\"bytes\":%llu,\"requests\":%llu}", (unsigned long long)written->back_bytes,
+            (unsigned long long)written->back_requests);
+    fprintf(out, ",\"earlier\":{\"bytes\":%llu,\"requests\":%llu,\"seconds\":%llu.%09llu},\"left\":%llu,\"refused\":",
+            (unsigned long long)written->earlier_bytes, (unsigned long long)written->earlier_requests,
+            (unsigned long long)written->earlier_ns / 1000000000, (unsigned long long)written->earlier_ns % 1000000000,
+            (unsigned long long)still_left(written));
     write_string(out, written->refused == NULL ? "" : written->refused);
     fputs(",\"error\":", out);
     write_string(out, written->error == 0 ? "" : strerror(written->error));
