@@ -30,17 +30,17 @@ static void report_once(void)
 }
 
 /* What files that were not closed are to have. */
-static void settle(void)
+static void settle(bool over)
 {
     enter();
     if (active)
-        stub_ending();
+        stub_ending(over);
     leave(0);
 }
 
 __attribute__((destructor)) static void end_process(void)
 {
-    settle();
+    settle(true);
     report_once();
 }
 
@@ -77,7 +77,7 @@ EXPORT int MPI_Finalize(void)
     int (*real)(void) = (int (*)(void))find_call(CALL_Finalize, inside);
     if (active && !inside) {
         recorder_finalize();
-        settle();
+        settle(false);
         report_once();
     }
     inside = true;
@@ -92,7 +92,7 @@ EXPORT int MPI_Session_finalize(void *session)
     int (*real)(void *) = REAL(CALL_Session_finalize, void *);
     if (enter()) {
         recorder_finalize();
-        stub_ending();
+        stub_ending(false);
     }
     return leave(real(session));
 }

@@ -212,9 +212,9 @@ void stub_deleting(const char *path, struct file_identity *file);
 void stub_deleted(const char *path, const struct file_identity *file);
 /* A read that is not handed over (shared) and passed through: counted under `why`, a literal. */
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
-/* Before MPI ends, and at the end of the process: what this process has redirected of files that are still open is brought back.
+/* Before MPI or a session ends, and when the process is `over`: what it has redirected of files that are still open is brought back.
  * Makes no MPI call, and does not wait for other threads. Says on stderr what cannot be brought back. */
-void stub_ending(void);
+void stub_ending(bool over);
 /* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */
 void stub_report(void);
 

@@ -227,32 +227,32 @@ static uint64_t bytes_left(const struct stub_writer *writer)
 }
 
 /* Brings back what this process has of a file that it has not closed. */
-static void settle_unclosed(struct stub_writer *writer)
+static void settle_unclosed(struct stub_writer *writer, bool over)
 {
-    const bool free = pthread_mutex_trylock(&writer->mutex) == 0;
-    const bool waits = free && writer->error == 0 && journal_count(&writer->journal) > 0;
-    const int error = !free ? EBUSY : waits ? writer_bring_back(writer->handle) : 0;
-    if (free)
+    const bool held = pthread_mutex_trylock(&writer->mutex) == 0;
+    const bool waits = held && writer->error == 0 && journal_count(&writer->journal) > 0;
+    const int error = waits ? writer_bring_back(writer->handle) : over && !held ? EBUSY : 0;
+    if (held)
         pthread_mutex_unlock(&writer->mutex);
     if (error == 0)
         return;
     const char *path = map_at(writer->map, writer->target->path);
     fprintf(stderr, "pdla: %s was not closed, and what was written to it could not be brought home (%s): run pdla sync\n", path,
             strerror(error));
-    if (free)
+    if (held)
         written_left(writer->written, bytes_left(writer), writer->journal.path);
     pthread_mutex_lock(&writer->written->lock);
     writer->written->error = error;
     pthread_mutex_unlock(&writer->written->lock);
 }
 
-void stub_ending(void)
+void stub_ending(bool over)
 {
     int error = errno;
     if (pthread_mutex_trylock(&open_lock) != 0)
         return;
     for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
-        settle_unclosed(writer);
+        settle_unclosed(writer, over);
     pthread_mutex_unlock(&open_lock);
     errno = error;
 }
