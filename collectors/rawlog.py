@@ -326,7 +326,12 @@ def _unrecorded(processes: Sequence[_Process]) -> dict[str, int]:
 
 
 def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+    return _to_nul(value).decode("utf-8", "replace")
+
+
+def _to_nul(value: bytes) -> bytes:
+    """A text of C, which no NUL can be within but by damage."""
+    return value.partition(b"\0")[0]
 
 
 def _read_process(path: Path, notes: list[str]) -> _Process | None:
@@ -481,7 +486,7 @@ def _add_entry(side: _Side, kind: int, content: bytes) -> None:
         values = {name: int(entry[name]) for name in SIDE_FILE.names or ()}
         if not values["comm_rank"] < max(values["comm_size"], 1) < 2**31:
             raise FormatError(f"a file was opened by rank {values['comm_rank']} of {values['comm_size']}")
-        side.files[values["id"]] = os.fsdecode(content[SIDE_FILE.itemsize :]), values
+        side.files[values["id"]] = os.fsdecode(_to_nul(content[SIDE_FILE.itemsize :])), values
     elif kind == VIEW and len(content) > SIDE_VIEW.itemsize and len(content) % 8 == 0:
         number, etype_size, displacement, extent, size = np.frombuffer(content, SIDE_VIEW, 1)[0].tolist()
         words = np.frombuffer(content, "<i8", offset=SIDE_VIEW.itemsize)

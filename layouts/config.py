@@ -22,6 +22,7 @@ BACKENDS = {"directories": False, "cephfs": True, "orangefs": True}
 KINDS = ("hdd", "ssd", "node")
 QUEUES = ("fifo", "elevator", "cfq")
 RESERVED = ("original", "collective")  # spaces of a plan that are not pools
+MOST_SERVERS = 1 << 16
 DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
 EXAMPLES = Path(__file__).with_name("clusters")
 
@@ -121,7 +122,7 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
     cluster = Cluster(
         pools=pools,
         home_pool=home_pool,
-        home_servers=home.take("servers", _positive),
+        home_servers=home.take("servers", _home_servers),
         home_strip=home.take("strip", _size),
         processes_per_node=clients.take("processes_per_node", _positive),
         connect_seconds=clients.take("connect_seconds", _number),
@@ -292,6 +293,12 @@ def _positive(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("a whole number of at least 1")
     return value
+
+
+def _home_servers(value: object) -> int:
+    if (count := _positive(value)) > MOST_SERVERS:
+        raise ValueError(f"at most {MOST_SERVERS}")
+    return count
 
 
 def _count(value: object) -> int:

@@ -137,6 +137,11 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ("servers = 8", "servers = 8\ncolour = 1", "[home]: unknown key 'colour' (known: pool, servers, strip)"),
         ('pool = "disks"', 'pool = "tape"', "[home]: pool 'tape' is not among [pools] (disks)"),
         ("strip = ", "strip = 0 #", "[home]: strip must be at least 1 byte (got 0)"),
+        (
+            "servers = 8",
+            "servers = 4611686018427387904",
+            "[home]: servers must be at most 65536 (got 4611686018427387904)",
+        ),
         ("connect_seconds = ", "connect_seconds = -", "must be a number of at least 0 (got -0.0001)"),
         ("8e-10", "nan", "network_seconds_per_byte must be a number of at least 0 (got nan)"),
         ('kind = "hdd"', 'kind = "tape"', '[pools.disks]: kind must be "hdd" or "ssd" or "node" (got \'tape\')'),

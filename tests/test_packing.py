@@ -43,6 +43,21 @@ def write_many(directory: Path, ranks: int, count: int, random: bool = False) ->
         write_process(directory, f"n-{rank}", pack_header(rank, ranks) + records.tobytes(), side(*named))
 
 
+def test_a_damaged_text_is_kept_up_to_its_nul(tmp_path: Path) -> None:
+    write_many(tmp_path / "logs", 1, 3)
+    log, names = tmp_path / "logs" / "n-0.log", tmp_path / "logs" / "n-0.side"
+    named = (file_entry(1, b"/scratch/a\0b", ranks=1, rank=0), view_entry(1, 0, 4096, [0, 4096], 4096))
+    names.write_bytes(side(*named))
+    data = bytearray(log.read_bytes())
+    for field in ("host", "mpi"):
+        place = rawlog.HEADER.fields[field][1]
+        data[place : place + 4] = b"x\0yz"
+    log.write_bytes(bytes(data))
+    pack(tmp_path / "logs", tmp_path / "run.h5")
+    trace = read_trace(tmp_path / "run.h5")
+    assert (list(trace.files["path"]), trace.hosts, trace.mpi, len(trace.records)) == (["/scratch/a"], ("x",), "x", 3)
+
+
 def test_packing_in_blocks_gives_the_same_as_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_many(tmp_path / "logs", 3, 700)
     wanted = read_raw(tmp_path / "logs", "app")
