@@ -40,6 +40,8 @@ PDLA = str(Path(sys.executable).parent / "pdla")
 class Pdla:
     """The command line with a home and a working directory of its own."""
 
+    timeout = 110.0  # seconds, of a test's 120
+
     def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:
         self.directory = directory
         self.home = directory / "home"
@@ -51,7 +53,13 @@ class Pdla:
         """Run ``pdla WORDS`` and expect an exit ``code``."""
         command = [PDLA, *map(str, words)]
         done = subprocess.run(
-            command, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=110, check=False
+            command,
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=self.timeout,
+            check=False,
         )
         assert done.returncode == code, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr

@@ -13,11 +13,12 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "rados", "monmaptool", "setpriv", "fusermount")
-ANSWER = 60  # seconds for anything: the machine may be busy
+ANSWER = 300  # seconds for anything: the machine may be busy
 
 CONFIGURATION = """
 [global]
@@ -45,6 +46,10 @@ mon max pg per osd = 2000
 mon data avail warn = 2
 mon data avail crit = 1
 mon osd min down reporters = 1
+# Who is slow is not lost; of a process that is gone the others hear at once.
+mon mgr beacon grace = 600
+mds beacon grace = 600
+osd heartbeat grace = 600
 [mon]
 mon data = {folder}/mon
 auth allow insecure global id reclaim = false
@@ -108,7 +113,10 @@ class Ceph:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str | Path) -> None:
-        """Run a daemon in the foreground; it ends with this process, whatever ends that."""
+        """Run a daemon in the foreground, in the place of one that still runs; it ends with this process, whatever
+        ends that."""
+        if name in self.daemons:
+            self.stop(name, signal.SIGKILL)
         with (self.folder / f"{name}.out").open("ab") as output:
             self.daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command, "-c", self.configuration],
@@ -137,7 +145,17 @@ class Ceph:
             process.wait(3)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(ANSWER)
+
+    @contextmanager
+    def halted(self, name: str) -> Iterator[None]:
+        """A daemon does nothing meanwhile."""
+        process = self.daemons[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def unmount(self, mount: Path) -> None:
         """End a mount, also one that is in use."""
@@ -245,7 +263,7 @@ class Ceph:
         self.start_mds()
         self.until(self.is_up)
         # A lost OSD is an error after these seconds; Ceph's own choice is to wait for ever.
-        self.start_mount(self.mount, "--rados_osd_op_timeout=8")
+        self.start_mount(self.mount, "--rados_osd_op_timeout=30")
         self.until(self.has_space)
 
     def _commands(self, names: list[str]) -> Iterator[dict[str, Any]]:
