@@ -25,7 +25,7 @@ from pdla.collectors.frames import FILE_DTYPES, OPS, categorical, nanoseconds, s
 from pdla.collectors.views import View
 from pdla.errors import FormatError
 from pdla.files import replacing
-from pdla.kinds import TRACE, check
+from pdla.kinds import LOOKED_AT, TRACE, check, texts_are_whole
 from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Block, Int64Array, Trace
 
 FORMAT = "pdla trace"
@@ -180,6 +180,9 @@ def stored_trace(path: str | os.PathLike[str]) -> Iterator[StoredTrace]:
 def _opened(path: Path) -> Iterator[h5py.File]:
     check(path, TRACE)
     with _damage(path):
+        with path.open("rb") as stream:
+            if not texts_are_whole(stream.read(LOOKED_AT)):
+                raise ValueError("the lengths of its texts are wrong")
         file = h5py.File(path, "r", locking="best-effort")
     with file:
         with _damage(path):

@@ -37,7 +37,7 @@ _MAGIC = (
 )
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _DARSHAN = 6567223  # darshan-log-format.h: DARSHAN_MAGIC_NR, after eight bytes of version
-_LOOKED_AT = 1 << 20
+LOOKED_AT = 1 << 20
 _TABLE = re.compile(r"^\s*\[+\s*(home|clients|plan|pools\b)", re.MULTILINE)
 
 
@@ -52,7 +52,7 @@ def kind_of(path: Path) -> str:
     if path.exists() and not path.is_file():
         return "no regular file"
     with path.open("rb") as file:
-        start = file.read(_LOOKED_AT)
+        start = file.read(LOOKED_AT)
     return _binary(path, start) or _text(start)
 
 
@@ -64,12 +64,14 @@ def _binary(path: Path, start: bytes) -> str:
             return kind
     if _DARSHAN in (int.from_bytes(start[8:16], "little"), int.from_bytes(start[8:16], "big")):
         return DARSHAN
-    return _hdf5(path) if start.startswith(_HDF5) else ""
+    return _hdf5(path, start) if start.startswith(_HDF5) else ""
 
 
-def _hdf5(path: Path) -> str:
+def _hdf5(path: Path, start: bytes) -> str:
     import h5py  # type: ignore[import-untyped]
 
+    if not texts_are_whole(start):
+        return TRACE  # damaged
     try:
         with h5py.File(path, "r", locking="best-effort") as file:
             ours = file.attrs.get("format") == "pdla trace"
@@ -78,11 +80,28 @@ def _hdf5(path: Path) -> str:
     return TRACE if ours else "an HDF5 file of another program"
 
 
+def texts_are_whole(start: bytes) -> bool:
+    """Whether the texts at the beginning of an HDF5 file can be read.
+
+    RATIONALE: where one of them has the length 0, HDF5 looks for the next one in the same place, for ever.
+    """
+    for heap in re.finditer(re.escape(b"GCOL\x01\0\0\0"), start):
+        at, stop = heap.start() + 16, heap.start() + int.from_bytes(start[heap.end() : heap.end() + 8], "little")
+        while at + 16 <= min(stop, len(start)):
+            size = int.from_bytes(start[at + 8 : at + 16], "little")
+            # The last entry, number 0, is the space that is left; its size has its own 16 bytes in it.
+            free = not any(start[at : at + 2])
+            if size > stop or (free and size < 16):
+                return False
+            at += size if free else 16 + size + -size % 8
+    return True
+
+
 def _text(start: bytes) -> str:
     try:
         text = start.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if error.start < _LOOKED_AT - 4:
+        if error.start < LOOKED_AT - 4:
             return UNKNOWN
         text = start[: error.start].decode("utf-8-sig")
     if "\0" in text:

@@ -176,6 +176,17 @@ def test_a_newer_format_version_says_to_update(tmp_path: Path) -> None:
         read_trace(tmp_path / "run.h5")
 
 
+def test_a_trace_whose_texts_have_no_length_does_not_hang(tmp_path: Path) -> None:
+    """HDF5 itself looks for the next text in the same place for ever."""
+    write_trace(some_trace(), tmp_path / "run.h5")
+    content = bytearray((tmp_path / "run.h5").read_bytes())
+    heap = content.index(b"GCOL\x01\0\0\0")
+    content[heap + 16 :] = bytes(16) + content[heap + 32 :]
+    (tmp_path / "run.h5").write_bytes(bytes(content))
+    with pytest.raises(FormatError, match=r"is cut short or damaged: the lengths of its texts are wrong"):
+        read_trace(tmp_path / "run.h5")
+
+
 def test_a_trace_cut_anywhere_is_one_line(tmp_path: Path) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
     whole = (tmp_path / "run.h5").read_bytes()
