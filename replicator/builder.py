@@ -12,7 +12,7 @@ from pathlib import Path
 from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Replica
-from pdla.errors import BusyError, PdlaError
+from pdla.errors import BusyError, PdlaError, UnfitError
 from pdla.layouts.room import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Plan, Pool, Signature
@@ -108,7 +108,7 @@ def build(
     with opened(path) as source, leased(catalog, source, path) as lease, ExitStack() as stack:
         identity = settled_identity(source, path)
         if access_map.extent[1] > identity.size:
-            raise PdlaError(
+            raise UnfitError(
                 f"{path} has {identity.size} bytes, but the pattern {signature} reaches byte {access_map.extent[1]}: "
                 "trace the program again"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,7 +14,7 @@ import numpy as np
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Checksum
-from pdla.errors import PdlaError
+from pdla.errors import PdlaError, UnfitError
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import NewComponent, temporary
 from pdla.replicator.buckets import Buckets, buckets_of
@@ -26,6 +27,9 @@ from pdla.units import MiB
 
 Progress = Callable[[str, int, int], None]
 """Called every few MiB with what is being done, and the bytes done so far and in all, of this process."""
+
+UNFIT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
+"""Errors of opening an original that last."""
 
 TOLD = 4 * MiB
 """Bytes after which progress is told again."""
@@ -174,7 +178,9 @@ def opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise PdlaError(f"cannot read the original {path}: {error.strerror}") from error
+        # Where its directory is gone, too, it is the file system that is away.
+        unfit = error.errno in UNFIT and path.parent.is_dir()
+        raise (UnfitError if unfit else PdlaError)(f"cannot read the original {path}: {error.strerror}") from error
     try:
         yield descriptor
     finally:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdla import config
-from pdla.catalog import Catalog, Pattern
+from pdla.catalog import Catalog, Pattern, open_catalog
 from pdla.catalog.leases import this_process
-from pdla.errors import BusyError, CatalogError, PdlaError
+from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.model import Cluster
 from pdla.replicator.builder import BuiltReplica, build
 from pdla.replicator.idle import LEAST_SECONDS, Gate, Limit
@@ -30,6 +30,10 @@ QUEUE_SECONDS = 10.0
 """Between two looks at the queue, and, while others need the machine, at what they do."""
 SCAN_SECONDS = 300.0
 """Between two scans for replicas that nobody can use any more."""
+METRICS_SECONDS = 10.0
+"""Between two times that the metrics are told."""
+MOST_SECONDS = 600.0
+"""Between two tries of what has failed: after the first ``QUEUE_SECONDS``, then twice as long each time."""
 
 
 class StoppedError(Exception):
@@ -38,12 +42,27 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a pattern that was planned: a replica, or why it failed."""
+    """What became of a pattern that was planned: a replica, or why there is none."""
 
     pattern: int
     original: str
     replica: BuiltReplica | None
     why: str = ""
+
+
+def catalog_at_last(stop: threading.Event) -> Catalog | None:
+    """The catalog, as soon as it can be reached; None: told to stop before.
+
+    Raises:
+        PdlaError: waiting is in vain: it is no catalog, or of another version.
+    """
+    while not stop.is_set():
+        try:
+            return open_catalog(giving_up=stop)
+        except CatalogError as error:
+            log.error("catalog failed", extra={"why": str(error)})
+        stop.wait(QUEUE_SECONDS)
+    return None
 
 
 class Daemon:
@@ -68,24 +87,46 @@ class Daemon:
         self._map_path = map_path or config.map_path()
         self._next_scan = 0.0
         self._told = 0
+        self._building = False
+        self._tries: dict[tuple[int, int | None], tuple[int, float]] = {}
         self.busy = ""
 
     def run(self) -> None:
         """Go on until told to stop. What fails, such as the catalog, is tried again."""
-        with self._presence():
-            while not self._stop.is_set():
-                try:
-                    if time.monotonic() >= self._next_scan:
-                        self._scan()
-                    while self._serve_one() is not None:
-                        pass
-                    self._tell()
-                except CatalogError as error:
-                    self._metrics.failures.inc()
-                    log.error("catalog failed", extra={"why": str(error)})
-                except (PdlaError, OSError) as error:
-                    log.error("trouble", extra={"why": str(error)})
-                self._stop.wait(QUEUE_SECONDS)
+        while not self._stop.is_set():
+            try:
+                with self._presence():
+                    self._serve_all()
+            except (BusyError, CatalogError) as error:
+                self._failed(error)
+
+    def stop(self) -> None:
+        """End soon. In a signal's handler: what is being built is left at once, however long a step of it takes."""
+        self._stop.set()
+        if self._building:
+            self._building = False
+            raise StoppedError
+
+    def _serve_all(self) -> None:
+        """Scan and build until told to stop."""
+        while not self._stop.is_set():
+            try:
+                if time.monotonic() >= self._next_scan:
+                    self._scan()
+                while self._serve_one() is not None:
+                    pass
+            except CatalogError as error:
+                self._failed(error)
+                continue
+            except (PdlaError, OSError) as error:
+                log.error("trouble", extra={"why": str(error)})
+            self._stop.wait(QUEUE_SECONDS)
+
+    def _failed(self, error: PdlaError) -> None:
+        """The catalog failed: wait a while."""
+        self._metrics.failures.inc()
+        log.error("catalog failed", extra={"why": str(error)})
+        self._stop.wait(QUEUE_SECONDS)
 
     def once(self) -> tuple[list[Done], Removed]:
         """Remove what is stale, then build what waits until nothing does, the machine is ``busy``, or told to stop.
@@ -96,17 +137,34 @@ class Daemon:
         with self._presence():
             removed = self._scan()
             done = list(iter(self._serve_one, None))
-            self._tell()
         return done, removed
 
     @contextmanager
     def _presence(self) -> Iterator[None]:
-        """On record as running: pdla status tells it."""
-        with self._catalog.leased(DAEMON + this_process()):
+        """On record as running, which pdla status tells, and with metrics that are never old."""
+        with self._catalog.leased(DAEMON + this_process()), self._telling():
             log.info("started", extra={"holder": this_process(), "catalog": str(self._catalog)})
             self._stop.wait(LEAST_SECONDS)  # for a first look at what others do
             yield
         log.info("stopped")
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the metrics now and then, from a thread: building a replica takes hours. And at the end."""
+        ended = threading.Event()
+
+        def tell() -> None:
+            while not ended.wait(METRICS_SECONDS):
+                self._tell()
+
+        thread = threading.Thread(target=tell, name="pdla-metrics", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self._tell()
 
     def _scan(self) -> Removed:
         """Bring back what redirected runs wrote, remove the replicas of originals that are gone or changed, and what
@@ -139,6 +197,8 @@ class Daemon:
         for pattern in self._catalog.patterns(state="planned"):
             if self._stop.is_set() or self._is_busy():
                 return None
+            if time.monotonic() < self._tries.get((pattern.id, pattern.plan), (0, 0.0))[1]:
+                continue
             try:
                 return self._serve(pattern)
             except StoppedError:
@@ -157,10 +217,15 @@ class Daemon:
             built = self._build(pattern)
         except (BusyError, CatalogError):
             raise
-        except (PdlaError, OSError) as error:
+        except UnfitError as error:
             self._catalog.settle([signature], "failed", str(error))
             self._metrics.builds.labels("failed").inc()
             log.error("failed", extra={**about, "why": str(error)})
+            return Done(pattern.id, signature.file, None, str(error))
+        except (PdlaError, OSError) as error:
+            self._catalog.postpone(pattern.id, str(error))
+            self._metrics.builds.labels("postponed").inc()
+            log.error("postponed", extra={**about, "why": str(error), "seconds": self._postpone(pattern)})
             return Done(pattern.id, signature.file, None, str(error))
         finally:
             self._metrics.building.set(0)
@@ -171,15 +236,27 @@ class Daemon:
         log.info("built", extra={**about, **facts})
         return Done(pattern.id, signature.file, built)
 
+    def _postpone(self, pattern: Pattern) -> float:
+        """In how many seconds it is to be tried again."""
+        key = pattern.id, pattern.plan
+        tries, _ = self._tries.get(key, (0, 0.0))
+        pause = min(QUEUE_SECONDS * (1 << min(tries, 10)), MOST_SECONDS)
+        self._tries[key] = tries + 1, time.monotonic() + pause
+        return pause
+
     def _build(self, pattern: Pattern) -> BuiltReplica:
         """Build and publish what the pattern's plan chose for it; where publishing failed last time it is there."""
         layout, pool = choice(self._catalog, pattern)
         self._told = 0
-        built = build(
-            *(pattern.signature, layout, pool, self._catalog),
-            progress=self._progress,
-            map_path=self._map_path,
-        )
+        self._building = True
+        try:
+            built = build(
+                *(pattern.signature, layout, pool, self._catalog),
+                progress=self._progress,
+                map_path=self._map_path,
+            )
+        finally:
+            self._building = False
         publish(self._catalog, self._map_path)
         discard(self._catalog, [replica.id for replica in self._catalog.replicas("retired")], self._map_path)
         return built
@@ -202,4 +279,11 @@ class Daemon:
         return bool(self.busy)
 
     def _tell(self) -> None:
-        self._metrics.tell(self._catalog.census())
+        try:
+            census = self._catalog.census()
+        except CatalogError:
+            census = None  # that it fails is told, too
+        try:
+            self._metrics.tell(census)
+        except PdlaError as error:
+            log.error("trouble", extra={"why": str(error)})

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pdla.catalog import Catalog, Lease
-from pdla.errors import PdlaError
+from pdla.errors import PdlaError, UnfitError
 from pdla.model import Identity
 from pdla.replicator.backends.pvfs2 import stamps_writes
 
@@ -36,10 +36,11 @@ def settled_identity(descriptor: int, path: Path) -> Identity:
     """The identity of an open regular file that any later change alters: waits until its last change is a tick old.
 
     Raises:
-        PdlaError: not a regular file, or one that changes without a trace.
+        UnfitError: not a regular file.
+        PdlaError: one that changes without a trace.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise PdlaError(f"{path} is not a regular file: only regular files have replicas")
+        raise UnfitError(f"{path} is not a regular file: only regular files have replicas")
     if not stamps_writes(path):
         raise PdlaError(
             f"{path} is on pvfs2fuse, which leaves the mtime of written files alone: no replica could be told from a "

@@ -36,16 +36,16 @@ class Metrics:
             except OSError as error:
                 raise PdlaError(f"cannot listen on 127.0.0.1:{port} for Prometheus: {error.strerror}") from error
 
-    def tell(self, census: Census) -> None:
-        """What the catalog holds now; the file, if there is one, is written anew.
+    def tell(self, census: Census | None) -> None:
+        """What the catalog holds now, where that is known; the file, if there is one, is written anew.
 
         Raises:
             PdlaError: it cannot be.
         """
-        for state, (count, size) in census.replicas.items():
+        for state, (count, size) in census.replicas.items() if census else ():
             self.replicas.labels(state).set(count)
             self.replica_bytes.labels(state).set(size)
-        for place, count in census.queue.items():
+        for place, count in census.queue.items() if census else ():
             self.queue.labels(place).set(count)
         if self._file is not None:
             try:

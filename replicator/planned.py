@@ -5,7 +5,7 @@ from __future__ import annotations
 from pdla.analyzers.analysis import Analysis
 from pdla.catalog import Catalog, Pattern
 from pdla.catalog.records import pattern_digest
-from pdla.errors import PdlaError
+from pdla.errors import FormatError, PdlaError, UnfitError
 from pdla.model import Cluster, Layout, Plan, Pool
 from pdla.policies.plan import make_plan
 from pdla.policies.planfile import plan_from_json, plan_to_json
@@ -58,13 +58,16 @@ def choice(catalog: Catalog, pattern: Pattern) -> tuple[Layout, Pool]:
     """What the plan that a pattern waits for chose for it.
 
     Raises:
-        PdlaError: the plan is of another version, or has no replica for the pattern.
+        UnfitError: the plan is of another version, or has no replica for the pattern.
     """
     if pattern.plan is None:
-        raise PdlaError(f"pattern {pattern.id} is {pattern.state}: it waits for no plan")
-    plan = plan_from_json(catalog.plan(pattern.plan))
+        raise UnfitError(f"pattern {pattern.id} is {pattern.state}: it waits for no plan")
+    try:
+        plan = plan_from_json(catalog.plan(pattern.plan))
+    except FormatError as error:
+        raise UnfitError(f"plan {pattern.plan}: {error}") from error
     digest = pattern_digest(pattern.signature)
     for one in plan.patterns:
         if one.choice.layout is not None and pattern_digest(one.signature) == digest:
             return one.choice.layout, plan.cluster.pool(one.choice.layout.pool)
-    raise PdlaError(f"plan {pattern.plan} has no replica for pattern {pattern.id}: make a new plan")
+    raise UnfitError(f"plan {pattern.plan} has no replica for pattern {pattern.id}: make a new plan")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,22 +17,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import PDLA, InProcess
 from killing import Place as Built
 from killing_care import kill_at_random
+from postgresql import PostgreSQLServer
 from sqlalchemy import create_engine, text
 
 from pdla.catalog import Catalog, open_catalog
-from pdla.errors import CatalogError
+from pdla.errors import CatalogError, PdlaError, UnfitError
 from pdla.layouts.config import load_cluster
 from pdla.layouts.striping import locate
+from pdla.replicator import copying
+from pdla.replicator import daemon as daemon_module
 from pdla.replicator.builder import replicate
 from pdla.replicator.daemon import Daemon
 from pdla.replicator.idle import Activity, Gate, Limit
 from pdla.replicator.mapfile import read_map
+from pdla.replicator.metrics import Metrics
 from pdla.replicator.verify import Removed, gc
 from pdla.units import MiB
 
@@ -348,3 +354,117 @@ def test_the_limit_asks_to_wait_for_what_is_over():
     assert limit.wait(500) <= 0.5
     assert 99 < limit.wait(100_000) <= 100.5
     assert 199 < limit.wait(100_000) <= 200.5
+
+
+WITH_A_COPY_THAT_HANGS = """
+import sys, time
+from pathlib import Path
+from pdla.cli import main
+from pdla.replicator import copying
+
+def hanging(*_, **__):
+    Path(marker).touch()
+    time.sleep(3600)
+    yield
+
+marker = sys.argv.pop(1)
+copying.runs = hanging
+main()
+"""
+
+
+def test_sigterm_ends_a_step_of_copying_that_takes_long(queued: Place):
+    marker = queued.directory / "copying"
+    words = [sys.executable, "-c", WITH_A_COPY_THAT_HANGS, str(marker), "daemon", *ANYTIME]
+    with subprocess.Popen(words, env=queued.environment, stderr=subprocess.PIPE, text=True) as daemon:
+        wait_for(marker.exists)
+        daemon.send_signal(signal.SIGTERM)
+        try:
+            _, log = daemon.communicate(timeout=60)
+        finally:
+            daemon.kill()
+    assert daemon.returncode == 0
+    assert [json.loads(line)["event"] for line in log.splitlines()][-2:] == ["undone", "stopped"]
+    assert (queued.files(), queued.catalog.replicas(), queued.catalog.leases()) == ([], [], [])
+    assert queued.queue() == [("planned", "")]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ENOSPC])
+def test_what_storage_fails_is_tried_again_less_and_less_often(
+    queued: Place, monkeypatch: pytest.MonkeyPatch, code: int
+):
+    now = [1000.0]
+    monkeypatch.setattr(daemon_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(daemon_module, "LEAST_SECONDS", 0)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    daemon = queued.daemon()
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "runs", fail)
+        for pause in (10, 20, 40, 80, 160, 320, 600, 600):
+            (done,), _ = daemon.once()
+            assert os.strerror(code) in done.why
+            assert queued.queue() == [("planned", done.why)]
+            now[0] += pause - 1
+            assert daemon.once()[0] == []
+            now[0] += 1
+    (done,), _ = daemon.once()
+    assert (done.why, queued.queue()) == ("", [("built", "")])
+    assert queued.is_sound()
+
+
+def test_metrics_are_fresh_while_a_replica_is_built(queued: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(daemon_module, "METRICS_SECONDS", 0.01)
+    told = queued.directory / "m.prom"
+    seen: list[str] = []
+
+    def build(*_: object, **__: object) -> None:
+        wait_for(lambda: told.exists() and "pdla_daemon_building 1.0" in told.read_text())
+        seen.append(told.read_text())
+        raise UnfitError("seen")
+
+    monkeypatch.setattr(daemon_module, "build", build)
+    queued.daemon(metrics=Metrics(told)).once()
+    assert len(seen) == 1
+    assert "pdla_daemon_building 0.0" in told.read_text()
+
+
+def test_a_daemon_waits_for_a_catalog_that_is_away_when_it_starts_and_later(
+    place: Place, own_postgresql: PostgreSQLServer
+):
+    url = own_postgresql.new_database()
+    open_catalog(url).close()
+    code = "from pdla import catalog\nfrom pdla.catalog import outages, store\nfrom pdla.replicator import daemon\n"
+    code += "store.OUTAGE_SECONDS = daemon.QUEUE_SECONDS = 0.1\nfrom pdla.cli import main\nmain()"
+    own_postgresql.stop()
+    environment = {**place.environment, "PDLA_CATALOG": url}
+    words = [sys.executable, "-c", code, "daemon", *ANYTIME]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+
+        def wait_for_event(name: str) -> None:
+            while json.loads(daemon.stderr.readline())["event"] != name:  # type: ignore[union-attr]
+                pass
+
+        try:
+            wait_for_event("catalog failed")
+            own_postgresql.start()
+            for event in ("started", "scanned"):
+                wait_for_event(event)
+            own_postgresql.stop()
+            wait_for_event("catalog failed")
+            own_postgresql.start()
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(60) == 0
+        finally:
+            daemon.kill()
+
+
+def test_an_original_that_is_gone_with_its_directory_may_come_back(tmp_path: Path):
+    with pytest.raises(UnfitError, match="No such file"), copying.opened(tmp_path / "gone"):
+        pass
+    with pytest.raises(PdlaError) as caught, copying.opened(tmp_path / "unmounted" / "gone"):
+        pass
+    assert type(caught.value) is PdlaError

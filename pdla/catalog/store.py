@@ -703,6 +703,12 @@ class Catalog:
             runs.settle(session, signatures, state, why)
 
     @again
+    def postpone(self, pattern_id: int, why: str) -> None:
+        """Say why a pattern waits still."""
+        with self._session(once=True) as session:
+            session.execute(update(QueueRow).where(QueueRow.pattern_id == pattern_id).values(why=why))
+
+    @again
     def queue_plan(self, document: Mapping[str, Any], chosen: Sequence[Signature]) -> int:
         """Keep a plan for the daemon to build the replicas of these patterns of it; returns how many are known.
 

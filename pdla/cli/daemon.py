@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,26 +73,26 @@ def daemon(
         return
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
-    from pdla.replicator.daemon import Daemon
+    from pdla.replicator.daemon import Daemon, catalog_at_last
     from pdla.replicator.idle import Gate, Limit, give_way
     from pdla.replicator.metrics import Metrics
 
     stop = threading.Event()
-    catalog = open_catalog()
+    metrics = Metrics(metrics_file, metrics_port)
+    storage = load_cluster(cluster) if cluster else None
     give_way()
-    served = Daemon(
-        catalog,
-        stop,
-        Gate(idle_load, idle_io),
-        Limit(max_bandwidth) if max_bandwidth else None,
-        Metrics(metrics_file, metrics_port),
-        load_cluster(cluster) if cluster else None,
-    )
-    with _logging(), _stopping(stop):
-        if not once:
-            served.run()
+    with _logging():
+        with _stopping(stop.set):
+            catalog = open_catalog(giving_up=stop) if once else catalog_at_last(stop)
+        if catalog is None:
             return
-        done, removed = served.once()
+        limit = Limit(max_bandwidth) if max_bandwidth else None
+        served = Daemon(catalog, stop, Gate(idle_load, idle_io), limit, metrics, storage)
+        with _stopping(served.stop):
+            if not once:
+                served.run()
+                return
+            done, removed = served.once()
     _tell(done, removed, served.busy, as_json)
 
 
@@ -101,7 +101,7 @@ def _logging() -> Iterator[None]:
     """Have what the daemon logs on standard error, a JSON object per line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
-    logger = logging.getLogger("pdla.daemon")
+    logger = logging.getLogger("pdla")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -122,11 +122,11 @@ class _JsonLines(logging.Formatter):
 
 
 @contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Set ``stop`` on SIGTERM, SIGINT and SIGHUP: the daemon undoes what is not complete, and ends as it should."""
+def _stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` on SIGTERM, SIGINT and SIGHUP: the daemon undoes what is not complete, and ends as it should."""
     from pdla.cli import STOPPING
 
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
+    before = {number: signal.signal(number, lambda *_: stop()) for number in STOPPING}
     try:
         yield
     finally:
