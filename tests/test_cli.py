@@ -113,6 +113,8 @@ def test_a_missing_cluster_description(pdla: Pdla, trace_path: Path) -> None:
         (["simulate", "run.h5", "--sweep", "processes=4"], "two or more numbers of them"),
         (["patterns", "scale", "run.h5", "--ranks", "0"], "0 is not in the range"),
         (["patterns", "list", "--ranks", "-1"], "-1 is not in the range"),
+        (["patterns", "show", "9" * 20], "is not in the range"),
+        (["rm", "9" * 20], "is not in the range"),
         (["calibrate", ".", "--seconds", "inf"], "'inf' is not a finite number"),
         (["daemon", "--once", "--idle-load", "nan"], "'nan' is not a finite number"),
     ],
@@ -354,7 +356,11 @@ def test_a_path_with_a_line_break_is_escaped_in_whatever_is_printed(pdla: Pdla) 
         assert said in "".join(done.stdout.split()), words
         assert "\x1b" not in done.stdout + done.stderr
     (pdla.directory / name).unlink()
-    for code, words in ((1, ["plan", f"{name}.h5"]), (1, ["analyze", name]), (2, ["plan", "x", "-o", f"{name}/x"])):
+    for code, words in (
+        (1, ["plan", f"{name}.h5", "-o", "p.json"]),
+        (1, ["analyze", name]),
+        (2, ["plan", "x", "-o", f"{name}/x"]),
+    ):
         done = pdla.run(*words, code=code)
         assert said in done.stderr, words
         assert "\x1b" not in done.stdout + done.stderr

@@ -76,8 +76,7 @@ def main() -> None:
     try:
         sys.exit(cli.main(prog_name="pdla", standalone_mode=False))
     except click.UsageError as error:
-        error.message = shown(error.message or "")
-        error.show()
+        click.UsageError(shown(error.format_message()), error.ctx).show()
         sys.exit(2)
     except BrokenPipeError:
         # Standard output is a pipe whose reader has gone (| head): nothing is left to say, and nobody to say it to.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdla.cli.options import json_option, print_json
+from pdla.cli.options import NUMBER, json_option, print_json
 from pdla.cli.progress import progress
 from pdla.errors import PdlaError
 from pdla.units import counted, format_bytes, shown
@@ -82,7 +82,7 @@ def gc(as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("replica", type=int)
+@click.argument("replica", type=NUMBER)
 @json_option
 def rm(replica: int, as_json: bool) -> None:
     """Remove a replica.

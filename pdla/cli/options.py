@@ -95,6 +95,9 @@ class Output(click.Path):
         return ""
 
 
+NUMBER = click.IntRange(1, 2**63 - 1)
+"""Of a row of the catalog."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
 trace_argument = click.argument("trace_path", metavar="RUN.h5", type=click.Path(path_type=Path))
 trace_output = click.option(

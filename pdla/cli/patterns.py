@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pdla
-from pdla.cli.options import check_traces, json_option, print_json
+from pdla.cli.options import NUMBER, check_traces, json_option, print_json
 from pdla.errors import PdlaError
 from pdla.units import counted
 
@@ -29,7 +29,7 @@ def patterns() -> None:
 @patterns.command("list")
 @click.option("--file", default="*", metavar="GLOB", help="Only those of files with such a path.")
 @click.option("--application", default="*", metavar="GLOB", help="Only those of applications with such a command.")
-@click.option("--ranks", type=click.IntRange(min=1), help="Only those of runs with so many ranks.")
+@click.option("--ranks", type=NUMBER, help="Only those of runs with so many ranks.")
 @click.option("--queued", is_flag=True, help="Only those in the replication queue.")
 @json_option
 def list_(file: str, application: str, ranks: int | None, queued: bool, as_json: bool) -> None:
@@ -45,7 +45,7 @@ def list_(file: str, application: str, ranks: int | None, queued: bool, as_json:
 
 
 @patterns.command()
-@click.argument("number", metavar="ID", type=int)
+@click.argument("number", metavar="ID", type=NUMBER)
 @json_option
 def show(number: int, as_json: bool) -> None:
     """Show all that is known of a pattern.
@@ -152,6 +152,8 @@ def _is_number(word: str) -> bool:
 
 def _signatures(word: str) -> tuple[Signature, ...]:
     """The patterns of a trace, or of a run in the catalog."""
+    if _is_number(word) and int(word) >= 2**63:
+        raise PdlaError(f"there is no run {word} in the catalog")
     if _is_number(word):
         from pdla.catalog import open_catalog
 
