@@ -75,7 +75,8 @@ class WriteReport:
     """A file whose writes had replicas. ``requests`` are contiguous accesses that redirected calls made to components,
     ``back_requests`` contiguous writes to the file when ``back_bytes`` were brought back; ``earlier_bytes``,
     ``earlier_requests`` and ``earlier_seconds`` likewise of what an earlier run had left; ``left_bytes`` wait in
-    replicas at the end. ``refused``: why nothing was redirected of an open, ``errors``: of bringing back."""
+    replicas at the end; ``neighbour_reads`` found bytes that other ranks of the node had in replicas. ``refused``: why
+    nothing was redirected of an open, ``errors``: of bringing back."""
 
     path: str
     redirected_calls: int
@@ -87,6 +88,7 @@ class WriteReport:
     earlier_requests: int
     earlier_seconds: float
     left_bytes: int
+    neighbour_reads: int
     refused: tuple[str, ...]
     errors: tuple[str, ...]
     passed: tuple[Passed, ...]
@@ -279,6 +281,7 @@ def _written(entry: Mapping[str, Any]) -> WriteReport:
         earlier_requests=int(earlier["requests"]),
         earlier_seconds=float(earlier["seconds"]),
         left_bytes=int(entry["left"]),
+        neighbour_reads=int(entry["neighbours"]),
         refused=tuple(filter(None, [str(entry["refused"])])),
         errors=tuple(filter(None, [str(entry["error"])])),
         passed=tuple(Passed(str(p["why"]), int(p["calls"]), int(p["bytes"])) for p in entry["passed"]),
@@ -387,6 +390,8 @@ def _written_parts(file: Mapping[str, Any]) -> list[str]:
         f"{counted(file['redirected_calls'], 'write')} redirected, {format_bytes(file['back_bytes'])} brought back in "
         f"{counted(file['back_requests'], 'request')}"
     ]
+    if reads := file.get("neighbour_reads"):
+        parts.append(f"{counted(reads, 'read')} of bytes that other ranks of the node had just written")
     if file["left_bytes"]:
         parts.append(f"{format_bytes(file['left_bytes'])} wait in replicas (pdla sync)")
     passed = [f"{counted(p['calls'], 'call')} ({p['why']})" for p in file["passed"]]

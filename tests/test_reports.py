@@ -146,6 +146,7 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
             "brought_back": {"bytes": 500, "requests": 1},
             "earlier": {"bytes": 300, "requests": 2, "seconds": calls / 2},
             "left": left,
+            "neighbours": 6,
             "refused": "",
             "error": error,
             "passed": [{"why": "atomic mode", "calls": 1, "bytes": 10}],
@@ -154,10 +155,11 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
     leave(tmp_path, {**process(0), "writes": [written(3, 0, "")]}, {**process(1), "writes": [written(4, 60, "full")]})
     report = collect(tmp_path, "")
     passed = (Passed("atomic mode", 2, 20),)
-    assert report.writes == (WriteReport("/out", 7, 700, 7, 1000, 2, 600, 4, 2.0, 60, (), ("full",), passed),)
+    assert report.writes == (WriteReport("/out", 7, 700, 7, 1000, 2, 600, 4, 2.0, 60, 12, (), ("full",), passed),)
     assert report.errors == ("/out: full",)
     assert report.sentence == (
         "brought home 600 B of /out, that an earlier run had left, in 2 s; 7 writes redirected, 1000 B brought back in "
-        "2 requests; 60 B wait in replicas (pdla sync); written themselves: 2 calls (atomic mode); "
+        "2 requests; 12 reads of bytes that other ranks of the node had just written; 60 B wait in replicas (pdla "
+        "sync); written themselves: 2 calls (atomic mode); "
         "NOT BROUGHT BACK: full"
     )

@@ -143,7 +143,7 @@ static int perform(const struct access *access, struct io_call *call)
     const enum stub_look look = look_of(access->flags);
     /* RATIONALE: what one rank alone finds out must not keep it from a collective call. */
     const bool alone = !(access->flags & CALL_COLLECTIVE);
-    if (handle->writer && !(handed && writing) && (rc = stub_look(handle, look)) != 0 && (alone || look == STUB_TOGETHER))
+    if (handle->writer && !(handed && writing) && (rc = stub_look(handle, call, look)) != 0 && (alone || look == STUB_TOGETHER))
         return rc;
     const bool marked = writing && !call->refused;
     if (marked && (rc = stub_write_begin(handle, call)) != 0 && alone) {

@@ -199,7 +199,7 @@ EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
         return leave(real(file, flag));
     struct rawlog_record set = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer ? stub_look(handle, STUB_TOGETHER) : 0;
+    int rc = handle && handle->writer ? stub_look(handle, NULL, STUB_TOGETHER) : 0;
     rc = rc ? rc : real(file, flag);
     if (handle && rc == 0)
         handle->atomic = flag != 0;
@@ -248,7 +248,7 @@ EXPORT int MPI_File_sync(mpi_handle file)
         return leave(real(file));
     struct rawlog_record synced = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int error = handle && handle->writer ? stub_look(handle, STUB_TOGETHER) : 0;
+    int error = handle && handle->writer ? stub_look(handle, NULL, STUB_TOGETHER) : 0;
     int rc = real(file);
     rc = rc ? rc : error;
     record_known(&synced, CALL_File_sync, handle, rc);

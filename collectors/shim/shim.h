@@ -197,10 +197,11 @@ void stub_write_end(struct file_handle *handle);
  * stub_write_begin() does; stub_write_end() is the end. */
 int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 /* Before a call that sees the contents of the file, on a handle that has a writer. Returns what stub_write_begin() does. With
- * STUB_TOGETHER all ranks make the call, and what any of them wrote is in the original afterwards. STUB_FOR_GOOD: and no more
- * writes are redirected by this rank. */
+ * STUB_TOGETHER (`call` may be NULL) all ranks make the call, and what any of them wrote is in the original afterwards. Else that is
+ * what this rank wrote, and of the bytes that it reads what other ranks of its node did. STUB_FOR_GOOD: and no more writes are
+ * redirected by this rank. */
 enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
-int stub_look(struct file_handle *handle, enum stub_look how);
+int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how);
 /* Before a call that sees the size of the file only, likewise: nothing is brought back, but the original is made as long as it
  * was written. */
 int stub_look_at_size(struct file_handle *handle, enum stub_look how);

@@ -192,6 +192,20 @@ struct journal_entry journal_entry(const struct journal *journal, uint64_t numbe
     return entry;
 }
 
+int64_t journal_follow(struct journal *journal)
+{
+    const uint64_t count = __atomic_load_n(&journal->header->count, __ATOMIC_ACQUIRE);
+    const size_t used = JOURNAL_HEADER + count * sizeof(struct journal_entry);
+    if (used > journal->size) {
+        void *base = mremap(journal->header, journal->size, used + GROWTH, MREMAP_MAYMOVE);
+        if (base == MAP_FAILED)
+            return -1;
+        journal->header = base;
+        journal->size = used + GROWTH;
+    }
+    return (int64_t)count;
+}
+
 int journal_sync(struct journal *journal)
 {
     size_t used = JOURNAL_HEADER + journal->header->count * sizeof(struct journal_entry);

@@ -75,6 +75,8 @@ static inline uint64_t journal_count(const struct journal *journal)
     return journal->header == NULL ? 0 : journal->header->count;
 }
 struct journal_entry journal_entry(const struct journal *, uint64_t number, int64_t *length);
+/* Maps what another process has added to its journal. How many entries that has; -1: they cannot be mapped. */
+int64_t journal_follow(struct journal *);
 /* All entries are durable; their bytes are already. 0 or an errno. */
 int journal_sync(struct journal *);
 /* The original has it all. */

@@ -9,6 +9,7 @@
 
 #include "components.h"
 #include "locks.h"
+#include "neighbours.h"
 #include "writer.h"
 
 enum {
@@ -137,6 +138,7 @@ static void free_writer(struct stub_writer *writer)
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(target_replica(writer, i), writer->components[i]);
     free(writer->components);
+    neighbours_close(writer->neighbours);
     journal_close(&writer->journal);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -191,8 +193,10 @@ void writers_settle(uint64_t device, uint64_t inode, const char *why)
     pthread_mutex_lock(&open_lock);
     for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
         if (writer->inode == inode && writer->device == device) {
+            bool found;
             pthread_mutex_lock(&writer->mutex);
-            writer_bring_back(writer->handle);
+            if (writer_bring_back(writer->handle) == 0)
+                neighbours_bring_back(writer->handle, NULL, &found);
             pthread_mutex_unlock(&writer->mutex);
             writer_stop(writer, why);
         }
@@ -349,6 +353,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     if (opened && offer->left > 0)
         opened = settle_left(handle, ranges, offer->left);
     if (opened && offer->redirects && all.alone != 0) {
+        writer->neighbours = ranks == 1 ? NULL : neighbours_open(writer);
         enter_open(writer);
     } else {
         handle->writer = NULL;

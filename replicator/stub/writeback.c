@@ -7,6 +7,7 @@
 #include "components.h"
 #include "edges.h"
 #include "locks.h"
+#include "neighbours.h"
 #include "transfer.h"
 #include "writer.h"
 
@@ -44,16 +45,16 @@ static size_t merge(struct range *ranges, size_t count)
     return last + 1;
 }
 
-/* What the journal tells. NULL: out of memory. */
-static struct range *own_ranges(const struct stub_writer *writer, size_t *count)
+/* What a journal tells. NULL: out of memory. */
+static struct range *ranges_of(const struct stub_writer *writer, const struct journal *journal, size_t *count)
 {
-    *count = journal_count(&writer->journal);
+    *count = journal_count(journal);
     struct range *ranges = malloc((*count + 1) * sizeof *ranges);
     if (ranges == NULL)
         return NULL;
     for (size_t i = 0; i < *count; i++) {
         int64_t length;
-        struct journal_entry entry = journal_entry(&writer->journal, i, &length);
+        struct journal_entry entry = journal_entry(journal, i, &length);
         uint32_t replica = 0;
         while (target_replica(writer, replica)->id != entry.replica)
             replica++;
@@ -77,6 +78,7 @@ struct batch {
     struct chunk *chunks;
     size_t count;
     int64_t bytes;
+    int64_t low, high;        /* of the original; what is to be brought back is in these bytes */
     uint64_t requests, moved; /* of all batches */
 };
 
@@ -88,7 +90,7 @@ static int by_offset(const void *one, const void *other)
 
 static bool batch_start(struct batch *batch, struct stub_writer *writer)
 {
-    *batch = (struct batch){.writer = writer};
+    *batch = (struct batch){.writer = writer, .low = writer->low, .high = writer->high};
     batch->memory = malloc(BATCH_BYTES);
     batch->chunks = malloc(BATCH_PIECES * sizeof *batch->chunks);
     return batch->memory != NULL && batch->chunks != NULL;
@@ -227,8 +229,8 @@ static int add_irregular(struct batch *batch, const struct range *ranges, size_t
     const struct map_replica *irregular = target_replica(writer, replica);
     struct piece piece;
     int error = 0;
-    for (int64_t at = writer->low; error == 0 && at < writer->high; at = piece.offset + piece.length) {
-        if (!locate_piece(writer->map, irregular, at, writer->high, &piece))
+    for (int64_t at = batch->low; error == 0 && at < batch->high; at = piece.offset + piece.length) {
+        if (!locate_piece(writer->map, irregular, at, batch->high, &piece))
             break;
         error = add_piece(batch, ranges, count, replica, &piece);
     }
@@ -303,9 +305,11 @@ static int end(struct batch *batch, int error)
 
 static void forget(struct stub_writer *writer)
 {
+    neighbours_lock(writer);
     journal_clear(&writer->journal);
     writer->low = INT64_MAX;
     writer->high = 0;
+    neighbours_unlock(writer);
 }
 
 /* Replicas of the original were marked when the write was redirected; they need only know its new identity. */
@@ -344,37 +348,52 @@ static void unlock_original(const struct stub_writer *writer, int64_t low, int64
         lock_bytes(writer->fd, LOCK_NONE, low, high);
 }
 
-int bring_back_own(struct file_handle *handle)
+int bring_back_journal(struct file_handle *handle, struct journal *journal, int64_t low, int64_t high)
 {
     struct stub_writer *writer = handle->writer;
-    if (journal_count(&writer->journal) == 0)
+    if (journal_count(journal) == 0)
         return 0;
     size_t count;
     struct batch batch;
-    struct range *ranges = own_ranges(writer, &count);
+    struct range *ranges = ranges_of(writer, journal, &count);
     int error = batch_start(&batch, writer) && ranges != NULL ? 0 : ENOMEM;
+    batch.low = low;
+    batch.high = high;
     original_begin(handle);
-    bool locked = lock_original(writer, writer->low, writer->high);
+    bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = add_ranges(&batch, ranges, count);
     error = end(&batch, error);
-    unlock_original(writer, writer->low, writer->high, locked);
+    unlock_original(writer, low, high, locked);
     original_end(handle);
     if (error == 0)
-        forget(writer);
+        journal_clear(journal);
     free(ranges);
     return error;
 }
 
-/* The byte that ends what this process has written. */
-static int read_last(const struct stub_writer *writer, char *last)
+int bring_back_own(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    neighbours_lock(writer);
+    int error = bring_back_journal(handle, &writer->journal, writer->low, writer->high);
+    if (error == 0) {
+        writer->low = INT64_MAX;
+        writer->high = 0;
+    }
+    neighbours_unlock(writer);
+    return error;
+}
+
+/* The byte of a replica that is before byte `high` of the original. */
+static int read_last(const struct stub_writer *writer, int64_t high, char *last)
 {
     struct transfer transfer = {.map = writer->map};
     struct piece piece;
     int error = EIO;
     for (uint32_t i = 0; i < writer->target->replica_count; i++)
         if (writer->components[i] != NULL
-            && locate_piece(writer->map, target_replica(writer, i), writer->high - 1, writer->high, &piece)) {
+            && locate_piece(writer->map, target_replica(writer, i), high - 1, high, &piece)) {
             error = transfer_select(&transfer, target_replica(writer, i), writer->components[i]);
             error = error != 0 ? error : transfer_add(&transfer, piece.replica_offset, 1, last);
         }
@@ -385,23 +404,28 @@ static int read_last(const struct stub_writer *writer, char *last)
 
 /* RATIONALE: by writing the last byte, which comes home anyway. To set a size would cut off what another rank has written since
  * this one looked, and to allocate is not possible everywhere. */
-int lengthen(struct file_handle *handle)
+int lengthen_to(struct file_handle *handle, int64_t high)
 {
     struct stub_writer *writer = handle->writer;
     struct stat found;
     char last;
-    if (journal_count(&writer->journal) == 0)
-        return 0;
     if (fstat(writer->fd, &found) != 0)
         return errno;
-    if (found.st_size >= writer->high)
+    if (found.st_size >= high)
         return 0;
-    int error = read_last(writer, &last);
+    int error = read_last(writer, high, &last);
     original_begin(handle);
     if (error == 0)
-        error = write_whole(writer->fd, &last, 1, writer->high - 1);
+        error = write_whole(writer->fd, &last, 1, high - 1);
     original_end(handle);
     return error;
+}
+
+int lengthen(struct file_handle *handle)
+{
+    struct stub_writer *writer = handle->writer;
+    int error = journal_count(&writer->journal) == 0 ? 0 : lengthen_to(handle, writer->high);
+    return error != 0 ? error : neighbours_lengthen(handle);
 }
 
 /* All ranks' ranges, merged. NULL, on all ranks alike: too many or no memory. */
@@ -487,16 +511,18 @@ int bring_back_together(struct file_handle *handle)
     const struct mpi *mpi = pdla_mpi();
     pthread_mutex_lock(&writer->mutex);
     size_t count = 0;
-    struct range *mine = own_ranges(writer, &count);
+    struct range *mine = ranges_of(writer, &writer->journal, &count);
     int error = writer->error != 0 ? writer->error : mine == NULL ? ENOMEM : 0;
     /* The worst error, the lowest and (negated) the highest byte; then how many ranges there are. */
     int64_t bounds[3] = {-(int64_t)error, writer->low, -writer->high}, all[3];
-    int64_t counted = (int64_t)count, total = 0;
+    int64_t counted, total = 0;
     if (!agree_reduce(bounds, all, 3, mpi->op_min, writer->comm))
         error = EIO;
     else if (all[0] != 0)
         error = (int)-all[0];
     else if (-all[2] > all[1]) {
+        /* RATIONALE: a neighbour may have brought it back before it came here, and then has newer bytes in the original. */
+        counted = (int64_t)(count = journal_count(&writer->journal) == 0 ? 0 : count);
         if (!agree_reduce(&counted, &total, 1, mpi->op_sum, writer->comm))
             error = EIO;
         else
@@ -567,6 +593,14 @@ static int sync_replicas(const struct stub_writer *writer)
     return error;
 }
 
+static int sync_journal(struct stub_writer *writer)
+{
+    neighbours_lock(writer);
+    int error = journal_sync(&writer->journal);
+    neighbours_unlock(writer);
+    return error;
+}
+
 int keep_together(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
@@ -576,7 +610,7 @@ int keep_together(struct file_handle *handle)
     const int unsynced = any ? sync_replicas(writer) : 0;
     error = error != 0 ? error : unsynced;
     if (any && error == 0)
-        error = journal_sync(&writer->journal);
+        error = sync_journal(writer);
     error = agree_error(writer, error);
     /* All ranks are here: the original is at rest. */
     journal_original_begin(&writer->journal);

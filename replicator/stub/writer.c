@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "neighbours.h"
 #include "transfer.h"
 
 enum {
@@ -247,8 +248,10 @@ static int deliver(const struct io_call *call, const struct plan *plan, uint64_t
                                      : put_scattered(&delivery, &plan->request, call->buffer, plan->memory);
     if (error == 0)
         error = delivery_flush(&delivery);
+    neighbours_lock(writer);
     if (error == 0)
         error = note(writer, &plan->request);
+    neighbours_unlock(writer);
     replicas_write_end(call->handle);
     *requests = delivery_free(&delivery);
     return error;
@@ -436,9 +439,12 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
 {
     struct stub_writer *writer = handle->writer;
     pthread_mutex_lock(&writer->mutex);
+    bool found;
     int error = overtakes(writer, call) ? writer_bring_back(handle) : 0;
     if (error != 0)
         writer->journal.header->overtaken = 1;
+    else
+        error = neighbours_bring_back(handle, call, &found);
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return writer_raise(handle, error);
@@ -468,17 +474,22 @@ void writer_original_end(struct file_handle *handle)
     pthread_mutex_unlock(&writer->mutex);
 }
 
-int stub_look(struct file_handle *handle, enum stub_look how)
+int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how)
 {
     struct stub_writer *writer = handle->writer;
     int saved = errno, error;
+    bool found = false;
     if (how == STUB_TOGETHER) {
         error = bring_back_together(handle);
     } else {
         pthread_mutex_lock(&writer->mutex);
         error = writer_bring_back(handle);
+        if (error == 0 && call->flags & CALL_READ)
+            error = neighbours_bring_back(handle, call, &found);
         pthread_mutex_unlock(&writer->mutex);
     }
+    if (found)
+        written_neighbours(writer->written);
     if (how == STUB_FOR_GOOD)
         writer_stop(writer, "shared file pointer");
     int rc = writer_raise(handle, error);

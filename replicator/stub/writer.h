@@ -24,6 +24,7 @@ struct written {
     uint64_t earlier_bytes, earlier_requests, earlier_ns; /* likewise of what an earlier run had left, and how long that took */
     uint64_t left;                         /* bytes that the last close of the file left, */
     char *left_in;                         /* in this journal; NULL: none */
+    uint64_t neighbours;                   /* reads of bytes that other ranks of the node had in replicas */
     int error;                             /* errno of the last failure to bring back */
     struct passed passed[PASSED_REASONS];
     struct written *next;
@@ -46,6 +47,7 @@ struct stub_writer {
     int **components;     /* [target->replica_count][servers] descriptors; NULL: not used */
     pthread_mutex_t mutex; /* of all that follows: a call that another thread makes waits until bytes are brought back */
     struct journal journal;
+    struct neighbours *neighbours; /* NULL: there are no other ranks on the node */
     int64_t low, high;    /* what the journal tells of is in these bytes of the original */
     int error;            /* errno of the first failure to bring back, after which it is not tried any more */
     struct stub_writer *next; /* of this process */
@@ -117,10 +119,14 @@ void leftover_remove(const char *directory, bool telling);
 
 /* ---- writeback.c -------------------------------------------------------------------------------------------------------- */
 
-/* What this process has in its journal goes to the original. 0 or an errno, and then it is still there. */
+/* What a journal tells of, in bytes [low, high) of the original, goes there. 0 or an errno, and then it is still in the journal. */
+int bring_back_journal(struct file_handle *handle, struct journal *journal, int64_t low, int64_t high);
+/* What this process has in its journal, likewise. */
 int bring_back_own(struct file_handle *handle);
 /* The original becomes as long as this process has written it; with the mutex held. 0 or an errno. */
 int lengthen(struct file_handle *handle);
+/* Up to byte `high`, which a replica has. */
+int lengthen_to(struct file_handle *handle, int64_t high);
 /* What any rank has, by all of them. */
 int bring_back_together(struct file_handle *handle);
 /* What journals told that were left; with all ranks. */
@@ -140,6 +146,7 @@ void written_left(struct written *, uint64_t bytes, const char *path);
 uint64_t written_waits(struct written *);
 /* What was brought back since `before` an earlier run had left. */
 void written_earlier(struct written *, const struct written *before, int64_t nanoseconds);
+void written_neighbours(struct written *);
 void written_refuse(struct written *, const char *why); /* when the file is opened; NULL: its writes are redirected */
 void written_report(FILE *out);
 

@@ -33,6 +33,13 @@ void written_passed(struct written *written, int64_t bytes, const char *why)
     pthread_mutex_unlock(&written->lock);
 }
 
+void written_neighbours(struct written *written)
+{
+    pthread_mutex_lock(&written->lock);
+    written->neighbours++;
+    pthread_mutex_unlock(&written->lock);
+}
+
 void written_refuse(struct written *written, const char *why)
 {
     pthread_mutex_lock(&written->lock);
@@ -84,10 +91,11 @@ static void write_one(FILE *out, const struct written *written)
             (unsigned long long)written->bytes, (unsigned long long)written->requests);
     fprintf(out, ",\"brought_back\":{\"bytes\":%llu,\"requests\":%llu}", (unsigned long long)written->back_bytes,
             (unsigned long long)written->back_requests);
-    fprintf(out, ",\"earlier\":{\"bytes\":%llu,\"requests\":%llu,\"seconds\":%llu.%09llu},\"left\":%llu,\"refused\":",
+    fprintf(out, ",\"earlier\":{\"bytes\":%llu,\"requests\":%llu,\"seconds\":%llu.%09llu},\"left\":%llu,",
             (unsigned long long)written->earlier_bytes, (unsigned long long)written->earlier_requests,
             (unsigned long long)written->earlier_ns / 1000000000, (unsigned long long)written->earlier_ns % 1000000000,
             (unsigned long long)still_left(written));
+    fprintf(out, "\"neighbours\":%llu,\"refused\":", (unsigned long long)written->neighbours);
     write_string(out, written->refused == NULL ? "" : written->refused);
     fputs(",\"error\":", out);
     write_string(out, written->error == 0 ? "" : strerror(written->error));

@@ -36,6 +36,27 @@ static void write_pieces(int collective)
     }
 }
 
+/* Each rank the next one's pieces. */
+static void write_others(void)
+{
+    for (int row = 0; row < rows; row++) {
+        const long start = (((long)row * ranks) + (rank + 1) % ranks) * piece;
+        for (int i = 0; i < piece; i++)
+            buffer[i] = value(start + i);
+        MPI_File_write_at(file, start, buffer, piece, MPI_BYTE, MPI_STATUS_IGNORE);
+    }
+}
+
+static void look_at_size(void)
+{
+    MPI_Offset found;
+    MPI_File_get_size(file, &found);
+    if (found != size) {
+        printf("rank %d: the size is %lld\n", rank, (long long)found);
+        wrong++;
+    }
+}
+
 static void check(const char *how, long start, long asked, long got)
 {
     const long there = start >= size ? 0 : start + asked < size ? asked : size - start;
@@ -72,31 +93,61 @@ static void read_part(const char *how, long start, int asked)
     check(how, start, asked, got);
 }
 
-/* All of the file, and beyond its end. */
+/* All of the file, and beyond its end: only in the way in which every MPI knows what is there. */
 static void read_parts(const char *how)
 {
     const int part = piece * ranks + 2;
-    for (long start = 0; start < size + part; start += part)
-        read_part(how, start, part);
+    const int beyond = strcmp(how, "read") == 0;
+    for (long start = 0; start < size + beyond * part; start += part)
+        read_part(how, start, beyond || start + part <= size ? part : (int)(size - start));
 }
 
 static void read_shared(void)
 {
-    const int part = piece * ranks + 2;
+    const int part = piece * ranks;
     MPI_Status status;
-    MPI_Offset end;
     int got;
-    MPI_File_seek_shared(file, 0, MPI_SEEK_SET);
-    for (MPI_Offset start = 0; start < size; start += part) {
-        if (rank == 0) {
-            MPI_File_read_shared(file, buffer, part, MPI_BYTE, &status);
-            MPI_Get_count(&status, MPI_BYTE, &got);
-            check("read_shared", start, part, got);
-        }
+    for (long start = 0; rank == 0 && start < size; start += part) {
+        MPI_File_read_shared(file, buffer, part, MPI_BYTE, &status);
+        MPI_Get_count(&status, MPI_BYTE, &got);
+        check("read_shared", start, part, got);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_File_get_position_shared(file, &end);
-    wrong += end != size;
+}
+
+static long below(long limit)
+{
+    static unsigned state = 1; /* the same numbers on all ranks */
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % limit;
+}
+
+/* In each round one rank writes any bytes, all read any after a barrier, and nobody goes on before that. */
+static void write_and_read_any(int rounds)
+{
+    char *model = calloc(1, (size_t)size);
+    generation = 0;
+    for (int round = 0; round < rounds; round++) {
+        const long writer = below(ranks), start = below(size), longest = below(4) == 0 ? 8 * piece : piece;
+        const long length = 1 + below(size - start < longest ? size - start : longest);
+        for (long i = start; i < start + length; i++)
+            model[i] = (char)below(256);
+        if (rank == writer)
+            MPI_File_write_at(file, start, model + start, (int)length, MPI_BYTE, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (int reader = 0; reader < ranks; reader++) {
+            const long from = below(size), asked = 1 + below(size - from < 5 * piece ? size - from : 5 * piece);
+            if (reader != rank)
+                continue;
+            memset(buffer, 0, (size_t)asked);
+            MPI_File_read_at(file, from, buffer, (int)asked, MPI_BYTE, MPI_STATUS_IGNORE);
+            if (memcmp(buffer, model + from, (size_t)asked) != 0 && wrong++ < 5)
+                printf("rank %d: round %d: %ld bytes at %ld\n", rank, round, asked, from);
+        }
+        if (below(50) == 0)
+            MPI_File_sync(file);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    free(model);
 }
 
 int main(int argc, char **argv)
@@ -113,6 +164,16 @@ int main(int argc, char **argv)
         if (strcmp(*step, "write") == 0 || strcmp(*step, "write_all") == 0) {
             generation++;
             write_pieces(strcmp(*step, "write_all") == 0);
+        } else if (strcmp(*step, "others") == 0) {
+            generation++;
+            write_others();
+        } else if (strcmp(*step, "stop") == 0) { /* no more writes of every second rank are redirected */
+            if (rank % 2 == 1)
+                MPI_File_read_shared(file, buffer, 0, MPI_BYTE, MPI_STATUS_IGNORE);
+        } else if (strcmp(*step, "size") == 0) {
+            look_at_size();
+        } else if (strcmp(*step, "any") == 0) {
+            write_and_read_any(1000);
         } else if (strcmp(*step, "barrier") == 0) {
             MPI_Barrier(MPI_COMM_WORLD);
         } else if (strcmp(*step, "sync") == 0) {
