@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from mpi import Mpi, available_mpis, build_library, debian_mpis
+from mpi import Mpi, available_mpis, build_beside_library, build_library, debian_mpis
 from stubmaps import Replica, write_map
 
 from pdla.collectors.rawlog import read_raw
@@ -88,15 +88,19 @@ def run(mpi: Mpi, program: Program, directory: Path, settings: Mapping[str, str 
     words = [f"{name}={value}" for name, value in settings.items()]
     command = mpi.command(program.ranks, "env", *words, *program.words)
     environment = {**os.environ, **mpi.env, "TMPDIR": str(out)}
-    process = subprocess.Popen(
-        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    try:
-        said, _ = process.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # the launcher ends its ranks
-        said = process.communicate()[0] + "\nhangs"
+    # Into a file: ranks that hang hold the other end of a pipe.
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # the launcher ends its ranks
+            process.wait()
+        output.seek(0)
+        said = output.read()
     said = re.sub(r"\d+\.\d+\S*", "#", said.replace(str(directory), "."))
     return Seen(process.returncode, tuple(sorted(line for line in said.splitlines() if line.strip())))
 
@@ -140,7 +144,7 @@ def redirected_in(reports: Path) -> bool:
     return any(file["redirected"]["bytes"] for file in files)
 
 
-def attempt(mpi: Mpi, program: Program, library: Path, folder: Path) -> dict[str, tuple[bool, bool]]:
+def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str, tuple[bool, bool]]:
     """By mode, whether a program does the same as natively, and whether something was redirected."""
     preload = {"LD_PRELOAD": library}
     native = run(mpi, program, folder / "native", {})
@@ -181,7 +185,7 @@ def same(mpi: Mpi, program: Program, mode: str, wanted: Seen, seen: Seen) -> boo
     return False
 
 
-def row(mpi: Mpi, suite: str, programs: Sequence[Program], library: Path, folder: Path) -> str:
+def row(mpi: Mpi, suite: str, programs: Sequence[Program], library: str, folder: Path) -> str:
     """A line of the table."""
     results = []
     for program in programs:
@@ -211,7 +215,8 @@ def main() -> None:
         flush=True,
     )
     with tempfile.TemporaryDirectory(dir=wanted.temporary) as folder:
-        library = build_library(Path(folder) / "libpdla.so")
+        libraries = build_library(Path(folder) / "libpdla.so"), build_beside_library(Path(folder) / "libpdla-beside.so")
+        library = ":".join(map(str, libraries))  # as pdla run preloads them
         for parameter in [*available_mpis(), *debian_mpis()]:
             (mpi,) = parameter.values
             if wanted.mpi is not None and mpi.name not in wanted.mpi:

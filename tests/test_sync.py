@@ -23,9 +23,10 @@ from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
 from pdla.errors import FormatError, PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
+from pdla.replicator import sync
 from pdla.replicator.builder import build
 from pdla.replicator.identity import leased
-from pdla.replicator.journals import locked, paths_in, read_journal
+from pdla.replicator.journals import Journal, locked, paths_in, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
 from pdla.replicator.reports import collect
 from pdla.replicator.status import status
@@ -451,6 +452,49 @@ def test_h32_a_journal_reads_back_as_it_was_written(journal_unit: Path, tmp_path
         path.write_bytes(broken)
         with suppress(FormatError):
             assert read_journal(path).bytes <= 100_000
+
+
+def test_h33_the_library_tells_this_boot_of_the_node_from_others(journal_unit: Path, tmp_path: Path) -> None:
+    """What a crash may have torn must not be brought home by an open either."""
+    subprocess.run([journal_unit, "write", tmp_path, "10"], check=True)
+    (path,) = paths_in(tmp_path)
+    for other in ("00000000-0000-0000-0000-000000000000", ""):
+        done = subprocess.run([journal_unit, "boot", path, other], check=True, capture_output=True, text=True)
+        assert done.stdout == "1 0\n"
+
+
+def test_h32_what_is_brought_back_is_durable_before_its_journals_are_removed(
+    place: Place, done_to_files: list[tuple[str, str]]
+) -> None:
+    writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
+    place.mpi.run(place.words(str(writer), str(place.original), str(place.directory / "said"), "close", writes="lease"))
+    done_to_files.clear()
+    (row,) = bring_back(place.catalog)
+    removed = [at for at, (call, name) in enumerate(done_to_files) if call == "unlink" and name.endswith(".journal")]
+    assert (row.bytes, len(removed)) == (8 * WORDS * ROWS * RANKS, RANKS)
+    assert ("fsync", place.original.name) in done_to_files[: removed[0]]
+
+
+def test_h32_after_a_kill_the_original_may_be_later_than_the_last_note_by_the_slack(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was killed while it wrote to the original could not say how it left it; anything later is somebody else's."""
+    writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
+    place.mpi.run(place.words(str(writer), str(place.original), str(place.directory / "said"), "close", writes="lease"))
+    os.utime(place.original)
+    found, read = place.original.stat(), sync._read
+    latest = max(found.st_mtime_ns, found.st_ctime_ns) - STAMP_SLACK_NS
+    problems = []
+    for stamp in (latest - 1, latest):
+
+        def killed(directory: Path, stamp: int = stamp) -> tuple[list[Journal], list[str]]:
+            journals, wrong = read(directory)
+            return [replace(journal, busy=True, stamp_ns=stamp) for journal in journals], wrong
+
+        monkeypatch.setattr(sync, "_read", killed)
+        problems += [row.problem.partition(":")[0] for row in bring_back(place.catalog)]
+    assert problems == ["it was changed since by somebody else", ""]
+    check(place, 1, 1)
 
 
 def test_a_replica_in_another_layout_takes_the_place_of_the_first(place: Place) -> None:

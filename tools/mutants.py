@@ -31,7 +31,8 @@ from queue import SimpleQueue
 REPOSITORY = Path(__file__).parent.parent
 LIST = REPOSITORY / "tests/mutants.toml"
 COPIES = 2
-TIMEOUT = 100  # seconds for a test: what hangs is noticed, too
+# Seconds for a test, without what it compiles first: what hangs is noticed, too.
+LIMITS = "--timeout=100", "-o", "timeout_func_only=true"
 LEFT_OUT = ".git", ".venv", ".venv-openmpi", "build", "__pycache__", ".*_cache", ".hypothesis", "pdla-demo"
 PASSED, FAILED = 0, 1  # what pytest exits with
 
@@ -99,7 +100,7 @@ class Copy:
     def run(self, tests: Sequence[str], *options: str) -> tuple[int, str]:
         """pytest's exit code and what it says."""
         names = [f"tests/{module}.py::{name}" for module, _, name in (test.partition("::") for test in tests)]
-        command = [sys.executable, "-m", "pytest", "-x", f"--timeout={TIMEOUT}", "-p", "no:cacheprovider", *options]
+        command = [sys.executable, "-m", "pytest", "-x", *LIMITS, "-p", "no:cacheprovider", *options]
         with tempfile.TemporaryFile("w+") as said:
             code = self._run([*command, *names], said)
             said.seek(0)

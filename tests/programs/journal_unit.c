@@ -1,4 +1,5 @@
-/* The journal alone: journal_unit write DIRECTORY PIECES | damage JOURNAL ROUNDS. */
+/* The journal alone: journal_unit write DIRECTORY PIECES | damage JOURNAL ROUNDS | boot JOURNAL BOOT, which says whether the
+ * journal is of this boot of the node, and whether it would be if it named another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +60,23 @@ static int damage(const char *path, int rounds)
     return 0;
 }
 
+static int boot(const char *path, const char *other)
+{
+    struct journal_header header;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL || fread(&header, sizeof header, 1, file) != 1)
+        return 1;
+    const int own = journal_is_of_this_boot(&header);
+    strcpy(header.boot, other);
+    printf("%d %d\n", own, journal_is_of_this_boot(&header));
+    return fclose(file);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4)
         return 2;
+    if (strcmp(argv[1], "boot") == 0)
+        return boot(argv[2], argv[3]);
     return strcmp(argv[1], "write") == 0 ? write_pieces(argv[2], atoi(argv[3])) : damage(argv[2], atoi(argv[3]));
 }
