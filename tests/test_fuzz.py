@@ -1,18 +1,27 @@
-"""The parsers of maps and journals under libFuzzer: python tests/test_fuzz.py map|journal SECONDS [OPTION ...]."""
+"""The parsers of maps and journals under libFuzzer, and the verbs on whatever else they read, damaged.
+
+python tests/test_fuzz.py map|journal SECONDS [OPTION ...], or NAME SECONDS [SEED] with a name of fuzz/verbs.py
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from corpus import write_corpora
-from mpi import REPOSITORY, unavailable
+from mpi import REPOSITORY, Mpi, available_mpis, unavailable
+from test_sync import favourable
+from verbs import TARGETS, fuzz_verbs
+
+from pdla.cli.launch import library
 
 STUB = REPOSITORY / "replicator/stub"
 SOURCES = {"map": ("mapfile", "locate", "crc32c"), "journal": ("leftover", "journal", "crc32c")}
@@ -53,7 +62,47 @@ def test_no_input_leads_a_parser_astray(corpora: Path, name: str, runs: int, rea
     assert int(last.split("cov: ")[1].split()[0]) > reached
 
 
+def make_place(directory: Path) -> tuple[Path, Path]:
+    """A traced, planned and replicated program whose writes wait under a lease, and a copy of all that."""
+    place, (mpi,) = directory / "place", available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    (place / "pools").mkdir(parents=True)
+    cluster = favourable(place / "pools")
+    writer = mpi.compile(REPOSITORY / "tests/programs/writes.c", directory / "writes")
+    job = mpi.command(1, writer, place / "data", place / "out", "open", "strided", "close")
+    pdla = [str(Path(sys.executable).with_name("pdla"))]
+    environment = {"PDLA_HOME": str(place / "home")}
+    logs = {"LD_PRELOAD": str(library()), "PDLA_TRACE": str(place / "logs")}
+    (place / "logs").mkdir()
+    mpi.run(mpi.command(1, "env", *(f"{name}={value}" for name, value in logs.items()), *job[len(mpi.command(1)) :]))
+    for words in (
+        ["pack", "logs", "-o", "run.h5"],
+        ["plan", "run.h5", "--writes", "lease", "--cluster", str(cluster), "-o", "plan.json"],
+        ["replicate", "plan.json"],
+        ["run", "--writes", "lease", "--", *job],
+    ):
+        mpi.run([*pdla, *words], place, environment)
+    shutil.copytree(place, directory / "kept")
+    return directory / "kept", place
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_place(tmp_path_factory.mktemp("verbs"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_verbs_say_what_is_wrong_with_damaged_files(places: tuple[Path, Path], name: str) -> None:
+    fuzzer = fuzz_verbs(name, *places, 1, cases=8)
+    assert fuzzer.faults == []
+    assert set(fuzzer.answers) >= {0, 1}
+
+
 def main(name: str, seconds: str, *options: str) -> int:
+    if name in TARGETS:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = fuzz_verbs(name, *make_place(Path(scratch)), *map(int, options or ["0"]), seconds=float(seconds))
+        return min(len(found.faults), 1)
     directory = Path(f"fuzz-{name}")
     write_corpora(directory)
     done = fuzz(name, directory, f"-max_total_time={seconds}", *options)

@@ -86,6 +86,8 @@ CONNECT_SECONDS = 4
 MARK = "commit "
 """Begins the key of a row by which a commit is known to have been done."""
 MARK_SECONDS = 3600.0
+DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What comes of rows with other values than are written to them, and of values that no row can have."""
 _AGAIN_SECONDS = 0.05
 _NO_DEVICE = (1 << 64) - 1
 _ENFORCED = "pdla_foreign_keys"
@@ -199,6 +201,10 @@ class Catalog:
                     session.commit()
         except SQLAlchemyError as error:
             raise failed(self, error) from error
+        except DAMAGE as error:
+            raise CatalogError(
+                f"the catalog {self} cannot hold, or is damaged where it has, a value: {error}"
+            ) from error
 
     def _commit_once(self, session: Session) -> None:
         """Commit with a mark by which one can tell, where the answer was lost, whether it was done.

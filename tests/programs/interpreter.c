@@ -39,6 +39,7 @@ struct slot {
     int members;         /* ranks that opened it together */
     bool uniform;        /* all ranks have the same view */
     bool converts;       /* the data are not represented natively */
+    bool plain;          /* no view has been set */
     bool dealt, block;   /* each rank has bytes of its own in this view; they are `limit` in one block */
     MPI_Offset limit;
     MPI_Offset settled;  /* size at the last settling */
@@ -708,7 +709,7 @@ static void open_slot(void)
     for (int i = 0; i < SLOTS; i++)
         if (slots[i].open && strcmp(slots[i].name, word(2)) == 0)
             undeal(&slots[i]);
-    *slot = (struct slot){.amode = amode_of(word(3)), .uniform = true, .etype_size = 1};
+    *slot = (struct slot){.amode = amode_of(word(3)), .uniform = true, .plain = true, .etype_size = 1};
     snprintf(slot->name, NAME, "%s", word(2));
     snprintf(hint, sizeof hint, "%s", word(5));
     if (strchr(hint, '=') != NULL) {
@@ -735,9 +736,20 @@ static void open_slot(void)
     barrier();
 }
 
+static bool is_shared(const struct slot *slot)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (&slots[i] != slot && slots[i].open && strcmp(slots[i].name, slot->name) == 0)
+            return true;
+    return false;
+}
+
+/* What nobody else has open needs no sync, which would leave nothing to be brought home after the close. */
 static void close_slot(struct slot *slot)
 {
-    undeal(slot);
+    if (is_shared(slot))
+        undeal(slot);
+    complete_all(slot);
     int rc = MPI_File_close(&slot->file);
     slot->open = false;
     fprintf(out, "%d:%d close class=%d null=%d\n", program, line, class_of(rc), slot->file == MPI_FILE_NULL);
@@ -756,6 +768,7 @@ static bool is_uniform(int first)
 static void set_view(struct slot *slot)
 {
     undeal(slot);
+    slot->plain = false;
     MPI_Datatype etype = type_of(word(3)), filetype = type_of(word(4));
     int rc = MPI_File_set_view(slot->file, number(2), etype, filetype, word(5), MPI_INFO_NULL);
     if (rc == MPI_SUCCESS) {
@@ -774,6 +787,7 @@ static void deal(struct slot *slot, bool block)
 {
     MPI_Datatype etype, filetype, tiled;
     undeal(slot);
+    slot->plain = false;
     if (sequential(slot))
         return;
     settle(slot->name);
@@ -836,6 +850,24 @@ static void resize(struct slot *slot, int (*call)(MPI_File, MPI_Offset), const c
     say(slot, name, rc, "");
 }
 
+/* tail SLOT LENGTH: rank 0 writes where its pointer is, which nobody has moved since the open, or only by seeks. */
+static void write_tail(struct slot *slot)
+{
+    char buffer[1024];
+    const int length = (int)number(2) % (int)sizeof buffer;
+    undeal(slot);
+    complete_all(slot);
+    if (!slot->plain)
+        return;
+    settle(slot->name);
+    memset(buffer, line * 31 + length, sizeof buffer);
+    if (rank == 0)
+        say(slot, "tail", MPI_File_write(slot->file, buffer, length, MPI_BYTE, MPI_STATUS_IGNORE), "");
+    slot->dirty = true;
+    settle(slot->name);
+    say(slot, "after", MPI_SUCCESS, "");
+}
+
 static void ask(const struct slot *slot)
 {
     MPI_Offset byte = -1, displacement = -1;
@@ -865,10 +897,13 @@ static void set_atomicity(struct slot *slot)
     say(slot, "set_atomicity", MPI_File_set_atomicity(slot->file, (int)number(2)), "");
 }
 
-/* delete NAME, by rank 0 */
+/* delete NAME, by rank 0; of what is open only the MPI library knows what becomes. */
 static void delete_file(void)
 {
     char path[4096];
+    for (int i = 0; i < SLOTS; i++)
+        if (slots[i].open && strcmp(slots[i].name, word(1)) == 0)
+            return;
     path_of(word(1), path);
     barrier();
     if (rank == 0)
@@ -897,6 +932,8 @@ static void run_on(struct slot *slot, const char *verb)
         seek(slot);
     else if (strcmp(verb, "seek_shared") == 0)
         seek_shared(slot);
+    else if (strcmp(verb, "tail") == 0)
+        write_tail(slot);
     else if (strcmp(verb, "set_size") == 0)
         resize(slot, MPI_File_set_size, verb);
     else if (strcmp(verb, "preallocate") == 0)
