@@ -16,6 +16,7 @@ from cases import COLLECTIVE, INDEPENDENT, LEASES, NS_PDLA, PD, REPLICATED, S_LE
 from processes import output_of
 from storage import STRIP, Counted, Storage
 
+from pdla.replicator.backends.base import folder_in
 from pdla.units import MiB
 
 BINARIES = Path(sys.executable).parent
@@ -101,7 +102,7 @@ class Experiment:
         """The files on the storage."""
         for plan in self.plans.values():
             for where in (Path(one) for pool in plan["cluster"]["pools"] for one in pool["where"]):
-                shutil.rmtree(where / "pdla-replicas", ignore_errors=True)
+                shutil.rmtree(folder_in(where), ignore_errors=True)
         for where in self.storage.nodes[0].originals.values():
             (where / FILE).unlink(missing_ok=True)
 

@@ -32,6 +32,7 @@ from pdla.policies.planfile import read_plan, write_plan
 from pdla.replicator import buckets as buckets_module
 from pdla.replicator import components as components_module
 from pdla.replicator import transpose
+from pdla.replicator.backends.base import folder_in
 from pdla.replicator.buckets import buckets_of
 from pdla.replicator.builder import replicate
 from pdla.replicator.copying import Progress
@@ -359,7 +360,7 @@ def test_a_back_end_that_goes_away_is_told(site: Site, moment: str) -> None:
     catalog = open_catalog()
     gc(catalog)
     assert [replica.state for replica in catalog.replicas()] == ["retired"]  # for its files may come back
-    (site.home / "pools/2/pdla-replicas" / catalog.token).mkdir(parents=True)
+    (folder_in(site.home / "pools/2") / catalog.token).mkdir(parents=True)
     gc(catalog)
     catalog.close()
     assert_nothing_is_left(site.home)

@@ -25,7 +25,7 @@ from pdla.errors import ConfigError, PdlaError
 from pdla.model import Cluster, Identity, Layout, Pool
 from pdla.policies.planfile import read_plan
 from pdla.replicator import identity
-from pdla.replicator.backends.base import Backend, NewComponent, temporary
+from pdla.replicator.backends.base import Backend, NewComponent, folder_in, temporary
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.backends.suite import SIZE, BackendTests
 from pdla.replicator.builder import replicate
@@ -103,7 +103,7 @@ class TestByTools(OnOrangeFS):
         hybrid.check(layout, SIZE)
         (component,) = hybrid.components("t/1", layout, SIZE)
         os.close(hybrid.create(component))
-        assert component.path == Path(where) / "a/pdla-replicas/t/1.0"
+        assert component.path == folder_in(Path(where) / "a") / "t/1.0"
         datafiles = self.servers.datafiles(temporary(component.path))
         assert [server for server, _ in datafiles] == [*names[:3], names[2]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -166,6 +167,25 @@ def _servers(pool: Pool) -> list[tuple[str, str]]:
 def temporary(path: Path) -> Path:
     """The name of a component while it is being written."""
     return path.with_name(path.name + ".tmp")
+
+
+def folder_in(directory: Path) -> Path:
+    """Where in a pool's directory this user's replicas are: users may share the directory, as /scratch."""
+    return directory / f"pdla-replicas-{os.geteuid()}"
+
+
+def make_folder(directory: Path) -> Path:
+    """This user's folder, in a directory that may belong to somebody else.
+
+    Raises:
+        OSError: it cannot be made, or others could replace what is in it.
+    """
+    folder = folder_in(directory)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "it is another user's, or open to others", str(folder))
+    return folder
 
 
 def make_private(file: Path) -> int:

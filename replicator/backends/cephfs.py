@@ -16,11 +16,19 @@ import numpy.typing as npt
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout
-from pdla.replicator.backends.base import Backend, NewComponent, Server, make_private, responds, temporary
+from pdla.replicator.backends.base import (
+    Backend,
+    NewComponent,
+    Server,
+    folder_in,
+    make_folder,
+    make_private,
+    responds,
+    temporary,
+)
 from pdla.replicator.backends.rados import SEPARATOR, CephMap, ObjectPool, ask, home_of, read_map
 from pdla.units import format_bytes
 
-FOLDER = "pdla-replicas"
 LAYOUT = "ceph.file.layout"
 UNIT = 65536  # stripe units are multiples of it (CEPH_MIN_STRIPE_UNIT)
 LARGEST_OBJECT = (1 << 32) - UNIT  # a layout keeps the size of objects in 32 bits
@@ -58,7 +66,7 @@ class Striping(NamedTuple):
 
 
 class CephFS(Backend):
-    """Component n of a replica is ``<where>/pdla-replicas/<name>.<n>``, every object of it on the OSDs asked for.
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its objects on the OSDs asked for.
 
     Ceph puts an object where the hash of its name says: the file's inode and the object's number, behind the file's
     namespace, a free text. So a namespace is looked for that brings every object to its OSD, which takes as many tries
@@ -138,7 +146,7 @@ class CephFS(Backend):
 
     def path(self, name: str, number: int, server: Server) -> Path:
         """In the directory of the pool."""
-        return server.directory / FOLDER / f"{name}.{number}"
+        return folder_in(server.directory) / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
         """Ceph cannot reserve: there is only to be space for it now."""
@@ -199,7 +207,7 @@ class CephFS(Backend):
 
     def _prepare(self, directory: Path) -> None:
         try:
-            (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
+            make_folder(directory)
             cluster = os.getxattr(directory, "ceph.cluster_fsid").decode()
         except OSError as error:
             raise ConfigError(

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from pdla import config
 from pdla.errors import ConfigError, PdlaError
-from pdla.replicator.backends.base import Backend, NewComponent, Server, make_private, temporary
+from pdla.model import Layout
+from pdla.replicator.backends.base import Backend, NewComponent, Server, folder_in, make_folder, make_private, temporary
 from pdla.units import format_bytes
-
-FOLDER = "pdla-replicas"
 
 
 class Directories(Backend):
-    """Component n of a replica is ``<directory of server n>/pdla-replicas/<name>.<n>``; directories have mode 0700."""
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, in the directory of server n."""
 
     name = "directories"
+
+    def obstacle(self, layout: Layout, size: int) -> str:
+        """Directories that are not there, and are not made."""
+        return super().obstacle(layout, size) or next(filter(None, self._obstacles[: layout.servers]), "")
 
     def prepare(self, servers: Sequence[Server]) -> None:
         """Each directory is there and writable (those in pdla's own home are made)."""
         for directory, _ in servers:
             try:
-                # RATIONALE: elsewhere a missing directory may be a disk that is not mounted: another would fill up.
                 if config.home() in directory.parents:
                     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-                (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
+                make_folder(directory)
             except OSError as error:
-                raise ConfigError(
-                    f"pool {self.pool.name}: cannot use {directory}: {error.strerror} (mount or make it; pdla makes "
-                    "only directories in its own home)"
-                ) from error
+                raise ConfigError(f"pool {self.pool.name}: {_unusable(error)}") from error
 
     def free(self) -> list[int]:
         """What the file system of every directory has for this user."""
@@ -40,7 +41,7 @@ class Directories(Backend):
 
     def path(self, name: str, number: int, server: Server) -> Path:
         """In the server's directory."""
-        return server.directory / FOLDER / f"{name}.{number}"
+        return folder_in(server.directory) / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
         """Space is reserved with posix_fallocate."""
@@ -54,3 +55,27 @@ class Directories(Backend):
             file.unlink()
             raise PdlaError(f"no space for {format_bytes(size)} in {file.parent}: {error.strerror}") from error
         return descriptor
+
+    @cached_property
+    def _obstacles(self) -> list[str]:
+        """Why each server's directory cannot be used; empty if it can, or is made."""
+        return [_obstacle(server.directory) for server in self.servers]
+
+
+def _obstacle(directory: Path) -> str:
+    # RATIONALE: elsewhere a missing directory may be a disk that is not mounted: another would fill up.
+    if config.home() in directory.parents:
+        return ""
+    try:
+        os.scandir(directory).close()
+        if not folder_in(directory).is_dir() and not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    except OSError as error:
+        return _unusable(error)
+    return ""
+
+
+def _unusable(error: OSError) -> str:
+    return (
+        f"cannot use {error.filename}: {error.strerror} (mount or make it; pdla makes only directories in its own home)"
+    )

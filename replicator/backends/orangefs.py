@@ -14,8 +14,7 @@ from pathlib import Path
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.striping import component_sizes
 from pdla.model import Layout
-from pdla.replicator.backends.base import Backend, NewComponent, Server, temporary
-from pdla.replicator.backends.directories import FOLDER
+from pdla.replicator.backends.base import Backend, NewComponent, Server, folder_in, make_folder, temporary
 from pdla.replicator.backends.pvfs2 import (
     LONGEST_LIST,
     LONGEST_PARAMETERS,
@@ -35,7 +34,7 @@ _ZEROS = bytes(1 << 20)
 
 
 class OrangeFS(Backend):
-    """Component n of a replica is ``<where>/pdla-replicas/<name>.<n>``; its directory says where new files go.
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``; its directory says where new files go.
 
     Another builder may have its say in between, and clients cache it: what became of a file is read back.
     """
@@ -86,8 +85,7 @@ class OrangeFS(Backend):
         try:
             self._check_names(servers)
             for directory in {server.directory for server in servers}:
-                (directory / FOLDER).mkdir(exist_ok=True, mode=0o700)
-                self._check_numbers(directory / FOLDER)
+                self._check_numbers(make_folder(directory))
         except OSError as error:
             raise ConfigError(
                 f"pool {self.pool.name}: cannot use {error.filename}: {error.strerror} (mount or make it)"
@@ -102,7 +100,7 @@ class OrangeFS(Backend):
 
     def path(self, name: str, number: int, server: Server) -> Path:
         """In the directory of the pool."""
-        return server.directory / FOLDER / f"{name}.{number}"
+        return folder_in(server.directory) / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
         """It is looked whether there is enough space."""
