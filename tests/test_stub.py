@@ -626,6 +626,14 @@ def test_a_damaged_component_is_refused(mpich: Case, damage: str) -> None:
     assert states(reports) == {f"refused: {want}"}
 
 
+def test_a_component_that_is_another_user_s_is_refused(mpich: Case) -> None:
+    mpich.publish(mpich.columns(strips=[64, 64]))
+    give_away(mpich.directory / "replica0" / "1")
+    reports = mpich.compare("independent", "collective")
+    assert total(reports, "replica", "bytes") == 0
+    assert states(reports) == {"refused: a component is neither the user's nor root's"}
+
+
 def test_a_short_read_of_a_replica_falls_back_to_the_original(mpich: Case) -> None:
     """The map knows the component as it is, but the component does not hold all that the map says."""
     replica = mpich.columns().build(mpich.content(), mpich.directory / "replica")

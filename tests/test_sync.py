@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import Launching
 from disks import Disk
-from mpi import REPOSITORY, Mpi, available_mpis
+from mpi import REPOSITORY, Mpi, available_mpis, unavailable
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
@@ -346,6 +346,19 @@ def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
     assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
     check(place, 1, 1)
     assert still_waiting(place.catalog) == []
+
+
+def test_nothing_is_written_to_a_component_that_is_another_user_s(place: Place) -> None:
+    if os.geteuid() != 0:
+        unavailable("only root gives files away")
+    (replica,) = place.catalog.replicas()
+    os.chown(replica.components[1].path, 1234, -1)
+    writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
+    out = place.directory / "said"
+    place.mpi.run(place.words(str(writer), str(place.original), str(out), "close", writes="lease"))
+    assert place.journals == []
+    assert not any(any(component.path.read_bytes()) for component in replica.components)
+    check(place, 1, 1)
 
 
 def test_pages_that_are_brought_back_in_part_are_read_together(
