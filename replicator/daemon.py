@@ -170,7 +170,7 @@ class Daemon:
         """Bring back what redirected runs wrote, remove the replicas of originals that are gone or changed, and what
         ended processes left."""
         self._next_scan = time.monotonic() + SCAN_SECONDS
-        for one in bring_back(self._catalog, map_path=self._map_path):
+        for one in bring_back(self._catalog, map_path=self._map_path, who="pdla daemon"):
             about = {"original": str(one.original), "bytes": one.bytes}
             if one.problem:
                 log.log(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -21,10 +24,25 @@ import numpy as np
 from pdla.errors import FormatError
 from pdla.model import Identity, Int64Array
 
-MAGIC = b"PDLAJNL1"
+MAGIC = b"PDLAJNL2"
 LOCK = "lock"
 SUFFIX = ".journal"
+UNFINISHED = ".new"
+"""What is being made, and nothing yet."""
 HEADER_SIZE = 4096
+STATE = np.dtype(
+    [
+        ("sequence", "<u8"),
+        ("size", "<i8"),
+        ("mtime_ns", "<i8"),
+        ("ctime_ns", "<i8"),
+        ("stamp_ns", "<i8"),
+        ("busy", "<u4"),
+        ("closed", "<u4"),
+        ("overtaken", "<u4"),
+        ("checksum", "<u4"),
+    ]
+)
 HEADER = np.dtype(
     [
         ("magic", "S8"),
@@ -35,17 +53,13 @@ HEADER = np.dtype(
         ("pid", "<i8"),
         ("device", "<u8"),
         ("inode", "<u8"),
+        ("birth_ns", "<i8"),
         ("lease", "<u8"),
         ("target", "S2048"),
         ("count", "<u8"),
         ("synced", "<u8"),
-        ("size", "<i8"),
-        ("mtime_ns", "<i8"),
-        ("ctime_ns", "<i8"),
-        ("busy", "<u8"),
-        ("stamp_ns", "<i8"),
-        ("closed", "<u8"),
-        ("overtaken", "<u8"),
+        ("cleared", "<u8"),
+        ("states", STATE, 2),
     ]
 )
 ENTRY = np.dtype([("replica", "<u8"), ("start", "<i8"), ("seal", "<u8")])
@@ -58,8 +72,9 @@ class Journal:
 
     ``entries`` are rows (replica, start, stop) of bytes of replicas; the first ``synced`` of them were durable. What is
     not is believed in the same ``boot`` of the node only: a killed process leaves what it wrote, a crash does not.
-    ``damaged`` entries are those that cannot be read. ``identity`` is the original's when the process had last done
-    with it, which ``busy`` says that it had not, or not since ``stamp_ns``. ``overtaken``: the original may have newer
+    ``damaged`` entries are those that cannot be read. The original was made at ``birth_ns`` (0: nobody knows).
+    ``identity`` is what it was when the process had last done with it, which ``busy`` says that it had not, or not
+    since ``stamp_ns``. ``overtaken``: the original may have newer
     bytes.
     """
 
@@ -72,6 +87,7 @@ class Journal:
     entries: Int64Array
     synced: int
     damaged: int
+    birth_ns: int
     identity: Identity
     busy: bool
     stamp_ns: int
@@ -85,30 +101,28 @@ class Journal:
 
 
 def read_journal(path: Path) -> Journal:
-    """The journal at ``path``; one whose program was killed while it began it is empty.
+    """The journal at ``path``.
 
     Raises:
         FormatError: it cannot be read, or is not a journal, or its header is damaged.
     """
     try:
-        image = path.read_bytes() or bytes(HEADER_SIZE)
+        image = path.read_bytes()
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
-    if len(image) < HEADER_SIZE or image[:8] not in (MAGIC, bytes(8)):
-        raise FormatError(f"{path} is not a journal: it begins with {image[:8]!r}, not {MAGIC!r}")
+    if len(image) < HEADER_SIZE or image[:8] != MAGIC:
+        raise FormatError(
+            f"{path} is not a journal, or of another version: it begins with {image[:8]!r}, not {MAGIC!r}"
+        )
     header = np.frombuffer(image, dtype=HEADER, count=1)[0]
-    if image[:8] == MAGIC and header["checksum"] != google_crc32c.value(image[_CHECKED]):
+    if header["checksum"] != google_crc32c.value(image[_CHECKED]):
         raise FormatError(f"{path} is a damaged journal: the checksum of its header is wrong")
-    count = int(header["count"])
-    rows = np.frombuffer(
-        image, dtype=ENTRY, count=min(count, (len(image) - HEADER_SIZE) // ENTRY.itemsize), offset=HEADER_SIZE
-    )
-    numbers, lengths = rows["replica"].astype(np.int64), (rows["seal"] & 0xFFFFFFFF).astype(np.int64)
-    entries = np.stack([numbers, rows["start"], rows["start"] + lengths], axis=1)
-    sealed = zip(
-        rows["replica"].tolist(), rows["start"].tolist(), lengths.tolist(), (rows["seal"] >> 32).tolist(), strict=True
-    )
-    whole = np.array([google_crc32c.value(struct.pack("<QqQ", *row)) == seal for *row, seal in sealed], dtype=bool)
+    count, synced = _number(path, header, "count"), _number(path, header, "synced")
+    if count > (len(image) - HEADER_SIZE) // ENTRY.itemsize or synced > count:
+        raise FormatError(f"{path} is a damaged journal: it is too short for its {count} entries")
+    rows = np.frombuffer(image, dtype=ENTRY, count=count, offset=HEADER_SIZE)
+    entries, whole = _entries(rows)
+    state = _state(path, header)
     return Journal(
         path=path,
         target=Path(os.fsdecode(bytes(header["target"]))),
@@ -117,14 +131,53 @@ def read_journal(path: Path) -> Journal:
         host=os.fsdecode(bytes(header["host"])),
         lease=bool(header["lease"]),
         entries=entries[whole],
-        synced=int(whole[: int(header["synced"])].sum()),
+        synced=int(whole[:synced].sum()),
         damaged=count - int(whole.sum()),
-        identity=Identity(*(int(header[name]) for name in ("device", "inode", "size", "mtime_ns", "ctime_ns"))),
-        busy=bool(header["busy"]),
-        stamp_ns=int(header["stamp_ns"]),
-        closed=bool(header["closed"]),
-        overtaken=bool(header["overtaken"]),
+        birth_ns=int(header["birth_ns"]),
+        identity=Identity(
+            *(int(header[name]) for name in ("device", "inode")),
+            *(int(state[name]) for name in ("size", "mtime_ns", "ctime_ns")),
+        ),
+        busy=bool(state["busy"]),
+        stamp_ns=int(state["stamp_ns"]),
+        closed=bool(state["closed"]),
+        overtaken=bool(state["overtaken"]),
     )
+
+
+def _number(path: Path, header: np.void, name: str) -> int:
+    """A number with its seal in the upper half."""
+    word = int(header[name])
+    number, place = word & 0xFFFFFFFF, HEADER.fields[name][1]  # type: ignore[index]
+    if google_crc32c.extend(int(header["checksum"]), struct.pack("<QQ", number, place)) != word >> 32:
+        raise FormatError(f"{path} is a damaged journal: the checksum of its {name} is wrong")
+    return number
+
+
+def _state(path: Path, header: np.void) -> np.void:
+    """The valid one of the higher sequence."""
+    checked = STATE.itemsize - 4
+    valid = [
+        state
+        for state in header["states"]
+        if state["checksum"] == google_crc32c.extend(int(header["checksum"]), state.tobytes()[:checked])
+    ]
+    if not valid:
+        raise FormatError(f"{path} is a damaged journal: nothing in it says how the original was left")
+    newest: np.void = max(valid, key=lambda state: int(state["sequence"]))
+    return newest
+
+
+def _entries(rows: np.ndarray[Any, Any]) -> tuple[Int64Array, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Rows (replica, start, stop), and which of them are not damaged."""
+    replicas, starts = rows["replica"].astype(np.int64), rows["start"]
+    lengths = (rows["seal"] & 0xFFFFFFFF).astype(np.int64)
+    sealed = zip(
+        rows["replica"].tolist(), starts.tolist(), lengths.tolist(), (rows["seal"] >> 32).tolist(), strict=True
+    )
+    whole = np.array([google_crc32c.value(struct.pack("<QqQ", *row)) == seal for *row, seal in sealed], dtype=bool)
+    whole &= (lengths > 0) & (starts >= 0) & (starts <= np.iinfo(np.int64).max - lengths)
+    return np.stack([replicas, starts, starts + lengths], axis=1), whole
 
 
 def paths_in(directory: Path) -> list[Path]:
@@ -132,34 +185,60 @@ def paths_in(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{SUFFIX}"))
 
 
-def bytes_waiting(directory: Path) -> dict[int, int]:
-    """How many bytes of every replica the readable journals of a directory tell of."""
+def bytes_waiting(directory: Path) -> tuple[dict[int, int], bool]:
+    """How many bytes of every replica the journals of a directory tell of, and whether one of these is damaged."""
     found: Counter[int] = Counter()
+    damaged = False
     for path in paths_in(directory):
-        with suppress(FormatError):
-            for replica, start, stop in read_journal(path).entries.tolist():
-                found[replica] += stop - start
-    return found
+        try:
+            journal = read_journal(path)
+        except FormatError:
+            damaged = path.exists() or damaged
+            continue
+        damaged = damaged or journal.damaged > 0
+        for replica, start, stop in journal.entries.tolist():
+            found[replica] += stop - start
+    return found, damaged
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[bool]:
-    """Be alone with the journals of a directory, unless a program is writing them: whether one is."""
+def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
+    """Be alone with the journals of a directory: "", or who is at them.
+
+    ``who`` is what those who wait are told.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     # RATIONALE: a lock of the open file, as the programs take: others vanish with any descriptor, or do not see theirs.
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        yield not _try_lock(descriptor)
+        if _try_lock(descriptor, fcntl.F_WRLCK, 2):
+            _sign(descriptor, who)
+            yield ""
+        elif _try_lock(descriptor, fcntl.F_RDLCK, 1):
+            yield "a program is writing to it"
+        else:
+            yield f"{_signature(descriptor)} is bringing it home"
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, kind: int, count: int) -> bool:
+    """The writers share the first byte; who is alone has the second as well, which those share who help him."""
     with suppress(OSError):
-        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, count, 0))
         return True
     return False
+
+
+def _sign(descriptor: int, who: str) -> None:
+    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note = os.fsencode(f"{who} (process {os.getpid()} on {socket.gethostname()}) since {since}")
+    os.pwrite(descriptor, note, 0)
+    os.ftruncate(descriptor, len(note))
+
+
+def _signature(descriptor: int) -> str:
+    return os.fsdecode(os.pread(descriptor, 256, 0)) or "another process"
 
 
 def this_boot() -> str:

@@ -537,10 +537,13 @@ def still_waiting(catalog: Catalog, map_path: Path | None = None) -> list[str]:
 def _fold_journals(catalog: Catalog, map_path: Path) -> None:
     """Replicas of which journals tell are dirty until their bytes are brought back."""
     for target, group in _written(catalog.replicas(purpose="write")).items():
-        waiting = bytes_waiting(journals_of(map_path, target))
+        waiting, damaged = bytes_waiting(journals_of(map_path, target))
         for replica in group:
-            if size := waiting.get(replica.id, 0):
+            size = waiting.get(replica.id, 0)
+            if size or damaged:
                 why = f"{format_bytes(size)} of {target} are newer here than there (pdla sync brings them back)"
+                if damaged:
+                    why = f"it may have newer bytes of {target}: a journal of them is damaged (pdla sync says more)"
                 if (replica.state, replica.why) != ("dirty", why):
                     catalog.mark(replica.id, "dirty", why)
             elif replica.state == "dirty":

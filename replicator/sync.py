@@ -1,12 +1,16 @@
-"""Bring back to originals what redirected runs left in write replicas: after a crash, or because they had a lease."""
+"""Bring back to originals what redirected runs left in write replicas: after a crash, or because they had a lease.
+
+The rules are those of docs/formats.md, "Bringing home", which replicator/stub/leftover.c has, too.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import Literal
@@ -19,10 +23,13 @@ from pdla.catalog import Catalog, Replica
 from pdla.errors import BusyError, FormatError
 from pdla.layouts.striping import locate
 from pdla.model import Identity, Int64Array
-from pdla.replicator.identity import identity_of, is_same, leased
-from pdla.replicator.journals import Journal, locked, paths_in, read_journal, this_boot
+from pdla.replicator.backends.base import sync_directory
+from pdla.replicator.identity import birth_of, identity_of, leased
+from pdla.replicator.intent import NAME as INTENT
+from pdla.replicator.intent import Bringing, Intent, read_intent
+from pdla.replicator.journals import UNFINISHED, Journal, locked, paths_in, read_journal, this_boot
 from pdla.replicator.mapfile import fold
-from pdla.replicator.targets import JOURNALS
+from pdla.replicator.targets import directories_in
 from pdla.replicator.transpose import Bytes
 from pdla.replicator.verify import components_unchanged
 from pdla.units import KiB, MiB
@@ -38,13 +45,16 @@ AHEAD, ASK, HOLE = 8 * MiB, MiB, 128 * KiB
 STAMP_SLACK_NS = 2_000_000_000
 """The file system stamps a write of the killed program no later than this after the program's own note of it."""
 _PIECES = 1 << 16
+MOST_LOOKED_AT = 100_000
+"""Files, to find one that was moved."""
 
 
 @dataclass(frozen=True)
 class BroughtBack:
     """What became of the redirected writes to one file.
 
-    ``bytes`` are in the original now, of which no sync or close had said so for ``unsynced``. ``lost`` are extents
+    ``moved_from`` is its name when it was written, where it has another one now. ``bytes`` are in the original now, of
+    which no sync or close had said so for ``unsynced``. ``lost`` are extents
     (offset, length) of the original that were written, and of whose bytes nothing is left. ``dropped`` bytes were given
     up because ``conflict`` said so. Of ``damaged`` entries of journals nothing is known. ``problem``: why bytes still
     wait, or empty; ``busy``: a program is writing them.
@@ -58,6 +68,7 @@ class BroughtBack:
     damaged: int = 0
     problem: str = ""
     busy: bool = False
+    moved_from: Path | None = None
 
 
 def bring_back(
@@ -66,21 +77,22 @@ def bring_back(
     map_path: Path | None = None,
     conflict: Conflict = "keep",
     progress: Progress | None = None,
+    who: str = "pdla sync",
 ) -> list[BroughtBack]:
     """Bring back what no running program has in its write replicas; a row for every file of which there was something.
 
-    Each original is written under a lease, in its own order. A journal is removed when its bytes are durable there; so
-    after an interruption all of it is done again. Nothing is written over what somebody else has written since, unless
-    ``conflict`` says so.
+    Each original is written under a lease, in its own order, and under an intent. A journal is removed when its bytes
+    are durable there; so after an interruption all of it is done again. Nothing is written over what somebody else has
+    written since, unless ``conflict`` says so. ``who`` is what others that wait for it are told.
 
     Raises:
         PdlaError: the catalog cannot be used.
     """
     map_path = map_path or config.map_path()
     found = []
-    for directory in sorted(path for path in (map_path.parent / JOURNALS).glob("*") if path.is_dir()):
-        with locked(directory) as busy:
-            done = _running(directory) if busy else _settle(catalog, directory, conflict, progress)
+    for directory in directories_in(map_path):
+        with locked(directory, who) as busy:
+            done = _running(directory, busy) if busy else _settle(catalog, directory, conflict, progress)
         found += [done] if done else []
     if found:
         fold(catalog, map_path)
@@ -98,45 +110,108 @@ def _read(directory: Path) -> tuple[list[Journal], list[str]]:
     return journals, problems
 
 
-def _running(directory: Path) -> BroughtBack | None:
+def _running(directory: Path, who: str) -> BroughtBack | None:
     journals = [journal for journal in _read(directory)[0] if len(journal.entries)]
     if not journals:
         return None
-    return BroughtBack(journals[0].target, problem="a program is writing to it", busy=True)
+    return BroughtBack(journals[0].target, problem=who, busy=True)
 
 
 def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None) -> BroughtBack | None:
     journals, problems = _read(directory)
-    if problems:
-        return BroughtBack(journals[0].target if journals else directory, problem="; ".join(problems))
-    if not any(len(journal.entries) + journal.damaged for journal in journals):
-        _remove(journals)
-        return None
-    path = journals[0].target
-    replicas = {replica.id: replica for replica in catalog.replicas()}
+    telling = [journal for journal in journals if len(journal.entries) + journal.damaged]
+    named = (telling or journals)[0].target if journals else directory
     good, lost = _sorted_out(journals)
+    if not telling and not problems:
+        _remove(directory)
+        return None
+    path = _found(telling[0]) if telling else None
+    if problems or path is None:
+        if conflict == "discard":
+            _remove(directory)
+            return BroughtBack(named, dropped=_length(good))
+        why = "; ".join(problems) or "No such file any more"
+        return BroughtBack(named, problem=f"{why}: {_waiting(good)} (pdla sync --changed discard drops them)")
     try:
-        with ExitStack() as stack:
-            target = stack.enter_context(_opened(path))
-            identity = identity_of(target)
-            stack.enter_context(leased(catalog, target, path))
-            changed = _changed(journals, identity)
-            if changed and conflict == "discard":
-                _remove(journals)
-                return BroughtBack(path, dropped=_length(good))
-            if changed and conflict == "keep":
-                return BroughtBack(path, problem=f"{changed}: {_length(good)} bytes wait in replicas")
-            count = _copy(target, path, replicas, good, progress)
-            os.fsync(target)
-    except (OSError, BusyError) as error:
-        if isinstance(error, FileNotFoundError) and conflict == "discard":
-            _remove(journals)
-            return BroughtBack(path, dropped=_length(good))
-        return BroughtBack(path, problem=f"{error}: {_length(good)} bytes wait in replicas", busy=False)
-    _remove(journals)
+        row = _bring(catalog, directory, path, journals, good, conflict, progress)
+    except (OSError, BusyError, FormatError) as error:
+        return BroughtBack(path, problem=f"{error}: {_waiting(good)}")
+    if row.problem:
+        return row
     unsynced = _length(good) - _length(_merged([journal.entries[: journal.synced] for journal in journals]))
     damaged = sum(journal.damaged for journal in journals)
-    return BroughtBack(path, count, max(unsynced, 0), _extents(replicas, lost), damaged=damaged)
+    extents = _extents({replica.id: replica for replica in catalog.replicas()}, lost)
+    moved_from = None if path == named else named
+    return replace(row, unsynced=max(unsynced, 0), lost=extents, damaged=damaged, moved_from=moved_from)
+
+
+def _waiting(ranges: Int64Array) -> str:
+    return f"{_length(ranges)} bytes wait in replicas"
+
+
+def _bring(
+    catalog: Catalog,
+    directory: Path,
+    path: Path,
+    journals: Sequence[Journal],
+    good: Int64Array,
+    conflict: Conflict,
+    progress: Progress | None,
+) -> BroughtBack:
+    """Bring home what can be believed, unless somebody else changed the original; then remove the journals."""
+    replicas = {replica.id: replica for replica in catalog.replicas()}
+    with ExitStack() as stack:
+        target = stack.enter_context(_opened(path))
+        identity = identity_of(target)
+        stack.enter_context(leased(catalog, target, path))
+        changed = ""
+        if conflict != "overwrite":
+            changed = _changed(journals, read_intent(directory), identity, birth_of(target))
+        if changed and conflict == "discard":
+            _remove(directory)
+            return BroughtBack(path, dropped=_length(good))
+        if changed:
+            return BroughtBack(path, problem=f"{changed}: {_waiting(good)}")
+        intent = Bringing(directory, identity)
+        try:
+            count = _copy(target, path, replicas, good, intent, progress)
+            os.fsync(target)
+        except OSError:
+            intent.stop(identity_of(target))
+            raise
+    _remove(directory)
+    return BroughtBack(path, count)
+
+
+def _found(journal: Journal) -> Path | None:
+    """The original that a journal tells of, under the name that it has now; None: there is none of either."""
+    path, inode = journal.target, journal.identity.inode
+    with suppress(OSError):
+        if path.stat().st_ino == inode:
+            return path
+    with suppress(OSError):
+        device = path.parent.stat().st_dev
+        for found in islice(_below(path.parent), MOST_LOOKED_AT):
+            if found.inode() == inode and found.stat(follow_symlinks=False).st_dev == device:
+                return Path(found.path)
+    return path if path.exists() else None
+
+
+def _below(directory: Path) -> Iterator[os.DirEntry[str]]:
+    """The files in a directory, then those in the directories below it, then those beside it."""
+    waiting = deque([directory])
+    seen = set()
+    while waiting:
+        here = waiting.popleft()
+        seen.add(here)
+        with suppress(OSError), os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry
+                elif entry.is_dir(follow_symlinks=False) and Path(entry.path) not in seen:
+                    waiting.append(Path(entry.path))
+        if not waiting and directory.parent not in seen:
+            waiting.append(directory.parent)
 
 
 @contextmanager
@@ -148,9 +223,13 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _remove(journals: Sequence[Journal]) -> None:
-    for journal in journals:
-        journal.path.unlink(missing_ok=True)
+def _remove(directory: Path) -> None:
+    """All journals of a directory, which nobody needs any more; then the intent."""
+    for path in (*paths_in(directory), *directory.glob(f"*{UNFINISHED}")):
+        path.unlink(missing_ok=True)
+    # RATIONALE: journals without the intent would take what was brought home for somebody else's change.
+    sync_directory(directory)
+    (directory / INTENT).unlink(missing_ok=True)
 
 
 def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array]:
@@ -180,23 +259,40 @@ def _length(ranges: Int64Array) -> int:
     return int((ranges[:, 2] - ranges[:, 1]).sum())
 
 
-def _changed(journals: Sequence[Journal], now: Identity) -> str:
+def _changed(journals: Sequence[Journal], intent: Intent | None, now: Identity, birth_ns: int) -> str:
     """What somebody else has done to the original since the program left it; empty: nothing."""
-    was = journals[0].identity
-    if was.inode != now.inode:
+    known = [one for one in journals if _is_of(one, now, birth_ns)]
+    if any(len(one.entries) + one.damaged and not _is_of(one, now, birth_ns) for one in journals):
         return "another file has its name now"
     if any(journal.overtaken for journal in journals):
         return "it may have newer bytes, from a run that could not bring them back"
-    if any(is_same(now, journal.identity) for journal in journals):
+    left = [journal.identity for journal in known if not journal.busy]
+    # Who was killed while he wrote to the original could not say how he left it.
+    busy = [journal.stamp_ns for journal in known if journal.busy]
+    if intent is not None and intent.identity.inode == now.inode:
+        left += [] if intent.busy else [intent.identity]
+        busy += [intent.until_ns] if intent.busy else []
+    # RATIONALE: not by the ctime. It differs after a chmod or a new link, too; who writes leaves another mtime.
+    if any((now.size, now.mtime_ns) == (one.size, one.mtime_ns) for one in left):
         return ""
-    # A program that was killed while it wrote to the original could not say how it left it.
-    busy = [journal.stamp_ns for journal in journals if journal.busy]
     if busy and max(now.mtime_ns, now.ctime_ns) <= max(busy) + STAMP_SLACK_NS:
         return ""
     return "it was changed since by somebody else"
 
 
-def _copy(target: int, path: Path, replicas: dict[int, Replica], ranges: Int64Array, progress: Progress | None) -> int:
+def _is_of(journal: Journal, now: Identity, birth_ns: int) -> bool:
+    born_with_it = 0 in (journal.birth_ns, birth_ns) or journal.birth_ns == birth_ns
+    return journal.identity.inode == now.inode and born_with_it
+
+
+def _copy(
+    target: int,
+    path: Path,
+    replicas: dict[int, Replica],
+    ranges: Int64Array,
+    intent: Bringing,
+    progress: Progress | None,
+) -> int:
     """Copy ranges of replicas to where they belong; returns the bytes."""
     done, total = 0, _length(ranges)
     for number in np.unique(ranges[:, 0]).tolist():
@@ -209,6 +305,7 @@ def _copy(target: int, path: Path, replicas: dict[int, Replica], ranges: Int64Ar
             for file in files:
                 stack.callback(os.close, file)
             for offsets, lengths, places in _batches(replica.access_map, mine):
+                intent.renew()
                 _move(target, files, replica, offsets, lengths, places)
                 done += int(lengths.sum())
                 if progress:

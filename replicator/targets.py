@@ -14,6 +14,8 @@ from pdla.errors import PdlaError
 from pdla.model import Identity
 
 JOURNALS = "journals"
+INODES = "inodes"
+"""In it: which directories of journals are of which inode, for opens by another name (replicator/stub/home.c)."""
 MOST_PIECES = 10_000_000
 _WINDOW_PIECES = 1_000_000
 
@@ -44,6 +46,11 @@ def directory_identity(path: Path) -> Identity:
 def journals_of(map_path: Path, path: Path) -> Path:
     """The directory of the journals of writes to the file at ``path``: beside the map, the same for every map."""
     return map_path.parent.absolute() / JOURNALS / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def directories_in(map_path: Path) -> list[Path]:
+    """All directories of journals beside the map."""
+    return sorted(one for one in (map_path.parent / JOURNALS).glob("*") if one.is_dir() and one.name != INODES)
 
 
 def are_disjoint(one: AccessMap, other: AccessMap) -> bool:

@@ -41,13 +41,29 @@ enum { ERR_COMM = 5 }; /* MPI_ERR_COMM of every family */
 
 typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 
+/* Where nothing is recorded or redirected: nobody is to see a file as it was before writes that wait in replicas. */
+static int open_settled(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
+{
+    struct opening opening;
+    int rc = stub_opening(value_of(comm), name, mpich_amode(amode), &opening);
+    if (rc)
+        *file = pdla_mpi()->file_null;
+    stub_not_opened(&opening);
+    return rc ? rc : real(comm, name, amode, info, file);
+}
+
 static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
     struct rawlog_record opened = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
     char path[PATH_MAX];
-    const bool beside = stub_opening(name, mpich_amode(amode));
+    struct opening opening;
     posix_opening(name);
-    int rc = real(comm, name, amode, info, file);
+    int rc = stub_opening(value_of(comm), name, mpich_amode(amode), &opening);
+    const bool refused = rc != 0;
+    if (refused)
+        *file = pdla_mpi()->file_null;
+    else
+        rc = real(comm, name, amode, info, file);
     resolve_path(name ? name : "", path);
     struct file_handle *handle = rc == 0 ? handle_open(*file) : NULL;
     const bool recording = recorder_on() && recorder_wants(path);
@@ -58,8 +74,10 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
         pdla_mpi()->Comm_size(value_of(comm), &handle->ranks);
     }
     posix_opened(path, handle ? handle->id : 0);
-    if (error_class(rc) != ERR_COMM)
-        stub_opened(handle, value_of(comm), path, mpich_amode(amode), beside);
+    if (refused || error_class(rc) == ERR_COMM)
+        stub_not_opened(&opening);
+    else
+        stub_opened(handle, value_of(comm), path, mpich_amode(amode), &opening);
     if (recording)
         record(&opened, CALL_File_open, handle, rc);
     return rc;
@@ -68,7 +86,9 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
 EXPORT int MPI_File_open(mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
     open_call *real = (open_call *)real_call(CALL_File_open);
-    return leave(enter() ? watch_open(real, comm, name, amode, info, file) : real(comm, name, amode, info, file));
+    if (enter())
+        return leave(watch_open(real, comm, name, amode, info, file));
+    return leave(in_call.depth == 1 ? open_settled(real, comm, name, amode, info, file) : real(comm, name, amode, info, file));
 }
 ALIAS(File_open)
 
@@ -214,13 +234,13 @@ EXPORT int MPI_File_delete(const char *name, mpi_handle info)
     if (!enter())
         return leave(real(name, info));
     struct rawlog_record deleted = {.t_start = clock_ns()};
-    struct file_identity file;
+    uint64_t inode;
     char path[PATH_MAX];
     resolve_path(name ? name : "", path);
-    stub_deleting(path, &file);
+    stub_deleting(path, &inode);
     int rc = real(name, info);
     if (rc == 0)
-        stub_deleted(path, &file);
+        stub_deleted(path, inode);
     if (recorder_on() && recorder_wants(path))
         record(&deleted, CALL_File_delete, NULL, rc);
     return leave(rc);

@@ -64,6 +64,7 @@ static void set_mpich(struct mpi *mpi)
     mpi->family = MPI_FAMILY_MPICH;
     mpi->comm_world = 0x44000000;
     mpi->comm_null = 0x04000000;
+    mpi->file_null = 0;
     mpi->byte = 0x4c00010d;
     mpi->int64 = 0x4c00083a;
     mpi->op_min = 0x58000002;
@@ -88,6 +89,7 @@ static void set_openmpi(struct mpi *mpi)
     mpi->family = MPI_FAMILY_OPENMPI;
     mpi->comm_world = object("ompi_mpi_comm_world");
     mpi->comm_null = object("ompi_mpi_comm_null");
+    mpi->file_null = object("ompi_mpi_file_null");
     mpi->byte = object("ompi_mpi_byte");
     mpi->int64 = object("ompi_mpi_int64_t");
     mpi->op_min = object("ompi_mpi_op_min");
@@ -112,6 +114,7 @@ static void set_abi(struct mpi *mpi)
     mpi->family = MPI_FAMILY_ABI;
     mpi->comm_world = 0x101;
     mpi->comm_null = 0x100;
+    mpi->file_null = 0x118;
     mpi->byte = 0x247;
     mpi->int64 = 0x258;
     mpi->op_min = 0x22;
@@ -144,6 +147,7 @@ static void find_calls(struct mpi *mpi)
     FIND(Initialized);
     FIND(Error_class);
     FIND(Get_library_version);
+    FIND(Comm_test_inter);
     FIND(Comm_rank);
     FIND(Comm_size);
     FIND(Comm_dup);

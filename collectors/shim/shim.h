@@ -29,7 +29,7 @@ enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMO
  * and RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
 struct mpi {
     enum mpi_family family;
-    mpi_handle comm_world, byte, int64, op_min, op_sum, op_band, request_null, comm_null;
+    mpi_handle comm_world, byte, int64, op_min, op_sum, op_band, request_null, comm_null, file_null;
     mpi_handle datatype_null;
     uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
@@ -41,6 +41,7 @@ struct mpi {
     int (*Initialized)(int *);
     int (*Error_class)(int, int *);
     int (*Get_library_version)(char *, int *);
+    int (*Comm_test_inter)(mpi_handle, int *);
     int (*Comm_rank)(mpi_handle, int *);
     int (*Comm_size)(mpi_handle, int *);
     int (*Comm_dup)(mpi_handle, mpi_handle *);
@@ -165,12 +166,20 @@ struct io_call {
 /* Each returns at once when PDLA_MAP is not set. None raises an MPI error, calls exit or abort, or leaves errno
  * changed. */
 
-/* Before a real MPI_File_open. True: the program has the file open by other means, and is to find there what it writes by MPI. */
-bool stub_opening(const char *name, int amode);
+/* Between the beginning and the end of an open. */
+struct opening {
+    bool beside; /* the program has the file open by other means, and is to find there what it writes by MPI */
+    int lock;    /* rank 0's, of the journals of the file's writes; -1: none */
+};
+/* Before a real MPI_File_open, on every rank of `comm`: what earlier writes left in replicas is brought home. Returns what
+ * MPI_File_open is to return at once, 0 if it is to be made. */
+int stub_opening(mpi_handle comm, const char *name, int amode, struct opening *opening);
 /* After a real MPI_File_open, on every rank of `comm` whatever `rc` it returned (the agreement is collective), unless MPI
  * refused `comm`. Sets handle->stub and handle->writer when redirection is possible; `handle` is NULL when the open failed on
- * this rank. `beside`: what stub_opening() said. */
-void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside);
+ * this rank. `opening`: what stub_opening() said. */
+void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, struct opening *opening);
+/* Or MPI refused `comm`. */
+void stub_not_opened(struct opening *opening);
 /* Before the real MPI_File_close; collective. Frees handle->stub and handle->writer. Returns what MPI_File_close is to return
  * if it succeeds. */
 int stub_closing(struct file_handle *handle);
@@ -205,12 +214,10 @@ int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_
 /* Before a call that sees the size of the file only, likewise: nothing is brought back, but the original is made as long as it
  * was written. */
 int stub_look_at_size(struct file_handle *handle, enum stub_look how);
-/* Before and after MPI_File_delete of the file at `path`: bytes of it that wait in replicas are deleted, too. */
-struct file_identity {
-    uint64_t device, inode; /* 0: there is no such file */
-};
-void stub_deleting(const char *path, struct file_identity *file);
-void stub_deleted(const char *path, const struct file_identity *file);
+/* Before and after MPI_File_delete of the file at `path`: bytes of it that wait in replicas are deleted, too. *inode: 0 where
+ * there are none, or the file stays. */
+void stub_deleting(const char *path, uint64_t *inode);
+void stub_deleted(const char *path, uint64_t inode);
 /* A read that is not handed over (shared) and passed through: counted under `why`, a literal. */
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
 /* Before MPI or a session ends, and when the process is `over`: what it has redirected of files that are still open is brought back.

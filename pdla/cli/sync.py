@@ -37,7 +37,7 @@ def sync(changed: str, as_json: bool) -> None:
 
     found = bring_back(open_catalog(), conflict=cast("Conflict", changed))
     if as_json:
-        print_json({"originals": [{**asdict(one), "original": str(one.original)} for one in found]})
+        print_json({"originals": [{**asdict(one), **_paths(one)} for one in found]})
     elif found:
         click.echo("\n".join(shown(line) for one in found for line in _lines(one)))
     else:
@@ -46,8 +46,14 @@ def sync(changed: str, as_json: bool) -> None:
         raise PdlaError(f"of {len(bad)} of {len(found)} files not all was brought back")
 
 
+def _paths(one: BroughtBack) -> dict[str, str | None]:
+    return {"original": str(one.original), "moved_from": str(one.moved_from) if one.moved_from else None}
+
+
 def _lines(one: BroughtBack) -> list[str]:
     lines = []
+    if one.moved_from:
+        lines.append(f"{one.original}: it was {one.moved_from} when it was written")
     if one.bytes:
         unsynced = f", {format_bytes(one.unsynced)} of it never synced" if one.unsynced else ""
         lines.append(f"{one.original}: {format_bytes(one.bytes)} brought back{unsynced}")

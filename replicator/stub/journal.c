@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,7 +43,7 @@ static int grow(struct journal *journal)
     return 0;
 }
 
-static void read_boot(char boot[40])
+void read_boot(char boot[40])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -52,21 +53,87 @@ static void read_boot(char boot[40])
     close(fd);
 }
 
-static int64_t now(void)
+int64_t clock_real_ns(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_REALTIME, &time);
     return nanoseconds(time);
 }
 
-static void note_original(struct journal_header *header, int original)
+static int64_t statx_ns(struct statx_timestamp time)
 {
-    struct stat found;
-    if (fstat(original, &found) != 0)
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+bool original_look(int fd, const char *path, struct original_sight *sight)
+{
+    struct statx found;
+    int at = fd < 0 ? AT_FDCWD : fd, flags = fd < 0 ? 0 : AT_EMPTY_PATH;
+    if (statx(at, fd < 0 ? path : "", flags, STATX_BASIC_STATS | STATX_BTIME, &found) != 0)
+        return false;
+    *sight = (struct original_sight){.device = makedev(found.stx_dev_major, found.stx_dev_minor),
+                                     .inode = found.stx_ino,
+                                     .size = (int64_t)found.stx_size,
+                                     .mtime_ns = statx_ns(found.stx_mtime),
+                                     .ctime_ns = statx_ns(found.stx_ctime),
+                                     .birth_ns = found.stx_mask & STATX_BTIME ? statx_ns(found.stx_btime) : 0};
+    return true;
+}
+
+/* ---- what changes in the header ------------------------------------------------------------------------------------- */
+
+static uint64_t number_sealed(const struct journal_header *header, const uint64_t *which, uint64_t number)
+{
+    const uint64_t words[] = {number, (uint64_t)((const char *)which - (const char *)header)};
+    return (uint64_t)crc32c(header->checksum, words, sizeof words) << 32 | number;
+}
+
+bool journal_number(const struct journal_header *header, const uint64_t *which, uint64_t *number)
+{
+    const uint64_t word = __atomic_load_n(which, __ATOMIC_ACQUIRE);
+    *number = word & UINT32_MAX;
+    return word == number_sealed(header, which, *number);
+}
+
+static void set_number(struct journal_header *header, uint64_t *which, uint64_t number)
+{
+    __atomic_store_n(which, number_sealed(header, which, number), __ATOMIC_RELEASE);
+}
+
+static uint32_t state_checksum(const struct journal_header *header, const struct journal_state *state)
+{
+    return crc32c(header->checksum, state, offsetof(struct journal_state, checksum));
+}
+
+bool journal_state_of(const struct journal_header *header, struct journal_state *state)
+{
+    bool any = false;
+    for (int i = 0; i < 2; i++) {
+        const struct journal_state found = header->states[i];
+        if (found.checksum != state_checksum(header, &found) || (any && found.sequence < state->sequence))
+            continue;
+        *state = found;
+        any = true;
+    }
+    return any;
+}
+
+static void put_state(struct journal *journal)
+{
+    struct journal_state *state = &journal->state;
+    state->sequence++;
+    state->checksum = state_checksum(journal->header, state);
+    journal->header->states[state->sequence % 2] = *state;
+}
+
+static void note_original(struct journal *journal, int original)
+{
+    struct original_sight found;
+    if (!original_look(original, NULL, &found))
         return;
-    header->size = found.st_size;
-    header->mtime_ns = nanoseconds(found.st_mtim);
-    header->ctime_ns = nanoseconds(found.st_ctim);
+    journal->state.size = found.size;
+    journal->state.mtime_ns = found.mtime_ns;
+    journal->state.ctime_ns = found.ctime_ns;
 }
 
 static uint32_t checksum_of(const struct journal_header *header)
@@ -75,37 +142,39 @@ static uint32_t checksum_of(const struct journal_header *header)
     return crc32c(0, (const char *)header + start, stop - start);
 }
 
-static void fill(struct journal_header *header, const struct journal_owner *owner, int original)
+static void fill(struct journal *journal, const struct journal_owner *owner, int original)
 {
+    struct journal_header *header = journal->header;
+    struct original_sight found = {0};
+    original_look(original, NULL, &found);
     header->rank = owner->rank;
     read_boot(header->boot);
     gethostname(header->host, sizeof header->host - 1);
     header->pid = getpid();
     header->device = owner->device;
     header->inode = owner->inode;
+    header->birth_ns = found.birth_ns;
     header->lease = owner->lease;
     strcpy(header->target, owner->target);
-    note_original(header, original);
-    header->stamp_ns = now();
     header->checksum = checksum_of(header);
     memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
-}
-
-bool journal_is_empty(const char *path)
-{
-    uint64_t count = 1;
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    bool empty = fd >= 0 && pread(fd, &count, sizeof count, offsetof(struct journal_header, count)) == sizeof count && count == 0;
-    if (fd >= 0)
-        close(fd);
-    return empty;
+    set_number(header, &header->synced, 0);
+    set_number(header, &header->count, 0);
+    note_original(journal, original);
+    journal->state.stamp_ns = clock_real_ns();
+    put_state(journal);
+    put_state(journal);
 }
 
 bool journal_check(const struct journal_header *header, size_t size)
 {
+    struct journal_state state;
+    uint64_t count, synced;
     return size >= JOURNAL_HEADER && memcmp(header->magic, JOURNAL_MAGIC, sizeof header->magic) == 0
-        && header->checksum == checksum_of(header)
-        && header->count <= (size - JOURNAL_HEADER) / sizeof(struct journal_entry) && header->synced <= header->count;
+        && header->checksum == checksum_of(header) && memchr(header->target, 0, sizeof header->target) != NULL
+        && journal_number(header, &header->count, &count) && journal_number(header, &header->synced, &synced)
+        && count <= (size - JOURNAL_HEADER) / sizeof(struct journal_entry) && synced <= count
+        && journal_state_of(header, &state);
 }
 
 bool journal_is_of_this_boot(const struct journal_header *header)
@@ -120,29 +189,45 @@ bool journal_entry_at(const struct journal_header *header, uint64_t number, stru
     const struct journal_entry *entries = (const void *)((const char *)header + JOURNAL_HEADER);
     *entry = entries[number];
     *length = (int64_t)(entry->seal & UINT32_MAX);
-    return seal_of(entry->replica, entry->start, (uint32_t)*length) == entry->seal;
+    return *length > 0 && entry->start >= 0 && entry->start <= INT64_MAX - *length
+        && seal_of(entry->replica, entry->start, (uint32_t)*length) == entry->seal;
+}
+
+/* RATIONALE: under another name until its header is there: so what is called a journal and is none was damaged. By a link, which
+ * takes nobody's place. */
+static int begin(struct journal *journal, const struct journal_owner *owner, int original, const char *unfinished)
+{
+    journal->fd = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (journal->fd < 0)
+        return errno;
+    int error = grow(journal);
+    if (error == 0) {
+        fill(journal, owner, original);
+        error = link(unfinished, journal->path) == 0 ? 0 : errno;
+    }
+    unlink(unfinished);
+    return error;
 }
 
 int journal_create(struct journal *journal, const struct journal_owner *owner, int original)
 {
     static unsigned serial;
-    char host[64] = "", path[4096];
+    char host[64] = "", path[4096], unfinished[sizeof path + sizeof JOURNAL_UNFINISHED];
     *journal = (struct journal){.fd = -1};
     gethostname(host, sizeof host - 1);
     int length = snprintf(path, sizeof path, "%s/%s-%ld-%u.journal", owner->directory, host, (long)getpid(),
                           __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
     if (length >= (int)sizeof path || strlen(owner->target) >= sizeof journal->header->target)
         return ENAMETOOLONG;
-    journal->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (journal->fd < 0)
-        return errno;
-    int error = (journal->path = strdup(path)) == NULL ? ENOMEM : grow(journal);
-    if (error == 0) {
-        fill(journal->header, owner, original);
+    snprintf(unfinished, sizeof unfinished, "%s" JOURNAL_UNFINISHED, path);
+    journal->path = strdup(path);
+    const int error = journal->path == NULL ? ENOMEM : begin(journal, owner, original, unfinished);
+    if (error == 0)
         return 0;
-    }
-    unlink(path);
-    close(journal->fd);
+    if (journal->header != NULL)
+        munmap(journal->header, journal->size);
+    if (journal->fd >= 0)
+        close(journal->fd);
     free(journal->path);
     *journal = (struct journal){.fd = -1};
     return error;
@@ -151,9 +236,9 @@ int journal_create(struct journal *journal, const struct journal_owner *owner, i
 /* RATIONALE: what follows the last entry extends it, by one store: a program that follows its pattern has one entry. */
 static bool extend(struct journal *journal, uint64_t replica, int64_t start, int64_t length)
 {
-    if (journal->header->count == 0 || journal->fresh)
+    if (journal_count(journal) == 0 || journal->fresh)
         return false;
-    struct journal_entry *last = &entries_of(journal)[journal->header->count - 1];
+    struct journal_entry *last = &entries_of(journal)[journal_count(journal) - 1];
     uint64_t old = last->seal & UINT32_MAX;
     if (last->replica != replica || last->start + (int64_t)old != start || old + (uint64_t)length > UINT32_MAX)
         return false;
@@ -161,28 +246,32 @@ static bool extend(struct journal *journal, uint64_t replica, int64_t start, int
     return true;
 }
 
+/* Makes room for entries of `length` bytes more. RATIONALE: before the first of them is noted. So all of a write counts, or
+ * nothing of it. */
+static int make_room(struct journal *journal, int64_t length)
+{
+    const uint64_t entries = journal_count(journal) + (uint64_t)length / UINT32_MAX + 1;
+    int error = 0;
+    while (error == 0 && JOURNAL_HEADER + entries * sizeof(struct journal_entry) > journal->size)
+        error = grow(journal);
+    return error;
+}
+
 int journal_add(struct journal *journal, uint64_t replica, int64_t start, int64_t length)
 {
-    const uint64_t before = journal->header->count;
-    while (length > 0) {
+    int error = make_room(journal, length);
+    while (error == 0 && length > 0) {
         int64_t part = length > UINT32_MAX ? UINT32_MAX : length;
         if (!extend(journal, replica, start, part)) {
-            uint64_t number = journal->header->count;
-            if (JOURNAL_HEADER + (number + 1) * sizeof(struct journal_entry) > journal->size) {
-                int error = grow(journal);
-                if (error != 0) {
-                    __atomic_store_n(&journal->header->count, before, __ATOMIC_RELEASE);
-                    return error;
-                }
-            }
+            const uint64_t number = journal_count(journal);
             entries_of(journal)[number] = (struct journal_entry){replica, start, seal_of(replica, start, (uint32_t)part)};
-            __atomic_store_n(&journal->header->count, number + 1, __ATOMIC_RELEASE);
+            set_number(journal->header, &journal->header->count, number + 1);
             journal->fresh = false;
         }
         start += part;
         length -= part;
     }
-    return 0;
+    return error;
 }
 
 struct journal_entry journal_entry(const struct journal *journal, uint64_t number, int64_t *length)
@@ -208,44 +297,59 @@ int64_t journal_follow(struct journal *journal)
 
 int journal_sync(struct journal *journal)
 {
-    size_t used = JOURNAL_HEADER + journal->header->count * sizeof(struct journal_entry);
-    if (msync(journal->header, used, MS_SYNC) != 0)
+    struct journal_header *header = journal->header;
+    size_t used = JOURNAL_HEADER + journal_count(journal) * sizeof(struct journal_entry);
+    if (msync(header, used, MS_SYNC) != 0)
         return errno;
-    __atomic_store_n(&journal->header->synced, journal->header->count, __ATOMIC_RELEASE);
+    set_number(header, &header->synced, journal_count(journal));
     journal->fresh = true;
-    return msync(journal->header, JOURNAL_HEADER, MS_SYNC) == 0 && fsync(journal->fd) == 0 ? 0 : errno;
+    return msync(header, JOURNAL_HEADER, MS_SYNC) == 0 && fsync(journal->fd) == 0 ? 0 : errno;
 }
 
 void journal_clear(struct journal *journal)
 {
-    __atomic_store_n(&journal->header->synced, 0, __ATOMIC_RELEASE);
-    __atomic_store_n(&journal->header->count, 0, __ATOMIC_RELEASE);
+    struct journal_header *header = journal->header;
+    __atomic_add_fetch(&header->cleared, journal_count(journal) > 0, __ATOMIC_ACQ_REL);
+    set_number(header, &header->synced, 0);
+    set_number(header, &header->count, 0);
 }
 
 void journal_original_stamp(struct journal *journal)
 {
-    __atomic_store_n(&journal->header->stamp_ns, now(), __ATOMIC_RELEASE);
+    journal->state.stamp_ns = clock_real_ns();
+    put_state(journal);
 }
 
 void journal_original_begin(struct journal *journal)
 {
+    journal->state.busy++;
     journal_original_stamp(journal);
-    __atomic_add_fetch(&journal->header->busy, 1, __ATOMIC_ACQ_REL);
 }
 
 void journal_original_end(struct journal *journal, int original)
 {
-    note_original(journal->header, original);
+    note_original(journal, original);
+    journal->state.busy -= journal->state.busy > 0;
     journal_original_stamp(journal);
-    if (__atomic_load_n(&journal->header->busy, __ATOMIC_ACQUIRE) > 0)
-        __atomic_sub_fetch(&journal->header->busy, 1, __ATOMIC_ACQ_REL);
+}
+
+void journal_overtaken(struct journal *journal)
+{
+    journal->state.overtaken = 1;
+    put_state(journal);
+}
+
+void journal_closed(struct journal *journal)
+{
+    journal->state.closed = 1;
+    put_state(journal);
 }
 
 void journal_close(struct journal *journal)
 {
     if (journal->header == NULL)
         return;
-    if (journal->header->count == 0)
+    if (journal_count(journal) == 0)
         unlink(journal->path);
     munmap(journal->header, journal->size);
     close(journal->fd);

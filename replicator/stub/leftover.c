@@ -1,3 +1,5 @@
+#include "leftover.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,25 +9,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "writer.h"
-
 enum { MOST_RANGES = 1 << 20 };
+/* The file system stamps a write of a killed program no later than this after the program's own note of it. */
+static const int64_t STAMP_SLACK_NS = INT64_C(2000000000);
 
-static const char suffix[] = ".journal";
+static const char suffix[] = ".journal", unfinished[] = JOURNAL_UNFINISHED;
 
-/* The next journal's path; false: there are no more. */
-static bool next_journal(DIR *journals, const char *directory, char path[4096])
+static bool ends_with(const char *name, const char *end)
 {
-    for (struct dirent *entry; (entry = readdir(journals)) != NULL;) {
-        size_t length = strlen(entry->d_name);
-        if (length >= sizeof suffix && strcmp(entry->d_name + length - (sizeof suffix - 1), suffix) == 0
-            && snprintf(path, 4096, "%s/%s", directory, entry->d_name) < 4096)
+    const size_t length = strlen(name), wanted = strlen(end);
+    return length > wanted && strcmp(name + length - wanted, end) == 0;
+}
+
+/* The path of the next file whose name ends in `end`; false: there are no more. */
+static bool next_file(DIR *files, const char *directory, const char *end, char path[4096])
+{
+    for (struct dirent *entry; files != NULL && (entry = readdir(files)) != NULL;)
+        if (ends_with(entry->d_name, end) && snprintf(path, 4096, "%s/%s", directory, entry->d_name) < 4096)
             return true;
-    }
+    if (files != NULL)
+        closedir(files);
     return false;
 }
 
-/* Maps a journal; NULL: it is none, or damaged. */
+/* Maps a journal; NULL: it cannot be read, or is damaged. */
 static const struct journal_header *open_journal(const char *path, size_t *size)
 {
     struct stat found;
@@ -43,122 +50,238 @@ static const struct journal_header *open_journal(const char *path, size_t *size)
     return NULL;
 }
 
-/* Whether the original is as the journal's process left it, and all entries can be believed. */
-static bool is_good(const struct journal_header *header, const struct stat *original)
+static void close_journal(const struct journal_header *header, size_t size)
 {
-    return header->busy == 0 && header->overtaken == 0 && header->inode == original->st_ino
-        && (header->synced == header->count || journal_is_of_this_boot(header));
+    munmap((void *)(uintptr_t)header, size);
 }
 
-static bool is_as_left(const struct journal_header *header, const struct stat *original)
+static uint64_t entries_in(const struct journal_header *header)
 {
-    return header->size == original->st_size && header->mtime_ns == nanoseconds(original->st_mtim)
-        && header->ctime_ns == nanoseconds(original->st_ctim);
+    uint64_t count = 0;
+    journal_number(header, &header->count, &count);
+    return count;
 }
 
-/* Adds a journal's entries to `ranges`. */
-static bool add_entries(const struct loaded_map *map, const struct map_target *target, const struct journal_header *header,
-                        struct range **ranges, uint64_t *count)
+/* ---- what they tell -------------------------------------------------------------------------------------------------- */
+
+/* What is known after some of the journals. */
+struct judgement {
+    const struct original_sight *original;
+    bool telling;    /* some tell of bytes, */
+    bool damaged;    /* or nobody knows of what, */
+    bool of_it;      /* of the original, */
+    bool of_others;  /* or of another file */
+    bool as_left;    /* the original is as somebody left it who is not writing to it */
+    int64_t busy_ns; /* who was killed while he wrote to it did not begin a write after this; 0: nobody was */
+    const char *why; /* not all that they tell can be believed: a literal */
+};
+
+/* RATIONALE: not by the ctime. It differs after a chmod or a new link, too; who writes to the file leaves another mtime. */
+static bool is_as_left(const struct original_sight *original, uint64_t inode, int64_t size, int64_t mtime_ns)
 {
-    if (header->count > MOST_RANGES - *count)
-        return false;
-    struct range *larger = realloc(*ranges, (*count + header->count) * sizeof *larger);
+    return original->inode == inode && original->size == size && original->mtime_ns == mtime_ns;
+}
+
+static bool is_of(const struct journal_header *header, const struct original_sight *original)
+{
+    return original != NULL && header->inode == original->inode
+        && (header->birth_ns == 0 || original->birth_ns == 0 || header->birth_ns == original->birth_ns);
+}
+
+static int64_t later(int64_t one, int64_t other) { return one > other ? one : other; }
+
+/* RATIONALE: also of one that tells nothing. It may be the one that knows how the original was left. */
+static void judge(struct judgement *judgement, const struct journal_header *header)
+{
+    struct journal_state state = {0};
+    const bool telling = entries_in(header) > 0, of_it = is_of(header, judgement->original);
+    uint64_t synced = 0;
+    journal_state_of(header, &state);
+    judgement->telling = judgement->telling || telling;
+    judgement->of_it = judgement->of_it || (telling && of_it);
+    judgement->of_others = judgement->of_others || (telling && !of_it);
+    if (!of_it)
+        return;
+    if (state.busy != 0)
+        judgement->busy_ns = later(judgement->busy_ns, state.stamp_ns);
+    else if (is_as_left(judgement->original, header->inode, state.size, state.mtime_ns))
+        judgement->as_left = true;
+    journal_number(header, &header->synced, &synced);
+    if (telling && state.overtaken != 0)
+        judgement->why = "the file may have newer bytes, from a run that could not bring these home";
+    else if (telling && synced < entries_in(header) && !journal_is_of_this_boot(header))
+        judgement->why = "the node crashed, and not all was durable";
+}
+
+static void judge_intent(struct judgement *judgement, const char *directory)
+{
+    struct intent intent;
+    const enum intent_found found = intent_read(directory, &intent);
+    if (found == INTENT_DAMAGED)
+        judgement->why = "the record of an interrupted pdla sync is damaged";
+    if (found != INTENT_THERE || judgement->original == NULL || intent.inode != judgement->original->inode)
+        return;
+    if (intent.busy != 0)
+        judgement->busy_ns = later(judgement->busy_ns, intent.until_ns);
+    else if (is_as_left(judgement->original, intent.inode, intent.size, intent.mtime_ns))
+        judgement->as_left = true;
+}
+
+static enum leftover verdict(struct judgement *judgement)
+{
+    const struct original_sight *original = judgement->original;
+    if (!judgement->telling && !judgement->damaged)
+        return LEFTOVER_NONE;
+    if (original == NULL || (!judgement->of_it && !judgement->damaged))
+        return LEFTOVER_OTHERS;
+    if (judgement->damaged)
+        judgement->why = "a journal is damaged";
+    else if (judgement->of_others)
+        judgement->why = "journals of another file are among them";
+    else if (judgement->why == NULL && !judgement->as_left
+             && later(original->mtime_ns, original->ctime_ns) > judgement->busy_ns + STAMP_SLACK_NS)
+        judgement->why = "the file was changed since by somebody else";
+    return judgement->why == NULL ? LEFTOVER_GOOD : LEFTOVER_WAITS;
+}
+
+/* Adds a journal's entries. NULL, or why that cannot be done. */
+static const char *add_entries(const struct loaded_map *map, const struct map_target *target, const struct journal_header *header,
+                               struct leftovers *left)
+{
+    const uint64_t count = entries_in(header);
+    if (count == 0)
+        return NULL;
+    if (map == NULL)
+        return "no map of the replicas is published";
+    if (count > MOST_RANGES - left->count)
+        return "they are in too many pieces";
+    struct range *larger = realloc(left->ranges, (left->count + count) * sizeof *larger);
     if (larger == NULL)
-        return false;
-    *ranges = larger;
-    for (uint64_t i = 0; i < header->count; i++) {
+        return "out of memory";
+    left->ranges = larger;
+    for (uint64_t i = 0; i < count; i++) {
         struct journal_entry entry;
         int64_t length;
         if (!journal_entry_at(header, i, &entry, &length))
-            return false;
+            return "a journal is damaged";
         uint32_t replica = 0;
         while (replica < target->replica_count && map->replicas[target->first_replica + replica].id != entry.replica)
             replica++;
-        if (replica == target->replica_count || entry.start < 0
-            || length > map->replicas[target->first_replica + replica].size - entry.start)
-            return false;
-        larger[(*count)++] = (struct range){replica, entry.start, entry.start + length};
+        if (replica == target->replica_count)
+            return "a replica of them is not in the published map";
+        if (entry.start > map->replicas[target->first_replica + replica].size - length)
+            return "a journal is damaged";
+        larger[left->count++] = (struct range){replica, entry.start, entry.start + length};
     }
-    return true;
+    return NULL;
 }
 
-enum leftover leftover_read(const struct loaded_map *map, const struct map_target *target, const char *path,
-                            struct range **ranges, uint64_t *count)
+enum leftover leftover_read(const struct loaded_map *map, const struct map_target *target, const char *directory,
+                            const struct original_sight *original, struct leftovers *left)
 {
-    const char *directory = map_at(map, target->journals);
-    struct stat original;
-    char name[4096];
-    bool any = false, good = stat(path, &original) == 0, as_left = false;
-    DIR *journals = opendir(directory);
-    *ranges = NULL;
-    *count = 0;
-    if (journals == NULL)
-        return LEFTOVER_WAITS;
-    while (next_journal(journals, directory, name)) {
+    struct judgement judgement = {.original = original};
+    const char *problem = NULL;
+    char path[4096];
+    DIR *files = opendir(directory);
+    *left = (struct leftovers){0};
+    while (next_file(files, directory, suffix, path)) {
         size_t size;
-        const struct journal_header *header = open_journal(name, &size);
-        if (header != NULL && header->count == 0) {
-            /* It still may be the one that knows how the original was left. */
-            as_left = as_left || is_as_left(header, &original);
-        } else {
-            any = any || header != NULL || !journal_is_empty(name);
-            good = good && header != NULL && is_good(header, &original) && add_entries(map, target, header, ranges, count);
-            as_left = as_left || (header != NULL && is_as_left(header, &original));
-        }
-        if (header != NULL)
-            munmap((void *)(uintptr_t)header, size);
+        const struct journal_header *header = open_journal(path, &size);
+        judgement.damaged = judgement.damaged || header == NULL;
+        if (header == NULL)
+            continue;
+        judge(&judgement, header);
+        if (problem == NULL && is_of(header, original))
+            problem = add_entries(map, target, header, left);
+        close_journal(header, size);
     }
-    closedir(journals);
-    if (!any)
-        leftover_remove(directory, false);
-    if (any && good && as_left)
-        return LEFTOVER_GOOD;
-    free(*ranges);
-    *ranges = NULL;
-    return any ? LEFTOVER_WAITS : LEFTOVER_NONE;
+    judge_intent(&judgement, directory);
+    enum leftover result = verdict(&judgement);
+    left->why = judgement.why;
+    if (result == LEFTOVER_GOOD && problem != NULL) {
+        left->why = problem;
+        result = LEFTOVER_WAITS;
+    }
+    if (result != LEFTOVER_GOOD) {
+        free(left->ranges);
+        left->ranges = NULL;
+        left->count = 0;
+    }
+    return result;
+}
+
+bool leftover_seen(const char *directory)
+{
+    char path[4096];
+    DIR *files = opendir(directory);
+    const bool seen = next_file(files, directory, suffix, path);
+    if (seen)
+        closedir(files);
+    return seen;
 }
 
 bool leftover_closed(const char *directory)
 {
-    char name[4096];
+    char path[4096];
     bool closed = false;
-    DIR *journals = opendir(directory);
-    while (journals != NULL && !closed && next_journal(journals, directory, name)) {
+    DIR *files = opendir(directory);
+    while (next_file(files, directory, suffix, path)) {
         size_t size;
-        const struct journal_header *header = open_journal(name, &size);
-        closed = header != NULL && header->closed != 0;
-        if (header != NULL)
-            munmap((void *)(uintptr_t)header, size);
+        struct journal_state state = {0};
+        const struct journal_header *header = open_journal(path, &size);
+        if (header == NULL)
+            continue;
+        closed = (journal_state_of(header, &state) && state.closed != 0) || closed;
+        close_journal(header, size);
     }
-    if (journals != NULL)
-        closedir(journals);
     return closed;
 }
 
-void leftover_remove(const char *directory, bool telling)
+/* ---- removing them ---------------------------------------------------------------------------------------------------- */
+
+/* Returns whether there were any. */
+static bool remove_all(const char *directory, const char *end)
 {
-    char name[4096];
-    DIR *journals = opendir(directory);
-    while (journals != NULL && next_journal(journals, directory, name))
-        if (journal_is_empty(name) != telling)
-            unlink(name);
-    if (journals != NULL)
-        closedir(journals);
+    char path[4096];
+    bool any = false;
+    DIR *files = opendir(directory);
+    while (next_file(files, directory, end, path))
+        any = unlink(path) == 0 || any;
+    return any;
 }
 
-void leftover_discard(const char *directory, const struct file_identity *file)
+static void sync_directory(const char *directory)
 {
-    char name[4096];
-    DIR *journals = opendir(directory);
-    while (journals != NULL && next_journal(journals, directory, name)) {
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+void leftover_remove(const char *directory)
+{
+    const bool any = remove_all(directory, suffix);
+    remove_all(directory, unfinished);
+    /* RATIONALE: journals without the intent would take what was brought home for somebody else's change. */
+    if (any)
+        sync_directory(directory);
+    intent_remove(directory);
+}
+
+void leftover_discard(const char *directory, uint64_t inode)
+{
+    char path[4096];
+    DIR *files = opendir(directory);
+    while (next_file(files, directory, suffix, path)) {
         size_t size;
-        const struct journal_header *header = open_journal(name, &size);
+        const struct journal_header *header = open_journal(path, &size);
         if (header == NULL)
             continue;
-        if (header->device == file->device && header->inode == file->inode)
-            unlink(name);
-        munmap((void *)(uintptr_t)header, size);
+        if (header->inode == inode)
+            unlink(path);
+        close_journal(header, size);
     }
-    if (journals != NULL)
-        closedir(journals);
+    if (!leftover_seen(directory))
+        intent_remove(directory);
 }

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "calls.h"
+#include "home.h"
 #include "writer.h"
 
 static const char *map_name(void)
@@ -237,7 +239,7 @@ static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const str
         stub->why_not = "no communicator";
 }
 
-static void open_agreed(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside)
+static void open_agreed(struct file_handle *handle, mpi_handle comm, const char *path, int amode, struct opening *opening)
 {
     const struct mpi *mpi = pdla_mpi();
     int rank, ranks;
@@ -250,31 +252,75 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     report_opened(map, map_name(), map == NULL ? why : NULL, rank);
     struct stub_file *stub;
     struct abilities mine = look(handle == NULL ? NULL : map, path, amode, ranks == 1, &stub), all;
-    mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || !writer_has_target(map, path));
+    mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || home_target(map, path) == NULL);
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct abilities){.no_target = ~UINT64_C(0)};
     if (stub != NULL) {
         agreed(stub, amode, comm, &all);
         handle->stub = stub;
     }
-    writer_open(handle, comm, rank, ranks, map, path, amode, beside, all.no_target == 0);
+    writer_open(handle, comm, rank, ranks, map, path, amode, opening, all.no_target == 0);
 }
 
-bool stub_opening(const char *name, int amode)
+/* Why the file must not be opened, on all ranks alike: a literal. */
+static const char *settled(mpi_handle comm, const char *name, int amode, struct opening *opening)
 {
-    int error = errno;
-    bool beside = map_name() != NULL && name != NULL && writer_wanted(amode) && beside_open(name);
-    errno = error;
-    return beside;
+    const struct mpi *mpi = pdla_mpi();
+    char path[PATH_MAX];
+    int rank, ranks, inter = 1;
+    if (mpi == NULL || name == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
+        || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
+        return NULL;
+    resolve_path(name, path);
+    return home_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, map_name() != NULL && writer_wanted(amode), &opening->lock);
 }
 
-void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, bool beside)
+int stub_opening(mpi_handle comm, const char *name, int amode, struct opening *opening)
 {
-    if (map_name() == NULL)
-        return;
     int error = errno;
-    open_agreed(handle, comm, path, amode, beside);
+    *opening = (struct opening){.lock = -1};
+    opening->beside = map_name() != NULL && name != NULL && writer_wanted(amode) && beside_open(name);
+    const struct mpi *mpi = pdla_mpi();
+    const char *refused = settled(comm, name, amode, opening);
+    int rc = refused == NULL ? 0 : mpi->err_io;
+    if (rc != 0)
+        mpi->File_call_errhandler(mpi->file_null, rc);
     errno = error;
+    return rc;
+}
+
+void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, struct opening *opening)
+{
+    int error = errno;
+    if (map_name() != NULL)
+        open_agreed(handle, comm, path, amode, opening);
+    stub_not_opened(opening);
+    errno = error;
+}
+
+void stub_not_opened(struct opening *opening)
+{
+    if (opening->lock >= 0)
+        close(opening->lock);
+    opening->lock = -1;
+}
+
+struct stub_file *stub_known(const struct loaded_map *map, const char *path)
+{
+    struct stat found;
+    int fd = state_find(path, &found);
+    const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
+    struct stub_file *stub = file == NULL || file->replica_count == 0 ? NULL : make_stub(map, file);
+    if (stub != NULL)
+        stub->fd = fd;
+    else if (fd >= 0)
+        close(fd);
+    return stub;
+}
+
+void stub_forget(struct stub_file *stub)
+{
+    free_stub(stub);
 }
 
 static void close_stub(struct file_handle *handle)

@@ -141,6 +141,10 @@ bool request_touches(const struct loaded_map *, const struct map_replica *, cons
  * as long as a read where a metadata server is asked. */
 int component_of(struct stub_file *, int replica, uint32_t number);
 
+/* What is to be known of an original whose replicas are not read from: to mark them. NULL: it has none. */
+struct stub_file *stub_known(const struct loaded_map *, const char *path);
+void stub_forget(struct stub_file *);
+
 /* ---- engine.c: reading it ----------------------------------------------------------------------------------------------- */
 
 struct served {

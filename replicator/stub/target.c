@@ -4,20 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "components.h"
+#include "home.h"
 #include "locks.h"
 #include "neighbours.h"
 #include "writer.h"
 
-enum {
-    LOCK_PAUSE_NS = 2000000,
-    LOCK_TRIES = 150000, /* five minutes */
-    WRITER_TRIES = 500,
-    TOLD_RANGES = 512
-};
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stub_writer *open_writers; /* of this process; atomic, changed under the lock */
@@ -25,7 +19,6 @@ static struct stub_writer *open_writers; /* of this process; atomic, changed und
 /* What rank 0 says about the file. */
 struct offer {
     uint64_t redirects;            /* 1: its writes may be redirected */
-    uint64_t left;                 /* ranges that earlier writes left in replicas */
     uint64_t generation, checksum; /* of rank 0's map */
     uint64_t target, lease;
     uint64_t inode;
@@ -47,45 +40,6 @@ static const char *unsuitable(int amode)
     return amode & (AMODE_WRONLY | AMODE_RDWR) ? NULL : "not opened for writing";
 }
 
-/* lock_file() of a target's journals. */
-static int lock_journals(const char *directory, enum lock_kind kind)
-{
-    char path[4096];
-    return snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path ? lock_file(path, kind) : LOCK_IMPOSSIBLE;
-}
-
-/* Alone with a target's journals. RATIONALE: pdla sync, or another program's open, may be; both end soon. Writers share the lock
- * until they close; a file that was closed is no longer theirs, but some rank may not be there yet. */
-static int lock_alone(const char *directory)
-{
-    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-    for (int tries = 0;; tries++) {
-        int fd = lock_journals(directory, LOCK_ALONE);
-        if (fd != -1)
-            return fd;
-        int shared = lock_journals(directory, LOCK_SHARED);
-        if (shared >= 0)
-            close(shared);
-        if (tries > LOCK_TRIES || (shared >= 0 && (tries > WRITER_TRIES || !leftover_closed(directory))))
-            return -1;
-        nanosleep(&pause, NULL);
-    }
-}
-
-/* NULL: there are no replicas for writes to the file at `path`. */
-static const struct map_target *find_target(const struct loaded_map *map, const char *path)
-{
-    char directory[4096];
-    struct stat found;
-    const char *name = map->header->target_count == 0 ? NULL : strrchr(path, '/');
-    size_t length = name == NULL ? sizeof directory : (size_t)(name - path);
-    if (length >= sizeof directory)
-        return NULL;
-    memcpy(directory, path, length);
-    strcpy(directory + length, length == 0 ? "/" : "");
-    return stat(directory, &found) == 0 ? map_find_target(map, path, found.st_dev, found.st_ino, name + 1) : NULL;
-}
-
 /* Why the writes of a file opened in this way are not to be redirected; NULL: they are. */
 static const char *unwanted(int amode, bool *lease)
 {
@@ -94,43 +48,34 @@ static const char *unwanted(int amode, bool *lease)
     return *lease || (wish != NULL && strcmp(wish, "close") == 0) ? unsuitable(amode) : "not asked for";
 }
 
-/* Rank 0's offer. If it is one, *lock is the journals' lock file, locked, and *ranges what earlier writes left, to be freed. */
-static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int *lock, struct range **ranges)
+/* Rank 0's offer. If it is one, *lock is the journals' lock file, locked. */
+static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int *lock)
 {
-    const struct map_target *target = find_target(map, path);
+    const struct map_target *target = home_target(map, path);
     struct written *written = target == NULL ? NULL : written_of(map, target);
     struct stat found;
     if (written == NULL)
         return (struct offer){0};
     const char *directory = map_at(map, target->journals);
-    bool lease, regular = stat(path, &found) == 0 && S_ISREG(found.st_mode);
+    bool lease;
     const char *why = unwanted(amode, &lease);
-    struct offer offer = {0};
-    enum leftover left = LEFTOVER_NONE;
-    if (!regular)
+    if (stat(path, &found) != 0 || !S_ISREG(found.st_mode))
         why = "not a regular file";
-    else if ((*lock = lock_alone(directory)) < 0)
-        why = why != NULL ? why
-            : *lock == LOCK_IMPOSSIBLE ? "the journals cannot be locked" : "another open file's writes are redirected";
-    else
-        left = leftover_read(map, target, path, ranges, &offer.left);
-    if (left == LEFTOVER_WAITS)
+    if (why == NULL && *lock < 0)
+        *lock = home_lock_alone(directory, path);
+    if (why == NULL && *lock < 0)
+        why = *lock == LOCK_IMPOSSIBLE ? "the journals cannot be locked" : "another open file's writes are redirected";
+    if (why == NULL && leftover_seen(directory))
         why = "earlier writes wait for pdla sync";
-    written_refuse(written, why);
-    if (*lock >= 0 && why != NULL && left != LEFTOVER_GOOD) {
-        close(*lock);
-        *lock = -1;
-    }
     /* The other ranks share the lock. */
-    if (*lock < 0 || !lock_bytes(*lock, LOCK_SHARED, 0, 1))
+    if (why == NULL && !home_lock_share(*lock))
+        why = "the journals cannot be locked";
+    written_refuse(written, why);
+    if (why != NULL)
         return (struct offer){0};
-    offer.redirects = why == NULL;
-    offer.generation = map->header->generation;
-    offer.checksum = map->header->checksum;
-    offer.target = (uint64_t)(target - map->targets);
-    offer.lease = lease;
-    offer.inode = found.st_ino;
-    return offer;
+    home_note(directory, found.st_ino);
+    return (struct offer){.redirects = 1, .generation = map->header->generation, .checksum = map->header->checksum,
+                          .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino};
 }
 
 static void free_writer(struct stub_writer *writer)
@@ -164,7 +109,7 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     writer->components = calloc(target->replica_count, sizeof *writer->components);
     writer->written = written_of(map, target);
     if (writer->lock < 0)
-        writer->lock = lock_journals(directory, LOCK_SHARED);
+        writer->lock = home_lock_shared(directory);
     writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (writer->components == NULL || writer->written == NULL || writer->lock < 0 || writer->fd < 0
         || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
@@ -174,7 +119,7 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
         if ((writer->components[i] = components_make(map, target_replica(writer, i))) != NULL) {
             mine->usable |= UINT64_C(1) << i;
-            if (rank == 0 && offer->left == 0)
+            if (rank == 0)
                 components_drop(map, target_replica(writer, i));
         }
     const struct journal_owner owner = {directory, map_at(map, target->path), found.st_dev, found.st_ino, rank, writer->lease};
@@ -269,51 +214,6 @@ static void settle_others(const char *path)
         writers_settle(found.st_dev, found.st_ino, "the file was opened again");
 }
 
-/* What rank 0 has read; on all ranks. NULL: out of memory. */
-static struct range *tell_ranges(struct range *ranges, uint64_t count, int rank, mpi_handle comm)
-{
-    struct range part[TOLD_RANGES];
-    if (rank != 0)
-        ranges = malloc(count * sizeof *ranges);
-    bool told = ranges != NULL;
-    for (uint64_t first = 0; first < count; first += TOLD_RANGES) {
-        size_t bytes = (count - first < TOLD_RANGES ? count - first : TOLD_RANGES) * sizeof *part;
-        if (rank == 0)
-            memcpy(part, ranges + first, bytes);
-        told = agree_broadcast(part, (int)bytes, comm) && told;
-        if (told)
-            memcpy(ranges + first, part, bytes);
-    }
-    if (told)
-        return ranges;
-    free(ranges);
-    return NULL;
-}
-
-/* Brings back what earlier writes left; on all ranks, which have the same ranges. */
-static bool settle_left(struct file_handle *handle, struct range *ranges, uint64_t count)
-{
-    struct stub_writer *writer = handle->writer;
-    struct written *written = writer->written;
-    for (uint64_t i = 0; i < count; i++)
-        if (writer->components[ranges[i].replica] == NULL)
-            return false;
-    const int64_t start = clock_ns();
-    pthread_mutex_lock(&written->lock);
-    const struct written before = *written;
-    pthread_mutex_unlock(&written->lock);
-    int64_t all[2] = {0}, mine[2] = {0, written_waits(written) == 0};
-    mine[0] = bring_back_left(handle, ranges, count) == 0;
-    if (mine[0] && writer->rank == 0)
-        leftover_remove(map_at(writer->map, writer->target->journals), true);
-    /* Nobody has entries of its own before that. */
-    if (!agree_reduce(mine, all, 2, pdla_mpi()->op_min, writer->comm) || all[0] == 0)
-        return false;
-    if (all[1] != 0)
-        written_earlier(written, &before, clock_ns() - start);
-    return true;
-}
-
 static void enter_open(struct stub_writer *writer)
 {
     pthread_mutex_lock(&open_lock);
@@ -322,15 +222,15 @@ static void enter_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* With rank 0's offer and, where earlier writes left any, ranges. `lock` is taken over. */
+/* With rank 0's offer. `lock` is taken over. */
 static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
-                         const struct loaded_map *map, const struct offer *offer, struct range *ranges, int lock, bool beside)
+                         const struct loaded_map *map, const struct offer *offer, int lock, bool beside)
 {
     const struct mpi *mpi = pdla_mpi();
     struct abilities mine = {.alone = beside ? 0 : ~UINT64_C(0)}, all;
     struct stub_writer *writer = NULL;
     if (handle != NULL && map != NULL && map->header->generation == offer->generation
-        && map->header->checksum == offer->checksum && (ranges != NULL || offer->left == 0))
+        && map->header->checksum == offer->checksum)
         writer = make_writer(map, offer, path, rank, lock, &mine);
     else if (lock >= 0)
         close(lock);
@@ -350,9 +250,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
         }
     writer->handle = handle;
     handle->writer = writer;
-    if (opened && offer->left > 0)
-        opened = settle_left(handle, ranges, offer->left);
-    if (opened && offer->redirects && all.alone != 0) {
+    if (opened && all.alone != 0) {
         writer->neighbours = ranks == 1 ? NULL : neighbours_open(writer);
         enter_open(writer);
     } else {
@@ -369,30 +267,21 @@ bool writer_wanted(int amode)
     return unwanted(amode, &lease) == NULL;
 }
 
-bool writer_has_target(const struct loaded_map *map, const char *path)
-{
-    return find_target(map, path) != NULL;
-}
-
 void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map, const char *path,
-                 int amode, bool beside, bool target)
+                 int amode, struct opening *opening, bool target)
 {
-    int lock = -1;
     struct offer offer = {0};
-    struct range *ranges = NULL;
     settle_others(path);
     if (!target)
         return;
+    int lock = opening->lock;
+    opening->lock = -1;
     if (rank == 0 && map != NULL && handle != NULL)
-        offer = make_offer(map, path, amode, &lock, &ranges);
-    if (agree_broadcast(&offer, (int)sizeof offer, comm) && (offer.redirects || offer.left > 0)) {
-        if (offer.left > 0)
-            ranges = tell_ranges(ranges, offer.left, rank, comm);
-        open_offered(handle, comm, ranks, rank, path, map, &offer, ranges, lock, beside);
-    } else if (lock >= 0) {
+        offer = make_offer(map, path, amode, &lock);
+    if (agree_broadcast(&offer, (int)sizeof offer, comm) && offer.redirects)
+        open_offered(handle, comm, ranks, rank, path, map, &offer, lock, opening->beside);
+    else if (lock >= 0)
         close(lock);
-    }
-    free(ranges);
 }
 
 static void leave_open(struct stub_writer *writer)
@@ -432,24 +321,17 @@ int writer_close(struct file_handle *handle)
     return writer_raise(handle, error);
 }
 
-void stub_deleting(const char *path, struct file_identity *file)
+void stub_deleting(const char *path, uint64_t *inode)
 {
     struct stat found;
-    *file = (struct file_identity){0};
-    if (getenv("PDLA_MAP") != NULL && stat(path, &found) == 0)
-        *file = (struct file_identity){found.st_dev, found.st_ino};
+    /* RATIONALE: with another link the file, and what waits for it, is still there. */
+    *inode = stat(path, &found) == 0 && found.st_nlink == 1 ? found.st_ino : 0;
 }
 
-void stub_deleted(const char *path, const struct file_identity *file)
+void stub_deleted(const char *path, uint64_t inode)
 {
-    const char *why;
     int error = errno;
-    const struct loaded_map *map = file->inode == 0 ? NULL : map_current(getenv("PDLA_MAP"), &why);
-    const struct map_target *target = map == NULL ? NULL : find_target(map, path);
-    int lock = target == NULL ? -1 : lock_alone(map_at(map, target->journals));
-    if (lock >= 0) {
-        leftover_discard(map_at(map, target->journals), file);
-        close(lock);
-    }
+    if (inode != 0)
+        home_deleted(path, inode);
     errno = error;
 }

@@ -6,6 +6,7 @@
 
 #include "components.h"
 #include "edges.h"
+#include "leftover.h"
 #include "locks.h"
 #include "neighbours.h"
 #include "transfer.h"
@@ -145,6 +146,15 @@ static size_t look_ahead(const struct batch *batch, struct edges *edges, size_t 
     return first;
 }
 
+/* Before a write to the original. 0 or an errno: then it must not be made. */
+static int note_write(struct stub_writer *writer)
+{
+    if (writer->intent != NULL)
+        return intent_renew(map_at(writer->map, writer->target->journals), writer->intent);
+    journal_original_stamp(&writer->journal);
+    return 0;
+}
+
 static int batch_flush(struct batch *batch)
 {
     if (batch->count == 0)
@@ -161,8 +171,9 @@ static int batch_flush(struct batch *batch)
             ahead = look_ahead(batch, &edges, ahead);
         }
         const int64_t length = span_end(batch, first, &after) - batch->chunks[first].offset;
-        journal_original_stamp(&batch->writer->journal);
-        error = write_whole(batch->writer->fd, memory, length, batch->chunks[first].offset);
+        error = note_write(batch->writer);
+        if (error == 0)
+            error = write_whole(batch->writer->fd, memory, length, batch->chunks[first].offset);
         memory += length;
         batch->requests++;
         batch->moved += error == 0 ? (uint64_t)length : 0;
@@ -316,14 +327,16 @@ static void forget(struct stub_writer *writer)
 static void original_begin(struct file_handle *handle)
 {
     const struct io_call nothing = {.handle = handle};
-    journal_original_begin(&handle->writer->journal);
+    if (handle->writer->intent == NULL)
+        journal_original_begin(&handle->writer->journal);
     replicas_write_begin(handle, &nothing);
 }
 
 static void original_end(struct file_handle *handle)
 {
     replicas_write_end(handle);
-    journal_original_end(&handle->writer->journal, handle->writer->fd);
+    if (handle->writer->intent == NULL)
+        journal_original_end(&handle->writer->journal, handle->writer->fd);
 }
 
 /* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what others write to the
@@ -500,6 +513,8 @@ static int bring_share(struct file_handle *handle, const struct range *mine, siz
 int agree_error(const struct stub_writer *writer, int error)
 {
     int64_t mine = -(int64_t)error, all;
+    if (writer->ranks == 1)
+        return error;
     if (!agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm))
         return EIO;
     return (int)-all;
@@ -616,7 +631,7 @@ int keep_together(struct file_handle *handle)
     journal_original_begin(&writer->journal);
     journal_original_end(&writer->journal, writer->fd);
     if (error == 0)
-        writer->journal.header->closed = 1;
+        journal_closed(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return error;
 }

@@ -442,7 +442,7 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
     bool found;
     int error = overtakes(writer, call) ? writer_bring_back(handle) : 0;
     if (error != 0)
-        writer->journal.header->overtaken = 1;
+        journal_overtaken(&writer->journal);
     else
         error = neighbours_bring_back(handle, call, &found);
     journal_original_begin(&writer->journal);

@@ -8,7 +8,7 @@
 #ifndef PDLA_WRITER_H
 #define PDLA_WRITER_H
 
-#include "journal.h"
+#include "intent.h"
 #include "stub.h"
 
 enum { MOST_REPLICAS = 64 /* of a target; more are not used */ };
@@ -48,6 +48,7 @@ struct stub_writer {
     pthread_mutex_t mutex; /* of all that follows: a call that another thread makes waits until bytes are brought back */
     struct journal journal;
     struct neighbours *neighbours; /* NULL: there are no other ranks on the node */
+    struct intent *intent; /* of who brings home what others' journals tell, and has none of its own; NULL: the journal's is meant */
     int64_t low, high;    /* what the journal tells of is in these bytes of the original */
     int error;            /* errno of the first failure to bring back, after which it is not tried any more */
     struct stub_writer *next; /* of this process */
@@ -57,11 +58,6 @@ static inline const struct map_replica *target_replica(const struct stub_writer 
 {
     return &writer->map->replicas[writer->target->first_replica + i];
 }
-
-/* Bytes [start, stop) of replica `replica` of the target. */
-struct range {
-    int64_t replica, start, stop;
-};
 
 /* ---- writer.c ----------------------------------------------------------------------------------------------------------- */
 
@@ -82,12 +78,10 @@ void writer_original_end(struct file_handle *handle);
 
 /* Writes of a file opened in this way may be redirected. */
 bool writer_wanted(int amode);
-/* There are replicas for writes to the file at `path`. */
-bool writer_has_target(const struct loaded_map *, const char *path);
 /* On all ranks of `comm`, or a single one, after an open; `handle` NULL: it failed on this rank; `map` NULL: this one has none.
- * `beside`: the program itself had it open. `target`: rank 0 has found that there are replicas for writes to it. */
+ * `opening`: what stub_opening() said. `target`: rank 0 has found that there are replicas for writes to it. */
 void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map, const char *path,
-                 int amode, bool beside, bool target);
+                 int amode, struct opening *opening, bool target);
 /* Before the close. Returns what MPI_File_close is to return if it succeeds. */
 int writer_close(struct file_handle *handle);
 /* There are open files in this process whose writes are redirected. */
@@ -102,21 +96,6 @@ bool writers_lengthen(uint64_t device, uint64_t inode);
 /* The process has the file open that MPI knows by this name. */
 bool beside_open(const char *name);
 
-/* ---- leftover.c: journals of programs that have ended, or of files that they have closed ------------------------------------ */
-
-enum leftover { LEFTOVER_NONE, LEFTOVER_WAITS, LEFTOVER_GOOD };
-
-/* Whether any journals in a directory that is locked alone tell of bytes; those that do not are removed. LEFTOVER_GOOD: they can be
- * brought back to the original at `path`, and *ranges is what they tell, to be freed; else that is for pdla sync to judge. */
-enum leftover leftover_read(const struct loaded_map *, const struct map_target *, const char *path, struct range **ranges,
-                            uint64_t *count);
-/* Whether a journal in the directory is of a closed file. */
-bool leftover_closed(const char *directory);
-/* Removes those of an original that was deleted. */
-void leftover_discard(const char *directory, const struct file_identity *file);
-/* Removes those that tell of bytes, or those that do not. */
-void leftover_remove(const char *directory, bool telling);
-
 /* ---- writeback.c -------------------------------------------------------------------------------------------------------- */
 
 /* What a journal tells of, in bytes [low, high) of the original, goes there. 0 or an errno, and then it is still in the journal. */
@@ -130,6 +109,7 @@ int lengthen_to(struct file_handle *handle, int64_t high);
 /* What any rank has, by all of them. */
 int bring_back_together(struct file_handle *handle);
 /* What journals told that were left; with all ranks. */
+struct range;
 int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count);
 /* Makes what is in the journals durable where it is. 0 or an errno, the same on all ranks. */
 int keep_together(struct file_handle *handle);

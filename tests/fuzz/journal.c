@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "writer.h"
+#include "leftover.h"
 
 enum right { RIGHT_HEADER = 1, RIGHT_SEALS = 2, RIGHT_COUNT = 4, RIGHT_ORIGINAL = 8, RIGHT_STATE = 16, RIGHT_REPLICA = 32 };
-enum { MOST_ENTRIES = 64, CHANGES = offsetof(struct journal_header, overtaken) + 8 - offsetof(struct journal_header, count) };
+enum { MOST_ENTRIES = 64, CHANGES = sizeof(struct journal_header) - offsetof(struct journal_header, count) };
 
 static char directory[] = "/dev/shm/pdla-fuzz-XXXXXX", original[64], journal[64];
 static struct map_replica replicas[] = {{.id = 7, .size = 1000}, {.id = 9, .size = INT64_MAX}, {.id = 3, .size = 1}};
@@ -48,6 +48,12 @@ static void seal(struct journal_entry *entry)
     entry->seal = (uint64_t)crc32c(0, words, sizeof words) << 32 | length;
 }
 
+static void seal_number(struct journal_header *header, uint64_t *which, uint64_t number)
+{
+    const uint64_t words[] = {number, (uint64_t)((const char *)which - (const char *)header)};
+    *which = (uint64_t)crc32c(header->checksum, words, sizeof words) << 32 | number;
+}
+
 /* The journal that an input stands for, `*size` bytes of it. */
 static const void *image_of(const uint8_t *data, size_t length, size_t *size)
 {
@@ -72,17 +78,17 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
     const size_t count = (*size - JOURNAL_HEADER) / sizeof *entries;
     struct stat found;
     expect(stat(original, &found) == 0);
+    struct journal_state *state = &header->states[0];
     if (right & RIGHT_ORIGINAL) {
         header->device = found.st_dev;
         header->inode = found.st_ino;
-        header->size = found.st_size;
-        header->mtime_ns = nanoseconds(found.st_mtim);
-        header->ctime_ns = nanoseconds(found.st_ctim);
+        header->birth_ns = 0;
+        state->size = found.st_size;
+        state->mtime_ns = nanoseconds(found.st_mtim);
+        state->ctime_ns = nanoseconds(found.st_ctim);
     }
-    if (right & RIGHT_COUNT)
-        header->count = header->synced = count;
     if (right & RIGHT_STATE)
-        header->busy = header->overtaken = 0;
+        state->busy = state->overtaken = 0;
     for (size_t i = 0; i < count; i++) {
         if (right & RIGHT_REPLICA)
             entries[i].replica = replicas[entries[i].replica % 3].id;
@@ -92,6 +98,12 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
     if (right & RIGHT_HEADER) {
         memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
         header->checksum = crc32c(0, &header->rank, (size_t)(changes - (const char *)&header->rank));
+        for (int i = 0; i < 2; i++)
+            header->states[i].checksum = crc32c(header->checksum, &header->states[i], offsetof(struct journal_state, checksum));
+    }
+    if (right & RIGHT_COUNT) {
+        seal_number(header, &header->count, count);
+        seal_number(header, &header->synced, count);
     }
     return &image;
 }
@@ -101,19 +113,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct map_target target = {.replica_count = sizeof replicas / sizeof *replicas};
     const struct loaded_map map = {.base = directory, .replicas = replicas};
-    struct range *ranges;
-    uint64_t count;
+    struct leftovers left;
+    struct original_sight sight;
     size_t bytes;
     const void *image = image_of(data, size, &bytes);
     int fd = open(journal, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     expect(write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
-    if (leftover_read(&map, &target, original, &ranges, &count) == LEFTOVER_GOOD)
-        for (uint64_t i = 0; i < count; i++) {
-            const struct range *range = &ranges[i];
+    expect(original_look(-1, original, &sight));
+    if (leftover_read(&map, &target, directory, &sight, &left) == LEFTOVER_GOOD)
+        for (uint64_t i = 0; i < left.count; i++) {
+            const struct range *range = &left.ranges[i];
             expect(range->replica >= 0 && range->replica < target.replica_count);
-            expect(range->start >= 0 && range->start <= range->stop && range->stop <= replicas[range->replica].size);
+            expect(range->start >= 0 && range->start < range->stop && range->stop <= replicas[range->replica].size);
         }
     leftover_closed(directory);
-    free(ranges);
+    free(left.ranges);
     return 0;
 }

@@ -50,7 +50,10 @@ static int damage(const char *path, int rounds)
         }
         struct journal_entry entry;
         int64_t length;
-        for (uint64_t i = 0; i < header->count; i++)
+        uint64_t count;
+        if (!journal_number(header, &header->count, &count))
+            return 1;
+        for (uint64_t i = 0; i < count; i++)
             damaged += !journal_entry_at(header, i, &entry, &length);
     }
     printf("%u %u\n", refused, damaged);

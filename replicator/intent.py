@@ -1,0 +1,109 @@
+"""The intent: what journals tell is being brought home, so that the original may be half old, half new.
+
+Byte for byte as replicator/stub/intent.h says. It is made before the first byte of the original is written, and removed
+after the last journal; who finds one does all of it again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+
+from pdla.errors import FormatError
+from pdla.model import Identity
+from pdla.replicator.backends.base import sync_directory
+
+MAGIC = b"PDLAINT1"
+NAME = "intent"
+RECORD = np.dtype(
+    [
+        ("magic", "S8"),
+        ("checksum", "<u4"),
+        ("busy", "<u4"),
+        ("inode", "<u8"),
+        ("size", "<i8"),
+        ("mtime_ns", "<i8"),
+        ("ctime_ns", "<i8"),
+        ("until_ns", "<i8"),
+        ("pid", "<i8"),
+        ("host", "S64"),
+    ]
+)
+PROMISE_NS = 10 * 10**9
+"""How far ahead ``until_ns`` is set."""
+_CHECKED = slice(RECORD.fields["busy"][1], None)  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Who brings home what journals tell. ``identity``: the original's as it was left, unless ``busy``; then no write
+    to it was begun after ``until_ns``."""
+
+    busy: bool
+    identity: Identity
+    until_ns: int
+
+
+def read_intent(directory: Path) -> Intent | None:
+    """The intent in a directory of journals, if there is one.
+
+    Raises:
+        FormatError: it cannot be read, or is damaged.
+    """
+    path = directory / NAME
+    try:
+        image = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FormatError(f"cannot read {path}: {error.strerror}") from error
+    if len(image) != RECORD.itemsize or image[:8] != MAGIC:
+        raise FormatError(f"{path} is not the record of an interrupted pdla sync")
+    row = np.frombuffer(image, dtype=RECORD)[0]
+    if row["checksum"] != google_crc32c.value(image[_CHECKED]):
+        raise FormatError(f"{path}, the record of an interrupted pdla sync, is damaged")
+    identity = Identity(0, *(int(row[name]) for name in ("inode", "size", "mtime_ns", "ctime_ns")))
+    return Intent(bool(row["busy"]), identity, int(row["until_ns"]))
+
+
+class Bringing:
+    """The intent of this process, from before its first write to the original on."""
+
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        self._directory = directory
+        self._intent = Intent(True, identity, time.time_ns() + PROMISE_NS)
+        self._put()
+
+    def renew(self) -> None:
+        """Before a write to the original: it is begun before ``until_ns``."""
+        now = time.time_ns()
+        if now + PROMISE_NS // 2 > self._intent.until_ns:
+            self._intent = replace(self._intent, until_ns=now + PROMISE_NS)
+            self._put()
+
+    def stop(self, identity: Identity) -> None:
+        """It had to end before all was done, and left the original like this."""
+        self._intent = replace(self._intent, busy=False, identity=identity)
+        self._put()
+
+    def _put(self) -> None:
+        intent, identity = self._intent, self._intent.identity
+        row = np.zeros(1, dtype=RECORD)
+        row["magic"], row["busy"], row["until_ns"] = MAGIC, intent.busy, intent.until_ns
+        row["inode"], row["size"] = identity.inode, identity.size
+        row["mtime_ns"], row["ctime_ns"] = identity.mtime_ns, identity.ctime_ns
+        row["pid"], row["host"] = os.getpid(), os.fsencode(socket.gethostname())[:63]
+        row["checksum"] = google_crc32c.value(row.tobytes()[_CHECKED])
+        unfinished = self._directory / f"{NAME}.{os.getpid()}.new"
+        with unfinished.open("wb") as file:
+            file.write(row.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._directory / NAME)
+        sync_directory(self._directory)

@@ -1,0 +1,529 @@
+#include "home.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "components.h"
+#include "locks.h"
+#include "writer.h"
+
+enum {
+    LOCK_PAUSE_NS = 2000000,
+    LOCK_TRIES = 150000,  /* five minutes */
+    WRITER_TRIES = 500,
+    TOLD_TRIES = 2500,    /* five seconds */
+    MOST_DIRECTORIES = 8, /* with journals of one inode */
+    TOLD_RANGES = 512
+};
+
+/* ---- places ----------------------------------------------------------------------------------------------------------- */
+
+static const char *own_home(char path[4096])
+{
+    const char *chosen = getenv("PDLA_HOME"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    int length = chosen != NULL && *chosen != '\0' ? snprintf(path, 4096, "%s", chosen)
+        : data != NULL && *data != '\0'            ? snprintf(path, 4096, "%s/pdla", data)
+                                                   : snprintf(path, 4096, "%s/.local/share/pdla", home == NULL ? "" : home);
+    return length < 4096 ? path : NULL;
+}
+
+const char *home_map(char path[4096])
+{
+    const char *name = getenv("PDLA_MAP");
+    if (name != NULL && *name != '\0')
+        return snprintf(path, 4096, "%s", name) < 4096 ? path : NULL;
+    char home[4096];
+    return own_home(home) != NULL && snprintf(path, 4096, "%s/replicas.map", home) < 4096 ? path : NULL;
+}
+
+/* The directory that has those of the journals: beside the map. */
+static bool journals_root(char root[4096])
+{
+    char map[4096];
+    if (home_map(map) == NULL)
+        return false;
+    char *name = strrchr(map, '/');
+    const int length = name == NULL ? 1 : (int)(name - map);
+    return snprintf(root, 4096, "%.*s/journals", length, name == NULL ? "." : map) < 4096;
+}
+
+/* `root`/inodes/<inode> has a file for each directory of journals of that inode, of its name. */
+static bool inode_place(const char *root, uint64_t inode, char place[4096])
+{
+    return snprintf(place, 4096, "%s/inodes/%llu", root, (unsigned long long)inode) < 4096;
+}
+
+bool home_any(void)
+{
+    char root[4096], place[4096];
+    return journals_root(root) && snprintf(place, sizeof place, "%s/inodes", root) < (int)sizeof place && access(place, X_OK) == 0;
+}
+
+/* The place of a directory of journals, and its name in it. */
+static bool note_of(const char *directory, uint64_t inode, char place[4096], char note[4096])
+{
+    char root[4096];
+    const char *name = strrchr(directory, '/');
+    return name != NULL && snprintf(root, sizeof root, "%.*s", (int)(name - directory), directory) < (int)sizeof root
+        && inode_place(root, inode, place) && snprintf(note, 4096, "%s%s", place, name) < 4096;
+}
+
+void home_note(const char *directory, uint64_t inode)
+{
+    char place[4096], note[4096], *name;
+    if (!note_of(directory, inode, place, note))
+        return;
+    name = strrchr(place, '/');
+    *name = '\0';
+    mkdir(place, 0700);
+    *name = '/';
+    mkdir(place, 0700);
+    int fd = open(note, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+}
+
+void home_forget(const char *directory, uint64_t inode)
+{
+    char place[4096], note[4096];
+    if (!note_of(directory, inode, place, note))
+        return;
+    unlink(note);
+    rmdir(place);
+}
+
+const struct map_target *home_target(const struct loaded_map *map, const char *path)
+{
+    char directory[4096];
+    struct stat found;
+    const char *name = map == NULL || map->header->target_count == 0 ? NULL : strrchr(path, '/');
+    size_t length = name == NULL ? sizeof directory : (size_t)(name - path);
+    if (length >= sizeof directory)
+        return NULL;
+    memcpy(directory, path, length);
+    strcpy(directory + length, length == 0 ? "/" : "");
+    return stat(directory, &found) == 0 ? map_find_target(map, path, found.st_dev, found.st_ino, name + 1) : NULL;
+}
+
+/* The target that has its journals in the directory. */
+static const struct map_target *target_with(const struct loaded_map *map, const char *directory)
+{
+    for (uint32_t i = 0; map != NULL && i < map->header->target_count; i++)
+        if (strcmp(map_at(map, map->targets[i].journals), directory) == 0)
+            return &map->targets[i];
+    return NULL;
+}
+
+/* The directories that may have journals of the file: that of its name first. Returns how many. */
+static int directories_of(const struct loaded_map *map, const char *path, const struct original_sight *original,
+                          char found[MOST_DIRECTORIES][4096])
+{
+    char root[4096], place[4096];
+    const struct map_target *target = home_target(map, path);
+    int count = 0;
+    if (target != NULL && snprintf(found[0], sizeof found[0], "%s", (const char *)map_at(map, target->journals)) < 4096)
+        count++;
+    DIR *notes = original != NULL && journals_root(root) && inode_place(root, original->inode, place) ? opendir(place) : NULL;
+    for (struct dirent *note; notes != NULL && count < MOST_DIRECTORIES && (note = readdir(notes)) != NULL;)
+        if (note->d_name[0] != '.' && snprintf(found[count], sizeof found[count], "%s/%s", root, note->d_name) < 4096
+            && (count == 0 || strcmp(found[0], found[count]) != 0))
+            count++;
+    if (notes != NULL)
+        closedir(notes);
+    return count;
+}
+
+/* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
+
+/* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second. */
+enum { LOCK_WRITERS = 1, LOCK_ALL = 2 };
+
+static int open_lock(const char *directory)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/lock", directory) >= (int)sizeof path)
+        return -1;
+    return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* LOCK_IMPOSSIBLE, or -1: others have it. */
+static int lock_journals(const char *directory, enum lock_kind kind, int64_t low, int64_t high)
+{
+    int fd = open_lock(directory);
+    if (fd < 0)
+        return LOCK_IMPOSSIBLE;
+    if (lock_bytes(fd, kind, low, high))
+        return fd;
+    const bool others = errno == EAGAIN || errno == EACCES;
+    close(fd);
+    return others ? -1 : LOCK_IMPOSSIBLE;
+}
+
+int home_lock_shared(const char *directory)
+{
+    return lock_journals(directory, LOCK_SHARED, 0, LOCK_WRITERS);
+}
+
+bool home_lock_share(int lock)
+{
+    return lock_bytes(lock, LOCK_SHARED, 0, LOCK_WRITERS) && lock_bytes(lock, LOCK_NONE, LOCK_WRITERS, LOCK_ALL);
+}
+
+/* Who has the lock alone says so in its file, for those who wait. replicator/journals.py reads and writes it, too. */
+static void sign_lock(int fd)
+{
+    char host[64] = "", note[256];
+    const time_t now = time(NULL);
+    struct tm since;
+    gethostname(host, sizeof host - 1);
+    int length = snprintf(note, sizeof note, "a program (process %ld on %s) since ", (long)getpid(), host);
+    if (gmtime_r(&now, &since) != NULL)
+        length += (int)strftime(note + length, sizeof note - (size_t)length, "%Y-%m-%dT%H:%M:%SZ", &since);
+    if (pwrite(fd, note, (size_t)length, 0) == length && ftruncate(fd, length) != 0)
+        return; /* what follows is an older one's */
+}
+
+/* One line on standard error. */
+static void tell(const char *path, const char *what, const char *more)
+{
+    dprintf(STDERR_FILENO, "pdla: %s: %s%s\n", path, what, more);
+}
+
+static void tell_holder(const char *directory, const char *path)
+{
+    char note[256] = "";
+    int fd = open_lock(directory);
+    ssize_t length = fd < 0 ? 0 : pread(fd, note, sizeof note - 1, 0);
+    note[length > 0 ? length : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+    tell(path, "waiting until what was written to replicas is brought home by ", note[0] == '\0' ? "another process" : note);
+}
+
+/* RATIONALE: pdla sync, or another program's open, may be; both end soon. Writers share the lock until they close; a file that was
+ * closed is no longer theirs, but some rank may not be there yet. */
+int home_lock_alone(const char *directory, const char *path)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+    for (int tries = 0;; tries++) {
+        int fd = lock_journals(directory, LOCK_ALONE, 0, LOCK_ALL);
+        if (fd >= 0)
+            sign_lock(fd);
+        if (fd != -1)
+            return fd;
+        int shared = home_lock_shared(directory);
+        if (shared >= 0)
+            close(shared);
+        if (shared >= 0 && (tries > WRITER_TRIES || !leftover_closed(directory)))
+            return -1;
+        if (tries > LOCK_TRIES)
+            return LOCK_HELD;
+        if (tries == TOLD_TRIES)
+            tell_holder(directory, path);
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- bringing home ---------------------------------------------------------------------------------------------------- */
+
+/* What rank 0 has found. */
+struct homecoming {
+    uint64_t ranges;               /* to be brought home */
+    uint64_t generation, checksum; /* of its map */
+    uint64_t target, inode;
+    uint64_t refused;              /* 1: the file must not be opened */
+};
+
+/* One rank's part in it. */
+struct settler {
+    struct file_handle handle;
+    struct stub_writer writer;
+    struct intent intent;
+    int lock; /* helping rank 0, which has it; -1: none */
+};
+
+static void settler_free(struct settler *settler)
+{
+    struct stub_writer *writer = &settler->writer;
+    for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
+        components_close(target_replica(writer, i), writer->components[i]);
+    free(writer->components);
+    if (writer->fd >= 0)
+        close(writer->fd);
+    if (settler->lock >= 0)
+        close(settler->lock);
+    if (settler->handle.stub != NULL)
+        stub_forget(settler->handle.stub);
+    pthread_mutex_destroy(&writer->mutex);
+}
+
+/* False: this rank cannot take part; it is to be freed all the same. */
+static bool settler_make(struct settler *settler, const struct loaded_map *map, const struct homecoming *what, const char *path,
+                         mpi_handle comm, int rank, int ranks)
+{
+    struct stub_writer *writer = &settler->writer;
+    *settler = (struct settler){.handle = {.writer = writer}, .lock = -1};
+    *writer = (struct stub_writer){.map = map, .target = &map->targets[what->target], .handle = &settler->handle, .fd = -1,
+                                   .lock = -1, .comm = comm, .rank = rank, .ranks = ranks, .low = INT64_MAX,
+                                   .intent = &settler->intent};
+    pthread_mutex_init(&writer->mutex, NULL);
+    writer->written = written_of(map, writer->target);
+    writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
+    writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    struct original_sight found;
+    if (writer->written == NULL || writer->components == NULL || writer->fd < 0 || !original_look(writer->fd, NULL, &found)
+        || found.inode != what->inode)
+        return false;
+    writer->device = found.device;
+    writer->inode = found.inode;
+    settler->handle.stub = stub_known(map, path);
+    if (rank != 0)
+        settler->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, LOCK_WRITERS, LOCK_ALL);
+    bool able = rank == 0 || settler->lock >= 0;
+    for (uint32_t i = 0; able && i < writer->target->replica_count; i++)
+        able = (writer->components[i] = components_make(map, target_replica(writer, i))) != NULL;
+    return able;
+}
+
+static bool all_agree(const struct settler *settler, bool mine)
+{
+    const struct stub_writer *writer = &settler->writer;
+    int64_t word = mine, all = 0;
+    return writer->ranks == 1 ? mine : agree_reduce(&word, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+}
+
+/* On all ranks, which have the same ranges. NULL, or why it cannot be done. */
+static const char *settle(struct settler *settler, bool able, struct range *ranges, uint64_t count)
+{
+    struct stub_writer *writer = &settler->writer;
+    struct original_sight found = {0};
+    if (!all_agree(settler, able))
+        return "a replica that has them cannot be used, or the file cannot be written";
+    const char *directory = map_at(writer->map, writer->target->journals);
+    int error = !original_look(writer->fd, NULL, &found)     ? errno
+        : writer->rank == 0 ? intent_begin(directory, &settler->intent, &found)
+                            : 0;
+    if (writer->rank != 0)
+        settler->intent = intent_now(&found);
+    if (!all_agree(settler, error == 0))
+        return "the journals cannot be written";
+    const bool earlier = all_agree(settler, written_waits(writer->written) == 0);
+    const int64_t start = clock_ns();
+    pthread_mutex_lock(&writer->written->lock);
+    const struct written before = *writer->written;
+    pthread_mutex_unlock(&writer->written->lock);
+    error = bring_back_left(&settler->handle, ranges, count);
+    if (error == 0 && earlier)
+        written_earlier(writer->written, &before, clock_ns() - start);
+    if (writer->rank != 0)
+        return error == 0 ? NULL : "they could not all be brought home";
+    if (error == 0) {
+        leftover_remove(directory);
+        home_forget(directory, writer->inode);
+    } else if (original_look(writer->fd, NULL, &found)) {
+        intent_stop(directory, &settler->intent, &found);
+    }
+    return error == 0 ? NULL : error == ENOSPC || error == EDQUOT ? "there is no space to bring them home" : "they could not all be brought home";
+}
+
+/* What rank 0 has read; on all ranks. NULL: out of memory. */
+static struct range *tell_ranges(struct range *ranges, uint64_t count, int rank, int ranks, mpi_handle comm)
+{
+    struct range part[TOLD_RANGES];
+    if (ranks == 1)
+        return ranges;
+    if (rank != 0)
+        ranges = malloc(count * sizeof *ranges);
+    bool told = ranges != NULL;
+    for (uint64_t first = 0; first < count; first += TOLD_RANGES) {
+        size_t bytes = (count - first < TOLD_RANGES ? count - first : TOLD_RANGES) * sizeof *part;
+        if (rank == 0)
+            memcpy(part, ranges + first, bytes);
+        told = agree_broadcast(part, (int)bytes, comm) && told;
+        if (told)
+            memcpy(ranges + first, part, bytes);
+    }
+    if (told)
+        return ranges;
+    free(ranges);
+    return NULL;
+}
+
+/* All ranks bring home what rank 0 has found, which keeps the journals locked. */
+static const char *bring_home(mpi_handle comm, int rank, int ranks, const char *path, const struct loaded_map *map,
+                              const struct homecoming *what, struct range *ranges)
+{
+    struct settler settler;
+    const bool same = map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
+    ranges = tell_ranges(ranges, what->ranges, rank, ranks, comm);
+    if (!same)
+        settler = (struct settler){.lock = -1, .writer = {.fd = -1, .comm = comm, .rank = rank, .ranks = ranks}};
+    const bool able = same && settler_make(&settler, map, what, path, comm, rank, ranks) && ranges != NULL;
+    const char *why = settle(&settler, able, ranges, what->ranges);
+    if (same)
+        settler_free(&settler);
+    free(ranges);
+    return why;
+}
+
+/* ---- before an open --------------------------------------------------------------------------------------------------- */
+
+/* Looks into one directory. *lock: locked alone, where something was found that can be brought home, or `keep`. */
+static enum leftover look_into(const struct loaded_map *map, const char *directory, const char *path,
+                               const struct original_sight *original, bool keep, int *lock, struct leftovers *left)
+{
+    const struct map_target *target = target_with(map, directory);
+    *left = (struct leftovers){0};
+    *lock = -1;
+    if (!keep && !leftover_seen(directory))
+        return LEFTOVER_NONE;
+    *lock = home_lock_alone(directory, path);
+    if (*lock == -1)
+        return LEFTOVER_NONE; /* of a program that is writing it now */
+    const bool locked = *lock >= 0;
+    enum leftover found = leftover_read(locked && target != NULL ? map : NULL, target, directory, original, left);
+    if (found == LEFTOVER_NONE && locked) {
+        leftover_remove(directory);
+        if (original != NULL)
+            home_forget(directory, original->inode);
+    }
+    if (found == LEFTOVER_WAITS && !locked)
+        left->why = *lock == LOCK_HELD ? "another process has been bringing them home for five minutes"
+                                       : "the journals cannot be locked";
+    if (locked && found != LEFTOVER_GOOD && !keep) {
+        close(*lock);
+        *lock = -1;
+    }
+    return found;
+}
+
+static const char *old_bytes(void)
+{
+    const char *wish = getenv("PDLA_OLD_BYTES");
+    return wish != NULL && strcmp(wish, "1") == 0 ? wish : NULL;
+}
+
+static void tell_refusal(const char *path, const char *why)
+{
+    char line[512];
+    snprintf(line, sizeof line, "its newest bytes wait in replicas and %s: %s", old_bytes() ? "stay there" : "it cannot be opened", why);
+    tell(path, line, " (pdla sync brings them home or says more)");
+}
+
+/* Rank 0's part: one thing after the other, until nothing waits. Returns whether there is something for all ranks to do. */
+static bool find_one(const struct loaded_map *map, const char *path, bool keep, int *kept, int *lock, struct homecoming *what,
+                     struct leftovers *left)
+{
+    char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
+    struct original_sight original;
+    const bool exists = original_look(-1, path, &original);
+    const int count = directories == NULL ? 0 : directories_of(map, path, exists ? &original : NULL, directories);
+    const struct map_target *named = home_target(map, path);
+    bool found = false;
+    *what = (struct homecoming){0};
+    for (int i = 0; !found && i < count; i++) {
+        const bool mine = i == 0 && named != NULL && keep;
+        if (mine && *kept >= 0)
+            continue;
+        const enum leftover state = look_into(map, directories[i], path, exists ? &original : NULL, mine, lock, left);
+        if (state == LEFTOVER_GOOD)
+            *what = (struct homecoming){.ranges = left->count, .generation = map->header->generation,
+                                        .checksum = map->header->checksum, .inode = original.inode,
+                                        .target = (uint64_t)(target_with(map, directories[i]) - map->targets)};
+        if (state == LEFTOVER_GOOD) /* the other ranks help */
+            lock_bytes(*lock, LOCK_SHARED, LOCK_WRITERS, LOCK_ALL);
+        what->refused = state == LEFTOVER_WAITS;
+        found = what->ranges > 0 || what->refused;
+        if (mine) {
+            *kept = *lock;
+            *lock = -1;
+        }
+    }
+    free(directories);
+    return found;
+}
+
+static const struct loaded_map *current_map(void)
+{
+    char name[4096];
+    const char *ignored;
+    return home_map(name) == NULL ? NULL : map_current(name, &ignored);
+}
+
+/* RATIONALE: without PDLA_MAP no map is read for nothing: where writes wait there is a note of the inode. */
+static const struct loaded_map *map_for(const char *path)
+{
+    const char *name = getenv("PDLA_MAP");
+    char root[4096], place[4096];
+    struct stat found;
+    const bool wanted = (name != NULL && *name != '\0')
+        || (stat(path, &found) == 0 && journals_root(root) && inode_place(root, found.st_ino, place) && access(place, F_OK) == 0);
+    return wanted ? current_map() : NULL;
+}
+
+const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *kept)
+{
+    const char *why = NULL;
+    const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
+    *kept = -1;
+    for (bool more = true; more && why == NULL;) {
+        struct homecoming what = {0};
+        struct leftovers left = {0};
+        int lock = -1;
+        if (rank == 0 && find_one(map, path, keep, kept, &lock, &what, &left) && what.refused) {
+            tell_refusal(path, left.why);
+            what.refused = old_bytes() == NULL;
+        }
+        if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm))
+            return "the ranks cannot agree";
+        more = what.ranges > 0;
+        if (rank != 0 && more)
+            map = current_map();
+        why = more ? bring_home(comm, rank, ranks, path, map, &what, left.ranges)
+            : what.refused ? "its newest bytes wait for pdla sync" : NULL;
+        if (more && why != NULL && rank == 0)
+            tell_refusal(path, why);
+        if (more && why != NULL && old_bytes() != NULL) {
+            why = NULL;
+            more = false;
+        }
+        if (lock >= 0)
+            close(lock);
+    }
+    if (why != NULL && *kept >= 0) {
+        close(*kept);
+        *kept = -1;
+    }
+    return why;
+}
+
+int home_alone(const char *path)
+{
+    int kept;
+    return home_before_open(0, 0, 1, path, false, &kept) == NULL ? 0 : EIO;
+}
+
+void home_deleted(const char *path, uint64_t inode)
+{
+    char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
+    const struct original_sight original = {.inode = inode};
+    const struct loaded_map *map = current_map();
+    const int count = directories == NULL ? 0 : directories_of(map, path, &original, directories);
+    for (int i = 0; i < count; i++) {
+        const int lock = leftover_seen(directories[i]) ? home_lock_alone(directories[i], path) : -1;
+        if (lock < 0)
+            continue;
+        leftover_discard(directories[i], inode);
+        home_forget(directories[i], inode);
+        close(lock);
+    }
+    free(directories);
+}

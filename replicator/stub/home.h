@@ -1,0 +1,40 @@
+/* Bringing home what earlier programs left in replicas (leases, killed programs), before anybody sees the file: an open by MPI, by
+ * all of its ranks together, or a POSIX call of one process. A file is found by its name, and by its inode: under another name, and
+ * by who has no map. */
+#ifndef PDLA_HOME_H
+#define PDLA_HOME_H
+
+#include "leftover.h"
+#include "stub.h"
+
+/* Whether files that are opened are to be looked up: there are, or were, writes that wait. */
+bool home_any(void);
+/* The path of the map: PDLA_MAP, or the one in pdla's home. */
+const char *home_map(char path[4096]);
+
+/* On all ranks of `comm`, or a single one (`ranks` 1). What waits for the file at `path` is in it afterwards. NULL: nothing is in
+ * the way of opening it; else why it must not be, on all ranks alike: a literal. *lock: where rank 0 has locked the journals of the
+ * target of this name alone, if `keep`, -1 otherwise. */
+const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *lock);
+
+/* The same for this process alone, which need not have MPI. 0, or an errno for the call that was about to see the file. */
+int home_alone(const char *path);
+/* The file at `path` was deleted, which had this inode. */
+void home_deleted(const char *path, uint64_t inode);
+
+/* NULL: there are no replicas for writes to the file at `path`. */
+const struct map_target *home_target(const struct loaded_map *, const char *path);
+/* Journals are about to be made in the directory of a target's, for writes to this inode; or there are none any more. */
+void home_note(const char *directory, uint64_t inode);
+void home_forget(const char *directory, uint64_t inode);
+
+/* A descriptor of the lock file of a directory of journals. Alone: nobody else reads or writes them. Shared: their writers do.
+ * Helping: ranks that bring home together with one that has it alone. -1: others have it for long; LOCK_HELD: one of them alone;
+ * LOCK_IMPOSSIBLE. */
+enum { LOCK_HELD = -3 };
+int home_lock_alone(const char *directory, const char *path);
+int home_lock_shared(const char *directory);
+/* Alone to shared. */
+bool home_lock_share(int lock);
+
+#endif

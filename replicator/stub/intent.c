@@ -1,0 +1,110 @@
+#include "intent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loadedmap.h"
+
+static const int64_t PROMISE_NS = INT64_C(10000000000); /* how far ahead `until_ns` is set */
+
+static uint32_t checksum_of(const struct intent *intent)
+{
+    const size_t start = offsetof(struct intent, busy);
+    return crc32c(0, (const char *)intent + start, sizeof *intent - start);
+}
+
+static bool path_of(const char *directory, const char *name, char path[4096])
+{
+    return snprintf(path, 4096, "%s/%s", directory, name) < 4096;
+}
+
+enum intent_found intent_read(const char *directory, struct intent *intent)
+{
+    char path[4096];
+    int fd = path_of(directory, "intent", path) ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return errno == ENOENT ? INTENT_NONE : INTENT_DAMAGED;
+    const bool whole = read(fd, intent, sizeof *intent) == sizeof *intent
+        && memcmp(intent->magic, INTENT_MAGIC, sizeof intent->magic) == 0 && intent->checksum == checksum_of(intent);
+    close(fd);
+    return whole ? INTENT_THERE : INTENT_DAMAGED;
+}
+
+static int sync_directory(const char *directory)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* RATIONALE: of several ranks each may replace it; what they say differs by when they said it. */
+static int put(const char *directory, struct intent *intent)
+{
+    char path[4096], name[64], unfinished[4096];
+    snprintf(name, sizeof name, "intent.%ld" JOURNAL_UNFINISHED, (long)getpid());
+    if (!path_of(directory, "intent", path) || !path_of(directory, name, unfinished))
+        return ENAMETOOLONG;
+    intent->checksum = checksum_of(intent);
+    int fd = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    errno = EIO;
+    const bool written = write(fd, intent, sizeof *intent) == sizeof *intent && fsync(fd) == 0;
+    int error = written ? 0 : errno;
+    close(fd);
+    if (error == 0 && rename(unfinished, path) != 0)
+        error = errno;
+    if (error != 0)
+        unlink(unfinished);
+    return error != 0 ? error : sync_directory(directory);
+}
+
+static void note(struct intent *intent, const struct original_sight *original)
+{
+    intent->size = original->size;
+    intent->mtime_ns = original->mtime_ns;
+    intent->ctime_ns = original->ctime_ns;
+}
+
+struct intent intent_now(const struct original_sight *original)
+{
+    struct intent intent = {.busy = 1, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
+    memcpy(intent.magic, INTENT_MAGIC, sizeof intent.magic);
+    gethostname(intent.host, sizeof intent.host - 1);
+    note(&intent, original);
+    return intent;
+}
+
+int intent_begin(const char *directory, struct intent *intent, const struct original_sight *original)
+{
+    *intent = intent_now(original);
+    return put(directory, intent);
+}
+
+int intent_renew(const char *directory, struct intent *intent)
+{
+    const int64_t now = clock_real_ns();
+    if (now + PROMISE_NS / 2 < intent->until_ns)
+        return 0;
+    intent->until_ns = now + PROMISE_NS;
+    return put(directory, intent);
+}
+
+void intent_stop(const char *directory, struct intent *intent, const struct original_sight *original)
+{
+    intent->busy = 0;
+    note(intent, original);
+    put(directory, intent);
+}
+
+void intent_remove(const char *directory)
+{
+    char path[4096];
+    if (path_of(directory, "intent", path))
+        unlink(path);
+}
