@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+JOURNALS = "journals"  # the directory, beside the map, of what redirected writes are noted in
+INODES = "inodes"  # in it: which of its directories are of which inode, for opens by another name
 RUN_PREFIX = "run."  # of the directories in the home in which running programs leave their reports
 
 
@@ -23,6 +25,14 @@ def catalog_url() -> str:
 def map_path() -> Path:
     """The map file published for redirected runs."""
     return home() / "replicas.map"
+
+
+def writes_are_noted() -> bool:
+    """Whether redirected writes to some file wait, or have waited: then POSIX calls are to look for them, too."""
+    try:
+        return any((map_path().parent / JOURNALS / INODES).iterdir())
+    except OSError:
+        return False
 
 
 def pools_directory() -> Path:

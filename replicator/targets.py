@@ -10,12 +10,10 @@ import numpy as np
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Replica
+from pdla.config import INODES, JOURNALS
 from pdla.errors import PdlaError
 from pdla.model import Identity
 
-JOURNALS = "journals"
-INODES = "inodes"
-"""In it: which directories of journals are of which inode, for opens by another name (replicator/stub/home.c)."""
 MOST_PIECES = 10_000_000
 _WINDOW_PIECES = 1_000_000
 

@@ -98,6 +98,12 @@ class Output(click.Path):
 NUMBER = click.IntRange(1, 2**63 - 1)
 """Of a row of the catalog."""
 
+old_bytes_option = click.option(
+    "--old-bytes",
+    is_flag=True,
+    help="Open a file as it is in the file system where its newest bytes wait in replicas and cannot be brought home. "
+    "Such an open fails otherwise.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
 trace_argument = click.argument("trace_path", metavar="RUN.h5", type=click.Path(path_type=Path))
 trace_output = click.option(

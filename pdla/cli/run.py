@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option, print_json, say
-from pdla.config import RUN_PREFIX, home, map_path
+from pdla.cli.options import command_argument, json_option, old_bytes_option, print_json, say
+from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted
 from pdla.errors import PdlaError
 from pdla.units import counted
 
@@ -46,10 +46,11 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     help="close: to replicas, and brought back before MPI_File_sync or MPI_File_close returns; lease: of closed files "
     "brought back later, by pdla sync, the daemon, or who opens them next.",
 )
+@old_bytes_option
 @click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
 @json_option
 @command_argument
-def run(writes: str, verify: bool, as_json: bool, command: tuple[str, ...]) -> None:
+def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tuple[str, ...]) -> None:
     """Run a program served from replicas.
 
     Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own,
@@ -62,7 +63,8 @@ def run(writes: str, verify: bool, as_json: bool, command: tuple[str, ...]) -> N
 
     with redirection(writes) as (variables, reports):
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
-        code = launch(command, preloaded(variables, beside=writes != "original"))
+        variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
+        code = launch(command, preloaded(variables, beside=writes != "original" or writes_are_noted()))
         report = collect(reports, shlex.join(command))
     code = code or int(bool(report.errors or report.difference))
     try:

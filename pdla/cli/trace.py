@@ -13,9 +13,10 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option, say, trace_output
+from pdla.cli.options import command_argument, json_option, old_bytes_option, say, trace_output
 from pdla.cli.progress import progress
 from pdla.cli.told import tell
+from pdla.config import writes_are_noted
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def record(
         raise PdlaError(f"cannot write into {folder}: {error.strerror}") from None
     keep = False
     try:
-        code = launch(command, preloaded({**variables, "PDLA_TRACE": str(logs)}, posix=posix), stdout)
+        variables = {**variables, "PDLA_TRACE": str(logs)}
+        code = launch(command, preloaded(variables, posix=posix, beside=writes_are_noted()), stdout)
         keep = any(path.stat().st_size for path in logs.iterdir())
         if not keep and code:
             return None, code
@@ -74,6 +76,7 @@ def record(
 @click.option("--include", metavar="GLOB", multiple=True, help="Record only files with such a path (repeatable).")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="Do not record files with such a path (repeatable).")
 @click.option("--posix", is_flag=True, help="Record the POSIX calls on these files, too.")
+@old_bytes_option
 @json_option
 @command_argument
 def trace(
@@ -81,6 +84,7 @@ def trace(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     posix: bool,
+    old_bytes: bool,
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -90,7 +94,8 @@ def trace(
     had recorded until then is packed.
     """
     globs = {"PDLA_TRACE_INCLUDE": "\n".join(include), "PDLA_TRACE_EXCLUDE": "\n".join(exclude)}
-    packed, code = record(command, output, globs, posix=posix)
+    variables = globs | ({"PDLA_OLD_BYTES": "1"} if old_bytes else {})
+    packed, code = record(command, output, variables, posix=posix)
     if packed is None:
         say(f"nothing was recorded: {command[0]} ended with exit code {code}")
     else:

@@ -25,10 +25,22 @@
         return failed;                                                                       \
     }
 
-static void opening(int directory, const char *path)
+/* Whether the call may be made; else errno says why not. */
+static bool may(int error)
 {
-    if (pdla_beside_opening)
-        pdla_beside_opening(directory, path);
+    if (error != 0)
+        errno = error;
+    return error == 0;
+}
+
+static bool opening(int directory, const char *path)
+{
+    return !pdla_beside_opening || may(pdla_beside_opening(directory, path));
+}
+
+static bool looking(int directory, const char *path)
+{
+    return !pdla_beside_looking || may(pdla_beside_looking(directory, path));
 }
 
 /* ---- opening and cutting off ------------------------------------------------------------------------------------- */
@@ -38,8 +50,7 @@ static void opening(int directory, const char *path)
     {                                                              \
         static type(*real) parameters;                             \
         NEXT(real, #name, failed)                                  \
-        opening(directory, path);                                  \
-        return real arguments;                                     \
+        return opening(directory, path) ? real arguments : failed; \
     }
 
 #define OPEN_WITH_MODE(name, type, directory, parameters, arguments)  \
@@ -48,8 +59,7 @@ static void opening(int directory, const char *path)
         static type *real;                                            \
         TAKE_MODE(mode, flags)                                        \
         NEXT(real, #name, -1)                                         \
-        opening(directory, path);                                     \
-        return real arguments;                                        \
+        return opening(directory, path) ? real arguments : -1;        \
     }
 
 typedef int open_call(const char *, int, ...);
@@ -72,6 +82,30 @@ OPEN(FILE *, fopen64, NULL, AT_FDCWD, (const char *path, const char *mode), (pat
 OPEN(FILE *, freopen, NULL, AT_FDCWD, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
 OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
 
+/* ---- deleting ---------------------------------------------------------------------------------------------------- */
+
+#define DELETE(name, directory, path, parameters, arguments)             \
+    EXPORT int name parameters                                           \
+    {                                                                    \
+        static int(*real) parameters;                                    \
+        uint64_t inode = 0;                                              \
+        NEXT(real, #name, -1)                                            \
+        if (pdla_beside_deleting)                                        \
+            pdla_beside_deleting(directory, path, &inode);               \
+        int result = real arguments;                                     \
+        if (result == 0 && inode != 0)                                   \
+            pdla_beside_deleted(path, inode);                            \
+        return result;                                                   \
+    }
+DELETE(unlink, AT_FDCWD, path, (const char *path), (path))
+DELETE(unlinkat, at, path, (int at, const char *path, int flags), (at, path, flags))
+DELETE(remove, AT_FDCWD, path, (const char *path), (path))
+/* The file that had the new name. */
+DELETE(rename, AT_FDCWD, other, (const char *path, const char *other), (path, other))
+DELETE(renameat, to, other, (int at, const char *path, int to, const char *other), (at, path, to, other))
+DELETE(renameat2, to, (flags & RENAME_EXCHANGE ? NULL : other),
+       (int at, const char *path, int to, const char *other, unsigned flags), (at, path, to, other, flags))
+
 /* ---- examining --------------------------------------------------------------------------------------------------- */
 
 static bool examined(uint64_t device, uint64_t inode)
@@ -79,28 +113,32 @@ static bool examined(uint64_t device, uint64_t inode)
     return pdla_beside_examined && pdla_beside_examined(device, inode);
 }
 
-#define EXAMINE_BY(name, device, inode, parameters, arguments)           \
+#define EXAMINE_BY(name, may_look, device, inode, parameters, arguments) \
     EXPORT int name parameters                                           \
     {                                                                    \
         static int(*real) parameters;                                    \
         NEXT(real, #name, -1)                                            \
-        int result = real arguments;                                     \
+        int result = may_look ? real arguments : -1;                     \
         return result == 0 && examined(device, inode) ? real arguments : result; \
     }
-#define EXAMINE(name, parameters, arguments) EXAMINE_BY(name, found->st_dev, found->st_ino, parameters, arguments)
+#define EXAMINE(name, may_look, parameters, arguments) \
+    EXAMINE_BY(name, may_look, found->st_dev, found->st_ino, parameters, arguments)
 
 /* `version`: programs that were linked with older C libraries call these. */
 #define EXAMINE_BOTH(suffix, type)                                                                              \
-    EXAMINE(stat##suffix, (const char *path, struct type *found), (path, found))                                \
-    EXAMINE(lstat##suffix, (const char *path, struct type *found), (path, found))                               \
-    EXAMINE(fstat##suffix, (int fd, struct type *found), (fd, found))                                           \
-    EXAMINE(fstatat##suffix, (int at, const char *path, struct type *found, int flags), (at, path, found, flags)) \
-    EXAMINE(__xstat##suffix, (int version, const char *path, struct type *found), (version, path, found))       \
-    EXAMINE(__lxstat##suffix, (int version, const char *path, struct type *found), (version, path, found))      \
-    EXAMINE(__fxstat##suffix, (int version, int fd, struct type *found), (version, fd, found))                  \
-    EXAMINE(__fxstatat##suffix, (int version, int at, const char *path, struct type *found, int flags),         \
-            (version, at, path, found, flags))
+    EXAMINE(stat##suffix, looking(AT_FDCWD, path), (const char *path, struct type *found), (path, found))       \
+    EXAMINE(lstat##suffix, looking(AT_FDCWD, path), (const char *path, struct type *found), (path, found))      \
+    EXAMINE(fstat##suffix, true, (int fd, struct type *found), (fd, found))                                     \
+    EXAMINE(fstatat##suffix, looking(at, path), (int at, const char *path, struct type *found, int flags),      \
+            (at, path, found, flags))                                                                           \
+    EXAMINE(__xstat##suffix, looking(AT_FDCWD, path), (int version, const char *path, struct type *found),      \
+            (version, path, found))                                                                             \
+    EXAMINE(__lxstat##suffix, looking(AT_FDCWD, path), (int version, const char *path, struct type *found),     \
+            (version, path, found))                                                                             \
+    EXAMINE(__fxstat##suffix, true, (int version, int fd, struct type *found), (version, fd, found))            \
+    EXAMINE(__fxstatat##suffix, looking(at, path),                                                              \
+            (int version, int at, const char *path, struct type *found, int flags), (version, at, path, found, flags))
 EXAMINE_BOTH(, stat)
 EXAMINE_BOTH(64, stat64)
-EXAMINE_BY(statx, makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino,
+EXAMINE_BY(statx, looking(at, path), makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino,
            (int at, const char *path, int flags, unsigned mask, struct statx *found), (at, path, flags, mask, found))

@@ -4,21 +4,77 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "calls.h"
+#include "home.h"
 #include "writer.h"
 
-/* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's. */
-void pdla_beside_opening(int directory, const char *path)
+/* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's; also where
+ * nothing is recorded or redirected. */
+static bool is_the_programs(const char *path)
+{
+    return (enter() || in_call.depth == 1) && path != NULL;
+}
+
+static bool full_path(int directory, const char *path, char full[PATH_MAX])
+{
+    char name[PATH_MAX];
+    const int length = *path == '/' || directory == AT_FDCWD ? snprintf(name, sizeof name, "%s", path)
+                                                             : snprintf(name, sizeof name, "/proc/self/fd/%d/%s", directory, path);
+    return length < (int)sizeof name && realpath(name, full) != NULL;
+}
+
+/* What earlier programs left is brought home. 0 or an errno. */
+static int bring_home(int directory, const char *path, const struct stat *found)
+{
+    char full[PATH_MAX];
+    return S_ISREG(found->st_mode) && home_noted(found->st_ino) && full_path(directory, path, full) ? home_alone(full) : 0;
+}
+
+int pdla_beside_opening(int directory, const char *path)
+{
+    struct stat found;
+    int error = errno, result = 0;
+    if (is_the_programs(path) && fstatat(directory, path, &found, 0) == 0) {
+        if (writers_any())
+            writers_settle(found.st_dev, found.st_ino, "the file was opened beside MPI");
+        result = bring_home(directory, path, &found);
+    }
+    leave(0);
+    errno = error;
+    return result;
+}
+
+int pdla_beside_looking(int directory, const char *path)
 {
     struct stat found;
     int error = errno;
-    if (!writers_any())
-        return;
-    if (enter() && path != NULL && fstatat(directory, path, &found, 0) == 0)
-        writers_settle(found.st_dev, found.st_ino, "the file was opened beside MPI");
+    int result = is_the_programs(path) && fstatat(directory, path, &found, 0) == 0 ? bring_home(directory, path, &found) : 0;
+    leave(0);
+    errno = error;
+    return result;
+}
+
+void pdla_beside_deleting(int directory, const char *path, uint64_t *inode)
+{
+    struct stat found;
+    int error = errno;
+    *inode = 0;
+    if (is_the_programs(path) && fstatat(directory, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode)
+        && found.st_nlink == 1 && home_noted(found.st_ino))
+        *inode = found.st_ino;
+    leave(0);
+    errno = error;
+}
+
+void pdla_beside_deleted(const char *path, uint64_t inode)
+{
+    int error = errno;
+    if (is_the_programs(path) && inode != 0)
+        home_deleted(path, inode);
     leave(0);
     errno = error;
 }

@@ -61,10 +61,10 @@ static bool inode_place(const char *root, uint64_t inode, char place[4096])
     return snprintf(place, 4096, "%s/inodes/%llu", root, (unsigned long long)inode) < 4096;
 }
 
-bool home_any(void)
+bool home_noted(uint64_t inode)
 {
     char root[4096], place[4096];
-    return journals_root(root) && snprintf(place, sizeof place, "%s/inodes", root) < (int)sizeof place && access(place, X_OK) == 0;
+    return journals_root(root) && inode_place(root, inode, place) && access(place, F_OK) == 0;
 }
 
 /* The place of a directory of journals, and its name in it. */
@@ -462,10 +462,8 @@ static const struct loaded_map *current_map(void)
 static const struct loaded_map *map_for(const char *path)
 {
     const char *name = getenv("PDLA_MAP");
-    char root[4096], place[4096];
     struct stat found;
-    const bool wanted = (name != NULL && *name != '\0')
-        || (stat(path, &found) == 0 && journals_root(root) && inode_place(root, found.st_ino, place) && access(place, F_OK) == 0);
+    const bool wanted = (name != NULL && *name != '\0') || (stat(path, &found) == 0 && home_noted(found.st_ino));
     return wanted ? current_map() : NULL;
 }
 
@@ -505,6 +503,7 @@ const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *p
     return why;
 }
 
+/* RATIONALE: calls of the C library that this makes itself may come back to it, by libpdla-beside.so. */
 int home_alone(const char *path)
 {
     int kept;

@@ -7,8 +7,8 @@
 #include "leftover.h"
 #include "stub.h"
 
-/* Whether files that are opened are to be looked up: there are, or were, writes that wait. */
-bool home_any(void);
+/* Whether writes wait, or waited, for the file with this inode. */
+bool home_noted(uint64_t inode);
 /* The path of the map: PDLA_MAP, or the one in pdla's home. */
 const char *home_map(char path[4096]);
 

@@ -3,6 +3,7 @@
  * An input is a byte of what is to be right in the journal (enum right), what changes in its header, and its entries. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
