@@ -19,6 +19,12 @@ class Image:
         self.header = np.frombuffer(self.bytes, dtype=HEADER, count=1)[0]
         self.entries = np.frombuffer(self.bytes, dtype=ENTRY, offset=HEADER_SIZE)
 
+    def seal_entry(self, number: int) -> None:
+        entry = self.entries[number]
+        length = int(entry["seal"]) & 0xFFFFFFFF
+        packed = struct.pack("<QqQ", int(entry["replica"]), int(entry["start"]), length)
+        entry["seal"] = google_crc32c.value(packed) << 32 | length
+
     def write(self) -> None:
         at, stop = (HEADER.fields[name][1] for name in ("rank", "count"))  # type: ignore[index]
         seed = google_crc32c.value(bytes(self.bytes[at:stop]))

@@ -1,0 +1,296 @@
+"""Whoever opens, examines, renames or deletes a file whose newest bytes a lease keeps in replicas finds them, or is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from journals import Image
+from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library
+from test_sync import RANKS, Place, check, make_place, programs  # noqa: F401
+
+from pdla.replicator.identity import leased
+from pdla.replicator.journals import locked
+from pdla.replicator.mapfile import still_waiting
+from pdla.replicator.sync import bring_back
+from pdla.replicator.targets import journals_of
+
+ERR_IO = "class=32"  # of MPICH
+
+MODES = ["r", "w", "b", "wa", "ba", "bc", "wca", "bce", "bd"]
+LOOKS = ["look", "seek-end", "read"]
+CHANGES = [["add"], ["larger"], ["smaller"], ["preallocate"], ["shared-end", "add-shared"]]
+
+
+@dataclass
+class Leased:
+    """A file that one job has written under a lease, and another one opens."""
+
+    place: Place
+    writer: Path
+    opener: Path
+    beside: Path
+
+    @property
+    def original(self) -> Path:
+        return self.place.original
+
+    def write(self, writes: str = "lease") -> None:
+        """The first job; ``writes`` "native" without the library."""
+        self.original.unlink(missing_ok=True)
+        words = [str(self.writer), str(self.original), str(self.place.directory / "said"), "close"]
+        if writes == "native":
+            self.place.mpi.run(self.place.mpi.command(RANKS, *words))
+        else:
+            self.place.mpi.run(self.place.words(*words, writes=writes))
+            assert len(self.place.journals) == RANKS
+
+    def environment(self, how: str) -> list[str]:
+        """Of a job that is preloaded in some way."""
+        home, library = self.place.directory / "home", self.place.library
+        variables = {
+            "native": [],
+            "preloaded": [f"PDLA_HOME={home}"],
+            "trace": [f"PDLA_HOME={home}", f"PDLA_TRACE={self.place.directory / 'logs'}"],
+        }
+        redirected = [f"PDLA_MAP={self.place.map}", f"PDLA_WRITES={how}"]
+        preload = [] if how == "native" else [f"LD_PRELOAD={library}:{self.beside}"]
+        return ["env", *variables.get(how, redirected), *preload]
+
+    def open(self, how: str, mode: str, *steps: str, ranks: int = 2, extra: Sequence[str] = ()) -> str:
+        """The second job; what its ranks saw."""
+        (self.place.directory / "logs").mkdir(exist_ok=True)
+        out = Path(tempfile.mkdtemp(dir=self.place.directory)) / "rank"
+        words = [*self.environment(how), *extra, self.opener, self.original, out, mode, *steps]
+        self.place.mpi.run(self.place.mpi.command(ranks, *words))
+        return "".join(out.with_name(f"rank.{rank}").read_text() for rank in range(ranks))
+
+    def command(self, how: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """A program that knows nothing of MPI."""
+        return subprocess.run(
+            [*self.environment(how), *words], capture_output=True, text=True, errors="replace", check=False
+        )
+
+
+def make_leased(
+    mpi: Mpi, tmp_path: Path, library: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Leased]:
+    for name, source, flag in (("once", "rounds", "-DROUNDS=1"), ("opener", "leased", "-O1")):
+        if not (compiled / f"{name}-{mpi.name}").exists():
+            mpi.compile(REPOSITORY / f"tests/programs/{source}.c", compiled / f"{name}-{mpi.name}", "-Wall", flag)
+    with make_place(mpi, tmp_path, library, compiled, monkeypatch) as place:
+        beside = compiled / "libpdla-beside.so"
+        if not beside.exists():
+            build_beside_library(beside)
+        yield Leased(place, compiled / f"once-{mpi.name}", compiled / f"opener-{mpi.name}", beside)
+
+
+@pytest.fixture
+def either_leased(
+    mpi: Mpi,
+    tmp_path: Path,
+    library: Path,
+    programs: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Leased]:
+    """Under each MPI."""
+    yield from make_leased(mpi, tmp_path, library, programs, monkeypatch)
+
+
+@pytest.fixture
+def file(
+    tmp_path: Path,
+    library: Path,
+    programs: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Leased]:
+    """Under MPICH."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    yield from make_leased(mpi, tmp_path, library, programs, monkeypatch)
+
+
+def outcome(leased: Leased, writes: str, how: str, mode: str, *steps: str) -> tuple[str, bytes | None]:
+    leased.write(writes)
+    seen = leased.open(how, mode, *steps)
+    bring_back(leased.place.catalog)
+    assert leased.place.journals == []
+    return seen, leased.original.read_bytes() if leased.original.exists() else None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_h45_every_mode_of_an_open_finds_what_was_written(file: Leased, mode: str) -> None:
+    steps = [*LOOKS, *(["add"] if mode != "r" else []), "look"]
+    native = outcome(file, "native", "native", mode, *steps)
+    for how in ("original", "lease", "trace"):
+        assert outcome(file, "lease", how, mode, *steps) == native, how
+
+
+@pytest.mark.parametrize("steps", CHANGES, ids=" ".join)
+def test_h45_whatever_looks_at_the_size_or_changes_it_finds_what_was_written(file: Leased, steps: list[str]) -> None:
+    native = outcome(file, "native", "native", "b", "look", *steps, *LOOKS)
+    for how in ("original", "close"):
+        assert outcome(file, "lease", how, "b", "look", *steps, *LOOKS) == native, how
+
+
+def test_h45_what_is_appended_is_behind_what_a_lease_keeps(either_leased: Leased) -> None:
+    native = outcome(either_leased, "native", "native", "wa", "look", "add")
+    for how in ("original", "close", "lease", "trace", "preloaded"):
+        assert outcome(either_leased, "lease", how, "wa", "look", "add") == native, how
+
+
+def test_h45_a_file_with_shared_pointers_only(file: Leased) -> None:
+    native = outcome(file, "native", "native", "bs", "add-shared")
+    assert outcome(file, "lease", "original", "bs", "add-shared") == native
+
+
+CALLS = {
+    "cat": ["cat", "{}"],
+    "stat": ["stat", "-c", "%s", "{}"],
+    "truncate": ["truncate", "-s", "5001", "{}"],
+    "cp": ["cp", "{}", "{}.copy"],
+    "mv": ["mv", "{}", "{}.moved"],
+    "ln": ["ln", "{}", "{}.link"],
+    "chmod": ["chmod", "640", "{}"],
+    "chown": ["chown", "1", "{}"],
+    "rm": ["rm", "{}"],
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_h45_a_program_without_mpi_that_is_preloaded_finds_what_was_written(file: Leased, call: str) -> None:
+    words = [word.format(file.original) for word in CALLS[call]]
+    results = []
+    for writes, how in (("native", "native"), ("lease", "preloaded")):
+        for old in file.place.directory.glob("data*"):
+            old.unlink()
+        file.write(writes)
+        done = file.command(how, *words)
+        rows = bring_back(file.place.catalog)
+        assert all(row.problem == "" for row in rows)
+        names = {one.name: one.read_bytes() for one in file.place.directory.glob("data*")}
+        results.append((done.returncode, done.stdout, names))
+    assert results[0] == results[1]
+    assert file.place.journals == []
+
+
+@pytest.mark.parametrize("call", ["mv", "ln", "chmod", "chown", "stat", "cp"])
+def test_h28_what_cannot_have_changed_the_bytes_does_not_keep_them_from_home(file: Leased, call: str) -> None:
+    """By programs that are not preloaded."""
+    file.write()
+    done = file.command("native", *(word.format(file.original) for word in CALLS[call]))
+    assert done.returncode == 0
+    (row,) = bring_back(file.place.catalog)
+    assert (row.problem, row.bytes) == ("", file.place.original.stat().st_size - 512 if call != "mv" else row.bytes)
+    if call == "mv":
+        moved = file.original.with_name("data.moved")
+        assert (row.original, row.moved_from) == (moved, file.original)
+        moved.rename(file.original)
+    check(file.place, 1, 1)
+
+
+def test_h28_a_file_that_was_renamed_has_what_was_written_when_it_is_opened(file: Leased) -> None:
+    file.write("native")
+    native = file.open("native", "r", *LOOKS)
+    file.write()
+    moved = file.original.with_name("elsewhere")
+    file.original.rename(moved)
+    shutil.copy(moved, moved.with_name("data"))  # another file has the name
+    out = Path(tempfile.mkdtemp(dir=file.place.directory)) / "rank"
+    file.place.mpi.run(file.place.mpi.command(2, *file.environment("original"), file.opener, moved, out, "r", *LOOKS))
+    assert "".join(out.with_name(f"rank.{rank}").read_text() for rank in range(2)) == native
+    assert file.place.journals == []
+
+
+@pytest.mark.parametrize("call", ["truncate", "touch"])
+def test_what_may_have_changed_the_bytes_is_told_by_name(file: Leased, call: str) -> None:
+    file.write()
+    words = {"truncate": ["truncate", "-s", "100", file.original], "touch": ["touch", file.original]}[call]
+    assert file.command("native", *words).returncode == 0
+    (row,) = bring_back(file.place.catalog)
+    assert row.original == file.original and row.problem.startswith("it was changed since by somebody else")
+    seen = file.open("original", "r", "look")
+    assert seen == f"open {ERR_IO} -1\n" * 2
+    assert "position" in file.open("original", "r", "look", extra=["PDLA_OLD_BYTES=1"])
+    (row,) = bring_back(file.place.catalog, conflict="overwrite")
+    assert row.bytes > 0
+    check(file.place, 1, 1)
+
+
+def test_h15_a_leased_file_that_was_removed_is_named_with_what_ends_it(file: Leased) -> None:
+    file.write()
+    file.original.unlink()
+    (row,) = bring_back(file.place.catalog)
+    assert row.original == file.original
+    assert row.problem.startswith("No such file any more") and "pdla sync --changed discard" in row.problem
+    (row,) = bring_back(file.place.catalog, conflict="discard")
+    assert row.dropped > 0 and bring_back(file.place.catalog) == []
+
+
+@pytest.mark.parametrize("how", ["original", "close", "lease", "trace", "preloaded"])
+def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: str) -> None:
+    """A journal is damaged: its seal, its length, or all of it."""
+    for damage in ("count", "cut", "empty"):
+        file.write()
+        path = file.place.journals[0]
+        image = path.read_bytes()
+        spoiled = {"count": image[:2208] + bytes([image[2208] ^ 1]) + image[2209:], "cut": image[:4100], "empty": b""}[
+            damage
+        ]
+        path.write_bytes(spoiled)
+        assert file.open(how, "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
+        (row,) = bring_back(file.place.catalog)
+        assert "journal" in row.problem and row.bytes == 0
+        assert {replica.state for replica in file.place.catalog.replicas()} == {"valid"} or still_waiting(
+            file.place.catalog
+        )
+        path.write_bytes(image)
+        (row,) = bring_back(file.place.catalog)
+        assert row.problem == ""
+        check(file.place, 1, 1)
+
+
+def test_an_entry_of_no_bytes_is_damage(file: Leased) -> None:
+    file.write()
+    image = Image(file.place.journals[0])
+    image.entries[0]["seal"] = 0
+    image.seal_entry(0)
+    image.write()
+    (row,) = bring_back(file.place.catalog)
+    assert row.damaged == 1
+
+
+def test_who_waits_for_a_lease_is_told_who_has_it(file: Leased) -> None:
+    file.write()
+    with locked(journals_of(file.place.map, file.original), "pdla sync") as busy:
+        assert busy == ""
+        (row,) = bring_back(file.place.catalog)
+        assert row.busy and row.problem.startswith(f"pdla sync (process {os.getpid()} on ")
+        out = file.place.directory / "waiting"
+        words = [*file.environment("original"), file.opener, file.original, out, "r", "look"]
+        job = subprocess.Popen(
+            [str(word) for word in file.place.mpi.command(2, *words)],
+            env={**os.environ, **file.place.mpi.env},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert job.stderr is not None
+        line = job.stderr.readline()
+        assert line.startswith(f"pdla: {file.original}: waiting until what was written to replicas is brought home by")
+        assert f"pdla sync (process {os.getpid()} on " in line and "since 20" in line
+    assert job.wait(timeout=60) == 0
+    assert job.stderr.read() == ""
+    job.stderr.close()
+
+
+def test_a_catalog_lease_keeps_two_from_bringing_home(file: Leased) -> None:
+    file.write()
+    with file.original.open() as opened, leased(file.place.catalog, opened.fileno(), file.original):
+        (row,) = bring_back(file.place.catalog)
+    assert row.bytes == 0 and file.place.journals != []
