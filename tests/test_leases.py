@@ -1,4 +1,4 @@
-"""Whoever opens, examines, renames or deletes a file whose newest bytes a lease keeps in replicas finds them, or is told."""
+"""Whoever opens, examines, renames or deletes a file whose newest bytes a lease keeps in replicas finds them."""
 
 from __future__ import annotations
 

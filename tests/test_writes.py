@@ -599,8 +599,8 @@ def test_h15_what_waits_for_a_deleted_file_is_deleted_too(mpich: Case) -> None:
 def test_h20_what_waits_does_not_overwrite_what_somebody_else_wrote(mpich: Case) -> None:
     mpich.run("lease", "open", "strided", "close")
     mpich.original.write_bytes(b"somebody else's")
-    _, reports = mpich.run("lease", "open", "close")
-    assert {report["refused"] for report in reports[:1]} == {"earlier writes wait for pdla sync"}
+    seen, _ = mpich.run("lease", "open")
+    assert seen.count("open class=32 ") == 4  # MPI_ERR_IO
     assert mpich.original.read_bytes() == b"somebody else's"
     assert len(mpich.journals) == 4
 

@@ -191,12 +191,6 @@ static void sign_lock(int fd)
         return; /* what follows is an older one's */
 }
 
-/* One line on standard error. */
-static void tell(const char *path, const char *what, const char *more)
-{
-    dprintf(STDERR_FILENO, "pdla: %s: %s%s\n", path, what, more);
-}
-
 static void tell_holder(const char *directory, const char *path)
 {
     char note[256] = "";
@@ -205,7 +199,8 @@ static void tell_holder(const char *directory, const char *path)
     note[length > 0 ? length : 0] = '\0';
     if (fd >= 0)
         close(fd);
-    tell(path, "waiting until what was written to replicas is brought home by ", note[0] == '\0' ? "another process" : note);
+    tell("%s: waiting until what was written to replicas is brought home by %s", path,
+         note[0] == '\0' ? "another process" : note);
 }
 
 /* RATIONALE: pdla sync, or another program's open, may be; both end soon. Writers share the lock until they close; a file that was
@@ -405,17 +400,16 @@ static enum leftover look_into(const struct loaded_map *map, const char *directo
     return found;
 }
 
-static const char *old_bytes(void)
+static bool old_bytes(void)
 {
     const char *wish = getenv("PDLA_OLD_BYTES");
-    return wish != NULL && strcmp(wish, "1") == 0 ? wish : NULL;
+    return wish != NULL && strcmp(wish, "1") == 0;
 }
 
 static void tell_refusal(const char *path, const char *why)
 {
-    char line[512];
-    snprintf(line, sizeof line, "its newest bytes wait in replicas and %s: %s", old_bytes() ? "stay there" : "it cannot be opened", why);
-    tell(path, line, " (pdla sync brings them home or says more)");
+    tell("%s: its newest bytes wait in replicas and %s: %s (pdla sync brings them home or says more)", path,
+         old_bytes() ? "stay there" : "it cannot be opened", why);
 }
 
 /* Rank 0's part: one thing after the other, until nothing waits. Returns whether there is something for all ranks to do. */
@@ -478,7 +472,7 @@ const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *p
         int lock = -1;
         if (rank == 0 && find_one(map, path, keep, kept, &lock, &what, &left) && what.refused) {
             tell_refusal(path, left.why);
-            what.refused = old_bytes() == NULL;
+            what.refused = !old_bytes();
         }
         if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm))
             return "the ranks cannot agree";
@@ -489,7 +483,7 @@ const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *p
             : what.refused ? "its newest bytes wait for pdla sync" : NULL;
         if (more && why != NULL && rank == 0)
             tell_refusal(path, why);
-        if (more && why != NULL && old_bytes() != NULL) {
+        if (more && why != NULL && old_bytes()) {
             why = NULL;
             more = false;
         }

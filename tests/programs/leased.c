@@ -68,6 +68,7 @@ static void add_shared(void)
     char bytes[16];
     memset(bytes, 'A' + rank, sizeof bytes);
     note("write_ordered", MPI_File_write_ordered(file, bytes, sizeof bytes, MPI_BYTE, MPI_STATUS_IGNORE), 0);
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static void add(void)
