@@ -6,7 +6,6 @@
 
 #include "components.h"
 #include "edges.h"
-#include "leftover.h"
 #include "locks.h"
 #include "neighbours.h"
 #include "transfer.h"

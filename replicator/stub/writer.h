@@ -8,7 +8,7 @@
 #ifndef PDLA_WRITER_H
 #define PDLA_WRITER_H
 
-#include "intent.h"
+#include "leftover.h"
 #include "stub.h"
 
 enum { MOST_REPLICAS = 64 /* of a target; more are not used */ };
@@ -109,7 +109,6 @@ int lengthen_to(struct file_handle *handle, int64_t high);
 /* What any rank has, by all of them. */
 int bring_back_together(struct file_handle *handle);
 /* What journals told that were left; with all ranks. */
-struct range;
 int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count);
 /* Makes what is in the journals durable where it is. 0 or an errno, the same on all ranks. */
 int keep_together(struct file_handle *handle);
