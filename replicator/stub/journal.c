@@ -283,7 +283,7 @@ struct journal_entry journal_entry(const struct journal *journal, uint64_t numbe
 
 int64_t journal_follow(struct journal *journal)
 {
-    const uint64_t count = __atomic_load_n(&journal->header->count, __ATOMIC_ACQUIRE);
+    const uint64_t count = journal_count(journal);
     const size_t used = JOURNAL_HEADER + count * sizeof(struct journal_entry);
     if (used > journal->size) {
         void *base = mremap(journal->header, journal->size, used + GROWTH, MREMAP_MAYMOVE);

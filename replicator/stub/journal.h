@@ -99,7 +99,7 @@ int journal_create(struct journal *, const struct journal_owner *, int original)
 int journal_add(struct journal *, uint64_t replica, int64_t start, int64_t length);
 static inline uint64_t journal_count(const struct journal *journal)
 {
-    return journal->header == NULL ? 0 : __atomic_load_n(&journal->header->count, __ATOMIC_RELAXED) & UINT32_MAX;
+    return journal->header == NULL ? 0 : __atomic_load_n(&journal->header->count, __ATOMIC_ACQUIRE) & UINT32_MAX;
 }
 struct journal_entry journal_entry(const struct journal *, uint64_t number, int64_t *length);
 /* Maps what another process has added to its journal. How many entries that has; -1: they cannot be mapped. */

@@ -222,7 +222,7 @@ int neighbours_bring_back(struct file_handle *handle, const struct io_call *call
         return 0;
     const bool known = call != NULL && !(call->flags & CALL_SHARED) && request_of(call, &request) == NULL;
     for (int i = 0; error == 0 && i < neighbours->count; i++)
-        if (neighbours->each[i].journal.header->count != 0 && has(writer, &neighbours->each[i], known ? &request : NULL)) {
+        if (journal_count(&neighbours->each[i].journal) != 0 && has(writer, &neighbours->each[i], known ? &request : NULL)) {
             *found = true;
             error = bring_back_of(handle, &neighbours->each[i]);
         }
@@ -235,10 +235,10 @@ int neighbours_lengthen(struct file_handle *handle)
     int error = 0;
     for (int i = 0; neighbours != NULL && error == 0 && i < neighbours->count; i++) {
         struct neighbour *neighbour = &neighbours->each[i];
-        if (__atomic_load_n(&neighbour->journal.header->count, __ATOMIC_ACQUIRE) == 0)
+        if (journal_count(&neighbour->journal) == 0)
             continue;
         lock(neighbour->shared);
-        if (neighbour->journal.header->count > 0)
+        if (journal_count(&neighbour->journal) > 0)
             error = lengthen_to(handle, neighbour->shared->high);
         pthread_mutex_unlock(&neighbour->shared->mutex);
     }
