@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ QUEUE_SECONDS = 10.0
 """Between two looks at the queue, and, while others need the machine, at what they do."""
 SCAN_SECONDS = 300.0
 """Between two scans for replicas that nobody can use any more."""
+STEP_SECONDS = 2.0
+"""For the step of a build at which the daemon is told to end: it ends at the next one, if that comes in time."""
 METRICS_SECONDS = 10.0
 """Between two times that the metrics are told."""
 MOST_SECONDS = 600.0
@@ -101,8 +104,13 @@ class Daemon:
                 self._failed(error)
 
     def stop(self) -> None:
-        """End soon. In a signal's handler: what is being built is left at once, however long a step of it takes."""
+        """End soon. In a signal's handler: a step of what is being built that takes longer is left in the middle."""
         self._stop.set()
+        if self._building:
+            signal.signal(signal.SIGALRM, self._leave)
+            signal.setitimer(signal.ITIMER_REAL, STEP_SECONDS)
+
+    def _leave(self, *_: object) -> None:
         if self._building:
             self._building = False
             raise StoppedError

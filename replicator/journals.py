@@ -125,10 +125,10 @@ def read_journal(path: Path) -> Journal:
     state = _state(path, header)
     return Journal(
         path=path,
-        target=Path(os.fsdecode(bytes(header["target"]))),
+        target=Path(os.fsdecode(_text(header["target"]))),
         rank=int(header["rank"]),
-        boot=bytes(header["boot"]).decode("ascii", "replace"),
-        host=os.fsdecode(bytes(header["host"])),
+        boot=_text(header["boot"]).decode("ascii", "replace"),
+        host=os.fsdecode(_text(header["host"])),
         lease=bool(header["lease"]),
         entries=entries[whole],
         synced=int(whole[:synced].sum()),
@@ -143,6 +143,11 @@ def read_journal(path: Path) -> Journal:
         closed=bool(state["closed"]),
         overtaken=bool(state["overtaken"]),
     )
+
+
+def _text(field: bytes) -> bytes:
+    """As the library reads it: up to the first NUL."""
+    return bytes(field).partition(b"\0")[0]
 
 
 def _number(path: Path, header: np.void, name: str) -> int:
