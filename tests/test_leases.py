@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Leased:
 def make_leased(
     mpi: Mpi, tmp_path: Path, library: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Leased]:
-    for name, source, flag in (("once", "rounds", "-DROUNDS=1"), ("opener", "leased", "-O1")):
+    for name, source, flag in (("once", "rounds", "-DROUNDS=1"), ("opener", "looks", "-O1")):
         if not (compiled / f"{name}-{mpi.name}").exists():
             mpi.compile(REPOSITORY / f"tests/programs/{source}.c", compiled / f"{name}-{mpi.name}", "-Wall", flag)
     with make_place(mpi, tmp_path, library, compiled, monkeypatch) as place:
@@ -294,3 +295,11 @@ def test_a_catalog_lease_keeps_two_from_bringing_home(file: Leased) -> None:
     with file.original.open() as opened, leased(file.place.catalog, opened.fileno(), file.original):
         (row,) = bring_back(file.place.catalog)
     assert row.bytes == 0 and file.place.journals != []
+
+
+def test_h46_whoever_comes_next_ends_what_was_interrupted() -> None:
+    """pdla sync, the daemon and opens, killed or on a full disk; make kills does that at every step."""
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "tests/killing_leases.py", "8", "3"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and " 0 went wrong" in done.stdout, done.stdout + done.stderr
