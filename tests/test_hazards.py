@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from conftest import Pdla
 from mpi import REPOSITORY, Mpi
-from mpiio import Program, Runner
+from mpiio import Job, Program, Runner
 from stubmaps import Replica, write_map
 from test_stub import Case, case, mpich, programs, total
 
@@ -312,7 +312,7 @@ def test_h39_reads_beyond_two_gibibytes_by_calls_of_large_counts(mpi: Mpi, libra
         with mmap.mmap(out.fileno(), 0, access=mmap.ACCESS_READ) as content:
             columns.build(content, tmp_path / "replica")  # type: ignore[arg-type]
     (tmp_path / "case/native").symlink_to("redirected")
-    write_map(tmp_path / "case/map", [(file, [columns])])
+    write_map(tmp_path / "case/replicas.map", [(file, [columns])])
     text = tmp_path / "text"
     text.write_text(f"""program 39
         open 0 a r world
@@ -326,8 +326,8 @@ def test_h39_reads_beyond_two_gibibytes_by_calls_of_large_counts(mpi: Mpi, libra
         ask 0 {start}
         """)
     runner = Runner.prepare(mpi, tmp_path, library)
-    native = runner.run(text, 2, tmp_path / "case", "native")
-    assert runner.run(text, 2, tmp_path / "case", "redirected") == native
+    native = runner.run(text, Job(2, "original"), tmp_path / "case", "native")
+    assert runner.run(text, Job(2, "original"), tmp_path / "case", "redirected") == native
     reports = [json.loads(path.read_text()) for path in (tmp_path / "case/reports").glob("*.json")]
     assert total(reports, "replica", "bytes") == 2 * (1000 + 3000 + 700 + 500)
 

@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_said_once(mpi: Mpi, tmp_path: Path) -> None:
     failed = analyzed(mpi, 2, tmp_path / "nothing.h5")
     assert failed.returncode != 0
     said = [line for line in failed.stderr.splitlines() if line.startswith("pdla: ")]
-    assert said == [f"pdla: cannot read the trace {tmp_path}/nothing.h5: No such file or directory"]
+    assert said == [f"pdla: cannot read {tmp_path}/nothing.h5: No such file or directory (it should be a trace)"]
     assert "Traceback" not in failed.stderr
 
 

@@ -75,7 +75,7 @@ def plan_for(signature: Signature) -> Plan:
 
 
 SERVED = RunReport(
-    *("app", 4, 1, {"ok": 4}, 0, 1e-5),
+    *("app", 4, 1, {"ok": 4}, 0, 0, 1e-5),
     (FileReport("a", 400, 164 * KiB, 40, 36, 160 * KiB, 2, 1, 4 * KiB, (), (), 0, 0, ()),),
 )
 

@@ -268,10 +268,15 @@ static const char *settled(mpi_handle comm, const char *name, int amode, struct 
     const struct mpi *mpi = pdla_mpi();
     char path[PATH_MAX];
     int rank, ranks, inter = 1;
-    if (mpi == NULL || name == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
-        || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
+    if (name == NULL)
         return NULL;
     resolve_path(name, path);
+    /* RATIONALE: some ranks of a program that is only recorded may be without the library, and join no collective of it. */
+    if (map_name() == NULL)
+        return home_alone(path) == 0 ? NULL : "its newest bytes wait for pdla sync";
+    if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
+        || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
+        return NULL;
     return home_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, map_name() != NULL && writer_wanted(amode), &opening->lock);
 }
 
