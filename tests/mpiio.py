@@ -661,7 +661,7 @@ class Runner:
             yield from ((program, found.get(program.number, "")) for program in programs)
             return
         except (AssertionError, subprocess.TimeoutExpired) as error:
-            how = "redirected" if "redirected.out" in str(error) else "native"
+            how = "redirected" if "redirected.out" in str(error) or str(PDLA) in str(error) else "native"
             why = NATIVELY if how == "native" else str(error)[:2000]
             begun = begun_in(directory, how) or [0]
         finally:

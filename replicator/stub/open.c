@@ -277,7 +277,7 @@ static const char *settled(mpi_handle comm, const char *name, int amode, struct 
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
-    return home_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, map_name() != NULL && writer_wanted(amode), &opening->lock);
+    return home_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(amode), &opening->lock);
 }
 
 int stub_opening(mpi_handle comm, const char *name, int amode, struct opening *opening)
