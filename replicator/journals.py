@@ -216,7 +216,7 @@ def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
     # RATIONALE: a lock of the open file, as the programs take: others vanish with any descriptor, or do not see theirs.
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if _try_lock(descriptor, fcntl.F_WRLCK, 2):
+        if _try_lock(descriptor, fcntl.F_WRLCK, 3):
             _sign(descriptor, who)
             yield ""
         elif _try_lock(descriptor, fcntl.F_RDLCK, 1):
@@ -228,7 +228,7 @@ def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
 
 
 def _try_lock(descriptor: int, kind: int, count: int) -> bool:
-    """The writers share the first byte; who is alone has the second as well, which those share who help him."""
+    """Who is alone has three bytes: the writers share the first, who help him the second, open files the third."""
     with suppress(OSError):
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, count, 0))
         return True

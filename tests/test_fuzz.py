@@ -24,7 +24,7 @@ from verbs import TARGETS, fuzz_verbs
 from pdla.cli.launch import library
 
 STUB = REPOSITORY / "replicator/stub"
-SOURCES = {"map": ("mapfile", "locate", "crc32c"), "journal": ("leftover", "intent", "journal", "crc32c")}
+SOURCES = {"map": ("mapfile", "locate", "crc32c"), "journal": ("leftover", "intent", "journal", "locks", "crc32c")}
 
 
 def build(name: str, program: Path) -> Path:

@@ -433,7 +433,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tests/programs/journal_unit.c with the address and undefined behaviour sanitizers."""
     program = tmp_path_factory.mktemp("unit") / "journal_unit"
     stub = REPOSITORY / "replicator/stub"
-    sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "crc32c.c"]
+    sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "locks.c", stub / "crc32c.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run(["gcc", *flags, f"-I{stub}", "-o", program, *sources], check=True)
     return program

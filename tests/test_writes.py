@@ -516,6 +516,103 @@ def test_a_file_that_is_read_later_is_served_as_it_was_written(mpich: Case) -> N
     assert results[0] == results[1]
 
 
+OWN = ["alone", "open-both", "strided", "visible", "twice", "own-reads", "visible"]
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+@pytest.mark.parametrize("end", ["close", "close-in-turn"])
+def test_handles_that_ranks_open_by_themselves_are_redirected(case: Case, end: str, mode: str) -> None:
+    reports = case.compare(*OWN, end, "together", "open-read", "read-all", "close", mode=mode)
+    writing = [report for report in reports if report["redirected"]["calls"]]
+    assert len(writing) == 4 and reasons(reports) <= {"shared file pointer"}
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_ranks_may_open_files_in_different_orders(case: Case, mode: str) -> None:
+    """Rank 0 waits for the others to open the file, and these wait for nothing that it holds meanwhile."""
+    case.compare("crossed", "strided", "visible", "close", "open-read", "read-all", "close", mode=mode)
+
+
+@dataclass
+class Held:
+    """A program of one rank that has the file open, with redirected writes in its replica, until it is let go."""
+
+    case: Case
+    running: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, case: Case, mode: str, *steps: str) -> Held:
+        settings = {"PDLA_MAP": str(case.directory / "map"), "PDLA_WRITES": mode, "LD_PRELOAD": str(case.library)}
+        words = [case.program, case.original, case.directory / "held", *steps, "hold", "close"]
+        held = cls(case, subprocess.Popen(words, env={**os.environ, **settings}))
+        held.wait(lambda: held.file("held").exists())
+        return held
+
+    def file(self, suffix: str) -> Path:
+        return self.case.original.with_name(f"original.{suffix}")
+
+    def wait(self, until: Any) -> None:
+        while not until():
+            assert self.running.poll() is None
+            time.sleep(0.01)
+
+    def let_go(self) -> None:
+        self.file("go").touch()
+        assert self.running.wait(60) == 0
+
+    def kill(self) -> None:
+        self.running.kill()
+        self.running.wait(60)
+
+
+def test_h34_who_is_killed_beside_others_loses_nothing(mpich: Case) -> None:
+    """The other one changes the original, and knows that it did."""
+    first = Held.start(mpich, "lease", "open-both", "strided")
+    reports = mpich.run("lease", "open-both", "twice", "close", ranks=1)[1]
+    assert total(reports, "redirected") > 0 and total(reports, "brought_back") > 0
+    assert len(mpich.journals) == 2
+    first.kill()
+    seen = mpich.run("original", "open-read", "read-all", "close", ranks=1)[0]
+    content = mpich.original.read_bytes()
+    assert mpich.journals == []
+    mpich.original.unlink()
+    mpich.run("native", "open-both", "strided", "close", ranks=1)
+    mpich.run("native", "open-both", "twice", "close", ranks=1)
+    assert mpich.original.read_bytes() == content
+    assert mpich.run("native", "open-read", "read-all", "close", ranks=1)[0] == seen
+
+
+def test_a_lease_is_kept_by_the_last_close_only(mpich: Case) -> None:
+    first = Held.start(mpich, "lease", "open-both", "strided")
+    left = mpich.run("lease", "open-both", "strided", "close", ranks=1)[1]
+    assert sum(report["left"] for report in left) == 0 < total(left, "redirected")
+    assert mpich.original.stat().st_size == SIZE
+    first.let_go()
+    assert len(mpich.journals) == 1 and read_journal(mpich.journals[0]).bytes == SIZE - START
+
+
+def test_h27_another_handle_reads_what_was_written_when_the_file_is_closed(mpich: Case) -> None:
+    mpich.compare("open-both", "strided", "outlived", "open-read", "read-all", "close", mode="lease")
+
+
+def test_journals_do_not_pile_up_while_a_file_stays_open(mpich: Case) -> None:
+    first = Held.start(mpich, "close", "open-both", "strided")
+    mpich.run("close", *["open-both", "twice", "close"] * 5, ranks=1)
+    assert len(mpich.journals) == 2
+    first.let_go()
+    assert mpich.journals == []
+
+
+def test_nobody_joins_where_somebody_was_killed(mpich: Case) -> None:
+    first = Held.start(mpich, "close", "open-both", "strided")
+    with suppress(subprocess.CalledProcessError):
+        mpich.run("close", "open-both", "backwards", "stop", ranks=1)
+    reports = mpich.run("close", "open-both", "twice", "close", ranks=1)[1]
+    assert total(reports, "redirected") == 0
+    assert [report["refused"] for report in reports] == ["earlier writes wait for pdla sync"]
+    first.let_go()
+
+
 FREE = [
     "joining",
     "strided",

@@ -18,7 +18,6 @@
 enum {
     LOCK_PAUSE_NS = 2000000,
     LOCK_TRIES = 150000,  /* five minutes */
-    WRITER_TRIES = 500,
     TOLD_TRIES = 2500,    /* five seconds */
     MOST_DIRECTORIES = 8, /* with journals of one inode */
     TOLD_RANGES = 512
@@ -143,8 +142,9 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
 
 /* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
 
-/* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second. */
-enum { LOCK_WRITERS = 1, LOCK_ALL = 2 };
+/* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second; opens whose writes
+ * are redirected share the third by one rank each, and one that is the last to close has it alone. */
+enum { WRITERS, HELPERS, OPENS, LOCK_ALL };
 
 static int open_lock(const char *directory)
 {
@@ -169,12 +169,23 @@ static int lock_journals(const char *directory, enum lock_kind kind, int64_t low
 
 int home_lock_shared(const char *directory)
 {
-    return lock_journals(directory, LOCK_SHARED, 0, LOCK_WRITERS);
+    return lock_journals(directory, LOCK_SHARED, WRITERS, HELPERS);
+}
+
+bool home_lock_is_alone(int lock)
+{
+    return lock_bytes(lock, LOCK_ALONE, 0, LOCK_ALL);
 }
 
 bool home_lock_share(int lock)
 {
-    return lock_bytes(lock, LOCK_SHARED, 0, LOCK_WRITERS) && lock_bytes(lock, LOCK_NONE, LOCK_WRITERS, LOCK_ALL);
+    return lock_bytes(lock, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(lock, LOCK_NONE, HELPERS, OPENS)
+        && lock_bytes(lock, LOCK_SHARED, OPENS, LOCK_ALL);
+}
+
+bool home_lock_last(int lock)
+{
+    return lock_bytes(lock, LOCK_ALONE, OPENS, LOCK_ALL);
 }
 
 /* Who has the lock alone says so in its file, for those who wait. replicator/journals.py reads and writes it, too. */
@@ -203,9 +214,20 @@ static void tell_holder(const char *directory, const char *path)
          note[0] == '\0' ? "another process" : note);
 }
 
-/* RATIONALE: pdla sync, or another program's open, may be; both end soon. Writers share the lock until they close; a file that was
- * closed is no longer theirs, but some rank may not be there yet. */
-int home_lock_alone(const char *directory, const char *path)
+/* Beside those who have the file open; -1: there are none, or the last is closing it. */
+static int lock_beside(const char *directory, bool joins)
+{
+    const int fd = open_lock(directory);
+    if (fd >= 0 && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
+                          : lock_free(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_free(fd, LOCK_SHARED, OPENS, LOCK_ALL)))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* RATIONALE: waits for pdla sync, and for another program that opens or closes the file; all end soon. */
+static int lock_or_wait(const char *directory, const char *path, bool joins)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
     for (int tries = 0;; tries++) {
@@ -214,17 +236,29 @@ int home_lock_alone(const char *directory, const char *path)
             sign_lock(fd);
         if (fd != -1)
             return fd;
-        int shared = home_lock_shared(directory);
-        if (shared >= 0)
-            close(shared);
-        if (shared >= 0 && (tries > WRITER_TRIES || !leftover_closed(directory)))
+        fd = lock_beside(directory, joins);
+        if (fd >= 0 && joins)
+            return fd;
+        if (fd >= 0) {
+            close(fd);
             return -1;
+        }
         if (tries > LOCK_TRIES)
             return LOCK_HELD;
         if (tries == TOLD_TRIES)
             tell_holder(directory, path);
         nanosleep(&pause, NULL);
     }
+}
+
+int home_lock_alone(const char *directory, const char *path)
+{
+    return lock_or_wait(directory, path, false);
+}
+
+int home_lock_open(const char *directory, const char *path)
+{
+    return lock_or_wait(directory, path, true);
 }
 
 /* ---- bringing home ---------------------------------------------------------------------------------------------------- */
@@ -281,7 +315,7 @@ static bool settler_make(struct settler *settler, const struct loaded_map *map, 
     writer->inode = found.inode;
     settler->handle.stub = stub_known(map, path);
     if (rank != 0)
-        settler->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, LOCK_WRITERS, LOCK_ALL);
+        settler->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, HELPERS, OPENS);
     bool able = rank == 0 || settler->lock >= 0;
     for (uint32_t i = 0; able && i < writer->target->replica_count; i++)
         able = (writer->components[i] = components_make(map, target_replica(writer, i))) != NULL;
@@ -371,7 +405,7 @@ static const char *bring_home(mpi_handle comm, int rank, int ranks, const char *
 
 /* ---- before an open --------------------------------------------------------------------------------------------------- */
 
-/* Looks into one directory. *lock: locked alone, where something was found that can be brought home, or `keep`. */
+/* Looks into one directory. *lock: locked alone, where something was found that can be brought home; `keep`: or for the open. */
 static enum leftover look_into(const struct loaded_map *map, const char *directory, const char *path,
                                const struct original_sight *original, bool keep, int *lock, struct leftovers *left)
 {
@@ -380,9 +414,9 @@ static enum leftover look_into(const struct loaded_map *map, const char *directo
     *lock = -1;
     if (!keep && !leftover_seen(directory))
         return LEFTOVER_NONE;
-    *lock = home_lock_alone(directory, path);
-    if (*lock == -1)
-        return LEFTOVER_NONE; /* of a program that is writing it now */
+    *lock = keep ? home_lock_open(directory, path) : home_lock_alone(directory, path);
+    if (*lock == -1 || (*lock >= 0 && !home_lock_is_alone(*lock)))
+        return LEFTOVER_NONE; /* of programs that are writing it now */
     const bool locked = *lock >= 0;
     enum leftover found = leftover_read(locked && target != NULL ? map : NULL, target, directory, original, left);
     if (found == LEFTOVER_NONE && locked) {
@@ -433,7 +467,7 @@ static bool find_one(const struct loaded_map *map, const char *path, bool keep, 
                                         .checksum = map->header->checksum, .inode = original.inode,
                                         .target = (uint64_t)(target_with(map, directories[i]) - map->targets)};
         if (state == LEFTOVER_GOOD) /* the other ranks help */
-            lock_bytes(*lock, LOCK_SHARED, LOCK_WRITERS, LOCK_ALL);
+            lock_bytes(*lock, LOCK_SHARED, HELPERS, OPENS);
         what->refused = state == LEFTOVER_WAITS;
         found = what->ranges > 0 || what->refused;
         if (mine) {
@@ -461,9 +495,16 @@ static const struct loaded_map *map_for(const char *path)
     return wanted ? current_map() : NULL;
 }
 
+/* RATIONALE: rank 0 keeps others out until the file is open. One of these may be a rank that opens it by itself first. */
+static bool all_are_here(mpi_handle comm, int ranks)
+{
+    int64_t mine = 0, all;
+    return ranks == 1 || agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, comm);
+}
+
 const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *kept)
 {
-    const char *why = NULL;
+    const char *why = all_are_here(comm, ranks) ? NULL : "the ranks cannot agree";
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
     *kept = -1;
     for (bool more = true; more && why == NULL;) {

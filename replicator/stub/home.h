@@ -13,8 +13,8 @@ bool home_noted(uint64_t inode);
 const char *home_map(char path[4096]);
 
 /* On all ranks of `comm`, or a single one (`ranks` 1). What waits for the file at `path` is in it afterwards. NULL: nothing is in
- * the way of opening it; else why it must not be, on all ranks alike: a literal. *lock: where rank 0 has locked the journals of the
- * target of this name alone, if `keep`, -1 otherwise. */
+ * the way of opening it; else why it must not be, on all ranks alike: a literal. *lock: rank 0's lock of
+ * the journals of the target of this name for the open (home_lock_open()), if `keep`; -1 otherwise. */
 const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *lock);
 
 /* The same for this process alone, which need not have MPI. 0, or an errno for the call that was about to see the file. */
@@ -28,13 +28,19 @@ const struct map_target *home_target(const struct loaded_map *, const char *path
 void home_note(const char *directory, uint64_t inode);
 void home_forget(const char *directory, uint64_t inode);
 
-/* A descriptor of the lock file of a directory of journals. Alone: nobody else reads or writes them. Shared: their writers do.
- * Helping: ranks that bring home together with one that has it alone. -1: others have it for long; LOCK_HELD: one of them alone;
- * LOCK_IMPOSSIBLE. */
+/* A descriptor of the lock file of a directory of journals. Alone: nobody else reads or writes them. Shared: their writers do, and
+ * of each open of the file one rank says that it is open. -1: programs are writing to the file; LOCK_HELD: somebody has been alone
+ * with them for long; LOCK_IMPOSSIBLE. */
 enum { LOCK_HELD = -3 };
 int home_lock_alone(const char *directory, const char *path);
-int home_lock_shared(const char *directory);
-/* Alone to shared. */
+/* Of an open whose writes are to be redirected: alone, or beside others that have the file open. */
+int home_lock_open(const char *directory, const char *path);
+bool home_lock_is_alone(int lock);
+/* The open has begun: others may have the file open, too. */
 bool home_lock_share(int lock);
+/* Of its other ranks. */
+int home_lock_shared(const char *directory);
+/* Nobody else has the file open, and nobody opens it until the lock is given back. */
+bool home_lock_last(int lock);
 
 #endif

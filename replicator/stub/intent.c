@@ -33,7 +33,7 @@ enum intent_found intent_read(const char *directory, struct intent *intent)
     return whole ? INTENT_THERE : INTENT_DAMAGED;
 }
 
-static int sync_directory(const char *directory)
+int directory_sync(const char *directory)
 {
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
@@ -61,7 +61,7 @@ static int put(const char *directory, struct intent *intent)
         error = errno;
     if (error != 0)
         unlink(unfinished);
-    return error != 0 ? error : sync_directory(directory);
+    return error != 0 ? error : directory_sync(directory);
 }
 
 static void note(struct intent *intent, const struct original_sight *original)

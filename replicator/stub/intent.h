@@ -26,6 +26,8 @@ _Static_assert(sizeof(struct intent) == 128, "no padding");
 
 enum intent_found { INTENT_NONE, INTENT_THERE, INTENT_DAMAGED };
 enum intent_found intent_read(const char *directory, struct intent *);
+/* Makes durable which files a directory has. 0 or an errno. */
+int directory_sync(const char *directory);
 /* What intent_begin() makes. */
 struct intent intent_now(const struct original_sight *);
 /* Makes it, durably, before the original is written; 0 or an errno. */

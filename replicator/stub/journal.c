@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loadedmap.h"
+#include "locks.h"
 
 enum { GROWTH = 64 << 10 };
 
@@ -160,7 +161,9 @@ static void fill(struct journal *journal, const struct journal_owner *owner, int
     memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
     set_number(header, &header->synced, 0);
     set_number(header, &header->count, 0);
-    note_original(journal, original);
+    journal->state.size = -1;
+    if (!owner->beside)
+        note_original(journal, original);
     journal->state.stamp_ns = clock_real_ns();
     put_state(journal);
     put_state(journal);
@@ -200,7 +203,7 @@ static int begin(struct journal *journal, const struct journal_owner *owner, int
     journal->fd = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (journal->fd < 0)
         return errno;
-    int error = grow(journal);
+    int error = lock_bytes(journal->fd, LOCK_ALONE, 0, 1) ? grow(journal) : errno;
     if (error == 0) {
         fill(journal, owner, original);
         error = link(unfinished, journal->path) == 0 ? 0 : errno;
@@ -345,11 +348,16 @@ void journal_closed(struct journal *journal)
     put_state(journal);
 }
 
-void journal_close(struct journal *journal)
+bool journal_is_owned(int fd)
+{
+    return !lock_free(fd, LOCK_SHARED, 0, 1);
+}
+
+void journal_close(struct journal *journal, bool remove)
 {
     if (journal->header == NULL)
         return;
-    if (journal_count(journal) == 0)
+    if (remove && journal_count(journal) == 0)
         unlink(journal->path);
     munmap(journal->header, journal->size);
     close(journal->fd);

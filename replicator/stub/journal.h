@@ -71,6 +71,7 @@ struct journal_owner {
     uint64_t device, inode;
     int rank;
     bool lease;
+    bool beside; /* others write to the file: how it is now tells nothing */
 };
 
 /* An original as it was found. */
@@ -116,7 +117,9 @@ void journal_original_end(struct journal *, int original);
 void journal_overtaken(struct journal *);
 /* The file was closed. */
 void journal_closed(struct journal *);
-/* Gives it up, and removes it unless it has entries. */
-void journal_close(struct journal *);
+/* Gives it up; `remove`: and removes it unless it has entries. */
+void journal_close(struct journal *, bool remove);
+/* Whether a process has the journal open, in another descriptor, that writes to it. */
+bool journal_is_owned(int fd);
 
 #endif

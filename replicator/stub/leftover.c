@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_RANGES = 1 << 20 };
+enum { MOST_RANGES = 1 << 20, MOST_LOOKED_AT = 256 /* journals, by each open beside others */ };
 /* The file system stamps a write of a killed program no later than this after the program's own note of it. */
 static const int64_t STAMP_SLACK_NS = INT64_C(2000000000);
 
@@ -220,21 +220,48 @@ bool leftover_seen(const char *directory)
     return seen;
 }
 
-bool leftover_closed(const char *directory)
+uint64_t leftover_count(const char *directory)
 {
     char path[4096];
-    bool closed = false;
+    uint64_t count = 0;
     DIR *files = opendir(directory);
-    while (next_file(files, directory, suffix, path)) {
-        size_t size;
-        struct journal_state state = {0};
-        const struct journal_header *header = open_journal(path, &size);
-        if (header == NULL)
-            continue;
-        closed = (journal_state_of(header, &state) && state.closed != 0) || closed;
-        close_journal(header, size);
-    }
-    return closed;
+    while (next_file(files, directory, suffix, path))
+        count++;
+    return count;
+}
+
+/* Whether the process whose journal it is has the file open. */
+static bool is_living(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const bool living = fd >= 0 && journal_is_owned(fd);
+    if (fd >= 0)
+        close(fd);
+    return living;
+}
+
+/* Whether somebody left it, and it tells of bytes. One that is gone since tells of none. */
+static bool waits(const char *path)
+{
+    size_t size;
+    if (is_living(path))
+        return false;
+    const struct journal_header *header = open_journal(path, &size);
+    if (header == NULL)
+        return access(path, F_OK) == 0;
+    const bool telling = entries_in(header) > 0;
+    close_journal(header, size);
+    return telling;
+}
+
+bool leftover_waits(const char *directory)
+{
+    char path[4096];
+    bool any = leftover_count(directory) > MOST_LOOKED_AT;
+    DIR *files = any ? NULL : opendir(directory);
+    while (next_file(files, directory, suffix, path))
+        any = any || waits(path);
+    return any;
 }
 
 /* ---- removing them ---------------------------------------------------------------------------------------------------- */
@@ -250,22 +277,13 @@ static bool remove_all(const char *directory, const char *end)
     return any;
 }
 
-static void sync_directory(const char *directory)
-{
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    fsync(fd);
-    close(fd);
-}
-
 void leftover_remove(const char *directory)
 {
     const bool any = remove_all(directory, suffix);
     remove_all(directory, unfinished);
     /* RATIONALE: journals without the intent would take what was brought home for somebody else's change. */
     if (any)
-        sync_directory(directory);
+        directory_sync(directory);
     intent_remove(directory);
 }
 
@@ -284,4 +302,19 @@ void leftover_discard(const char *directory, uint64_t inode)
     }
     if (!leftover_seen(directory))
         intent_remove(directory);
+}
+
+void leftover_tidy(const char *directory)
+{
+    char path[4096];
+    DIR *files = opendir(directory);
+    while (next_file(files, directory, suffix, path)) {
+        size_t size;
+        const struct journal_header *header = is_living(path) ? NULL : open_journal(path, &size);
+        if (header == NULL)
+            continue;
+        if (entries_in(header) == 0)
+            unlink(path);
+        close_journal(header, size);
+    }
 }

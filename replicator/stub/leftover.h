@@ -30,8 +30,12 @@ bool leftover_seen(const char *directory);
  * file. */
 enum leftover leftover_read(const struct loaded_map *map, const struct map_target *, const char *directory,
                             const struct original_sight *original, struct leftovers *);
-/* Whether a journal in the directory is of a closed file. */
-bool leftover_closed(const char *directory);
+/* How many journals there are. */
+uint64_t leftover_count(const char *directory);
+/* While others write: whether a process that has ended left a journal that tells of bytes, or there are too many to look at. */
+bool leftover_waits(const char *directory);
+/* Removes those that ended processes left and that tell of no bytes. */
+void leftover_tidy(const char *directory);
 /* Removes those of an original that was deleted. */
 void leftover_discard(const char *directory, uint64_t inode);
 /* All is durable in the original: removes the journals, then the intent. */

@@ -5,13 +5,24 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+static struct flock lock_of(enum lock_kind kind, int64_t low, int64_t high)
+{
+    return (struct flock){.l_type = kind == LOCK_NONE ? F_UNLCK : kind == LOCK_SHARED ? F_RDLCK : F_WRLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = low,
+                          .l_len = high - low};
+}
+
 bool lock_bytes(int fd, enum lock_kind kind, int64_t low, int64_t high)
 {
-    struct flock lock = {.l_type = kind == LOCK_NONE ? F_UNLCK : kind == LOCK_SHARED ? F_RDLCK : F_WRLCK,
-                         .l_whence = SEEK_SET,
-                         .l_start = low,
-                         .l_len = high - low};
+    struct flock lock = lock_of(kind, low, high);
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool lock_free(int fd, enum lock_kind kind, int64_t low, int64_t high)
+{
+    struct flock lock = lock_of(kind, low, high);
+    return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK;
 }
 
 int lock_file(const char *path, enum lock_kind kind)

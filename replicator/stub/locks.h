@@ -10,6 +10,8 @@ enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 /* Locks bytes [low, high) at once, or not. Other processes' locks of either sort, and other descriptors' of this one, are in
  * the way. */
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
+/* Whether it could be locked like that; true also where there are no locks. */
+bool lock_free(int fd, enum lock_kind, int64_t low, int64_t high);
 /* A new descriptor of the file at `path`, which is made, with the lock; -1: others have it; LOCK_IMPOSSIBLE: there cannot be such
  * a file, or no locks on it. */
 enum { LOCK_IMPOSSIBLE = -2 };

@@ -137,7 +137,7 @@ static bool use_replica(const struct map_replica *replica, struct opened_replica
     return false;
 }
 
-static void free_stub(struct stub_file *stub)
+void stub_forget(struct stub_file *stub)
 {
     for (uint32_t i = 0; i < stub->source->file->replica_count; i++)
         close_replica(replica_of(stub->source, i), &stub->replicas[i]);
@@ -323,11 +323,6 @@ struct stub_file *stub_known(const struct loaded_map *map, const char *path)
     return stub;
 }
 
-void stub_forget(struct stub_file *stub)
-{
-    free_stub(stub);
-}
-
 static void close_stub(struct file_handle *handle)
 {
     struct stub_file *stub = handle->stub;
@@ -336,7 +331,7 @@ static void close_stub(struct file_handle *handle)
     handle->stub = NULL;
     if (stub->reads && stub->comm != pdla_mpi()->comm_null)
         pdla_mpi()->Comm_free(&stub->comm);
-    free_stub(stub);
+    stub_forget(stub);
 }
 
 int stub_closing(struct file_handle *handle)

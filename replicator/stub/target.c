@@ -22,11 +22,12 @@ struct offer {
     uint64_t generation, checksum; /* of rank 0's map */
     uint64_t target, lease;
     uint64_t inode;
+    uint64_t beside;               /* 1: others write to the file, too */
 };
 
 /* What the ranks agree on: the AND of what each can do. */
 struct abilities {
-    uint64_t able, alone; /* all bits or none; `alone`: the program has the file open by MPI only */
+    uint64_t able, alone; /* all bits or none; `alone`: each process has the file open by this handle only */
     uint64_t usable; /* replicas, by number */
 };
 _Static_assert(MOST_REPLICAS == 64, "a bit for each");
@@ -48,8 +49,15 @@ static const char *unwanted(int amode, bool *lease)
     return *lease || (wish != NULL && strcmp(wish, "close") == 0) ? unsuitable(amode) : "not asked for";
 }
 
-/* Rank 0's offer. If it is one, *lock is the journals' lock file, locked. */
-static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int *lock)
+/* What is in the replicas counts no more. */
+static void drop_replicas(const struct loaded_map *map, const struct map_target *target)
+{
+    for (uint32_t i = 0; i < target->replica_count; i++)
+        components_drop(map, &map->replicas[target->first_replica + i]);
+}
+
+/* Rank 0's offer, with the lock of the journals. */
+static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int lock)
 {
     const struct map_target *target = home_target(map, path);
     struct written *written = target == NULL ? NULL : written_of(map, target);
@@ -61,21 +69,22 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
     const char *why = unwanted(amode, &lease);
     if (stat(path, &found) != 0 || !S_ISREG(found.st_mode))
         why = "not a regular file";
-    if (why == NULL && *lock < 0)
-        *lock = home_lock_alone(directory, path);
-    if (why == NULL && *lock < 0)
-        why = *lock == LOCK_IMPOSSIBLE ? "the journals cannot be locked" : "another open file's writes are redirected";
-    if (why == NULL && leftover_seen(directory))
+    if (why == NULL && lock < 0)
+        why = "the journals cannot be locked";
+    const bool alone = why == NULL && home_lock_is_alone(lock);
+    if (why == NULL && leftover_waits(directory))
         why = "earlier writes wait for pdla sync";
-    /* The other ranks share the lock. */
-    if (why == NULL && !home_lock_share(*lock))
+    if (why == NULL && alone)
+        drop_replicas(map, target);
+    if (why == NULL && !home_lock_share(lock))
         why = "the journals cannot be locked";
     written_refuse(written, why);
     if (why != NULL)
         return (struct offer){0};
     home_note(directory, found.st_ino);
     return (struct offer){.redirects = 1, .generation = map->header->generation, .checksum = map->header->checksum,
-                          .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino};
+                          .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino,
+                          .beside = !alone};
 }
 
 static void free_writer(struct stub_writer *writer)
@@ -84,7 +93,7 @@ static void free_writer(struct stub_writer *writer)
         components_close(target_replica(writer, i), writer->components[i]);
     free(writer->components);
     neighbours_close(writer->neighbours);
-    journal_close(&writer->journal);
+    journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
     if (writer->lock >= 0)
@@ -117,12 +126,10 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     writer->device = found.st_dev;
     writer->inode = found.st_ino;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
-        if ((writer->components[i] = components_make(map, target_replica(writer, i))) != NULL) {
+        if ((writer->components[i] = components_make(map, target_replica(writer, i))) != NULL)
             mine->usable |= UINT64_C(1) << i;
-            if (rank == 0)
-                components_drop(map, target_replica(writer, i));
-        }
-    const struct journal_owner owner = {directory, map_at(map, target->path), found.st_dev, found.st_ino, rank, writer->lease};
+    const struct journal_owner owner = {.directory = directory, .target = map_at(map, target->path), .device = found.st_dev,
+                                        .inode = found.st_ino, .rank = rank, .lease = writer->lease, .beside = offer->beside};
     if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
         mine->able = ~UINT64_C(0);
     return writer;
@@ -133,8 +140,9 @@ bool writers_any(void)
     return __atomic_load_n(&open_writers, __ATOMIC_RELAXED) != NULL;
 }
 
-void writers_settle(uint64_t device, uint64_t inode, const char *why)
+bool writers_settle(uint64_t device, uint64_t inode, const char *why)
 {
+    bool any = false;
     pthread_mutex_lock(&open_lock);
     for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
         if (writer->inode == inode && writer->device == device) {
@@ -142,10 +150,12 @@ void writers_settle(uint64_t device, uint64_t inode, const char *why)
             pthread_mutex_lock(&writer->mutex);
             if (writer_bring_back(writer->handle) == 0)
                 neighbours_bring_back(writer->handle, NULL, &found);
+            writer->again = any = true;
             pthread_mutex_unlock(&writer->mutex);
             writer_stop(writer, why);
         }
     pthread_mutex_unlock(&open_lock);
+    return any;
 }
 
 bool writers_lengthen(uint64_t device, uint64_t inode)
@@ -186,8 +196,7 @@ static void settle_unclosed(struct stub_writer *writer, bool over)
     if (error == 0)
         return;
     const char *path = map_at(writer->map, writer->target->path);
-    fprintf(stderr, "pdla: %s was not closed, and what was written to it could not be brought home (%s): run pdla sync\n", path,
-            strerror(error));
+    tell("%s was not closed, and what was written to it could not be brought home (%s): run pdla sync", path, strerror(error));
     if (held)
         written_left(writer->written, bytes_left(writer), writer->journal.path);
     pthread_mutex_lock(&writer->written->lock);
@@ -206,12 +215,13 @@ void stub_ending(bool over)
     errno = error;
 }
 
-/* The file is being opened once more in this process: who writes to it by another handle goes on with the original. */
-static void settle_others(const char *path)
+/* The file is being opened once more in this process: who writes to it by another handle goes on with the original. Whether there
+ * is one. */
+static bool settle_others(const char *path)
 {
     struct stat found;
-    if (writers_any() && stat(path, &found) == 0)
-        writers_settle(found.st_dev, found.st_ino, "the file was opened again");
+    return writers_any() && stat(path, &found) == 0
+        && writers_settle(found.st_dev, found.st_ino, "the file was opened again");
 }
 
 static void enter_open(struct stub_writer *writer)
@@ -222,12 +232,13 @@ static void enter_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* With rank 0's offer. `lock` is taken over. */
+/* With rank 0's offer. `lock` is taken over. `objection`: why this rank's writes are not to be redirected; NULL: they may be. */
 static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
-                         const struct loaded_map *map, const struct offer *offer, int lock, bool beside)
+                         const struct loaded_map *map, const struct offer *offer, int lock,
+                         const char *objection)
 {
     const struct mpi *mpi = pdla_mpi();
-    struct abilities mine = {.alone = beside ? 0 : ~UINT64_C(0)}, all;
+    struct abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
     struct stub_writer *writer = NULL;
     if (handle != NULL && map != NULL && map->header->generation == offer->generation
         && map->header->checksum == offer->checksum)
@@ -238,8 +249,8 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
         all.able = 0;
     if (writer == NULL)
         return;
-    if (beside && writer->written != NULL)
-        written_refuse(writer->written, "the file is open beside MPI");
+    if (objection != NULL && writer->written != NULL)
+        written_refuse(writer->written, objection);
     writer->ranks = ranks;
     writer->comm = mpi->comm_null;
     bool opened = all.able != 0 && all.usable != 0 && (ranks == 1 || mpi->Comm_dup(comm, &writer->comm) == 0);
@@ -271,15 +282,17 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
                  int amode, struct opening *opening, bool target)
 {
     struct offer offer = {0};
-    settle_others(path);
+    const char *objection = opening->beside ? "the file is open beside MPI" : NULL;
+    if (settle_others(path))
+        objection = "another open file's writes are redirected";
     if (!target)
         return;
     int lock = opening->lock;
     opening->lock = -1;
     if (rank == 0 && map != NULL && handle != NULL)
-        offer = make_offer(map, path, amode, &lock);
+        offer = make_offer(map, path, amode, lock);
     if (agree_broadcast(&offer, (int)sizeof offer, comm) && offer.redirects)
-        open_offered(handle, comm, ranks, rank, path, map, &offer, lock, opening->beside);
+        open_offered(handle, comm, ranks, rank, path, map, &offer, lock, objection);
     else if (lock >= 0)
         close(lock);
 }
@@ -294,27 +307,72 @@ static void leave_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
+/* Whether no process has the file open in another way, too. RATIONALE: and all ranks are here. Who waits for this one to be the
+ * last must not be one of them. */
+static bool is_only_handle(const struct stub_writer *writer)
+{
+    int64_t mine = !writer->again, all;
+    return agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+}
+
+/* Who has the file open while it is closed. */
+enum company { COMPANY_WRITES, COMPANY_LEFT, COMPANY_NONE }; /* _LEFT: nobody, but somebody that has ended left writes */
+
+/* For all ranks, which are here. */
+static enum company company_of(const struct stub_writer *writer)
+{
+    const char *directory = map_at(writer->map, writer->target->journals);
+    uint64_t company = COMPANY_WRITES;
+    if (writer->rank == 0 && home_lock_last(writer->lock)) {
+        const bool others = leftover_count(directory) > (uint64_t)writer->ranks;
+        company = others && leftover_waits(directory) ? COMPANY_LEFT : COMPANY_NONE;
+        if (others && company == COMPANY_NONE)
+            leftover_tidy(directory);
+    }
+    return agree_broadcast(&company, (int)sizeof company, writer->comm) ? company : COMPANY_WRITES;
+}
+
+/* RATIONALE: where others still write, or have, this journal may be the one that knows how the original was left, which theirs need
+ * when they are killed. */
+static void end_journal(struct written *written, struct journal *journal, enum company company)
+{
+    const bool kept = company != COMPANY_NONE && journal->state.size >= 0;
+    if (kept && journal_count(journal) == 0)
+        written_kept(written, journal->path);
+    journal_close(journal, !kept);
+}
+
 int writer_close(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
     const struct mpi *mpi = pdla_mpi();
+    struct written *written = writer->written;
     mpi_handle comm = writer->comm;
-    int error = writer->lease ? keep_together(handle) : bring_back_together(handle);
-    pthread_mutex_lock(&writer->written->lock);
+    /* A lease is for the next open: who has the file open now would not see it. */
+    enum company company = writer->lease && is_only_handle(writer) ? company_of(writer) : COMPANY_WRITES;
+    int error = company != COMPANY_WRITES ? keep_together(handle) : bring_back_together(handle);
+    if (company == COMPANY_WRITES)
+        company = company_of(writer);
+    pthread_mutex_lock(&written->lock);
     if (error != 0)
-        writer->written->error = error;
-    pthread_mutex_unlock(&writer->written->lock);
-    written_left(writer->written, bytes_left(writer), writer->journal.path);
+        written->error = error;
+    pthread_mutex_unlock(&written->lock);
+    written_left(written, bytes_left(writer), writer->journal.path);
     leave_open(writer);
     handle->writer = NULL;
     struct journal journal = writer->journal;
+    const int lock = writer->rank == 0 ? writer->lock : -1;
     writer->journal = (struct journal){.fd = -1};
+    if (lock >= 0)
+        writer->lock = -1;
     free_writer(writer);
-    /* Who opens the file next finds the lock given back by all. RATIONALE: until then the journal of any rank may be the one
-     * that knows how the original was left, for ranks that have not yet cleared theirs. */
+    /* Who opens the file next finds the lock given back by all: rank 0 is the last. RATIONALE: until then the journal of any rank
+     * may be the one that knows how the original was left, for ranks that have not yet cleared theirs. */
     int64_t mine = 0, all;
     agree_reduce(&mine, &all, 1, mpi->op_min, comm);
-    journal_close(&journal);
+    end_journal(written, &journal, company);
+    if (lock >= 0)
+        close(lock);
     if (comm != mpi->comm_null)
         mpi->Comm_free(&comm);
     /* The last: an error handler may not return. */

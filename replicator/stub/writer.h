@@ -24,6 +24,7 @@ struct written {
     uint64_t earlier_bytes, earlier_requests, earlier_ns; /* likewise of what an earlier run had left, and how long that took */
     uint64_t left;                         /* bytes that the last close of the file left, */
     char *left_in;                         /* in this journal; NULL: none */
+    char *kept;                            /* the journal that the last close kept, though it was empty; NULL: none */
     uint64_t neighbours;                   /* reads of bytes that other ranks of the node had in replicas */
     int error;                             /* errno of the last failure to bring back */
     struct passed passed[PASSED_REASONS];
@@ -37,6 +38,7 @@ struct stub_writer {
     struct file_handle *handle; /* whose writer it is */
     bool lease;
     const char *why_not;  /* atomic; this process redirects no more writes: a literal */
+    bool again;           /* this process has the file open in another way, too */
     int fd;               /* of the original */
     uint64_t device, inode;
     int lock;             /* descriptor of the journals' lock file, locked */
@@ -86,8 +88,9 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
 int writer_close(struct file_handle *handle);
 /* There are open files in this process whose writes are redirected. */
 bool writers_any(void);
-/* What is redirected of this file's writes by this process is brought back, and no more are redirected: a literal says why. */
-void writers_settle(uint64_t device, uint64_t inode, const char *why);
+/* What is redirected of this file's writes by this process is brought back, and no more are redirected: a literal says why. Whether
+ * the process has it open. */
+bool writers_settle(uint64_t device, uint64_t inode, const char *why);
 /* The file becomes as long as this process has written it. True: it may have become another one. */
 bool writers_lengthen(uint64_t device, uint64_t inode);
 
@@ -121,6 +124,8 @@ struct written *written_of(const struct loaded_map *, const struct map_target *)
 void written_passed(struct written *, int64_t bytes, const char *why);
 /* Closing the file left so many bytes in the journal at `path`. */
 void written_left(struct written *, uint64_t bytes, const char *path);
+/* The close kept an empty journal. What that tells of the original is newer than what the one before told. */
+void written_kept(struct written *, const char *path);
 /* How many of these still wait. */
 uint64_t written_waits(struct written *);
 /* What was brought back since `before` an earlier run had left. */

@@ -47,6 +47,16 @@ void written_refuse(struct written *written, const char *why)
     pthread_mutex_unlock(&written->lock);
 }
 
+void written_kept(struct written *written, const char *path)
+{
+    pthread_mutex_lock(&written->lock);
+    if (written->kept != NULL)
+        unlink(written->kept);
+    free(written->kept);
+    written->kept = strdup(path);
+    pthread_mutex_unlock(&written->lock);
+}
+
 void written_left(struct written *written, uint64_t bytes, const char *path)
 {
     if (bytes == 0)

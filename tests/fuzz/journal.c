@@ -121,13 +121,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int fd = open(journal, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     expect(write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
     expect(original_look(-1, original, &sight));
-    if (leftover_read(&map, &target, directory, &sight, &left) == LEFTOVER_GOOD)
+    const enum leftover found = leftover_read(&map, &target, directory, &sight, &left);
+    if (found == LEFTOVER_GOOD)
         for (uint64_t i = 0; i < left.count; i++) {
             const struct range *range = &left.ranges[i];
             expect(range->replica >= 0 && range->replica < target.replica_count);
             expect(range->start >= 0 && range->start < range->stop && range->stop <= replicas[range->replica].size);
         }
-    leftover_closed(directory);
+    expect(leftover_waits(directory) == (found != LEFTOVER_NONE));
+    leftover_tidy(directory);
+    expect(leftover_count(directory) == (found != LEFTOVER_NONE));
     free(left.ranges);
     return 0;
 }

@@ -13,13 +13,13 @@ static int write_pieces(const char *directory, int pieces)
 {
     struct journal journal;
     int original = open("/dev/null", O_RDONLY);
-    const struct journal_owner owner = {directory, "/data/file", 1, 2, 0, false};
+    const struct journal_owner owner = {.directory = directory, .target = "/data/file", .device = 1, .inode = 2};
     if (journal_create(&journal, &owner, original) != 0 || journal_add(&journal, 7, 0, 10) != 0 || journal_sync(&journal) != 0)
         return 1;
     for (int i = 1; i < pieces; i++)
         if (journal_add(&journal, 7, 10 * i + 10 * ((i + 1) / 2), 10) != 0)
             return 1;
-    journal_close(&journal);
+    journal_close(&journal, true);
     return 0;
 }
 

@@ -14,6 +14,7 @@
 
 enum { PIECE = 96, ROWS = 60, START = 480, BUFFER = 1 << 16 };
 
+static MPI_Comm comm;
 static MPI_File file = MPI_FILE_NULL;
 static FILE *out;
 static const char *path;
@@ -48,7 +49,7 @@ static void note(const char *what, int rc, MPI_Status *status, int hashed)
 
 static void open_file(int amode)
 {
-    note("open", MPI_File_open(MPI_COMM_WORLD, path, amode, MPI_INFO_NULL, &file), NULL, 0);
+    note("open", MPI_File_open(comm, path, amode, MPI_INFO_NULL, &file), NULL, 0);
 }
 
 static void write_at(MPI_Offset offset, int count)
@@ -427,6 +428,43 @@ static void leave(void)
     exit(0);
 }
 
+/* Each rank opens files for itself from now on, */
+static void alone(void) { comm = MPI_COMM_SELF; }
+
+/* or all of them together. */
+static void together(void) { comm = MPI_COMM_WORLD; }
+
+static void close_in_turn(void)
+{
+    for (int turn = 0; turn < ranks; turn++) {
+        if (turn == rank)
+            note("close", MPI_File_close(&file), NULL, 0);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+/* Other ranks than the first open the file by themselves before they open it together with that. */
+static void crossed(void)
+{
+    MPI_File own = MPI_FILE_NULL;
+    if (rank > 0)
+        MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &own);
+    note("open", MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), NULL, 0);
+    if (rank > 0)
+        MPI_File_close(&own);
+}
+
+/* Until the test has made FILE.go; it waits for FILE.held. */
+static void hold(void)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.held", path);
+    fclose(fopen(name, "w"));
+    snprintf(name, sizeof name, "%s.go", path);
+    while (access(name, F_OK) != 0)
+        usleep(1000);
+}
+
 /* No file may become longer than what the ranks write to the first rows. */
 static void limit(void)
 {
@@ -448,6 +486,23 @@ static void shrink(void) { note("set_size", MPI_File_set_size(file, place(20, 1)
 static void empty(void) { note("set_size", MPI_File_set_size(file, 0), NULL, 0); }
 static void grow(void) { note("preallocate", MPI_File_preallocate(file, place(70, 0)), NULL, 0); }
 
+/* Rank 0 has the file open by another handle, too, and reads by that what all have written when they have closed theirs. */
+static void outlived(void)
+{
+    MPI_File other = MPI_FILE_NULL;
+    MPI_Status status;
+    if (rank == 0)
+        MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &other);
+    close_file();
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank > 0)
+        return;
+    memset(buffer, 0xA5, sizeof buffer);
+    int rc = MPI_File_read_at(other, START, buffer, 4 * ROWS * PIECE, MPI_BYTE, &status);
+    note("read by the other handle", rc, &status, 1);
+    MPI_File_close(&other);
+}
+
 static void unlink_file(void)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -468,11 +523,13 @@ int main(int argc, char **argv)
         {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
         {"size", size}, {"rows", rows}, {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
         {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"leave", leave}, {"limit", limit}, {"stop", stop_writer}, {"abort", abort_job},
+        {"alone", alone}, {"together", together}, {"close-in-turn", close_in_turn}, {"crossed", crossed}, {"hold", hold}, {"outlived", outlived},
         {"joining", joining}, {"around", around},
         {"around-later", around_later}, {"atomic", atomic}, {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
     };
     char name[4096];
     MPI_Init(&argc, &argv);
+    comm = MPI_COMM_WORLD;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     path = argv[1];
