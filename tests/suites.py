@@ -191,6 +191,8 @@ def row(mpi: Mpi, suite: str, programs: Sequence[Program], library: str, folder:
     for program in programs:
         with tempfile.TemporaryDirectory(dir=folder) as directory:
             results.append(attempt(mpi, program, library, Path(directory).resolve()))
+        done = ", ".join(mode if same else f"not {mode}" for mode, (same, _) in results[-1].items())
+        print(f"{mpi.name} {program.name}: {done}", file=sys.stderr, flush=True)
     cells = []
     for mode in MODES:
         same, redirected = (sum(result[mode][part] for result in results) for part in (0, 1))

@@ -13,11 +13,15 @@ from pdla.catalog import Catalog, Component, Purpose, open_catalog
 from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Loop, Signature
 from pdla.replicator.identity import identity_of
+from pdla.replicator.intent import RECORD as INTENT
+from pdla.replicator.journals import HEADER
 from pdla.replicator.mapfile import publish
 from pdla.replicator.targets import directory_identity
 
 SIZE = 8192
 REPLICAS = (7, 9, 3)  # of tests/fuzz/journal.c
+CHANGES = HEADER.itemsize - HEADER.fields["count"][1]  # type: ignore[index]
+"""Bytes of a journal's header that change."""
 
 
 def random_layout(choose: random.Random) -> Layout:
@@ -75,11 +79,13 @@ def write_maps(corpus: Path, count: int = 12) -> None:
 
 
 def write_journals(corpus: Path) -> None:
-    """Of 0 to 5 entries, with everything right, and with all but one thing."""
+    """Of 0 to 5 entries, with everything right, and with all but one thing, and an intent beside it, or none."""
     for count in range(6):
         entries = b"".join(struct.pack("<QqQ", REPLICAS[i % 2], 100 * i, 50 + i) for i in range(count))
         for wrong in (0, 1, 2, 4, 8, 16, 32):
-            (corpus / f"{count}-{wrong}").write_bytes(bytes([63 - wrong]) + bytes(72) + entries)
+            (corpus / f"{count}-{wrong}").write_bytes(bytes([63 - wrong]) + bytes(CHANGES) + entries)
+            intent = bytes(INTENT.itemsize)
+            (corpus / f"{count}-{wrong}-intent").write_bytes(bytes([255 - wrong]) + bytes(CHANGES) + entries + intent)
 
 
 def write_corpora(directory: Path) -> None:

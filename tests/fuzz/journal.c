@@ -1,6 +1,7 @@
 /* libFuzzer on the journals that an earlier program left: what an open believes of one has to lie inside the replicas.
  *
- * An input is a byte of what is to be right in the journal (enum right), what changes in its header, and its entries. */
+ * An input is a byte of what is to be right (enum right), what changes in the journal's header, its entries, and the intent, if
+ * there is one. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,12 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "intent.h"
 #include "leftover.h"
 
-enum right { RIGHT_HEADER = 1, RIGHT_SEALS = 2, RIGHT_COUNT = 4, RIGHT_ORIGINAL = 8, RIGHT_STATE = 16, RIGHT_REPLICA = 32 };
+enum right {
+    RIGHT_HEADER = 1, RIGHT_SEALS = 2, RIGHT_COUNT = 4, RIGHT_ORIGINAL = 8, RIGHT_STATE = 16, RIGHT_REPLICA = 32,
+    INTENT = 64, RIGHT_INTENT = 128
+};
 enum { MOST_ENTRIES = 64, CHANGES = sizeof(struct journal_header) - offsetof(struct journal_header, count) };
 
-static char directory[] = "/dev/shm/pdla-fuzz-XXXXXX", original[64], journal[64];
+static char directory[] = "/dev/shm/pdla-fuzz-XXXXXX", original[64], journal[64], intent[64];
 static struct map_replica replicas[] = {{.id = 7, .size = 1000}, {.id = 9, .size = INT64_MAX}, {.id = 3, .size = 1}};
 
 static void expect(bool holds)
@@ -27,6 +32,7 @@ static void clean_up(void)
 {
     unlink(original);
     unlink(journal);
+    unlink(intent);
     rmdir(directory);
 }
 
@@ -37,6 +43,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     expect(mkdtemp(directory) != NULL);
     snprintf(original, sizeof original, "%s/original", directory);
     snprintf(journal, sizeof journal, "%s/fuzzed.journal", directory);
+    snprintf(intent, sizeof intent, "%s/intent", directory);
     expect(close(open(original, O_WRONLY | O_CREAT, 0600)) == 0);
     atexit(clean_up);
     return 0;
@@ -109,6 +116,29 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
     return &image;
 }
 
+static void put(const char *path, const void *image, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    expect(write(fd, image, size) == (ssize_t)size && close(fd) == 0);
+}
+
+/* Puts down the intent that an input has at its end; returns the length of what is before it. */
+static size_t put_intent(const uint8_t *data, size_t length)
+{
+    struct intent image;
+    unlink(intent);
+    if (length == 0 || (*data & INTENT) == 0)
+        return length;
+    const size_t size = length - 1 < sizeof image ? length - 1 : sizeof image;
+    memcpy(&image, data + length - size, size);
+    if (*data & RIGHT_INTENT && size == sizeof image) {
+        memcpy(image.magic, INTENT_MAGIC, sizeof image.magic);
+        image.checksum = crc32c(0, &image.busy, sizeof image - offsetof(struct intent, busy));
+    }
+    put(intent, &image, size);
+    return length - size;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -117,9 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct leftovers left;
     struct original_sight sight;
     size_t bytes;
-    const void *image = image_of(data, size, &bytes);
-    int fd = open(journal, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    expect(write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
+    const void *image = image_of(data, put_intent(data, size), &bytes);
+    put(journal, image, bytes);
     expect(original_look(-1, original, &sight));
     const enum leftover found = leftover_read(&map, &target, directory, &sight, &left);
     if (found == LEFTOVER_GOOD)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 20, PIECE = 96, STRIDE = 288, START = 200, SIZE = 6200 };
+enum { ROWS = 20, PIECE = 96, STRIDE = 288, START = 200, MOST = 96 << 10 };
 
 static int rank, ranks;
 
@@ -55,14 +55,25 @@ static int write_rows(MPI_File file, int round)
     return failed;
 }
 
+/* Piece by piece, so that a row is a piece. */
 static int read_all(MPI_File file, const char *out)
 {
-    static char content[SIZE + 1];
-    MPI_Status status;
-    int bytes = 0, rc = MPI_File_read_at(file, 0, content, sizeof content, MPI_BYTE, &status);
+    static char content[MOST];
+    MPI_Offset size = 0;
+    int bytes = 0, rc = MPI_File_get_size(file, &size);
+    while (rc == MPI_SUCCESS && bytes < size && bytes < MOST) {
+        MPI_Status status;
+        int count = 0, wanted = bytes < START % PIECE ? START % PIECE : PIECE;
+        if (wanted > size - bytes)
+            wanted = (int)(size - bytes);
+        rc = MPI_File_read_at(file, bytes, content + bytes, wanted, MPI_BYTE, &status);
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        bytes += count;
+        if (count < wanted)
+            break;
+    }
     if (rc != MPI_SUCCESS || rank != 0)
         return rc;
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
     FILE *to = fopen(out, "w");
     fwrite(content, 1, (size_t)bytes, to);
     fclose(to);
