@@ -38,8 +38,9 @@ LARGEST = 64 << 20  # what a replica takes: more is read and written past it
 TESTS, RANKS = ("test_io", "test_file"), 2  # of mpi4py
 
 # mpi4py's files have names by chance, and are deleted on close, which is why nothing of them would be redirected.
+# What the ranks say is gathered, so that no line is torn.
 MPI4PY = """
-import itertools, os, sys, unittest
+import io, itertools, os, sys, unittest
 sys.path.insert(0, sys.argv[1])
 module = __import__(sys.argv[2])
 numbers = itertools.count()
@@ -48,7 +49,10 @@ def maketemp(prefix):
     return name
 module.maketemp = maketemp
 module.MPI.MODE_DELETE_ON_CLOSE = 0
-done = unittest.main(module, argv=sys.argv[2:], verbosity=2, exit=False).result
+said = io.StringIO()
+runner = unittest.TextTestRunner(said, verbosity=2)
+done = unittest.main(module, argv=sys.argv[2:], testRunner=runner, exit=False).result
+print("".join(module.MPI.COMM_WORLD.gather(said.getvalue()) or ()), flush=True)
 sys.exit(not done.wasSuccessful())
 """
 
