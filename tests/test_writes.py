@@ -582,6 +582,17 @@ def test_h34_who_is_killed_beside_others_loses_nothing(mpich: Case) -> None:
     assert mpich.run("native", "open-read", "read-all", "close", ranks=1)[0] == seen
 
 
+def test_h20_a_change_beside_open_files_is_seen_after_a_kill(mpich: Case) -> None:
+    """Who opens and closes the file after it does not make it his own."""
+    first = Held.start(mpich, "lease", "open-both", "strided")
+    mpich.original.write_bytes(b"somebody else's")
+    mpich.run("lease", "open-both", "close", ranks=1)
+    first.kill()
+    seen, _ = mpich.run("original", "open-read", ranks=1)
+    assert "open class=0" not in seen
+    assert mpich.original.read_bytes() == b"somebody else's" and len(mpich.journals) == 1
+
+
 def test_a_lease_is_kept_by_the_last_close_only(mpich: Case) -> None:
     first = Held.start(mpich, "lease", "open-both", "strided")
     left = mpich.run("lease", "open-both", "strided", "close", ranks=1)[1]
