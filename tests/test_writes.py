@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -533,45 +533,33 @@ def test_ranks_may_open_files_in_different_orders(case: Case, mode: str) -> None
     case.compare("crossed", "strided", "visible", "close", "open-read", "read-all", "close", mode=mode)
 
 
-@dataclass
-class Held:
-    """A program of one rank that has the file open, with redirected writes in its replica, until it is let go."""
+@contextmanager
+def holding(case: Case, mode: str) -> Iterator[Callable[[], None]]:
+    """Beside a program of one rank that has written to the file, and has it open until it is let go or killed."""
+    settings = {"PDLA_MAP": str(case.directory / "map"), "PDLA_WRITES": mode, "LD_PRELOAD": str(case.library)}
+    words = [case.program, case.original, case.directory / "held", "open-both", "strided", "hold", "close"]
+    running = subprocess.Popen(words, env={**os.environ, **settings})
 
-    case: Case
-    running: subprocess.Popen[bytes]
+    def let_go() -> None:
+        case.original.with_name("original.go").touch()
+        assert running.wait() == 0
 
-    @classmethod
-    def start(cls, case: Case, mode: str, *steps: str) -> Held:
-        settings = {"PDLA_MAP": str(case.directory / "map"), "PDLA_WRITES": mode, "LD_PRELOAD": str(case.library)}
-        words = [case.program, case.original, case.directory / "held", *steps, "hold", "close"]
-        held = cls(case, subprocess.Popen(words, env={**os.environ, **settings}))
-        held.wait(lambda: held.file("held").exists())
-        return held
-
-    def file(self, suffix: str) -> Path:
-        return self.case.original.with_name(f"original.{suffix}")
-
-    def wait(self, until: Any) -> None:
-        while not until():
-            assert self.running.poll() is None
+    try:
+        while not case.original.with_name("original.held").exists():
+            assert running.poll() is None
             time.sleep(0.01)
-
-    def let_go(self) -> None:
-        self.file("go").touch()
-        assert self.running.wait(60) == 0
-
-    def kill(self) -> None:
-        self.running.kill()
-        self.running.wait(60)
+        yield let_go
+    finally:
+        running.kill()
+        running.wait()
 
 
 def test_h34_who_is_killed_beside_others_loses_nothing(mpich: Case) -> None:
     """The other one changes the original, and knows that it did."""
-    first = Held.start(mpich, "lease", "open-both", "strided")
-    reports = mpich.run("lease", "open-both", "twice", "close", ranks=1)[1]
-    assert total(reports, "redirected") > 0 and total(reports, "brought_back") > 0
-    assert len(mpich.journals) == 2
-    first.kill()
+    with holding(mpich, "lease"):
+        reports = mpich.run("lease", "open-both", "twice", "close", ranks=1)[1]
+        assert total(reports, "redirected") > 0 and total(reports, "brought_back") > 0
+        assert len(mpich.journals) == 2
     seen = mpich.run("original", "open-read", "read-all", "close", ranks=1)[0]
     content = mpich.original.read_bytes()
     assert mpich.journals == []
@@ -584,21 +572,20 @@ def test_h34_who_is_killed_beside_others_loses_nothing(mpich: Case) -> None:
 
 def test_h20_a_change_beside_open_files_is_seen_after_a_kill(mpich: Case) -> None:
     """Who opens and closes the file after it does not make it his own."""
-    first = Held.start(mpich, "lease", "open-both", "strided")
-    mpich.original.write_bytes(b"somebody else's")
-    mpich.run("lease", "open-both", "close", ranks=1)
-    first.kill()
+    with holding(mpich, "lease"):
+        mpich.original.write_bytes(b"somebody else's")
+        mpich.run("lease", "open-both", "close", ranks=1)
     seen, _ = mpich.run("original", "open-read", ranks=1)
     assert "open class=0" not in seen
     assert mpich.original.read_bytes() == b"somebody else's" and len(mpich.journals) == 1
 
 
 def test_a_lease_is_kept_by_the_last_close_only(mpich: Case) -> None:
-    first = Held.start(mpich, "lease", "open-both", "strided")
-    left = mpich.run("lease", "open-both", "strided", "close", ranks=1)[1]
-    assert sum(report["left"] for report in left) == 0 < total(left, "redirected")
-    assert mpich.original.stat().st_size == SIZE
-    first.let_go()
+    with holding(mpich, "lease") as let_go:
+        left = mpich.run("lease", "open-both", "strided", "close", ranks=1)[1]
+        assert sum(report["left"] for report in left) == 0 < total(left, "redirected")
+        assert mpich.original.stat().st_size == SIZE
+        let_go()
     assert len(mpich.journals) == 1 and read_journal(mpich.journals[0]).bytes == SIZE - START
 
 
@@ -607,21 +594,21 @@ def test_h27_another_handle_reads_what_was_written_when_the_file_is_closed(mpich
 
 
 def test_journals_do_not_pile_up_while_a_file_stays_open(mpich: Case) -> None:
-    first = Held.start(mpich, "close", "open-both", "strided")
-    mpich.run("close", *["open-both", "twice", "close"] * 5, ranks=1)
-    assert len(mpich.journals) == 2
-    first.let_go()
+    with holding(mpich, "close") as let_go:
+        mpich.run("close", *["open-both", "twice", "close"] * 5, ranks=1)
+        assert len(mpich.journals) == 2
+        let_go()
     assert mpich.journals == []
 
 
 def test_nobody_joins_where_somebody_was_killed(mpich: Case) -> None:
-    first = Held.start(mpich, "close", "open-both", "strided")
-    with suppress(subprocess.CalledProcessError):
-        mpich.run("close", "open-both", "backwards", "stop", ranks=1)
-    reports = mpich.run("close", "open-both", "twice", "close", ranks=1)[1]
-    assert total(reports, "redirected") == 0
-    assert [report["refused"] for report in reports] == ["earlier writes wait for pdla sync"]
-    first.let_go()
+    with holding(mpich, "close") as let_go:
+        with suppress(subprocess.CalledProcessError):
+            mpich.run("close", "open-both", "backwards", "stop", ranks=1)
+        reports = mpich.run("close", "open-both", "twice", "close", ranks=1)[1]
+        assert total(reports, "redirected") == 0
+        assert [report["refused"] for report in reports] == ["earlier writes wait for pdla sync"]
+        let_go()
 
 
 FREE = [
