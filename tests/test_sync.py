@@ -534,6 +534,11 @@ def test_the_loop_with_redirected_writes(tmp_path: Path) -> None:
     assert (file["redirected_calls"], file["back_bytes"], file["left_bytes"]) == (240, 4 * 60 * 96, 0)
     assert pdla.json("status", "--json")["replicas"][0]["purpose"] == "write"
     assert "Nothing to bring back." in pdla.run("sync").stdout
+    # A file that is neither closed nor brought home fails the run, and keeps what was written.
+    unclosed = mpi.command(1, writer, data, tmp_path / "out", "open", "strided", "limit")
+    assert "File too large" in pdla.run("run", "--writes", "close", "--", *unclosed, code=1).stderr
+    pdla.run("sync")
+    assert data.read_bytes() == native
     assert pdla.json("verify", "--json") == {"checked": 1, "findings": []}
     assert pdla.json("rm", str(built["id"]), "--json")["bytes"] > 0
 

@@ -486,13 +486,15 @@ static void shrink(void) { note("set_size", MPI_File_set_size(file, place(20, 1)
 static void empty(void) { note("set_size", MPI_File_set_size(file, 0), NULL, 0); }
 static void grow(void) { note("preallocate", MPI_File_preallocate(file, place(70, 0)), NULL, 0); }
 
-/* Rank 0 has the file open by another handle, too, and reads by that what all have written when they have closed theirs. */
+/* Rank 0 has the file open by another handle, too, and reads by that what all have written since when they have closed theirs. */
 static void outlived(void)
 {
     MPI_File other = MPI_FILE_NULL;
     MPI_Status status;
     if (rank == 0)
         MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &other);
+    MPI_Barrier(MPI_COMM_WORLD);
+    strided();
     close_file();
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank > 0)
