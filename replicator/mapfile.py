@@ -97,6 +97,8 @@ REPLICA = np.dtype(
 STATE_HEADER = np.dtype(
     [("magic", "S8"), ("generation", "<u8"), ("file_count", "<u4"), ("replica_count", "<u4"), ("reserved", "<u8")]
 )
+PLACES = np.dtype(("<u8", 64))
+"""Of the state file: when the storage of components did not answer (replicator/stub/storage.h)."""
 STATE_FILE = np.dtype([("size", "<i8"), ("mtime_ns", "<i8"), ("ctime_ns", "<i8"), ("writers", "<u4"), ("epoch", "<u4")])
 _ROW = np.dtype(("<i8", 3))  # of struct map_loop and struct map_extent
 _STRIP = np.dtype("<i8")
@@ -333,7 +335,7 @@ def _state_image(generation: int, by_file: list[list[Replica]], written: int) ->
     header = np.array((STATE_MAGIC, generation, len(by_file), count, 0), dtype=STATE_HEADER)
     identities = [group[0].original.identity for group in by_file]
     files = np.array([(i.size, i.mtime_ns, i.ctime_ns, 0, 0) for i in identities], dtype=STATE_FILE)
-    return header.tobytes() + files.tobytes() + bytes(count)
+    return header.tobytes() + files.tobytes() + bytes(count + -count % 8) + bytes(PLACES.itemsize)
 
 
 def _checksum(image: bytes) -> int:
@@ -454,15 +456,16 @@ def read_state(map_file: MapFile) -> StateFile:
 
 def _read_state(path: Path, generation: int, originals: int, replicas: int) -> tuple[tuple[OriginalState, ...], bytes]:
     image = _read(path)
-    want = STATE_HEADER.itemsize + originals * STATE_FILE.itemsize + replicas
-    if len(image) != want:
+    stale = STATE_HEADER.itemsize + originals * STATE_FILE.itemsize
+    want = stale + replicas + -replicas % 8 + PLACES.itemsize
+    if len(image) not in (want, stale + replicas):  # the shorter one is of an earlier version
         raise FormatError(f"{path} has {len(image)} bytes instead of the {want} of its map")
     header = np.frombuffer(image, dtype=STATE_HEADER, count=1)[0]
     counts = (int(header["generation"]), int(header["file_count"]), int(header["replica_count"]))
     if image[:8] != STATE_MAGIC or counts != (generation, originals, replicas):
         raise FormatError(f"{path} is not the state file of map {generation}")
     files = np.frombuffer(image, dtype=STATE_FILE, count=originals, offset=STATE_HEADER.itemsize)
-    return tuple(OriginalState(*row[:4]) for row in files.tolist()), image[want - replicas :]
+    return tuple(OriginalState(*row[:4]) for row in files.tolist()), image[stale : stale + replicas]
 
 
 class _Published(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+
+PLACES = 64
+"""Times at the end of a state file: STATE_PLACES of replicator/stub/mapfile.h."""
 
 
 @dataclass
@@ -178,9 +182,29 @@ def write_map(
     places = (files_at, replicas_at, state_at, len(named), targets_at)
     image.bytes[24:64] = struct.pack("<IIIIIIII8x", 0, len(ordered), count, *places)
     image.bytes[24:28] = struct.pack("<I", google_crc32c.value(bytes(image.bytes[:24]) + bytes(image.bytes[28:])))
-    state.write_bytes(struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0) + states + bytes(count))
+    header = struct.pack("<8sQIIQ", b"PDLASTA1", generation, len(ordered), count, 0)
+    state.write_bytes(header + states + bytes(count + -count % 8) + bytes(8 * PLACES))
     temporary = path.with_suffix(".part")
     temporary.write_bytes(image.bytes)
     temporary.chmod(0o600)
     temporary.rename(path)
     return state
+
+
+def read_places(state: Path) -> NDArray[np.uint64]:
+    """When storage did not answer, of a state file."""
+    return np.fromfile(state, np.uint64)[-PLACES:]
+
+
+def write_places(state: Path, when: int) -> None:
+    """All storage did not answer at that time, or (0) always did."""
+    with state.open("r+b") as file:
+        file.seek(-8 * PLACES, os.SEEK_END)
+        file.write(np.full(PLACES, when, np.uint64).tobytes())
+
+
+def build_gone(directory: Path) -> Path:
+    """A library to be preloaded: tests/programs/gone.c."""
+    library, source = directory / "gone.so", Path(__file__).parent / "programs/gone.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, source, "-ldl"], check=True)
+    return library

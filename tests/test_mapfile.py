@@ -179,7 +179,7 @@ def set_state(map_path: Path, *, stale: bytes | None = None, writers: int = 0) -
         state.seek(STATE_HEADER_SIZE)
         state.write(struct.pack("<qqqI", now.size, now.mtime_ns, now.ctime_ns, writers))
         if stale is not None:
-            state.seek(-len(stale), os.SEEK_END)
+            state.seek(STATE_HEADER_SIZE + mapfile.STATE_FILE.itemsize * len(published.originals))
             state.write(stale)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import pytest
 from conftest import REPOSITORY, Pdla
 from mpi import Mpi, available_mpis
 from orangefs import HINTED, OrangeFSServers
+from stubmaps import read_places
 
 from pdla.catalog import open_catalog
 from pdla.errors import ConfigError, PdlaError
@@ -358,6 +360,34 @@ def test_where_a_server_is_gone_the_program_reads_the_original(loop: Loop) -> No
         loop.servers.start(loop.servers.names[3])
     assert output == loop.native
     assert replica_bytes < 4 * 589824
+    assert away(loop)
+    assert loop.redirected() == (loop.native, 0)
+
+
+def test_where_a_server_is_silent_the_program_reads_the_original(loop: Loop) -> None:
+    """The kernel lets its processes end when the server is back."""
+    loop.clear()
+    loop.pdla.run("replicate", "plan.json")
+    server = loop.servers.processes[loop.servers.names[3]]
+    server.send_signal(signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as programs:
+            program = programs.submit(loop.redirected)
+            while not (away(loop) or program.done()):
+                time.sleep(0.1)
+            server.send_signal(signal.SIGCONT)
+            output, replica_bytes = program.result()
+    finally:
+        server.send_signal(signal.SIGCONT)
+    assert output == loop.native
+    assert replica_bytes < 4 * 589824
+    assert away(loop)
+
+
+def away(loop: Loop) -> bool:
+    """Whether the state file of the published map tells of storage that did not answer."""
+    state = max(loop.pdla.home.glob("*.state"), key=lambda path: path.stat().st_mtime_ns)
+    return bool(read_places(state).any())
 
 
 def test_a_server_that_is_gone_fails_a_build_before_anything_is_made(loop: Loop) -> None:

@@ -11,6 +11,7 @@ import resource
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mpi import Mpi, available_mpis, unavailable
-from stubmaps import Replica, write_map
+from stubmaps import Replica, build_gone, read_places, write_map, write_places
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "replicator" / "stub"
@@ -643,6 +644,58 @@ def test_a_short_read_of_a_replica_falls_back_to_the_original(mpich: Case) -> No
     reports = mpich.compare(*STEPS)
     assert "a replica could not be read" in reasons(reports)
     assert "refused: a read of it failed or was short" in states(reports)
+
+
+@pytest.fixture
+def gone(mpich: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """With replicas on storage whose server does not answer."""
+    monkeypatch.setenv("GONE_LOG", str(mpich.directory / "tries"))
+    monkeypatch.setenv("GONE_PLACE", str(mpich.directory / "replica"))
+    return replace(mpich, library=Path(f"{mpich.library}:{build_gone(mpich.directory)}"))
+
+
+def tries(case: Case, *steps: str, ranks: int = 4) -> tuple[str, list[dict[str, Any]]]:
+    """What the ranks ask such storage, a letter a call, and their reports."""
+    log = case.directory / "tries"
+    log.write_text("")
+    reports = case.compare(*steps, ranks=ranks)
+    return log.read_text(), reports
+
+
+@pytest.mark.parametrize("how", ["o", "r", "O"])
+def test_storage_that_does_not_answer_is_asked_once_by_each_rank_and_then_by_nobody(
+    gone: Case, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """In a hundred reads of each, which are those of the original."""
+    monkeypatch.setenv("GONE", how)
+    gone.publish(gone.columns(strips=[64, 64]))
+    steps = ["independent", "writable"] * 5
+    asked, reports = tries(gone, *steps)
+    assert 1 <= len(asked) <= 4
+    assert total(reports, "redirected", "calls") == 0
+    assert np.count_nonzero(read_places(gone.directory / "map.1.state")) == 1
+    now = int(time.time())
+    for when, wanted in ((now, [0]), (now - 60, range(1, 5))):
+        write_places(gone.directory / "map.1.state", when)
+        asked, reports = tries(gone, *steps)
+        assert len(asked) in wanted
+        assert total(reports, "redirected", "calls") == 0
+
+
+def test_the_second_directory_that_does_not_answer_speaks_for_all(gone: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GONE", "o")
+    gone.publish(*(gone.columns() for _ in range(4)))
+    asked, reports = tries(gone, *["independent", "writable"] * 5, ranks=1)
+    assert asked == "oo"
+    assert total(reports, "redirected", "calls") == 0
+
+
+def test_a_program_does_not_ask_again_however_long_it_lasts(gone: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there when the storage did not answer, by the time of that."""
+    monkeypatch.setenv("GONE", "o")
+    gone.publish(gone.columns())
+    write_places(gone.directory / "map.1.state", int(time.time()) + 1000)
+    assert tries(gone, "independent")[0] == ""
 
 
 def give_away(path: Path) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from disks import Disk
 from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, debian_mpis, unavailable
-from stubmaps import Replica, write_map
+from stubmaps import Replica, build_gone, write_map, write_places
 
 from pdla.replicator.journals import read_journal
 from pdla.replicator.reports import collect
@@ -187,7 +187,7 @@ def test_a_striped_replica_takes_the_same_writes(mpich: Case, layout: dict[str, 
 
 
 def test_a_rank_opens_the_components_that_it_writes_to(mpich: Case) -> None:
-    """One each. The first rank has had all four emptied before."""
+    """One each. The first rank has had all four emptied before, and has opened the first of these in a thread."""
     if not shutil.which("strace"):
         unavailable("strace is not installed")
     mpich.prepare_anew(columns(groups=4, strips=[1000], section=ROWS * PIECE))
@@ -195,7 +195,7 @@ def test_a_rank_opens_the_components_that_it_writes_to(mpich: Case) -> None:
     _, reports = mpich.run("lease", "open", "strided", "close", watch=watch)
     assert total(reports, "redirected") == 4 * ROWS * PIECE
     logs = [log.read_text() for log in mpich.directory.glob("calls.*")]
-    assert sorted(log.count("/replica0/") for log in logs if "/replica0/" in log) == [1, 1, 1, 5]
+    assert sorted(log.count("/replica0/") for log in logs if "/replica0/" in log) == [1, 1, 1, 1, 4]
 
 
 def halves() -> list[Replica]:
@@ -735,3 +735,69 @@ def test_what_burst_buffers_get_wrong_is_right(mpi: Mpi, library: Path, tmp_path
     assert mpi.run(command) == "0 wrong\n"
     reports = [file for path in tmp_path.glob("*.json") for file in json.loads(path.read_text())["writes"]]
     assert (total(reports, "redirected") > 0) == (mode in ("close", "lease") and step != "shared")
+
+
+@pytest.fixture
+def gone(mpich: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """With a replica on storage whose server may not answer."""
+    monkeypatch.setenv("GONE_LOG", str(mpich.directory / "tries"))
+    monkeypatch.setenv("GONE_PLACE", str(mpich.directory / "replica"))
+    (mpich.directory / "tries").touch()
+    return replace(mpich, library=Path(f"{mpich.library}:{build_gone(mpich.directory)}"))
+
+
+STEPS = "open-both", "strided", "sync", "look", "backwards", "collective", "close"
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_storage_that_does_not_answer_leaves_writes_to_the_original(
+    gone: Case, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setenv("GONE", "lorw")
+    reports = gone.compare(*STEPS, *STEPS, mode=mode)
+    assert total(reports, "redirected", "calls") == 0
+    assert 1 <= len((gone.directory / "tries").read_text()) <= 4
+
+
+@pytest.mark.parametrize("mode", ["close", "lease"])
+def test_a_write_that_does_not_end_goes_to_the_original_with_all_after_it(
+    gone: Case, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """What was redirected before is brought back first; nothing is redirected while that write may still arrive."""
+    monkeypatch.setenv("GONE", "w")
+    monkeypatch.setenv("GONE_AFTER", "40")
+    (report,) = gone.compare(*STEPS, *STEPS, ranks=1, mode=mode)
+    assert (gone.directory / "tries").read_text() == "w"
+    assert 0 < report["redirected"]["calls"] < 40
+    assert report["refused"] == "an earlier write to the replicas has not ended"
+    assert "the replica could not be written" in reasons([report])
+
+
+@pytest.mark.parametrize("steps", [["sync", "close"], ["close"]])
+def test_bringing_back_from_storage_that_does_not_answer_ends_with_an_error_and_loses_nothing(
+    gone: Case, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    steps = ["open", "strided", *steps]
+    gone.run("native", *steps, ranks=1)
+    written = gone.original.read_bytes()
+    gone.original.unlink()
+    monkeypatch.setenv("GONE", "r")
+    seen, (report,) = gone.run("close", *steps, ranks=1)
+    assert seen.count("write_at class=0") == 4 * ROWS
+    assert f"{steps[2]} class=0" not in seen
+    assert (report["left"], report["error"]) == (4 * ROWS * PIECE, "Connection timed out")
+    monkeypatch.delenv("GONE_PLACE")
+    write_places(gone.directory / "map.1.state", 0)
+    gone.run("close", "open-read", "close", ranks=1)
+    assert gone.journals == []
+    assert gone.original.read_bytes() == written
+
+
+def test_one_file_that_cannot_be_brought_back_in_time_speaks_for_those_after_it(
+    gone: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank asks once, at the same time as the others."""
+    monkeypatch.setenv("GONE", "r")
+    seen, _ = gone.run("close", "open-both", "strided", "own-reads", "own-reads", "sync", "close")
+    assert 1 <= len((gone.directory / "tries").read_text()) <= 4
+    assert "close class=0" not in seen

@@ -13,27 +13,26 @@ static bool is_component(const struct map_component *component, const struct sta
         && (found->st_uid == 0 || found->st_uid == geteuid());
 }
 
-static int open_component(const struct loaded_map *map, const struct map_component *component)
+static int open_component(const struct loaded_map *map, const struct map_component *component, enum patience patience)
 {
     struct stat found;
-    int fd = open(map_at(map, component->path), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 || (fstat(fd, &found) == 0 && is_component(component, &found)))
+    const char *path = map_at(map, component->path);
+    int fd = storage_open(map, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, patience, &found);
+    if (fd < 0 || is_component(component, &found))
         return fd;
-    close(fd);
+    storage_close(map, path, fd);
     errno = ESTALE;
     return -1;
 }
 
-int *components_make(const struct loaded_map *map, const struct map_replica *replica)
+int *components_make(const struct loaded_map *map, const struct map_replica *replica, enum patience patience)
 {
     const struct map_component *files = map_at(map, replica->components);
     int *components = malloc(replica->servers * sizeof *components);
     for (uint32_t i = 0; components != NULL && i < replica->servers; i++) {
-        const char *path = map_at(map, files[i].path);
         struct stat found;
         components[i] = -1;
-        if (lstat(path, &found) != 0 || !is_component(&files[i], &found)
-            || faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) != 0) {
+        if (storage_look(map, map_at(map, files[i].path), patience, &found) != 0 || !is_component(&files[i], &found)) {
             free(components);
             return NULL;
         }
@@ -41,46 +40,56 @@ int *components_make(const struct loaded_map *map, const struct map_replica *rep
     return components;
 }
 
-void components_close(const struct map_replica *replica, int *components)
+void components_close(const struct loaded_map *map, const struct map_replica *replica, int *components)
 {
+    const struct map_component *files = map_at(map, replica->components);
     for (uint32_t i = 0; components != NULL && i < replica->servers; i++)
         if (components[i] >= 0)
-            close(components[i]);
+            storage_close(map, map_at(map, files[i].path), components[i]);
     free(components);
 }
 
-int components_descriptor(const struct loaded_map *map, const struct map_replica *replica, int *components, uint32_t number)
+int components_descriptor(const struct loaded_map *map, const struct map_replica *replica, int *components, uint32_t number,
+                          enum patience patience)
 {
     const struct map_component *files = map_at(map, replica->components);
     if (components[number] < 0)
-        components[number] = open_component(map, &files[number]);
+        components[number] = open_component(map, &files[number], patience);
     return components[number];
 }
 
+/* RATIONALE: not by network. A call that was left behind would drop what is written later. */
 void components_drop(const struct loaded_map *map, const struct map_replica *replica)
 {
     const struct map_component *files = map_at(map, replica->components);
     for (uint32_t i = 0; i < replica->servers; i++) {
-        int fd = files[i].size > 0 ? open_component(map, &files[i]) : -1;
+        const char *path = map_at(map, files[i].path);
+        int fd = files[i].size > 0 && !storage_remote(path) ? open_component(map, &files[i], HURRIED) : -1;
         if (fd < 0)
             continue;
-        fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, 0, (off_t)files[i].size);
-        close(fd);
+        if (!storage_remote(path))
+            fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, 0, (off_t)files[i].size);
+        storage_close(map, path, fd);
     }
 }
 
-void components_start_sync(const struct map_replica *replica, const int *components)
+static int sync_component(const struct loaded_map *map, const char *path, int fd, bool begin)
 {
-    for (uint32_t i = 0; i < replica->servers; i++)
-        if (components[i] >= 0)
-            sync_file_range(components[i], 0, 0, SYNC_FILE_RANGE_WRITE);
+    const struct component_file file = {map, path, fd, PATIENT, -1};
+    if (storage_remote(path))
+        return storage_sync(&file, begin);
+    if (begin)
+        return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    return fdatasync(fd) == 0 ? 0 : errno;
 }
 
-int components_sync(const struct map_replica *replica, const int *components)
+int components_sync(const struct loaded_map *map, const struct map_replica *replica, const int *components, bool begin)
 {
-    int error = 0;
-    for (uint32_t i = 0; i < replica->servers; i++)
-        if (components[i] >= 0 && fdatasync(components[i]) != 0 && error == 0)
-            error = errno;
-    return error;
+    const struct map_component *files = map_at(map, replica->components);
+    int first = 0;
+    for (uint32_t i = 0; i < replica->servers; i++) {
+        const int error = components[i] < 0 ? 0 : sync_component(map, map_at(map, files[i].path), components[i], begin);
+        first = first != 0 ? first : error;
+    }
+    return first;
 }

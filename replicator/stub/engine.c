@@ -78,7 +78,8 @@ static bool read_scattered(struct stub_file *stub, int chosen, const struct requ
 bool engine_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *served)
 {
-    struct runs runs = {.components = chosen < 0 ? 0 : replica_of(stub->source, (uint32_t)chosen)->servers,
+    struct runs runs = {.map = stub->source->map,
+                        .components = chosen < 0 ? 0 : replica_of(stub->source, (uint32_t)chosen)->servers,
                         .blind = chosen < 0 ? NULL : &stub->replicas[chosen].blind};
     if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
         return false;

@@ -143,8 +143,10 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
 /* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
 
 /* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second; opens whose writes
- * are redirected share the third by one rank each, and one that is the last to close has it alone. */
+ * are redirected share the third by one rank each, and one that is the last to close has it alone. The
+ * fourth is that of lock_left(). */
 enum { WRITERS, HELPERS, OPENS, LOCK_ALL };
+_Static_assert((int)LOCK_ALL == (int)LOCK_LEFT, "beside the others");
 
 static int open_lock(const char *directory)
 {
@@ -283,7 +285,7 @@ static void settler_free(struct settler *settler)
 {
     struct stub_writer *writer = &settler->writer;
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
-        components_close(target_replica(writer, i), writer->components[i]);
+        components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -318,7 +320,7 @@ static bool settler_make(struct settler *settler, const struct loaded_map *map, 
         settler->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, HELPERS, OPENS);
     bool able = rank == 0 || settler->lock >= 0;
     for (uint32_t i = 0; able && i < writer->target->replica_count; i++)
-        able = (writer->components[i] = components_make(map, target_replica(writer, i))) != NULL;
+        able = (writer->components[i] = components_make(map, target_replica(writer, i), PATIENT)) != NULL;
     return able;
 }
 

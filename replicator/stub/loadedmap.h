@@ -17,6 +17,7 @@ struct loaded_map {
     const struct map_replica *replicas;
     struct state_file *state;          /* [file_count], shared with every process of the node */
     uint8_t *stale;                    /* [replica_count], enum state_stale */
+    uint64_t *away;                    /* [STATE_PLACES], likewise; of this process alone where the state file is an older one */
     struct extent_index **indexes;     /* [replica_count], locate.c's; NULL: none of any replica, or of this one */
     uint64_t device, inode;            /* of the map file, to notice that another one was published */
     int64_t mtime_ns;

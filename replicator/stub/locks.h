@@ -16,5 +16,10 @@ bool lock_free(int fd, enum lock_kind, int64_t low, int64_t high);
  * a file, or no locks on it. */
 enum { LOCK_IMPOSSIBLE = -2 };
 int lock_file(const char *path, enum lock_kind);
+/* A descriptor of the journals' lock file that tells, until it is closed, that a write to the replicas was left behind and may still
+ * arrive; -1: there cannot be one. Quiet: nobody tells that. */
+enum { LOCK_LEFT = 3 /* the byte for it */ };
+int lock_left(int lock);
+bool lock_is_quiet(int lock);
 
 #endif

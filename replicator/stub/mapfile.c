@@ -268,6 +268,10 @@ static const char *load_state(struct loaded_map *map)
     map->state_inode = found.st_ino;
     map->state = (struct state_file *)(base + sizeof *header);
     map->stale = (uint8_t *)(map->state + files);
+    const uint64_t away = (sizeof *header + files * sizeof(struct state_file) + replicas + 7) / 8 * 8;
+    static uint64_t unshared[STATE_PLACES];
+    const bool shared = (uint64_t)found.st_size >= away + sizeof unshared;
+    map->away = shared ? (uint64_t *)(void *)(base + away) : unshared;
     return NULL;
 }
 

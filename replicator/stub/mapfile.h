@@ -96,7 +96,9 @@ struct map_replica {
 };
 
 /* The state file: what redirected runs have changed since publication; mapped shared and writable by every rank, beside the
- * map. Header, then struct state_file[file_count], then one byte per replica: 0 = valid, else an enum state_stale. */
+ * map. Header, then struct state_file[file_count], then one byte per replica: 0 = valid, else an enum state_stale; then, at the
+ * next multiple of 8, uint64_t[STATE_PLACES]: when (seconds since 1970) storage of components did not answer: storage.c. */
+enum { STATE_PLACES = 64 };
 struct state_header {
     char magic[8];
     uint64_t generation;    /* must equal the map's */

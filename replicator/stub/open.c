@@ -9,6 +9,7 @@
 
 #include "calls.h"
 #include "home.h"
+#include "storage.h"
 #include "writer.h"
 
 static const char *map_name(void)
@@ -64,32 +65,36 @@ static bool too_many_descriptors(void)
         || __atomic_load_n(&descriptors, __ATOMIC_RELAXED) >= limit.rlim_cur / DESCRIPTOR_SHARE;
 }
 
-static void close_component(int fd)
+static void close_component(const struct loaded_map *map, const struct map_component *component, int fd)
 {
-    close(fd);
+    storage_close(map, map_at(map, component->path), fd);
     __atomic_sub_fetch(&descriptors, 1, __ATOMIC_RELAXED);
 }
 
-static void close_replica(const struct map_replica *replica, struct opened_replica *opened)
+static void close_replica(const struct loaded_map *map, const struct map_replica *replica, struct opened_replica *opened)
 {
+    const struct map_component *files = map_at(map, replica->components);
     if (opened->components == NULL)
         return;
     for (uint32_t i = 0; i < replica->servers; i++)
-        if (opened->components[i] >= 0)
-            close_component(opened->components[i]);
+        if (opened->components[i] >= 0 && !opened->progress[i].left)
+            close_component(map, &files[i], opened->components[i]);
     free(opened->components);
     free(opened->progress);
     *opened = (struct opened_replica){.next = -1};
 }
 
 /* -1: it cannot be used, and *why says why not. */
-static int open_component(const char *path, const struct map_component *component, const char **why)
+static int open_component(const struct loaded_map *map, const struct map_component *component, const char **why)
 {
     struct stat found;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *path = map_at(map, component->path);
+    int fd = storage_open(map, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, HURRIED, &found);
     if (fd < 0)
-        *why = errno == ENOENT ? "a component is missing" : "a component cannot be opened";
-    else if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != component->inode
+        *why = errno == ENOENT ? "a component is missing"
+            : errno == ETIMEDOUT ? "its storage does not answer"
+                                 : "a component cannot be opened";
+    else if (!S_ISREG(found.st_mode) || found.st_ino != component->inode
              || found.st_size != component->size || nanoseconds(found.st_mtim) != component->mtime_ns)
         *why = "a component was changed";
     else if (found.st_uid != 0 && found.st_uid != geteuid())
@@ -97,7 +102,7 @@ static int open_component(const char *path, const struct map_component *componen
     else
         return fd;
     if (fd >= 0)
-        close(fd);
+        storage_close(map, path, fd);
     return -1;
 }
 
@@ -109,14 +114,17 @@ int component_of(struct stub_file *stub, int replica, uint32_t number)
     const char *why;
     if (fd >= 0 || too_many_descriptors())
         return fd;
-    if ((fd = open_component(map_at(map, component[number].path), &component[number], &why)) < 0) {
+    if ((fd = open_component(map, &component[number], &why)) < 0) {
         replica_refuse(stub->source, (uint32_t)replica, why);
         return -1;
     }
+    const char *path = map_at(map, component[number].path);
+    struct progress *progress = &stub->replicas[replica].progress[number];
+    __atomic_store_n(&progress->remote, storage_remote(path) ? path : NULL, __ATOMIC_RELAXED);
     __atomic_add_fetch(&descriptors, 1, __ATOMIC_RELAXED);
     if (__atomic_compare_exchange_n(place, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return fd;
-    close_component(fd); /* another thread was faster */
+    close_component(map, &component[number], fd); /* another thread was faster */
     return none;
 }
 
@@ -140,7 +148,7 @@ static bool use_replica(const struct map_replica *replica, struct opened_replica
 void stub_forget(struct stub_file *stub)
 {
     for (uint32_t i = 0; i < stub->source->file->replica_count; i++)
-        close_replica(replica_of(stub->source, i), &stub->replicas[i]);
+        close_replica(stub->source->map, replica_of(stub->source, i), &stub->replicas[i]);
     if (stub->fd >= 0)
         close(stub->fd);
     free(stub->replicas);

@@ -7,6 +7,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "storage.h"
+
 enum {
     RUN_PARTS = 1024,      /* IOV_MAX of Linux */
     FETCH_BYTES = 1 << 20, /* less makes small requests of it, and the kernel takes not much more at once */
@@ -42,18 +44,27 @@ static bool read_ahead(const struct run *run)
 
 /* RATIONALE: what a request needs of a striped replica is on several disks, which work at the same time when the kernel is
  * asked for all of it before any of it is waited for. Threads would not make it faster, and would be there when the program
- * forks or counts its threads. */
-static void fetch_others(const struct runs *runs, const struct run *but)
+ * forks or counts its threads. Returns how many hints (at most one for each run) there are to be given. */
+static int others_of(const struct runs *runs, const struct run *but, struct hint *hints)
 {
+    int count = 0;
     for (uint32_t i = 0; i <= runs->components; i++) {
         struct run *run = &runs->each[i];
         if (run == but || run->parts == 0 || run->fetched || read_ahead(run))
             continue;
-        for (int64_t done = 0; done < run->length; done += FETCH_BYTES)
-            posix_fadvise(run->fd, run->start + done, run->length - done < FETCH_BYTES ? run->length - done : FETCH_BYTES,
-                          POSIX_FADV_WILLNEED);
+        hints[count++] = (struct hint){run->fd, run->start, run->length};
         run->fetched = true;
     }
+    return count;
+}
+
+static void fetch_others(const struct runs *runs, const struct run *but)
+{
+    struct hint *hints = malloc((runs->components + 1) * sizeof *hints);
+    const int count = hints == NULL ? 0 : others_of(runs, but, hints);
+    for (int i = 0; i < count; i++)
+        hint_give(&hints[i]);
+    free(hints);
 }
 
 /* The flags of the first call for a run: not to wait, where others could be fetched meanwhile. */
@@ -70,20 +81,22 @@ static int first_flags(const struct runs *runs, const struct run *run)
 
 /* RATIONALE: where ranks share bytes, one reads them in the sections of others, a little of each row. The kernel takes that
  * for random reads, and makes small requests, which the neighbour's large ones then have to go around. */
-static void fetch_past_holes(const struct run *run)
+static struct hint past_holes(const struct run *run)
 {
     int64_t hole, end = run->start + run->length;
+    struct hint hint = {.fd = run->fd};
     struct stream *stream = stream_of(run, &hole);
     if (hole > 0 && __atomic_fetch_add(&stream->holes, 1, __ATOMIC_RELAXED) > 0) {
         int64_t ahead = __atomic_load_n(&stream->ahead, __ATOMIC_RELAXED);
         if (end > ahead - FETCH_BYTES / 2) {
             ahead = ahead < run->start ? run->start : ahead;
-            posix_fadvise(run->fd, ahead, FETCH_BYTES, POSIX_FADV_WILLNEED);
+            hint = (struct hint){run->fd, ahead, FETCH_BYTES};
             __atomic_store_n(&stream->ahead, ahead + FETCH_BYTES, __ATOMIC_RELAXED);
         }
     }
     __atomic_store_n(&stream->end, end, __ATOMIC_RELAXED);
     __atomic_store_n(&run->progress->latest, (int)(stream - run->progress->streams), __ATOMIC_RELAXED);
+    return hint;
 }
 
 static void count(const struct run *run)
@@ -94,15 +107,40 @@ static void count(const struct run *run)
     run->tally->contiguous += end == run->start;
 }
 
+/* Reads a run from storage that may not answer. */
+static enum outcome flush_remote(struct runs *runs, struct run *run, const char *path)
+{
+    const struct component_file file = {runs->map, path, run->fd, HURRIED, -1};
+    struct hint *hints = malloc((runs->components + 2) * sizeof *hints);
+    if (hints == NULL)
+        return OURS;
+    count(run);
+    hints[0] = past_holes(run);
+    const int others = runs->gathered > 1 && !run->fetched ? others_of(runs, run, hints + 1) : 0;
+    const int error = storage_read(&file, run->memory, run->parts, run->start, hints, 1 + others);
+    free(hints);
+    if (error == ETIMEDOUT)
+        __atomic_store_n(&run->progress->left, true, __ATOMIC_RELAXED);
+    if (error != 0)
+        return error == ENOMEM ? OURS : FAILED;
+    run->length = run->parts = 0;
+    run->fetched = false;
+    runs->gathered--;
+    return DONE;
+}
+
 enum outcome run_flush(struct runs *runs, struct run *run)
 {
     if (run->parts == 0)
         return DONE;
     struct iovec *memory = run->memory;
+    const char *remote = __atomic_load_n(&run->progress->remote, __ATOMIC_RELAXED);
+    if (remote != NULL)
+        return flush_remote(runs, run, remote);
     int flags = first_flags(runs, run);
     count(run);
-    if (run != &runs->each[runs->components])
-        fetch_past_holes(run);
+    const struct hint hint = run == &runs->each[runs->components] ? (struct hint){.length = 0} : past_holes(run);
+    hint_give(&hint);
     while (run->length > 0) {
         ssize_t got = run->parts == 1 && flags == 0 ? pread(run->fd, memory->iov_base, memory->iov_len, run->start)
                                                     : preadv2(run->fd, memory, run->parts, run->start, flags);

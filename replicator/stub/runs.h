@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct iovec;
+struct loaded_map;
 
 struct tally {
     uint64_t requests, contiguous, bytes;
@@ -23,6 +24,8 @@ struct progress {
     int64_t end; /* of the previous one, or -1 */
     struct stream streams[2];
     int latest;
+    bool left;          /* atomic; a call that was left behind has the descriptor, and it is not closed */
+    const char *remote; /* atomic; the path of a component whose storage may not answer (storage.h), or NULL */
 };
 
 /* A read that still grows: bytes that are adjacent in one descriptor, with the places in memory where they go. */
@@ -38,6 +41,7 @@ struct run {
 
 /* The runs of one request: one for each component of the replica, and the last for the original. */
 struct runs {
+    const struct loaded_map *map;
     uint32_t components, gathered; /* all; those that have something to read */
     struct run *each;
     bool *blind;                   /* their file system cannot say what is in memory; atomic */

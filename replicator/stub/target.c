@@ -71,6 +71,8 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
         why = "not a regular file";
     if (why == NULL && lock < 0)
         why = "the journals cannot be locked";
+    if (why == NULL && !lock_is_quiet(lock))
+        why = "an earlier write to the replicas has not ended";
     const bool alone = why == NULL && home_lock_is_alone(lock);
     if (why == NULL && leftover_waits(directory))
         why = "earlier writes wait for pdla sync";
@@ -90,7 +92,7 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
 static void free_writer(struct stub_writer *writer)
 {
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
-        components_close(target_replica(writer, i), writer->components[i]);
+        components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
     neighbours_close(writer->neighbours);
     journal_close(&writer->journal, true);
@@ -126,7 +128,7 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     writer->device = found.st_dev;
     writer->inode = found.st_ino;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
-        if ((writer->components[i] = components_make(map, target_replica(writer, i))) != NULL)
+        if ((writer->components[i] = components_make(map, target_replica(writer, i), HURRIED)) != NULL)
             mine->usable |= UINT64_C(1) << i;
     const struct journal_owner owner = {.directory = directory, .target = map_at(map, target->path), .device = found.st_dev,
                                         .inode = found.st_ino, .rank = rank, .lease = writer->lease, .beside = offer->beside};
@@ -256,7 +258,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     bool opened = all.able != 0 && all.usable != 0 && (ranks == 1 || mpi->Comm_dup(comm, &writer->comm) == 0);
     for (uint32_t i = 0; opened && i < writer->target->replica_count && i < MOST_REPLICAS; i++)
         if (!(all.usable >> i & 1) && writer->components[i] != NULL) {
-            components_close(target_replica(writer, i), writer->components[i]);
+            components_close(writer->map, target_replica(writer, i), writer->components[i]);
             writer->components[i] = NULL;
         }
     writer->handle = handle;

@@ -28,9 +28,21 @@ static int move(const struct transfer *transfer, const struct part *parts, size_
         memory[i] = (struct iovec){parts[i].memory, (size_t)parts[i].length};
         left += parts[i].length;
     }
-    const int fd = components_descriptor(transfer->map, transfer->replica, transfer->components, parts->component);
+    const enum patience patience = transfer->writing ? HURRIED : PATIENT;
+    int *place = &transfer->components[parts->component];
+    const int fd = components_descriptor(transfer->map, transfer->replica, transfer->components, parts->component, patience);
     if (fd < 0)
         return errno;
+    const struct map_component *files = map_at(transfer->map, transfer->replica->components);
+    const struct component_file file = {transfer->map, map_at(transfer->map, files[parts->component].path), fd, patience,
+                                        transfer->writing ? transfer->lock : -1};
+    if (storage_remote(file.path)) {
+        const int error = transfer->writing ? storage_write(&file, memory, (int)count, offset)
+                                            : storage_read(&file, memory, (int)count, offset, NULL, 0);
+        if (error == ETIMEDOUT)
+            *place = -1; /* is the call's that was left behind */
+        return error;
+    }
     while (left > 0) {
         const int number = (int)(count - first);
         ssize_t moved = transfer->writing ? pwritev(fd, memory + first, number, offset)

@@ -15,10 +15,11 @@ struct part {
     char *memory;
 };
 
-/* To be zeroed but for the first three members; transfer_free() afterwards. */
+/* To be zeroed but for the first four members; transfer_free() afterwards. */
 struct transfer {
     const struct loaded_map *map;
     bool writing;
+    int lock; /* when writing: of the journals (storage.h) */
     uint64_t requests; /* out: contiguous accesses to components */
     const struct map_replica *replica;
     int *components; /* its descriptors: components.h */

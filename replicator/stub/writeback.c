@@ -599,9 +599,10 @@ static int sync_replicas(const struct stub_writer *writer)
     int error = 0;
     for (uint32_t i = 0; i < count; i++)
         if (writer->components[i] != NULL)
-            components_start_sync(target_replica(writer, i), writer->components[i]);
+            components_sync(writer->map, target_replica(writer, i), writer->components[i], true);
     for (uint32_t i = 0; i < count; i++) {
-        const int found = writer->components[i] == NULL ? 0 : components_sync(target_replica(writer, i), writer->components[i]);
+        int *components = writer->components[i];
+        const int found = components == NULL ? 0 : components_sync(writer->map, target_replica(writer, i), components, false);
         error = error != 0 ? error : found;
     }
     return error;

@@ -140,7 +140,7 @@ static bool delivery_start(struct delivery *delivery, const struct stub_writer *
     const uint32_t count = writer->target->replica_count;
     *delivery = (struct delivery){writer, calloc(count, sizeof *delivery->each)};
     for (uint32_t i = 0; delivery->each != NULL && i < count; i++)
-        delivery->each[i] = (struct transfer){.map = writer->map, .writing = true};
+        delivery->each[i] = (struct transfer){.map = writer->map, .writing = true, .lock = writer->lock};
     return delivery->each != NULL;
 }
 
