@@ -98,6 +98,11 @@ class OrangeFSServers:
             for server, name in re.findall(r"^Datafile \d+ - (\S+), .*\((\S+)\)", self.view(file), re.MULTILINE)
         ]
 
+    def stored(self, server: str, data: bytes) -> Path:
+        """The file of a server that has these data of a datafile, all of them."""
+        (found,) = (path for path in self.storage(server).glob("*/bstreams/*/*") if path.read_bytes() == data)
+        return found
+
     def storage(self, server: str) -> Path:
         """The directory of a server's data."""
         return self.folder / f"storage-{_alias(server)}"

@@ -328,6 +328,21 @@ def test_a_program_receives_the_same_bytes_from_every_layout(loop: Loop, layout:
     assert loop.redirected() == (loop.native, 4 * 589824)
 
 
+def test_a_byte_that_a_server_has_wrong_is_found_though_the_client_has_read_the_right_one(loop: Loop) -> None:
+    loop.clear()
+    loop.choose("1-DH")
+    loop.pdla.run("replicate", "plan.json")
+    (file,) = loop.files()
+    content = file.read_bytes()
+    server, data = loop.servers.datafiles(file)[0]
+    with loop.servers.stored(server, data).open("r+b") as stored:
+        stored.write(bytes([data[0] ^ 1]))
+    assert content.startswith(data[:1])
+    (finding,) = loop.pdla.json("verify", "--json", code=1)["findings"]
+    assert finding["path"] == str(file) and finding["problem"].startswith("has wrong bytes between 0 and")
+    loop.clear()
+
+
 def test_redirected_writes_come_back_from_it(orangefs_servers: OrangeFSServers, tmp_path: Path, mpich: Mpi) -> None:
     where = orangefs_servers.mount / "writes"
     where.mkdir()
