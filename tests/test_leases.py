@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from journals import Image
-from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library
-from test_sync import RANKS, Place, check, make_place, programs  # noqa: F401
+from killing_leases import interrupter
+from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, unavailable
+from test_sync import HEADER, RANKS, Place, check, make_place, programs  # noqa: F401
 
-from pdla.replicator.identity import leased
-from pdla.replicator.journals import locked
+from pdla.replicator.identity import identity_of, leased
+from pdla.replicator.intent import Bringing
+from pdla.replicator.journals import locked, read_journal
 from pdla.replicator.mapfile import still_waiting
 from pdla.replicator.sync import bring_back
 from pdla.replicator.targets import journals_of
@@ -237,14 +240,12 @@ def test_h15_a_leased_file_that_was_removed_is_named_with_what_ends_it(file: Lea
 @pytest.mark.parametrize("how", ["original", "close", "lease", "trace", "preloaded"])
 def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: str) -> None:
     """A journal is damaged: its seal, its length, or all of it."""
-    for damage in ("count", "cut", "empty"):
+    for spoiled in ("count", "cut", "empty"):
         file.write()
         path = file.place.journals[0]
         image = path.read_bytes()
-        spoiled = {"count": image[:2208] + bytes([image[2208] ^ 1]) + image[2209:], "cut": image[:4100], "empty": b""}[
-            damage
-        ]
-        path.write_bytes(spoiled)
+        flipped = image[:2208] + bytes([image[2208] ^ 1]) + image[2209:]
+        path.write_bytes({"count": flipped, "cut": image[:4100], "empty": b""}[spoiled])
         assert file.open(how, "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
         (row,) = bring_back(file.place.catalog)
         assert "journal" in row.problem and row.bytes == 0
@@ -255,6 +256,73 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
         (row,) = bring_back(file.place.catalog)
         assert row.problem == ""
         check(file.place, 1, 1)
+
+
+def damage(part: str, path: Path) -> None:
+    """Of what a journal or the intent beside it says, one bit is another one."""
+    image = Image(path)
+    if part == "intent":
+        Bringing(path.parent, read_journal(path).identity)
+        intent = path.with_name("intent")
+        record = bytearray(intent.read_bytes())
+        record[40] ^= 1
+        intent.write_bytes(record)
+    elif part == "entry":
+        image.entries[0]["start"] ^= 1
+    elif part == "states":
+        image.header["states"]["size"] ^= 1
+    else:
+        image.header[part] ^= 1
+    path.write_bytes(image.bytes)
+
+
+@pytest.mark.parametrize("part", ["inode", "count", "synced", "states", "entry", "intent"])
+def test_h47_all_that_is_kept_of_writes_is_under_checksums(file: Leased, part: str) -> None:
+    file.write()
+    before = file.original.read_bytes()
+    for path in file.place.journals:
+        damage(part, path)
+    assert file.open("original", "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
+    assert file.original.read_bytes() == before
+    (row,) = bring_back(file.place.catalog)
+    assert row.damaged == RANKS or ("damaged" in row.problem and file.original.read_bytes() == before)
+
+
+@pytest.mark.parametrize("who", ["sync", "open"])
+def test_h47_of_two_states_the_newer_one_that_is_whole_counts(file: Leased, who: str) -> None:
+    file.write("native")
+    native = file.open("native", "r", *LOOKS)
+    for spoiled in ("older", "newer"):
+        file.write()
+        for path in file.place.journals:
+            image = Image(path)
+            older, newer = sorted(image.header["states"], key=lambda state: int(state["sequence"]))
+            assert newer["sequence"] == older["sequence"] + 1
+            (older if spoiled == "older" else newer)["size"] += 1
+            if spoiled == "older":  # it is whole, and says what was true then
+                image.write()
+            else:  # a killed process had not finished it
+                path.write_bytes(image.bytes)
+        if who == "sync":
+            (row,) = bring_back(file.place.catalog)
+            assert row.problem == ""
+        assert file.open("original", "r", *LOOKS) == native
+        assert file.place.journals == []
+
+
+def test_h28_a_file_that_got_the_number_of_a_deleted_one_is_another(file: Leased) -> None:
+    file.write()
+    before = file.original.read_bytes()
+    for path in file.place.journals:
+        image = Image(path)
+        if image.header["birth_ns"] == 0:
+            unavailable("the file system does not tell when a file was made")
+        image.header["birth_ns"] += 1
+        image.write()
+    assert "position" in file.open("original", "r", "look")
+    (row,) = bring_back(file.place.catalog)
+    assert row.problem.startswith("another file has its name now")
+    assert file.original.read_bytes() == before and len(file.place.journals) == RANKS
 
 
 def test_an_entry_of_no_bytes_is_damage(file: Leased) -> None:
@@ -295,6 +363,49 @@ def test_a_catalog_lease_keeps_two_from_bringing_home(file: Leased) -> None:
     with file.original.open() as opened, leased(file.place.catalog, opened.fileno(), file.original):
         (row,) = bring_back(file.place.catalog)
     assert row.bytes == 0 and file.place.journals != []
+
+
+@pytest.mark.parametrize("who", ["sync", "open"])
+def test_h46_an_intent_is_durable_before_the_first_write_and_goes_last(file: Leased, who: str) -> None:
+    file.write()
+    journals, log = journals_of(file.place.map, file.original), file.place.directory / "log"
+    libraries = [file.place.library] if who == "open" else []
+    preload = ":".join(map(str, [*libraries, interrupter(file.place.directory)]))
+    watched = {"LD_PRELOAD": preload, "INTERRUPT_LOG": str(log), "INTERRUPT_BELOW": f"{file.original}:{journals}"}
+    if who == "open":
+        file.open("original", "r", "look", ranks=1, extra=[f"{name}={value}" for name, value in watched.items()])
+    else:
+        pdla = Path(sys.executable).with_name("pdla")
+        subprocess.run([pdla, "sync"], env={**os.environ, **watched}, check=True, stdout=subprocess.DEVNULL)
+    steps = []
+    for line in log.read_text().splitlines():
+        call, _, path = line.partition(" ")
+        name = re.sub(r".*\.(journal|new)$", r"\1", Path(path).name)
+        if name != "lock" and (not steps or steps[-1] != f"{call} {name}"):
+            steps.append(f"{call} {name}")
+    directory = f"sync {journals.name}"
+    assert steps == [
+        *("write new", "sync new", "rename intent", directory),
+        *("write data", "sync data", "unlink journal", directory, "unlink intent"),
+    ]
+
+
+@pytest.mark.parametrize("who", ["sync", "open"])
+def test_h46_what_an_intent_tells_of_is_nobody_elses_change(file: Leased, who: str) -> None:
+    """A killed pdla sync has written some of it, and not said how it left the file."""
+    file.write("native")
+    native = file.open("native", "r", *LOOKS)
+    file.write()
+    with file.original.open("r+b") as original:
+        Bringing(file.place.journals[0].parent, identity_of(original.fileno()))
+        original.seek(HEADER)  # what is before it is nobody's to bring home
+        original.write(bytes(300))
+        original.truncate()
+    if who == "sync":
+        (row,) = bring_back(file.place.catalog)
+        assert row.problem == ""
+    assert file.open("original", "r", *LOOKS) == native
+    assert file.place.journals == [] and not list(journals_of(file.place.map, file.original).glob("intent*"))
 
 
 def test_h46_whoever_comes_next_ends_what_was_interrupted() -> None:

@@ -4,6 +4,7 @@
  * INTERRUPT_HOW     kill: before the change · torn: when half of what is written has been · full: nothing is written any more
  * INTERRUPT_BELOW   only changes of files whose paths begin so, several with : between them, count
  * INTERRUPT_RANK    only of this rank
+ * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync is any that makes something durable
  *
  * Who forks sets them in the child and calls interrupt_arm(). */
 #define _GNU_SOURCE
@@ -25,6 +26,7 @@ enum how { KILL, TORN, FULL };
 static long left; /* changes until then; 0: never */
 static enum how how;
 static char below[PATH_MAX * 2];
+static const char *told; /* where changes are told; NULL: nowhere */
 
 /* The next function of this name. */
 #define NEXT(name) (__extension__(__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -38,6 +40,7 @@ __attribute__((constructor)) void interrupt_arm(void)
     const bool mine = wanted == NULL || *wanted == '\0' || rank == NULL || strcmp(wanted, rank) == 0;
     how = kind == NULL || *kind == 'k' ? KILL : *kind == 't' ? TORN : FULL;
     snprintf(below, sizeof below, "%s", where == NULL ? "" : where);
+    told = getenv("INTERRUPT_LOG");
     left = at == NULL || !mine ? 0 : atol(at);
 }
 
@@ -53,8 +56,20 @@ static bool counts(const char *path)
 }
 
 /* Whether the change of the file at `path` is the one. */
-static bool is_it(const char *path)
+/* In one write, since several ranks tell. */
+static void tell(const char *call, const char *path)
 {
+    char line[PATH_MAX * 2 + 16];
+    const int fd = told == NULL || !counts(path) ? -1 : open(told, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0 && NEXT(write)(fd, line, (size_t)snprintf(line, sizeof line, "%s %s\n", call, path)) < 0)
+        abort();
+    if (fd >= 0)
+        close(fd);
+}
+
+static bool is_it(const char *call, const char *path)
+{
+    tell(call, path);
     const long now = __atomic_load_n(&left, __ATOMIC_RELAXED);
     if (now == 0 || !counts(path))
         return false;
@@ -63,19 +78,19 @@ static bool is_it(const char *path)
     return now == 1;
 }
 
-static bool is_it_at(int directory, const char *name)
+static bool is_it_at(const char *call, int directory, const char *name)
 {
     char link[64], path[PATH_MAX * 2] = "";
-    if (left == 0)
+    if (left == 0 && told == NULL)
         return false;
     if (name != NULL && *name == '/')
-        return is_it(name);
+        return is_it(call, name);
     snprintf(link, sizeof link, directory == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/%d", directory);
     ssize_t length = readlink(link, path, PATH_MAX);
     if (length < 0)
         return false;
     snprintf(path + length, sizeof path - (size_t)length, name == NULL ? "" : "/%s", name);
-    return is_it(path);
+    return is_it(call, path);
 }
 
 static void die(void)
@@ -86,16 +101,16 @@ static void die(void)
 }
 
 /* Before a change that takes no room. */
-static void change(int directory, const char *name)
+static void change(const char *call, int directory, const char *name)
 {
-    if (how != FULL && is_it_at(directory, name))
+    if (how != FULL && is_it_at(call, directory, name))
         die();
 }
 
 /* Before `count` bytes are written; how many of them may be, or -1. */
 static ssize_t writable(int fd, size_t count)
 {
-    if (!is_it_at(fd, NULL))
+    if (!is_it_at("write", fd, NULL))
         return (ssize_t)count;
     if (how == KILL)
         die();
@@ -148,7 +163,7 @@ int posix_fallocate64(int fd, off64_t at, off64_t length) { return posix_falloca
 
 int ftruncate(int fd, off_t size)
 {
-    change(fd, NULL);
+    change("truncate", fd, NULL);
     return NEXT(ftruncate)(fd, size);
 }
 
@@ -156,44 +171,44 @@ int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
 
 int fsync(int fd)
 {
-    change(fd, NULL);
+    change("sync", fd, NULL);
     return NEXT(fsync)(fd);
 }
 
 int fdatasync(int fd)
 {
-    change(fd, NULL);
+    change("sync", fd, NULL);
     return NEXT(fdatasync)(fd);
 }
 
 /* What is mapped is a journal, by all that this is preloaded to. */
 int msync(void *base, size_t size, int flags)
 {
-    if (how != FULL && is_it(below))
+    if (how != FULL && is_it("sync", below))
         die();
     return NEXT(msync)(base, size, flags);
 }
 
 int unlink(const char *path)
 {
-    change(AT_FDCWD, path);
+    change("unlink", AT_FDCWD, path);
     return NEXT(unlink)(path);
 }
 
 int unlinkat(int directory, const char *path, int flags)
 {
-    change(directory, path);
+    change("unlink", directory, path);
     return NEXT(unlinkat)(directory, path, flags);
 }
 
 int rename(const char *from, const char *to)
 {
-    change(AT_FDCWD, to);
+    change("rename", AT_FDCWD, to);
     return NEXT(rename)(from, to);
 }
 
 int renameat(int old, const char *from, int new, const char *to)
 {
-    change(new, to);
+    change("rename", new, to);
     return NEXT(renameat)(old, from, new, to);
 }
