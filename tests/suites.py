@@ -33,7 +33,9 @@ from pdla.collectors.rawlog import read_raw
 from pdla.errors import PdlaError
 
 MODES = ("traced", "redirected", "close", "lease")
-SECONDS = 100
+SECONDS = 600
+HUNG = -1000
+"""The exit code of what did not end by then; nothing is the same as that."""
 LARGEST = 64 << 20  # what a replica takes: more is read and written past it
 TESTS, RANKS = ("test_io", "test_file"), 2  # of mpi4py
 
@@ -99,14 +101,15 @@ def run(mpi: Mpi, program: Program, directory: Path, settings: Mapping[str, str 
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
-            process.wait(SECONDS)
+            code = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             process.terminate()  # the launcher ends its ranks
             process.wait()
+            code = HUNG
         output.seek(0)
         said = output.read()
     said = re.sub(r"\d+\.\d+\S*", "#", said.replace(str(directory), "."))
-    return Seen(process.returncode, tuple(sorted(line for line in said.splitlines() if line.strip())))
+    return Seen(code, tuple(sorted(line for line in said.splitlines() if line.strip())))
 
 
 def files_of(logs: Path) -> dict[str, int]:
@@ -178,7 +181,7 @@ def same(mpi: Mpi, program: Program, mode: str, wanted: Seen, seen: Seen) -> boo
     """Whether a program did what it does natively; what differs is told on standard error."""
     lines = [f"- {line}" for line in wanted.lines if line not in seen.lines]
     lines += [f"+ {line}" for line in seen.lines if line not in wanted.lines]
-    if seen.code == wanted.code and (wanted.code != 0 or seen.lines == wanted.lines):
+    if seen.code == wanted.code != HUNG and (wanted.code != 0 or seen.lines == wanted.lines):
         return True
     print(
         f"{mpi.name} {program.name} {mode}: exit {seen.code}, natively {wanted.code}",

@@ -35,7 +35,7 @@ from pdla.catalog.leases import has_ended
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base
-from pdla.errors import BusyError, ConfigError, FormatError, PdlaError
+from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Loop, Signature
 
 PATTERN = Signature("/data", "read", True, 5, 64, (Loop(64, 2), Loop(256, 8)), (4, 6), 1, calls=16, t_end=1.5)
@@ -323,6 +323,21 @@ def test_a_damaged_catalog_gives_one_line(tmp_path: Path, content: bytes):
         open_catalog(f"sqlite:///{path}")
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["x", b"\xff", 0.5])
+@pytest.mark.parametrize("column", ["offset", "length", "crc32c"])
+def test_a_damaged_checksum_gives_one_line(tmp_path: Path, column: str, value: object):
+    path = tmp_path / "catalog.db"
+    catalog = open_catalog(f"sqlite:///{path}")
+    replica = add(catalog)
+    catalog.finish_replica(replica.id, replica.components, [[Checksum(0, 100, 1)]] * 2)
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE extents SET {column} = ?", (value,))
+    with pytest.raises(CatalogError, match="damaged") as caught:
+        catalog.checksums(replica.id)
+    assert "\n" not in str(caught.value)
+    catalog.close()
 
 
 @pytest.mark.parametrize("url", ["no url", "nosuchdb:///x", "sqlite:////proc/nothing/catalog.db"])
