@@ -380,7 +380,6 @@ def test_where_a_server_is_gone_the_program_reads_the_original(loop: Loop) -> No
 
 
 def test_where_a_server_is_silent_the_program_reads_the_original(loop: Loop) -> None:
-    """The kernel lets its processes end when the server is back."""
     loop.clear()
     loop.pdla.run("replicate", "plan.json")
     server = loop.servers.processes[loop.servers.names[3]]

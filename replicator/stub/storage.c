@@ -5,16 +5,23 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "locks.h"
+
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* of all architectures; older headers do not have it */
+#endif
 
 enum {
     SLICES = 10, /* of a second. RATIONALE: they are counted, so that a process that was stopped or had no turn has not waited */
@@ -58,8 +65,8 @@ static bool names_network(const char *type)
     return false;
 }
 
-/* RATIONALE: of the list of mounts. statfs() asks servers, and of some file systems those, too, that do not concern the file. */
-static bool by_network(dev_t device)
+/* Whether there is a mount of which this is true, or none can be seen. */
+static bool any_mount(bool (*is)(const char *type, dev_t device, dev_t wanted), dev_t wanted)
 {
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
     char *line = NULL;
@@ -68,14 +75,25 @@ static bool by_network(dev_t device)
     while (!found && getline(&line, &room, mounts) > 0) {
         unsigned high, low;
         const char *type = strstr(line, " - ");
-        found = type != NULL && sscanf(line, "%*d %*d %u:%u", &high, &low) == 2 && makedev(high, low) == device
-            && names_network(type + strlen(" - "));
+        found = type != NULL && sscanf(line, "%*d %*d %u:%u", &high, &low) == 2
+            && is(type + strlen(" - "), makedev(high, low), wanted);
     }
     free(line);
     if (mounts != NULL)
         fclose(mounts);
     return found;
 }
+
+static bool is_remote(const char *type, dev_t device, dev_t wanted) { return device == wanted && names_network(type); }
+
+static bool is_fuse(const char *type, dev_t device, dev_t wanted)
+{
+    (void)device, (void)wanted;
+    return strncmp(type, "fuse.", 5) == 0 || strncmp(type, "fuse ", 5) == 0;
+}
+
+/* RATIONALE: of the list of mounts. statfs() asks servers, and of some file systems those, too, that do not concern the file. */
+static bool by_network(dev_t device) { return any_mount(is_remote, device); }
 
 static void note_kind(const char *path, dev_t device)
 {
@@ -281,10 +299,41 @@ static int done(const struct loaded_map *map, struct job **job, enum patience pa
     return ETIMEDOUT;
 }
 
+/* ---- asking by another process ----------------------------------------------------------------------------------------- */
+
+static bool has_fuse;
+
+static void look_for_fuse(void) { has_fuse = any_mount(is_fuse, 0); }
+
+/* RATIONALE: with the memory of the thread, which waits: it calls nothing that a library could have in its hands. */
+static int look_apart(void *path)
+{
+    struct statx found;
+    syscall(SYS_close_range, 0, ~0U, 0);
+    syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &found);
+    syscall(SYS_exit_group, 0);
+    return 0;
+}
+
+/* Has a process of its own look at a file by network first. RATIONALE: one that waits for an answer of FUSE cannot end. This one is
+ * left behind, which the program could not be. Nobody is told when it ends: the program may wait for its own children. */
+static void ask(char *path)
+{
+    static pthread_once_t looked = PTHREAD_ONCE_INIT;
+    pthread_once(&looked, look_for_fuse);
+    if (!has_fuse || is_own(path))
+        return;
+    _Alignas(16) char stack[STACK_BYTES / 8];
+    const pid_t child = clone(look_apart, stack + sizeof stack, CLONE_VM | CLONE_VFORK, path);
+    while (child > 0 && waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
+        continue;
+}
+
 /* ---- the calls --------------------------------------------------------------------------------------------------------- */
 
 static void open_work(struct job *job)
 {
+    ask(job->path);
     job->fd = open(job->path, job->flags);
     job->opens = true;
     job->error = job->fd < 0 || fstat(job->fd, &job->found) != 0 ? errno : 0;
@@ -313,6 +362,7 @@ int storage_open(const struct loaded_map *map, const char *path, int flags, enum
 
 static void look_work(struct job *job)
 {
+    ask(job->path);
     job->error = lstat(job->path, &job->found) != 0 || faccessat(AT_FDCWD, job->path, R_OK | W_OK, AT_EACCESS) != 0 ? errno : 0;
     if (job->error == 0)
         note_kind(job->path, job->found.st_dev);
