@@ -163,10 +163,8 @@ def damage_intent(directory: Path, choose: random.Random) -> bool:
     row["magic"], row["busy"], row["host"], row["pid"] = intent.MAGIC, choose.randrange(2), b"host", os.getpid()
     status = (directory.parents[2] / "data").stat()
     row["inode"], row["size"], row["mtime_ns"] = status.st_ino, status.st_size, status.st_mtime_ns
-    row["ctime_ns"], row["until_ns"] = (
-        status.st_ctime_ns,
-        time.time_ns() + choose.choice([-1, 1]) * choose.choice(NUMBERS),
-    )
+    row["ctime_ns"] = status.st_ctime_ns
+    row["until_ns"] = choose.choice([time.time_ns(), *NUMBERS])
     for _ in range(choose.randrange(3)):
         damage_field(row[0], choose.choice(intent.RECORD.names or ()), choose)
     row["checksum"] = google_crc32c.value(row.tobytes()[intent.RECORD.fields["busy"][1] :])  # type: ignore[index]
