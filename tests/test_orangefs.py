@@ -398,6 +398,21 @@ def test_where_a_server_is_silent_the_program_reads_the_original(loop: Loop) -> 
     assert away(loop)
 
 
+def test_a_program_ends_while_a_server_is_silent(loop: Loop) -> None:
+    """Its client has forgotten what it knew of the files, and asks the servers."""
+    loop.clear()
+    loop.pdla.run("replicate", "plan.json")
+    assert loop.redirected() == (loop.native, 4 * 589824)
+    time.sleep(6)
+    server = loop.servers.processes[loop.servers.names[3]]
+    server.send_signal(signal.SIGSTOP)
+    try:
+        assert loop.redirected() == (loop.native, 0)
+    finally:
+        server.send_signal(signal.SIGCONT)
+    loop.clear()
+
+
 def away(loop: Loop) -> bool:
     """Whether the state file of the published map tells of storage that did not answer."""
     state = max(loop.pdla.home.glob("*.state"), key=lambda path: path.stat().st_mtime_ns)
