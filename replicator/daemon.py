@@ -265,6 +265,8 @@ class Daemon:
             )
         finally:
             self._building = False
+            if self._stop.is_set():  # an alarm would end the process while Python ends
+                signal.setitimer(signal.ITIMER_REAL, 0)
         publish(self._catalog, self._map_path)
         discard(self._catalog, [replica.id for replica in self._catalog.replicas("retired")], self._map_path)
         return built

@@ -34,7 +34,7 @@ from pdla.layouts.striping import locate
 from pdla.replicator import copying
 from pdla.replicator import daemon as daemon_module
 from pdla.replicator.builder import replicate
-from pdla.replicator.daemon import Daemon
+from pdla.replicator.daemon import Daemon, StoppedError
 from pdla.replicator.idle import Activity, Gate, Limit
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.metrics import Metrics
@@ -84,6 +84,7 @@ class Place(InProcess):
     def stopped(self, daemon: subprocess.Popen[str]) -> bool:
         """Stop it, unless it is changing the catalog, which SQLite lets one process do at a time."""
         daemon.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)
         with closing(sqlite3.connect(self.home / "catalog.db", timeout=0.5)) as database:
             try:
                 database.execute("BEGIN IMMEDIATE")
@@ -240,6 +241,19 @@ def test_h32_after_kill_9_the_next_daemon_builds_it(queued: Place):
     queued.daemon().once()
     assert [replica.id for replica in queued.catalog.replicas()] == [2]
     assert queued.is_sound()
+
+
+def test_no_alarm_goes_off_when_what_was_built_has_ended(queued: Place, monkeypatch: pytest.MonkeyPatch):
+    daemon = queued.daemon()
+
+    def stopped(*_: object, **__: object):
+        daemon.stop()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        raise StoppedError
+
+    monkeypatch.setattr(daemon_module, "build", stopped)
+    daemon.once()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: Place):

@@ -139,7 +139,7 @@ static enum leftover verdict(struct judgement *judgement)
     else if (judgement->of_others)
         judgement->why = "journals of another file are among them";
     else if (judgement->why == NULL && !judgement->as_left
-             && later(original->mtime_ns, original->ctime_ns) > judgement->busy_ns + STAMP_SLACK_NS)
+             && later(original->mtime_ns, original->ctime_ns) - STAMP_SLACK_NS > judgement->busy_ns)
         judgement->why = "the file was changed since by somebody else";
     return judgement->why == NULL ? LEFTOVER_GOOD : LEFTOVER_WAITS;
 }
