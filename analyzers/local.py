@@ -110,15 +110,15 @@ def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: 
             if block.last:
                 done.append(rank.patterns())
                 rank = _Rank(ancestry, held)
-    return merged(done or [_nothing()])
+    return merged(done or [_nothing(ancestry)])
 
 
-def _nothing() -> LocalPatterns:
+def _nothing(ancestry: Ancestry | None) -> LocalPatterns:
     """The patterns of no ranks."""
     none, no_time = np.empty(0, np.int64), np.empty(0, np.float64)
     tally = Tally(none, none, none, no_time, no_time, none, none)
     items = Items(none, none, none, none, none, none, Shapes(none), tally, np.empty(0, np.bool_), none)
-    return _patterns(items, none, items, _strays(), None)
+    return _patterns(items, none, items, _strays(), ancestry)
 
 
 class _Rank:
@@ -200,17 +200,17 @@ def _patterns(
     place = np.cumsum(~fragments) - 1
     kept = rows.take(~fragments)
     return LocalPatterns(
-        _table(kept, part[~fragments], siblings[~fragments]),
-        _table(halves, part[twice] / 2, siblings[twice]).assign(whole=place[twice]),
+        _table(kept, part[~fragments], siblings[~fragments], ancestry),
+        _table(halves, part[twice] / 2, siblings[twice], None).assign(whole=place[twice]),
         _strays(strays, rows.take(fragments)),
         rows.shapes,
     )
 
 
-def _table(rows: Items, part: FloatArray, siblings: Int64Array) -> pd.DataFrame:
-    """The columns of LocalPatterns.table."""
+def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancestry | None) -> pd.DataFrame:
+    """The columns of LocalPatterns.table, and with an ancestry the places in it."""
     stream = rows.stream[rows.sequence]
-    place = {"place": rows.place} if len(rows.place) else {}
+    place = {} if ancestry is None else {"place": rows.place}
     return pd.DataFrame(
         {
             "rank": rows.rank[rows.sequence],

@@ -37,8 +37,7 @@ STATE = np.dtype(
         ("mtime_ns", "<i8"),
         ("ctime_ns", "<i8"),
         ("stamp_ns", "<i8"),
-        ("busy", "<u4"),
-        ("closed", "<u4"),
+        ("busy", "<u8"),
         ("overtaken", "<u4"),
         ("checksum", "<u4"),
     ]
@@ -58,7 +57,6 @@ HEADER = np.dtype(
         ("target", "S2048"),
         ("count", "<u8"),
         ("synced", "<u8"),
-        ("cleared", "<u8"),
         ("states", STATE, 2),
     ]
 )
@@ -74,8 +72,7 @@ class Journal:
     not is believed in the same ``boot`` of the node only: a killed process leaves what it wrote, a crash does not.
     ``damaged`` entries are those that cannot be read. The original was made at ``birth_ns`` (0: nobody knows).
     ``identity`` is what it was when the process had last done with it, which ``busy`` says that it had not, or not
-    since ``stamp_ns``. ``overtaken``: the original may have newer
-    bytes.
+    since ``stamp_ns``. ``overtaken``: the original may have newer bytes.
     """
 
     path: Path
@@ -91,7 +88,6 @@ class Journal:
     identity: Identity
     busy: bool
     stamp_ns: int
-    closed: bool
     overtaken: bool
 
     @property
@@ -140,7 +136,6 @@ def read_journal(path: Path) -> Journal:
         ),
         busy=bool(state["busy"]),
         stamp_ns=int(state["stamp_ns"]),
-        closed=bool(state["closed"]),
         overtaken=bool(state["overtaken"]),
     )
 

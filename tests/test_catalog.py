@@ -326,15 +326,18 @@ def test_a_damaged_catalog_gives_one_line(tmp_path: Path, content: bytes):
 
 
 @pytest.mark.parametrize("value", ["x", b"\xff", 0.5])
-@pytest.mark.parametrize("column", ["offset", "length", "crc32c"])
-def test_a_damaged_checksum_gives_one_line(tmp_path: Path, column: str, value: object):
+@pytest.mark.parametrize(
+    "column", ["extents.length", "extents.crc32c", "replicas.runs", "replicas.size", "originals.inode"]
+)
+def test_a_number_that_is_none_gives_one_line(tmp_path: Path, column: str, value: object):
     path = tmp_path / "catalog.db"
     catalog = open_catalog(f"sqlite:///{path}")
     replica = add(catalog)
     catalog.finish_replica(replica.id, replica.components, [[Checksum(0, 100, 1)]] * 2)
     with sqlite3.connect(path) as database:
-        database.execute(f"UPDATE extents SET {column} = ?", (value,))
+        database.execute("UPDATE {} SET {} = ?".format(*column.split(".")), (value,))
     with pytest.raises(CatalogError, match="damaged") as caught:
+        catalog.replica(replica.id)
         catalog.checksums(replica.id)
     assert "\n" not in str(caught.value)
     catalog.close()

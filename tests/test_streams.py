@@ -155,3 +155,10 @@ def test_no_access_is_lost_or_out_of_order_in_its_nest(
     ]
     if calls:
         in_order(make_trace(calls))
+
+
+def test_accesses_that_are_all_fragments_have_their_places_too() -> None:
+    one = interleaved((0, 0), (0, 0), (3, 0), (1, 0), (0, 0), (2, 0), (0, 0), (0, 0), (1, 0), times=5)
+    other = interleaved((0, 0), (0, 0), (3, 0), (0, 0), (2, 0), times=4)
+    local = in_order(make_trace([Call(0, "read", offset, length) for offset, length in (one + other) * 4]))
+    assert local.table.empty

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from operator import index
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -502,11 +501,7 @@ class Catalog:
         """The checksums of every component, in the order of components and offsets."""
         with self._session() as session:
             row = _existing(session, replica_id)
-            # SQLite's columns hold anything; what is no whole number is damage.
-            return [
-                [Checksum(*map(index, (e.offset, e.length, e.crc32c))) for e in component.extents]
-                for component in row.components
-            ]
+            return [[Checksum(e.offset, e.length, e.crc32c) for e in component.extents] for component in row.components]
 
     @again
     def set_original(self, path: Path, identity: Identity) -> None:

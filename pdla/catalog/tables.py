@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -29,10 +29,52 @@ SCHEMA_VERSION = 5
 """The number of the last migration."""
 
 
-class Unsigned64(TypeDecorator[int]):
+T = TypeVar("T")
+
+
+class _Typed(TypeDecorator[T]):
+    """RATIONALE: a column of SQLite holds values of any type. One of another type than ``kind`` is damage."""
+
+    kind: type[T]
+
+    def process_result_value(self, value: T | None, dialect: Dialect) -> T | None:
+        """``value``.
+
+        Raises:
+            TypeError: it is of another type.
+        """
+        if value is not None and type(value) is not self.kind:
+            raise TypeError(f"{value!r} is not of the type {self.kind.__name__}")
+        return value
+
+
+class Signed64(_Typed[int]):
+    """A number of bytes, of requests or of nanoseconds."""
+
+    impl, cache_ok, kind = BigInteger, True, int
+
+
+class Signed32(_Typed[int]):
+    """A number of rows, of ranks or of runs."""
+
+    impl, cache_ok, kind = Integer, True, int
+
+
+class Real(_Typed[float]):
+    """Seconds."""
+
+    impl, cache_ok, kind = Double, True, float
+
+
+class Word(_Typed[str]):
+    """A text of characters only."""
+
+    impl, cache_ok, kind = String, True, str
+
+
+class Unsigned64(Signed64):
     """Device and inode numbers use all 64 bits; databases have signed integers only."""
 
-    impl = BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
@@ -41,6 +83,7 @@ class Unsigned64(TypeDecorator[int]):
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:
         """Two's complement, back."""
+        value = super().process_result_value(value, dialect)
         return value + (1 << 64) if value is not None and value < 0 else value
 
 
@@ -53,22 +96,20 @@ def printable(text: str) -> str:
     return text.replace("\0", r"\x00").encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-class Printable(TypeDecorator[str]):
+class Printable(_Typed[str]):
     """Paths and commands, to find and to show; what must be exact is in JSON."""
 
-    impl = Text
-    cache_ok = True
+    impl, cache_ok, kind = Text, True, str
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """As ``printable``."""
         return None if value is None else printable(value)
 
 
-class ExactPath(TypeDecorator[str]):
+class ExactPath(_Typed[str]):
     """A path that comes back as it was: bytes that are no characters are escapes, and so is a backslash."""
 
-    impl = Text
-    cache_ok = True
+    impl, cache_ok, kind = Text, True, str
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """With escapes."""
@@ -76,6 +117,7 @@ class ExactPath(TypeDecorator[str]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """Without them."""
+        value = super().process_result_value(value, dialect)
         if value is None or "\\" not in value:
             return value
         return os.fsdecode(_ESCAPE.sub(_unescape, value.encode()))
@@ -91,7 +133,14 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 class Base(DeclarativeBase):
     """The metadata of all tables."""
 
-    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, datetime: DateTime(timezone=True)}  # noqa: RUF012
+    type_annotation_map = {  # noqa: RUF012
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        datetime: DateTime(timezone=True),
+        int: Signed32,
+        float: Real,
+        str: Word,
+    }
 
 
 class MetaRow(Base):
@@ -99,8 +148,8 @@ class MetaRow(Base):
     ``fence``: the token of the last lease."""
 
     __tablename__ = "meta"
-    key: Mapped[str] = mapped_column(String(32), primary_key=True)
-    value: Mapped[str] = mapped_column(String(64))
+    key: Mapped[str] = mapped_column(Word(32), primary_key=True)
+    value: Mapped[str] = mapped_column(Word(64))
 
 
 class OriginalRow(Base):
@@ -112,9 +161,9 @@ class OriginalRow(Base):
     path: Mapped[str] = mapped_column(ExactPath)
     device: Mapped[int] = mapped_column(Unsigned64)
     inode: Mapped[int] = mapped_column(Unsigned64)
-    size: Mapped[int] = mapped_column(BigInteger)
-    mtime_ns: Mapped[int] = mapped_column(BigInteger)
-    ctime_ns: Mapped[int] = mapped_column(BigInteger)
+    size: Mapped[int] = mapped_column(Signed64)
+    mtime_ns: Mapped[int] = mapped_column(Signed64)
+    ctime_ns: Mapped[int] = mapped_column(Signed64)
     replicas: Mapped[list[ReplicaRow]] = relationship(back_populates="original")
 
 
@@ -133,14 +182,14 @@ class ReplicaRow(Base):
     access_map: Mapped[dict[str, Any]]
     layout: Mapped[dict[str, Any]]
     pool: Mapped[str]
-    size: Mapped[int] = mapped_column(BigInteger)
-    state: Mapped[str] = mapped_column(String(16))
+    size: Mapped[int] = mapped_column(Signed64)
+    state: Mapped[str] = mapped_column(Word(16))
     why: Mapped[str] = mapped_column(default="")
     created: Mapped[datetime]
-    purpose: Mapped[str] = mapped_column(String(8), default="read")
-    fence: Mapped[int] = mapped_column(BigInteger, default=0)
+    purpose: Mapped[str] = mapped_column(Word(8), default="read")
+    fence: Mapped[int] = mapped_column(Signed64, default=0)
     runs: Mapped[int] = mapped_column(default=0)
-    bytes_read: Mapped[int] = mapped_column(BigInteger, default=0)
+    bytes_read: Mapped[int] = mapped_column(Signed64, default=0)
     used: Mapped[datetime | None]
     original: Mapped[OriginalRow] = relationship(back_populates="replicas", lazy="joined")
     components: Mapped[list[ComponentRow]] = relationship(
@@ -155,13 +204,13 @@ class ComponentRow(Base):
     __table_args__ = (UniqueConstraint("replica_id", "number"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     replica_id: Mapped[int] = mapped_column(ForeignKey("replicas.id", ondelete="CASCADE"))
-    number: Mapped[int] = mapped_column(Integer)
+    number: Mapped[int]
     path: Mapped[str] = mapped_column(ExactPath)
-    size: Mapped[int] = mapped_column(BigInteger)
+    size: Mapped[int] = mapped_column(Signed64)
     inode: Mapped[int] = mapped_column(Unsigned64, default=0)
-    mtime_ns: Mapped[int] = mapped_column(BigInteger, default=0)
-    crc32c: Mapped[int] = mapped_column(BigInteger, default=0)
-    placement: Mapped[str] = mapped_column(Text, default="", server_default="")
+    mtime_ns: Mapped[int] = mapped_column(Signed64, default=0)
+    crc32c: Mapped[int] = mapped_column(Signed64, default=0)
+    placement: Mapped[str] = mapped_column(Printable, default="", server_default="")
     extents: Mapped[list[ExtentRow]] = relationship(
         order_by="ExtentRow.offset", cascade="all, delete-orphan", passive_deletes=True
     )
@@ -172,9 +221,9 @@ class ExtentRow(Base):
 
     __tablename__ = "extents"
     component_id: Mapped[int] = mapped_column(ForeignKey("components.id", ondelete="CASCADE"), primary_key=True)
-    offset: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    length: Mapped[int] = mapped_column(BigInteger)
-    crc32c: Mapped[int] = mapped_column(BigInteger)
+    offset: Mapped[int] = mapped_column(Signed64, primary_key=True)
+    length: Mapped[int] = mapped_column(Signed64)
+    crc32c: Mapped[int] = mapped_column(Signed64)
 
 
 class ResultRow(Base):
@@ -200,7 +249,7 @@ class ApplicationRow(Base):
 
     __tablename__ = "applications"
     id: Mapped[int] = mapped_column(primary_key=True)
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    digest: Mapped[str] = mapped_column(Word(64), unique=True)
     command: Mapped[str] = mapped_column(Printable)
     ranks: Mapped[int]
     runs: Mapped[list[RunRow]] = relationship(back_populates="application", order_by="RunRow.id")
@@ -212,17 +261,17 @@ class RunRow(Base):
     __tablename__ = "runs"
     id: Mapped[int] = mapped_column(primary_key=True)
     application_id: Mapped[int] = mapped_column(ForeignKey("applications.id"), index=True)
-    trace: Mapped[str] = mapped_column(String(64), unique=True)
+    trace: Mapped[str] = mapped_column(Word(64), unique=True)
     path: Mapped[str] = mapped_column(Printable)
-    source: Mapped[str] = mapped_column(String(16))
+    source: Mapped[str] = mapped_column(Word(16))
     started: Mapped[datetime | None]
     analyzed: Mapped[datetime]
     mpi: Mapped[str]
     hosts: Mapped[list[str]]
     environment: Mapped[dict[str, Any]]
     files: Mapped[list[str]]
-    requests: Mapped[int] = mapped_column(BigInteger)
-    bytes: Mapped[int] = mapped_column(BigInteger)
+    requests: Mapped[int] = mapped_column(Signed64)
+    bytes: Mapped[int] = mapped_column(Signed64)
     application: Mapped[ApplicationRow] = relationship(back_populates="runs", lazy="joined")
 
 
@@ -231,13 +280,13 @@ class PatternRow(Base):
 
     __tablename__ = "patterns"
     id: Mapped[int] = mapped_column(primary_key=True)
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    digest: Mapped[str] = mapped_column(Word(64), unique=True)
     file: Mapped[str] = mapped_column(Printable)
-    op: Mapped[str] = mapped_column(String(8))
-    scope: Mapped[str] = mapped_column(String(8))
+    op: Mapped[str] = mapped_column(Word(8))
+    scope: Mapped[str] = mapped_column(Word(8))
     ranks: Mapped[int]
-    requests: Mapped[int] = mapped_column(BigInteger)
-    bytes: Mapped[int] = mapped_column(BigInteger)
+    requests: Mapped[int] = mapped_column(Signed64)
+    bytes: Mapped[int] = mapped_column(Signed64)
     signature: Mapped[dict[str, Any]]
     queue: Mapped[QueueRow] = relationship(lazy="joined", innerjoin=True)
 
@@ -249,7 +298,7 @@ class OccurrenceRow(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id"), index=True)
-    calls: Mapped[int] = mapped_column(BigInteger)
+    calls: Mapped[int] = mapped_column(Signed64)
     t_start: Mapped[float]
     t_end: Mapped[float]
     aspects: Mapped[dict[str, Any]]
@@ -263,13 +312,13 @@ class PhaseRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     file: Mapped[str] = mapped_column(Printable)
     phase: Mapped[int]
-    begins: Mapped[str] = mapped_column(String(8))
+    begins: Mapped[str] = mapped_column(Word(8))
     t_start: Mapped[float]
     t_end: Mapped[float]
     ranks: Mapped[int]
-    calls: Mapped[int] = mapped_column(BigInteger)
-    bytes_read: Mapped[int] = mapped_column(BigInteger)
-    bytes_written: Mapped[int] = mapped_column(BigInteger)
+    calls: Mapped[int] = mapped_column(Signed64)
+    bytes_read: Mapped[int] = mapped_column(Signed64)
+    bytes_written: Mapped[int] = mapped_column(Signed64)
 
 
 class PlanRow(Base):
@@ -286,7 +335,7 @@ class QueueRow(Base):
 
     __tablename__ = "queue"
     pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id", ondelete="CASCADE"), primary_key=True)
-    state: Mapped[str] = mapped_column(String(16), index=True)
+    state: Mapped[str] = mapped_column(Word(16), index=True)
     since: Mapped[datetime]
     plan_id: Mapped[int | None] = mapped_column(ForeignKey("plans.id"))
     why: Mapped[str] = mapped_column(Printable, default="")
@@ -296,7 +345,7 @@ class LeaseRow(Base):
     """The right of ``holder`` to work on ``resource``, until the database's clock shows ``expires``."""
 
     __tablename__ = "leases"
-    resource: Mapped[str] = mapped_column(String(255), primary_key=True)
+    resource: Mapped[str] = mapped_column(Word(255), primary_key=True)
     holder: Mapped[str]
-    token: Mapped[int] = mapped_column(BigInteger)
-    expires: Mapped[float] = mapped_column(Double)
+    token: Mapped[int] = mapped_column(Signed64)
+    expires: Mapped[float]

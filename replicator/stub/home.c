@@ -34,7 +34,8 @@ static const char *own_home(char path[4096])
     return length < 4096 ? path : NULL;
 }
 
-const char *home_map(char path[4096])
+/* The path of the map: PDLA_MAP, or the one in pdla's home. */
+static const char *home_map(char path[4096])
 {
     const char *name = getenv("PDLA_MAP");
     if (name != NULL && *name != '\0')
@@ -90,7 +91,8 @@ void home_note(const char *directory, uint64_t inode)
         close(fd);
 }
 
-void home_forget(const char *directory, uint64_t inode)
+/* There are none any more. */
+static void home_forget(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096];
     if (!note_of(directory, inode, place, note))
@@ -228,7 +230,7 @@ static int lock_beside(const char *directory, bool joins)
     return -1;
 }
 
-/* RATIONALE: waits for pdla sync, and for another program that opens or closes the file; all end soon. */
+/* Alone; or, if it `joins`, beside others that have the file open. RATIONALE: waits for pdla sync, and for another program that opens or closes the file; all end soon. */
 static int lock_or_wait(const char *directory, const char *path, bool joins)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
@@ -251,16 +253,6 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
             tell_holder(directory, path);
         nanosleep(&pause, NULL);
     }
-}
-
-int home_lock_alone(const char *directory, const char *path)
-{
-    return lock_or_wait(directory, path, false);
-}
-
-int home_lock_open(const char *directory, const char *path)
-{
-    return lock_or_wait(directory, path, true);
 }
 
 /* ---- bringing home ---------------------------------------------------------------------------------------------------- */
@@ -416,7 +408,7 @@ static enum leftover look_into(const struct loaded_map *map, const char *directo
     *lock = -1;
     if (!keep && !leftover_seen(directory))
         return LEFTOVER_NONE;
-    *lock = keep ? home_lock_open(directory, path) : home_lock_alone(directory, path);
+    *lock = lock_or_wait(directory, path, keep);
     if (*lock == -1 || (*lock >= 0 && !home_lock_is_alone(*lock)))
         return LEFTOVER_NONE; /* of programs that are writing it now */
     const bool locked = *lock >= 0;
@@ -554,7 +546,7 @@ void home_deleted(const char *path, uint64_t inode)
     const struct loaded_map *map = current_map();
     const int count = directories == NULL ? 0 : directories_of(map, path, &original, directories);
     for (int i = 0; i < count; i++) {
-        const int lock = leftover_seen(directories[i]) ? home_lock_alone(directories[i], path) : -1;
+        const int lock = leftover_seen(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
         if (lock < 0)
             continue;
         leftover_discard(directories[i], inode);

@@ -9,12 +9,10 @@
 
 /* Whether writes wait, or waited, for the file with this inode. */
 bool home_noted(uint64_t inode);
-/* The path of the map: PDLA_MAP, or the one in pdla's home. */
-const char *home_map(char path[4096]);
 
 /* On all ranks of `comm`, or a single one (`ranks` 1). What waits for the file at `path` is in it afterwards. NULL: nothing is in
  * the way of opening it; else why it must not be, on all ranks alike: a literal. *lock: rank 0's lock of
- * the journals of the target of this name for the open (home_lock_open()), if `keep`; -1 otherwise. */
+ * the journals of the target of this name for the open, if `keep`: alone, or beside others that have the file open; -1 otherwise. */
 const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *lock);
 
 /* The same for this process alone, which need not have MPI. 0, or an errno for the call that was about to see the file. */
@@ -24,17 +22,13 @@ void home_deleted(const char *path, uint64_t inode);
 
 /* NULL: there are no replicas for writes to the file at `path`. */
 const struct map_target *home_target(const struct loaded_map *, const char *path);
-/* Journals are about to be made in the directory of a target's, for writes to this inode; or there are none any more. */
+/* Journals are about to be made in the directory of a target's, for writes to this inode. */
 void home_note(const char *directory, uint64_t inode);
-void home_forget(const char *directory, uint64_t inode);
 
 /* A descriptor of the lock file of a directory of journals. Alone: nobody else reads or writes them. Shared: their writers do, and
  * of each open of the file one rank says that it is open. -1: programs are writing to the file; LOCK_HELD: somebody has been alone
- * with them for long; LOCK_IMPOSSIBLE. */
-enum { LOCK_HELD = -3 };
-int home_lock_alone(const char *directory, const char *path);
-/* Of an open whose writes are to be redirected: alone, or beside others that have the file open. */
-int home_lock_open(const char *directory, const char *path);
+ * with them for long; LOCK_IMPOSSIBLE: there cannot be such a file, or no locks on it. */
+enum { LOCK_IMPOSSIBLE = -2, LOCK_HELD = -3 };
 bool home_lock_is_alone(int lock);
 /* The open has begun: others may have the file open, too. */
 bool home_lock_share(int lock);

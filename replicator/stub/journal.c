@@ -44,7 +44,7 @@ static int grow(struct journal *journal)
     return 0;
 }
 
-void read_boot(char boot[40])
+static void read_boot(char boot[40])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -312,7 +312,6 @@ int journal_sync(struct journal *journal)
 void journal_clear(struct journal *journal)
 {
     struct journal_header *header = journal->header;
-    __atomic_add_fetch(&header->cleared, journal_count(journal) > 0, __ATOMIC_ACQ_REL);
     set_number(header, &header->synced, 0);
     set_number(header, &header->count, 0);
 }
@@ -339,12 +338,6 @@ void journal_original_end(struct journal *journal, int original)
 void journal_overtaken(struct journal *journal)
 {
     journal->state.overtaken = 1;
-    put_state(journal);
-}
-
-void journal_closed(struct journal *journal)
-{
-    journal->state.closed = 1;
     put_state(journal);
 }
 

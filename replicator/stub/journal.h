@@ -21,8 +21,7 @@ struct journal_state {
     uint64_t sequence;
     int64_t size, mtime_ns, ctime_ns; /* the original when this process had last done with it */
     int64_t stamp_ns;      /* CLOCK_REALTIME when a write of this process to the original was last begun or ended */
-    uint32_t busy;         /* such writes under way: then the original's identity is not known */
-    uint32_t closed;       /* 1: the file was closed; nothing is missing */
+    uint64_t busy;         /* such writes under way: then the original's identity is not known */
     uint32_t overtaken;    /* 1: the original has newer bytes than some of these, which could not be brought back in time */
     uint32_t checksum;     /* CRC32C of the bytes before it, continued from the header's checksum */
 };
@@ -41,7 +40,6 @@ struct journal_header {
     /* What changes. The numbers have seals (journal_number()). */
     uint64_t count;        /* entries that count */
     uint64_t synced;       /* of these, durable with their bytes */
-    uint64_t cleared;      /* how often the count went back to 0: for those who look at the journal while it is written */
     struct journal_state states[2];
 };
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER, "a page");
@@ -82,7 +80,6 @@ struct original_sight {
 
 /* Of an open file or, `fd` -1, the one at `path`. False: there is none. */
 bool original_look(int fd, const char *path, struct original_sight *);
-void read_boot(char boot[40]);
 int64_t clock_real_ns(void);
 
 /* A sealed number: the lower half, if the upper one is its checksum. `which`: the address of the word in the header. */
@@ -115,8 +112,6 @@ void journal_original_stamp(struct journal *);
 void journal_original_end(struct journal *, int original);
 /* The original has newer bytes than some that it tells of. */
 void journal_overtaken(struct journal *);
-/* The file was closed. */
-void journal_closed(struct journal *);
 /* Gives it up; `remove`: and removes it unless it has entries. */
 void journal_close(struct journal *, bool remove);
 /* Whether a process has the journal open, in another descriptor, that writes to it. */

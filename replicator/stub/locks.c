@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "locks.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -40,16 +39,4 @@ int lock_left(int lock)
 bool lock_is_quiet(int lock)
 {
     return lock_free(lock, LOCK_ALONE, LOCK_LEFT, LOCK_LEFT + 1);
-}
-
-int lock_file(const char *path, enum lock_kind kind)
-{
-    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return LOCK_IMPOSSIBLE;
-    if (lock_bytes(fd, kind, 0, 1))
-        return fd;
-    bool others = errno == EAGAIN || errno == EACCES;
-    close(fd);
-    return others ? -1 : LOCK_IMPOSSIBLE;
 }

@@ -12,10 +12,6 @@ enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
 /* Whether it could be locked like that; true also where there are no locks. */
 bool lock_free(int fd, enum lock_kind, int64_t low, int64_t high);
-/* A new descriptor of the file at `path`, which is made, with the lock; -1: others have it; LOCK_IMPOSSIBLE: there cannot be such
- * a file, or no locks on it. */
-enum { LOCK_IMPOSSIBLE = -2 };
-int lock_file(const char *path, enum lock_kind);
 /* A descriptor of the journals' lock file that tells, until it is closed, that a write to the replicas was left behind and may still
  * arrive; -1: there cannot be one. Quiet: nobody tells that. */
 enum { LOCK_LEFT = 3 /* the byte for it */ };

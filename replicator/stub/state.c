@@ -71,6 +71,12 @@ bool state_seems_fresh(const struct loaded_map *map, const struct map_file *file
     return writers_in(__atomic_load_n(word_of(record), __ATOMIC_SEQ_CST)) == 0 && as_recorded(record, &then);
 }
 
+static void state_mark_all(const struct loaded_map *map, const struct map_file *file, enum state_stale how)
+{
+    for (uint32_t i = 0; i < file->replica_count; i++)
+        state_mark(map, &map->replicas[file->first_replica + i], how);
+}
+
 enum freshness state_check(const struct loaded_map *map, const struct map_file *file, int fd, int64_t *size)
 {
     struct state_file *record = record_of(map, file);
@@ -99,12 +105,6 @@ void state_mark(const struct loaded_map *map, const struct map_replica *replica,
     uint8_t valid = STALE_NOT;
     __atomic_compare_exchange_n(&map->stale[replica - map->replicas], &valid, (uint8_t)how, false, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
-}
-
-void state_mark_all(const struct loaded_map *map, const struct map_file *file, enum state_stale how)
-{
-    for (uint32_t i = 0; i < file->replica_count; i++)
-        state_mark(map, &map->replicas[file->first_replica + i], how);
 }
 
 static bool exchange(struct state_file *record, uint64_t *word, uint64_t wanted)

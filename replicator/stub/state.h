@@ -39,7 +39,6 @@ uint8_t state_stale(const struct loaded_map *, const struct map_replica *);
 
 /* Marks a valid replica; the first mark stays. */
 void state_mark(const struct loaded_map *, const struct map_replica *, enum state_stale);
-void state_mark_all(const struct loaded_map *, const struct map_file *, enum state_stale);
 
 /* Around a write. `fd` -1: the original cannot be examined, and its replicas are given up. With `publish` the last writer
  * records the identity that it leaves, so that the replicas which were not written stay usable. */

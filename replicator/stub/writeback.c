@@ -630,8 +630,6 @@ int keep_together(struct file_handle *handle)
     /* All ranks are here: the original is at rest. */
     journal_original_begin(&writer->journal);
     journal_original_end(&writer->journal, writer->fd);
-    if (error == 0)
-        journal_closed(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return error;
 }

@@ -117,7 +117,7 @@ def damage_header(image: Image, choose: random.Random) -> bool:
 
 
 def damage_counts(image: Image, choose: random.Random) -> bool:
-    damage_field(image.header, choose.choice(["count", "synced", "cleared"]), choose)
+    damage_field(image.header, choose.choice(["count", "synced"]), choose)
     return True
 
 
