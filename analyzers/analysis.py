@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pdla.analyzers.globals import GlobalPattern, find_global
-from pdla.analyzers.items import Ancestry
-from pdla.analyzers.local import OPS, LocalPatterns, find_local, together
+from pdla.analyzers.global_patterns import GlobalPattern, find_global
+from pdla.analyzers.local_patterns import OPS, LocalPatterns, find_local, together
+from pdla.analyzers.pattern_items import Ancestry
 from pdla.analyzers.shapes import BoolArray
 from pdla.model import Growth, Int64Array, Op, Signature, Source
 
@@ -79,7 +79,7 @@ class Analysis:
         )
 
     def _repr_html_(self) -> str:
-        from pdla.report.rich import analysis_html
+        from pdla.report.notebook import analysis_html
 
         return analysis_html(self)
 

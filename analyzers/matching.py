@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdla.analyzers.growing import continued_growing
-from pdla.analyzers.items import Items
+from pdla.analyzers.interleaved_streams import weave
+from pdla.analyzers.linear_growth import continued_growing
+from pdla.analyzers.pattern_items import Items
 from pdla.analyzers.shapes import BoolArray, Shapes
-from pdla.analyzers.streams import weave
 from pdla.analyzers.templates import Nests, match_shapes
 from pdla.model import Int64Array
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pdla.analyzers.local import LocalPatterns, merged
+from pdla.analyzers.local_patterns import LocalPatterns, merged
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:

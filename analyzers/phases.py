@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.analyzers.local import OPS
+from pdla.analyzers.local_patterns import OPS
 from pdla.analyzers.shapes import BoolArray
 from pdla.model import Int64Array, Phase, Trace
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.analyzers.growing import Level, covered, find_growing
+from pdla.analyzers.linear_growth import Level, covered, find_growing
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Nest
 

@@ -24,9 +24,9 @@ from rows import row, tell
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
-from pdla.collectors.frames import OPS, files_frame
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import OPS, files_frame
 from pdla.collectors.tracefile import Rows, stored_trace, write_blocks
-from pdla.collectors.views import View
 from pdla.model import RECORD_COLUMNS, Trace
 
 KIB, RANKS, REPETITIONS = 1 << 10, 8, 5

@@ -65,8 +65,8 @@ def child(original: str, pools: str, name: str) -> None:
     from pdla.catalog import open_catalog
     from pdla.cli.processes import mpi_processes
     from pdla.replicator.builder import build
+    from pdla.replicator.collective_steps import Alone
     from pdla.replicator.copying import assist, dismiss
-    from pdla.replicator.together import Alone
 
     processes = mpi_processes() or Alone()
     if processes.rank:

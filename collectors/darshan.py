@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pdla.collectors.frames import OPS, categorical, files_frame, nanoseconds, records_frame, seconds
-from pdla.collectors.views import View
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import OPS, categorical, files_frame, nanoseconds, records_frame, seconds
 from pdla.errors import FormatError, PdlaError
-from pdla.kinds import DARSHAN, check
+from pdla.file_kinds import DARSHAN, check
 from pdla.model import Trace
 from pdla.units import format_count
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdla.collectors.frames import (
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import (
     LONGEST,
     MOST_RANKS,
     OPS,
@@ -22,9 +23,8 @@ from pdla.collectors.frames import (
     seconds,
     silent,
 )
-from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
-from pdla.kinds import IOSIG, check
+from pdla.file_kinds import IOSIG, check
 from pdla.model import Trace
 from pdla.units import counted
 

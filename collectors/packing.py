@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pdla.collectors.frames import OPS
 from pdla.collectors.rawlog import RawLogs
+from pdla.collectors.trace_tables import OPS
 from pdla.collectors.tracefile import Rows, write_blocks
 from pdla.model import Trace
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from pdla.collectors.clocks import align
-from pdla.collectors.frames import OPS, categorical, files_frame, operation, records_frame, seconds
-from pdla.collectors.ordered import Log, is_ordered, place
+from pdla.collectors.file_views import View, first_offsets
 from pdla.collectors.rawposix import Operations, PosixCalls
-from pdla.collectors.views import View, first_offsets
+from pdla.collectors.shared_pointer_order import Log, is_ordered, place
+from pdla.collectors.trace_tables import OPS, categorical, files_frame, operation, records_frame, seconds
 from pdla.errors import FormatError, PdlaError
-from pdla.kinds import LOGS, check
+from pdla.file_kinds import LOGS, check
 from pdla.model import RECORD_COLUMNS, Int64Array, Trace
 from pdla.units import format_count
 

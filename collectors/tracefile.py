@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.collectors.blocks import COLUMNS, blocks
-from pdla.collectors.frames import FILE_DTYPES, OPS, categorical, nanoseconds, seconds
-from pdla.collectors.views import View
+from pdla.atomic_files import replacing
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_blocks import COLUMNS, blocks
+from pdla.collectors.trace_tables import FILE_DTYPES, OPS, categorical, nanoseconds, seconds
 from pdla.errors import FormatError
-from pdla.files import replacing
-from pdla.kinds import LOOKED_AT, TRACE, check, texts_are_whole
+from pdla.file_kinds import LOOKED_AT, TRACE, check, texts_are_whole
 from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Block, Int64Array, Trace
 
 FORMAT = "pdla trace"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pdla.collectors.frames import OPS, categorical, files_frame, operation, records_frame, seconds
-from pdla.collectors.views import BLOCK, LIST, LOOP, View, first_offsets
+from pdla.collectors.file_views import BLOCK, LIST, LOOP, View, first_offsets
+from pdla.collectors.trace_tables import OPS, categorical, files_frame, operation, records_frame, seconds
 from pdla.model import Int64Array, Op, Trace
 
 CALL_NS = 1_000_000

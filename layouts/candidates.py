@@ -11,8 +11,8 @@ from pdla.layouts.contiguity import Pattern, count, cut, distinct, in_file_order
 from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
-from pdla.layouts.serving import served
-from pdla.layouts.writing import brought_back, flushed, pages_read, section_startup
+from pdla.layouts.original_cost import served
+from pdla.layouts.write_cost import brought_back, flushed, pages_read, section_startup
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
 from pdla.units import format_bytes
 

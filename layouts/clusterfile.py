@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from pdla.errors import PdlaError
 from pdla.layouts.calibrate import MARKED, Calibration, SmallAndLarge
+from pdla.layouts.compute_node import Node
 from pdla.layouts.config import DEFAULT_FILE, load_cluster
 from pdla.layouts.fit import Estimate
 from pdla.layouts.network import Network
-from pdla.layouts.node import Node
-from pdla.layouts.trials import STREAMS
+from pdla.layouts.timed_requests import STREAMS
 from pdla.units import format_bytes, format_seconds, format_share
 
 HOME_STRIP = "64K"  # the default strip of OrangeFS and of many Lustre systems

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pdla import config, units
 from pdla.errors import ConfigError
-from pdla.kinds import CLUSTER, mistaken
+from pdla.file_kinds import CLUSTER, mistaken
 from pdla.model import Cluster, Device, Pool
 
 T = TypeVar("T")

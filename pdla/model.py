@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pdla.nests import STILL as STILL
-from pdla.nests import Growth as Growth
-from pdla.nests import Int64Array as Int64Array
-from pdla.nests import Loop as Loop
-from pdla.nests import Nest as Nest
+from pdla.loop_nests import STILL as STILL
+from pdla.loop_nests import Growth as Growth
+from pdla.loop_nests import Int64Array as Int64Array
+from pdla.loop_nests import Loop as Loop
+from pdla.loop_nests import Nest as Nest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pdla.collectors.views import View
+    from pdla.collectors.file_views import View
 
 Op = Literal["read", "write"]
 Begin = Literal["open", "view", "pause"]
@@ -102,7 +102,7 @@ class Signature:
         return offsets, ranks, lengths
 
     def _repr_html_(self) -> str:
-        from pdla.report.rich import signature_html
+        from pdla.report.notebook import signature_html
 
         return signature_html(self)
 
@@ -249,18 +249,18 @@ class Trace:
 
     def accesses(self) -> pd.DataFrame:
         """A row per contiguous extent in the file (ACCESS_COLUMNS), views expanded, in the order of rank and call."""
-        from pdla.collectors.views import expand_records
+        from pdla.collectors.file_views import expand_records
 
         return expand_records(self)
 
     def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
         """What the data calls touch, some at a time: all of it, or one of ``parts`` of the ranks."""
-        from pdla.collectors.blocks import of_trace
+        from pdla.collectors.trace_blocks import of_trace
 
         return of_trace(self, part, parts)
 
     def _repr_html_(self) -> str:
-        from pdla.report.rich import trace_html
+        from pdla.report.notebook import trace_html
 
         return trace_html(self)
 
@@ -531,6 +531,6 @@ class Plan:
         return sum(pattern.choice.cost.total for pattern in self.patterns)
 
     def _repr_html_(self) -> str:
-        from pdla.report.rich import plan_html
+        from pdla.report.notebook import plan_html
 
         return plan_html(self)

@@ -13,19 +13,19 @@ from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Checksum, Component, Replica
 from pdla.errors import BusyError, PdlaError, UnfitError
-from pdla.layouts.room import room, spaces
+from pdla.layouts.capacity import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Plan, Pool, Signature
 from pdla.replicator.backends import backend_of, placement_of
 from pdla.replicator.backends.base import Backend, commit, delete
 from pdla.replicator.checksums import whole
+from pdla.replicator.collective_steps import Alone, Processes
+from pdla.replicator.component_access import follow_owner
 from pdla.replicator.copying import Progress, Task, copy_together, opened
 from pdla.replicator.identity import identity_of, is_at, is_same, leased, settled_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
-from pdla.replicator.ownership import follow_owner
-from pdla.replicator.targets import are_disjoint, directory_identity, is_of
-from pdla.replicator.together import Alone, Processes
 from pdla.replicator.verify import components_unchanged, discard
+from pdla.replicator.write_targets import are_disjoint, directory_identity, is_of
 from pdla.units import format_bytes
 
 

@@ -17,11 +17,11 @@ from pdla.catalog import Checksum
 from pdla.errors import PdlaError, UnfitError
 from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import NewComponent, temporary
-from pdla.replicator.buckets import Buckets, buckets_of
+from pdla.replicator.bucket_transpose import Buckets, buckets_of
 from pdla.replicator.checksums import ComponentChecksums
+from pdla.replicator.collective_steps import Processes, stop_if_others_failed, together
 from pdla.replicator.components import ComponentFiles
 from pdla.replicator.identity import identity_of
-from pdla.replicator.together import Processes, stop_if_others_failed, together
 from pdla.replicator.transpose import Run, aligned, runs
 from pdla.units import MiB
 

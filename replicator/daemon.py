@@ -17,12 +17,12 @@ from pdla.catalog.leases import this_process
 from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.model import Cluster
 from pdla.replicator.builder import BuiltReplica, build
-from pdla.replicator.idle import LEAST_SECONDS, Gate, Limit
 from pdla.replicator.mapfile import publish
 from pdla.replicator.metrics import Metrics
-from pdla.replicator.planned import choice, plan_queued
+from pdla.replicator.queued_plans import choice, plan_queued
 from pdla.replicator.status import DAEMON
 from pdla.replicator.sync import bring_back
+from pdla.replicator.throttling import LEAST_SECONDS, Gate, Limit
 from pdla.replicator.verify import Removed, discard, gc
 
 log = logging.getLogger("pdla.daemon")

@@ -25,7 +25,7 @@ from pdla.model import Identity, Layout
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import is_at
 from pdla.replicator.journals import bytes_waiting
-from pdla.replicator.targets import directory_identity, journals_of, target_of
+from pdla.replicator.write_targets import directory_identity, journals_of, target_of
 from pdla.units import format_bytes
 
 MAGIC = b"PDLAMAP3"

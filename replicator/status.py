@@ -12,7 +12,7 @@ from pdla.catalog.records import QueueState
 from pdla.model import Signature
 from pdla.replicator.identity import ORIGINAL
 from pdla.replicator.mapfile import fold
-from pdla.replicator.targets import target_of
+from pdla.replicator.write_targets import target_of
 
 DAEMON = "daemon "
 """What the lease by which a daemon shows that it runs begins with."""

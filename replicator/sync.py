@@ -29,9 +29,9 @@ from pdla.replicator.intent import NAME as INTENT
 from pdla.replicator.intent import Bringing, Intent, read_intent
 from pdla.replicator.journals import UNFINISHED, Journal, locked, paths_in, read_journal, this_boot
 from pdla.replicator.mapfile import fold
-from pdla.replicator.targets import directories_in
 from pdla.replicator.transpose import Bytes
 from pdla.replicator.verify import components_unchanged
+from pdla.replicator.write_targets import directories_in
 from pdla.units import KiB, MiB
 
 Conflict = Literal["keep", "overwrite", "discard"]

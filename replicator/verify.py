@@ -25,8 +25,8 @@ from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import EXTENT, is_stored
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import fold, publish, read_map
-from pdla.replicator.targets import journals_of, target_of
 from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
+from pdla.replicator.write_targets import journals_of, target_of
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and the bytes done so far and in all."""

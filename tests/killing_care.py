@@ -22,9 +22,9 @@ from killing import Place as Built
 from pdla.catalog import Occurrence, Run, open_catalog
 from pdla.catalog.tables import SCHEMA_VERSION
 from pdla.replicator import daemon
-from pdla.replicator.idle import Gate
 from pdla.replicator.mapfile import publish, read_map
-from pdla.replicator.planned import enqueue
+from pdla.replicator.queued_plans import enqueue
+from pdla.replicator.throttling import Gate
 from pdla.replicator.verify import gc
 
 VERSION_1 = (Path(__file__).parent / "catalog_v1.sql").read_text()

@@ -41,7 +41,7 @@ from pdla.catalog.tables import ComponentRow, OriginalRow, ReplicaRow
 from pdla.model import Layout, Signature
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import publish
-from pdla.replicator.targets import directory_identity
+from pdla.replicator.write_targets import directory_identity
 
 FILES = "ab"
 READS = ["read_at", "read_at_all", "read", "read_all"]

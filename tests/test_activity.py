@@ -14,7 +14,7 @@ from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.model import Growth, Loop, Signature
 from pdla.report.activity import activity_picture, busy, extent_picture, touched
-from pdla.report.loops import Level, levels, loops_picture
+from pdla.report.loop_diagrams import Level, levels, loops_picture
 from pdla.report.raster import spread
 from pdla.report.zoom import zoom_data
 

@@ -8,8 +8,8 @@ import numpy as np
 from conftest import Pdla
 
 from pdla.analyzers.analysis import Analysis, analyze
-from pdla.analyzers.posix import MadeOf
-from pdla.analyzers.stats import Summary, summarize
+from pdla.analyzers.file_statistics import Summary, summarize
+from pdla.analyzers.posix_requests import MadeOf
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.layouts.config import load_cluster

@@ -10,10 +10,10 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze, to_json
 from pdla.analyzers.aspects import describe
+from pdla.analyzers.file_statistics import summarize
 from pdla.analyzers.phases import find_phases
-from pdla.analyzers.stats import summarize
 from pdla.collectors import workloads
-from pdla.collectors.views import View
+from pdla.collectors.file_views import View
 from pdla.model import Loop, Trace
 
 BLOCK, LOOP = 0, 1

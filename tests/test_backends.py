@@ -15,7 +15,7 @@ from pdla.errors import ConfigError
 from pdla.model import Layout, Pool
 from pdla.replicator.backends import Directories, backend_of, obstacles
 from pdla.replicator.backends.base import folder_in
-from pdla.replicator.backends.suite import KIB64, BackendTests
+from pdla.replicator.backends.conformance import KIB64, BackendTests
 
 LAYOUT = Layout("disks", 1, 1, (4096,), 4096)
 

@@ -29,14 +29,14 @@ from pdla.errors import PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
-from pdla.replicator import buckets as buckets_module
+from pdla.replicator import bucket_transpose as buckets_module
 from pdla.replicator import components as components_module
 from pdla.replicator import transpose
 from pdla.replicator.backends.base import folder_in
-from pdla.replicator.buckets import buckets_of
+from pdla.replicator.bucket_transpose import buckets_of
 from pdla.replicator.builder import replicate
+from pdla.replicator.component_access import follow_owner
 from pdla.replicator.copying import Progress
-from pdla.replicator.ownership import follow_owner
 from pdla.replicator.verify import gc, verify
 
 PDLA = Path(sys.executable).parent / "pdla"

@@ -25,7 +25,7 @@ from pdla.policies.planfile import write_plan
 from pdla.replicator.backends import base
 from pdla.replicator.backends.base import NewComponent, commit, temporary
 from pdla.replicator.backends.cephfs import CephFS
-from pdla.replicator.backends.suite import KIB64, SIZE, BackendTests
+from pdla.replicator.backends.conformance import KIB64, SIZE, BackendTests
 from pdla.units import MiB
 
 pytestmark = pytest.mark.timeout(4 * ANSWER)  # everything is waited for, for as long as a busy machine takes

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pdla.errors import ConfigError
+from pdla.layouts.capacity import room
 from pdla.layouts.config import DEFAULT_FILE, EXAMPLES, cluster_names, load_cluster
-from pdla.layouts.room import room
 from pdla.model import Cluster
 from pdla.units import GiB, KiB, MiB
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from mpi import unavailable
 
-from pdla.collectors.columns import import_csv, import_parquet
+from pdla.collectors.csv_parquet import import_csv, import_parquet
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 

@@ -35,9 +35,9 @@ from pdla.replicator import copying
 from pdla.replicator import daemon as daemon_module
 from pdla.replicator.builder import replicate
 from pdla.replicator.daemon import Daemon, StoppedError
-from pdla.replicator.idle import Activity, Gate, Limit
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.metrics import Metrics
+from pdla.replicator.throttling import Activity, Gate, Limit
 from pdla.replicator.verify import Removed, gc
 from pdla.units import MiB
 

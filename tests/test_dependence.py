@@ -21,8 +21,8 @@ from pdla.analyzers.dependence import (
     write_dependences,
 )
 from pdla.collectors import workloads
-from pdla.collectors.frames import files_frame, records_frame
-from pdla.collectors.views import View
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import files_frame, records_frame
 from pdla.model import Trace
 
 READ, WRITE = "read", "write"

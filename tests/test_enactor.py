@@ -30,9 +30,9 @@ from pdla.policies.online import (
     parts,
     whole_pool,
 )
+from pdla.simulator.conformance import CLUSTER, KIB, PolicyTests
 from pdla.simulator.enactor import Enactor, Move, Refusal, Step, Transfer
 from pdla.simulator.extents import Addresses
-from pdla.simulator.suite import CLUSTER, KIB, PolicyTests
 
 # ---- wishes of every kind, at random --------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pdla.atomic_files import replacing
 from pdla.errors import PdlaError
-from pdla.files import replacing
 
 
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY
 
-from pdla.analyzers.posix import MadeOf
+from pdla.analyzers.posix_requests import MadeOf
 from pdla.cli import cli
-from pdla.replicator.reports import collect
+from pdla.replicator.exit_reports import collect
 
 TEXT = (REPOSITORY / "docs" / "json.md").read_text()
 

@@ -23,7 +23,7 @@ from pdla.replicator.intent import Bringing
 from pdla.replicator.journals import locked, read_journal
 from pdla.replicator.mapfile import still_waiting
 from pdla.replicator.sync import bring_back
-from pdla.replicator.targets import journals_of
+from pdla.replicator.write_targets import journals_of
 
 ERR_IO = "class=32"  # of MPICH
 

@@ -21,7 +21,7 @@ from pdla.catalog import Catalog, Occurrence, Replica, Run, open_catalog
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
-from pdla.replicator.planned import enqueue
+from pdla.replicator.queued_plans import enqueue
 
 ROUNDS = int(os.environ.get("PDLA_TEST_ROUNDS", "2"))
 RANKS, ROWS, PIECE, HEADER = 3, 200, 512, 512  # as in tests/programs/rounds.c

@@ -28,8 +28,8 @@ from pdla.model import Cluster, Identity, Layout, Pool
 from pdla.policies.planfile import read_plan
 from pdla.replicator import identity
 from pdla.replicator.backends.base import Backend, NewComponent, folder_in, temporary
+from pdla.replicator.backends.conformance import SIZE, BackendTests
 from pdla.replicator.backends.orangefs import OrangeFS
-from pdla.replicator.backends.suite import SIZE, BackendTests
 from pdla.replicator.builder import replicate
 from pdla.replicator.identity import settled_identity
 

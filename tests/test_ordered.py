@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdla.collectors.ordered import Log, place
 from pdla.collectors.rawlog import RECORD
+from pdla.collectors.shared_pointer_order import Log, place
 
 CALLS = [
     *("MPI_File_open", "MPI_File_set_view", "MPI_File_seek_shared", "MPI_File_write_ordered"),

@@ -12,7 +12,7 @@ import pytest
 from mpi import Mpi, available_mpis, launching_pdla
 from traces import Call, make_trace
 
-from pdla.analyzers.local import find_local, merged
+from pdla.analyzers.local_patterns import find_local, merged
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.model import Trace

@@ -12,7 +12,7 @@ import pytest
 from conftest import InProcess, Pdla
 
 from pdla.analyzers.analysis import analyze
-from pdla.analyzers.difference import compare
+from pdla.analyzers.run_difference import compare
 from pdla.catalog import Occurrence, Run, open_catalog
 from pdla.catalog.records import Recorded, members_of, pattern_digest
 from pdla.collectors import workloads

@@ -20,8 +20,8 @@ from pdla.analyzers.dependence import RAW, WAR, WAW
 from pdla.analyzers.phases import WritePhase
 from pdla.catalog import Component, Original, Replica
 from pdla.errors import ConfigError, FormatError
+from pdla.layouts.capacity import room, spaces
 from pdla.layouts.config import load_cluster
-from pdla.layouts.room import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import STILL, Cluster, Growth, Identity, Layout, Loop, Plan, Pool, Signature
 from pdla.policies import policy_names

@@ -17,8 +17,8 @@ from pdla.policies.ibridge import IBridge, fragment_return, service_average
 from pdla.policies.liu import LiU, head_bytes, segment_time
 from pdla.policies.online import Extent, Online, Request
 from pdla.policies.s4d import S4D, benefit_of
+from pdla.simulator.conformance import CLUSTER, KIB, PolicyTests
 from pdla.simulator.enactor import Enactor, Move, Step, Transfer
-from pdla.simulator.suite import CLUSTER, KIB, PolicyTests
 
 
 class TestS4D(PolicyTests):

@@ -14,7 +14,7 @@ from mpi import Mpi, build_posix_library
 from recording import Recorder
 
 from pdla import load
-from pdla.analyzers.posix import made_of
+from pdla.analyzers.posix_requests import made_of
 from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import read_raw
 from pdla.model import POSIX_COLUMNS, Trace

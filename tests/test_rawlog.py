@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pdla.collectors import rawlog
+from pdla.collectors.file_views import View
 from pdla.collectors.rawlog import read_raw
-from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
 from pdla.model import RECORD_COLUMNS, Trace
 

@@ -17,12 +17,12 @@ from matplotlib.colors import to_rgba
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
-from pdla.collectors.frames import OPS, categorical, files_frame, records_frame
-from pdla.collectors.views import View
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import OPS, categorical, files_frame, records_frame
 from pdla.layouts.config import load_cluster
 from pdla.model import POSIX_COLUMNS, Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature, Trace
 from pdla.policies.plan import make_plan
-from pdla.replicator.reports import FileReport, RunReport
+from pdla.replicator.exit_reports import FileReport, RunReport
 from pdla.report.comparison import Comparison
 from pdla.report.html import Run, write_report
 from pdla.report.pictures import access_picture, order_picture, size_histogram

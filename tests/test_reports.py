@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pdla.catalog import open_catalog
-from pdla.replicator.reports import FileReport, Passed, Used, WriteReport, collect, sentence
+from pdla.replicator.exit_reports import FileReport, Passed, Used, WriteReport, collect, sentence
 
 
 def process(rank: int, *files: dict[str, Any], map_state: str = "ok", seconds: float = 0.5) -> dict[str, Any]:

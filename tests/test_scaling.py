@@ -9,7 +9,7 @@ import pytest
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
-from pdla.analyzers.scaling import Scaling, balanced_grid, fit, scale
+from pdla.analyzers.rank_scaling import Scaling, balanced_grid, fit, scale
 from pdla.collectors import workloads
 from pdla.errors import PdlaError
 from pdla.model import Trace

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from pdla.analyzers.analysis import analyze
-from pdla.analyzers.scaling import scale
+from pdla.analyzers.rank_scaling import scale
 from pdla.catalog import open_catalog
 from pdla.cli import cli
 from pdla.collectors import workloads
@@ -22,7 +22,7 @@ from pdla.collectors.tracefile import write_trace
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
 from pdla.model import Trace
-from pdla.simulator.contest import Program, contest, scheme_names
+from pdla.simulator.scheme_comparison import Program, contest, scheme_names
 from pdla.simulator.sweep import Sweep, sweep
 
 

@@ -16,7 +16,7 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
-from pdla.collectors.views import BLOCK, LOOP, View
+from pdla.collectors.file_views import BLOCK, LOOP, View
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.cost import layout_time
 from pdla.model import Cluster, Device, Growth, Layout, Loop, Op, Pool, Signature

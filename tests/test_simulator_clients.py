@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from traces import Call, make_trace
 
-from pdla.collectors.views import BLOCK, View
+from pdla.collectors.file_views import BLOCK, View
 from pdla.model import Cluster, Pool
 from pdla.simulator import core
 from pdla.simulator.machine import Machine

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import Call, make_trace
 
-from pdla.analyzers.items import Ancestry
-from pdla.analyzers.local import LocalPatterns, find_local
+from pdla.analyzers.local_patterns import LocalPatterns, find_local
+from pdla.analyzers.pattern_items import Ancestry
 from pdla.cli import cli
-from pdla.collectors import views, workloads
-from pdla.collectors.blocks import blocks, of_trace
+from pdla.collectors import file_views, workloads
+from pdla.collectors.trace_blocks import blocks, of_trace
 from pdla.collectors.tracefile import stored_trace, write_trace
 from pdla.model import STILL, Growth, Loop, Nest, Trace
 
@@ -68,7 +68,7 @@ def test_calls_taken_as_nests_have_the_same_patterns_as_their_extents(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extents = in_blocks(WORKLOADS[name], 10**6)
-    monkeypatch.setattr(views, "NEST", 2)
+    monkeypatch.setattr(file_views, "NEST", 2)
     assert told(in_blocks(WORKLOADS[name], 10**6)) == told(extents)
     assert told(in_blocks(WORKLOADS[name], 7)) == told(extents)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
-from pdla.analyzers.items import Ancestry
-from pdla.analyzers.local import find_local
+from pdla.analyzers.local_patterns import find_local
+from pdla.analyzers.pattern_items import Ancestry
 from pdla.model import STILL, Growth, Loop, Nest, Trace
 
 

@@ -26,14 +26,14 @@ from pdla.errors import FormatError, PdlaError
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator import sync
 from pdla.replicator.builder import build
+from pdla.replicator.exit_reports import collect
 from pdla.replicator.identity import leased
 from pdla.replicator.journals import Journal, locked, paths_in, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
-from pdla.replicator.reports import collect
 from pdla.replicator.status import status
 from pdla.replicator.sync import STAMP_SLACK_NS, bring_back
-from pdla.replicator.targets import journals_of
 from pdla.replicator.verify import gc, remove
+from pdla.replicator.write_targets import journals_of
 
 RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 KILLS = int(os.environ.get("PDLA_TEST_KILLS", "3"))

@@ -18,9 +18,9 @@ from mpi import unavailable
 from traces import Call, make_trace
 
 import pdla
-from pdla.collectors.frames import files_frame, nanoseconds, records_frame, seconds
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import files_frame, nanoseconds, records_frame, seconds
 from pdla.collectors.tracefile import read_trace, write_trace
-from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
 from pdla.model import RECORD_COLUMNS, Trace
 

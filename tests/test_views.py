@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import Call, make_trace
 
-from pdla.collectors.views import View, first_offsets
+from pdla.collectors.file_views import View, first_offsets
 from pdla.errors import FormatError
 from pdla.model import ACCESS_COLUMNS
 

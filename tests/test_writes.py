@@ -24,8 +24,8 @@ from disks import Disk
 from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, debian_mpis, unavailable
 from stubmaps import Replica, build_gone, write_map, write_places
 
+from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import read_journal
-from pdla.replicator.reports import collect
 
 PIECE, ROWS, START = 96, 60, 480
 SIZE = START + 4 * ROWS * PIECE

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdla.collectors.frames import files_frame, records_frame
-from pdla.collectors.views import View
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import files_frame, records_frame
 from pdla.model import Trace
 
 

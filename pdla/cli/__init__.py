@@ -16,11 +16,11 @@ import click
 from pdla import __version__
 from pdla.cli.analyze import analyze
 from pdla.cli.calibrate import calibrate
-from pdla.cli.care import gc, rm, status, verify
 from pdla.cli.daemon import daemon
 from pdla.cli.demo import demo
 from pdla.cli.doctor import doctor, preload
-from pdla.cli.imports import import_
+from pdla.cli.import_trace import import_
+from pdla.cli.maintenance import gc, rm, status, verify
 from pdla.cli.patterns import patterns
 from pdla.cli.plan import plan
 from pdla.cli.replicate import replicate

@@ -17,7 +17,7 @@ from pdla.cli.progress import taken
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
-    from pdla.analyzers.local import LocalPatterns
+    from pdla.analyzers.local_patterns import LocalPatterns
     from pdla.collectors.tracefile import StoredTrace
     from pdla.model import Trace
 
@@ -33,7 +33,7 @@ def analyze(trace_path: Path, as_json: bool) -> None:
 
     They go into the catalog, too (see pdla patterns): those that it has not seen before enter the replication queue.
     """
-    from pdla.analyzers.local import find_local
+    from pdla.analyzers.local_patterns import find_local
     from pdla.analyzers.parallel import find_together
 
     processes = mpi_processes()
@@ -71,8 +71,8 @@ def _tell(path: Path, source: Trace | StoredTrace, local: LocalPatterns, as_json
     from pdla.analyzers.analysis import combine, to_json
     from pdla.analyzers.aspects import describe, outline
     from pdla.analyzers.phases import NO_PHASES, find_phases
-    from pdla.analyzers.posix import made_of
-    from pdla.cli.recorded import record
+    from pdla.analyzers.posix_requests import made_of
+    from pdla.cli.catalog_run import record
     from pdla.model import Trace
     from pdla.report.text import signature_table
 

@@ -16,9 +16,9 @@ from pdla.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pdla.layouts.calibrate import Calibration, Storage
+    from pdla.layouts.compute_node import Node
     from pdla.layouts.fit import Fit
     from pdla.layouts.network import Network
-    from pdla.layouts.node import Node
 
 LEAST_SECONDS = 1.0
 
@@ -52,13 +52,13 @@ def calibrate(
 
     Under mpiexec it measures messages, too: between nodes, and between ranks of one.
     """
+    from pdla.atomic_files import replacing
     from pdla.errors import PdlaError
-    from pdla.files import replacing
     from pdla.layouts.calibrate import calibrate as measure
     from pdla.layouts.calibrate import scratch_sizes
     from pdla.layouts.clusterfile import cluster_text
+    from pdla.layouts.compute_node import node
     from pdla.layouts.network import network
-    from pdla.layouts.node import node
 
     storages = _storages(directories, pools)
     with network() as (first, between_nodes, exchange):

@@ -74,8 +74,8 @@ def daemon(
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
     from pdla.replicator.daemon import Daemon, catalog_at_last
-    from pdla.replicator.idle import Gate, Limit, give_way
     from pdla.replicator.metrics import Metrics
+    from pdla.replicator.throttling import Gate, Limit, give_way
 
     stop = threading.Event()
     metrics = Metrics(metrics_file, metrics_port)

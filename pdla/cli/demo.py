@@ -143,7 +143,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     from pdla.policies.plan import make_plan
     from pdla.policies.planfile import write_plan
     from pdla.replicator.builder import replicate
-    from pdla.replicator.reports import collect
+    from pdla.replicator.exit_reports import collect
     from pdla.report.comparison import Comparison
     from pdla.report.html import Run
     from pdla.report.text import comparison_table, plan_table, signature_table

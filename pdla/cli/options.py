@@ -132,7 +132,7 @@ def check_traces(traces: Iterable[Path], *others: str) -> None:
     Raises:
         PdlaError: some are missing, or something else.
     """
-    from pdla.kinds import TRACE, mistaken
+    from pdla.file_kinds import TRACE, mistaken
 
     if wrong := [*filter(None, (mistaken(path, TRACE) for path in traces)), *others]:
         raise PdlaError("; ".join(wrong))

@@ -85,7 +85,7 @@ def diff(before: str, after: str, as_json: bool) -> None:
 
     A and B are traces (RUN.h5) or numbers of runs in the catalog (see pdla patterns show).
     """
-    from pdla.analyzers.difference import compare
+    from pdla.analyzers.run_difference import compare
     from pdla.report.patterns import difference_text
 
     check_traces(Path(word) for word in (before, after) if not _is_number(word))
@@ -117,7 +117,7 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     how the patterns depend on the number of ranks.
     """
     from pdla.analyzers.analysis import analyze, shape_json
-    from pdla.analyzers.scaling import scale as compare
+    from pdla.analyzers.rank_scaling import scale as compare
     from pdla.report.patterns import scaling_text
 
     check_traces(traces)

@@ -80,7 +80,7 @@ def plan(
     from pdla.policies.plan import make_plan
     from pdla.policies.planfile import plan_to_json, write_plan
     from pdla.replicator.backends import obstacles
-    from pdla.replicator.planned import enqueue
+    from pdla.replicator.queued_plans import enqueue
     from pdla.report.text import plan_summary, plan_table
 
     storage = read_cluster(cluster, trace_path)

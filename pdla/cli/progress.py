@@ -57,6 +57,6 @@ def taken(source: Trace | StoredTrace) -> Iterator[Block]:
 def analyzed(trace: Trace) -> Analysis:
     """The signatures of a trace."""
     from pdla.analyzers.analysis import combine
-    from pdla.analyzers.local import find_local
+    from pdla.analyzers.local_patterns import find_local
 
     return combine(find_local(taken(trace)), trace)

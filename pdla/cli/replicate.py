@@ -25,12 +25,12 @@ def replicate(plan_path: Path, as_json: bool) -> None:
     They are verified, and published for later runs.
     """
     from pdla.catalog import open_catalog
-    from pdla.cli.watched import watched
+    from pdla.cli.supervised_build import watched
     from pdla.policies.planfile import read_plan
     from pdla.replicator.backends import losable
     from pdla.replicator.builder import replicate as build_all
+    from pdla.replicator.collective_steps import Alone
     from pdla.replicator.copying import assist, dismiss
-    from pdla.replicator.together import Alone
 
     processes = mpi_processes() or Alone()
     if processes.rank:

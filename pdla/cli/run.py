@@ -58,8 +58,8 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
     redirected run: pdla trace -- pdla run -- COMMAND.
     """
     from pdla.catalog import open_catalog
+    from pdla.replicator.exit_reports import collect
     from pdla.replicator.mapfile import still_waiting
-    from pdla.replicator.reports import collect
 
     with redirection(writes) as (variables, reports):
         variables |= {"PDLA_VERIFY": "1"} if verify else {}

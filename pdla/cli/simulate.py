@@ -15,18 +15,18 @@ from pdla.cli.processes import mpi_processes
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
-    from pdla.analyzers.scaling import Scaling
+    from pdla.analyzers.rank_scaling import Scaling
     from pdla.simulator.sweep import Sweep
 
 
 def _schemes() -> Iterable[str]:
-    from pdla.simulator.contest import scheme_names
+    from pdla.simulator.scheme_comparison import scheme_names
 
     return scheme_names()
 
 
 def _scheme(name: str) -> None:
-    from pdla.simulator.contest import check_scheme
+    from pdla.simulator.scheme_comparison import check_scheme
 
     check_scheme(name)
 
@@ -68,7 +68,7 @@ def simulate(
     processes=... they tell what the program does at other numbers. Under mpiexec -n N, a sweep is shared out.
     """
     from pdla.catalog import open_catalog
-    from pdla.report.contests import (
+    from pdla.report.scheme_tables import (
         contest_json,
         contest_picture,
         contest_text,
@@ -77,7 +77,7 @@ def simulate(
         sweep_picture,
         sweep_text,
     )  # fmt: skip
-    from pdla.simulator.contest import Program, contest
+    from pdla.simulator.scheme_comparison import Program, contest
     from pdla.simulator.sweep import sweep
 
     storage = read_cluster(cluster, *traces)
@@ -138,7 +138,7 @@ def _sweep(text: str, cluster: str | None, traces: int) -> Sweep:
 
 def _scaling(traces: tuple[Path, ...]) -> Scaling:
     from pdla.analyzers.analysis import analyze
-    from pdla.analyzers.scaling import scale
+    from pdla.analyzers.rank_scaling import scale
 
     analyses = {}
     for path in traces:

@@ -15,7 +15,7 @@ import click
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import command_argument, json_option, old_bytes_option, say, trace_output
 from pdla.cli.progress import progress
-from pdla.cli.told import tell
+from pdla.cli.trace_summary import tell
 from pdla.config import writes_are_noted
 from pdla.errors import PdlaError
 

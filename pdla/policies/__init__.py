@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pdla.errors import ConfigError
-from pdla.kinds import PYTHON, mistaken
+from pdla.file_kinds import PYTHON, mistaken
 from pdla.policies.base import Policy, Replicate
 from pdla.policies.baselines import NS_PDLA
 from pdla.policies.e10 import COLLECTIVE_WRITES, E10

@@ -13,7 +13,7 @@ from pdla.analyzers.dependence import DEPENDENCES, RAW, UNSYNCED
 from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
-from pdla.layouts.room import room, space_of_each, summed
+from pdla.layouts.capacity import room, space_of_each, summed
 from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
 from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, Op, PatternPlan, Plan, Signature

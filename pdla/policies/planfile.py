@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pdla.accessmap import MAX_EXTENTS
+from pdla.atomic_files import replacing
 from pdla.errors import FormatError
-from pdla.files import replacing
-from pdla.kinds import PLAN, check
+from pdla.file_kinds import PLAN, check
 from pdla.model import STILL, Candidate, Cluster, Cost, Growth, Layout, Loop, PatternPlan, Plan, Pool, Signature
 
 FORMAT = "pdla-plan"

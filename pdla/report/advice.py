@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdla.analyzers.posix import MadeOf
-from pdla.analyzers.stats import Summary
+from pdla.analyzers.file_statistics import Summary
+from pdla.analyzers.posix_requests import MadeOf
 from pdla.model import Cluster, PatternPlan, Plan, Signature
 from pdla.policies.base import LEAST_GAIN
 from pdla.report.text import by_ranks, call_name, candidate_name

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from pdla.analyzers.stats import summarize
+from pdla.analyzers.file_statistics import summarize
 from pdla.model import Trace
 from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from pdla.replicator.reports import RunReport
+    from pdla.replicator.exit_reports import RunReport
 
 FASTER = 1.05  # a smaller ratio of two single runs is not worth a claim
 

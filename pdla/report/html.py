@@ -19,14 +19,14 @@ from markupsafe import Markup
 
 from pdla import __version__
 from pdla.analyzers.analysis import Analysis, Irregular
-from pdla.analyzers.posix import MadeOf, made_of
-from pdla.analyzers.stats import FileStats, Summary, summarize
-from pdla.files import replacing
+from pdla.analyzers.file_statistics import FileStats, Summary, summarize
+from pdla.analyzers.posix_requests import MadeOf, made_of
+from pdla.atomic_files import replacing
 from pdla.model import Signature, Trace
-from pdla.report import activity, loops, pictures, plans, style
+from pdla.report import activity, loop_diagrams, pictures, plans, style
 from pdla.report.advice import advise
 from pdla.report.comparison import Comparison, Contrast
-from pdla.report.contests import ALIGN, HEADERS, scheme_rows
+from pdla.report.scheme_tables import ALIGN, HEADERS, scheme_rows
 from pdla.report.text import (
     by_ranks,
     call_name,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pdla.model import PatternPlan, Plan
-    from pdla.replicator.reports import RunReport
+    from pdla.replicator.exit_reports import RunReport
 
 MOST_FILES = 12  # with pictures; programs with a file per process have thousands
 MOST_SIGNATURES = 40  # listed per file
@@ -282,7 +282,7 @@ def _files(
                 "extents": draw(activity.extent_picture(part, ranks=trace.ranks)),
                 "activity": draw(activity.activity_picture(part)),
                 "loops": [
-                    {"notation": str(one), "picture": draw(loops.loops_picture(one))}
+                    {"notation": str(one), "picture": draw(loop_diagrams.loops_picture(one))}
                     for one in analysis.signatures
                     if one.file == path
                 ][:MOST_LOOPS],

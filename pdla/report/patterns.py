@@ -10,8 +10,8 @@ from pdla.report.text import MOST, aspects_text, by_ranks, call_name, more, para
 from pdla.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from pdla.analyzers.difference import Difference
-    from pdla.analyzers.scaling import Scaling
+    from pdla.analyzers.rank_scaling import Scaling
+    from pdla.analyzers.run_difference import Difference
     from pdla.catalog import Occurrence, Pattern, Run
     from pdla.model import Signature
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pdla.catalog.records import STATES, QueueState
-from pdla.replicator.reports import sentence
+from pdla.replicator.exit_reports import sentence
 from pdla.replicator.status import DAEMON, Status
 from pdla.report.text import MOST, more, paragraph, table
 from pdla.units import counted, format_bytes, shown

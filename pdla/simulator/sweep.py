@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
-from pdla.simulator.contest import Contest, Program, contest
+from pdla.simulator.scheme_comparison import Contest, Program, contest
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from pdla.analyzers.scaling import Scaling
+    from pdla.analyzers.rank_scaling import Scaling
 
 PROCESSES = "processes"
 

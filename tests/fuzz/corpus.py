@@ -16,7 +16,7 @@ from pdla.replicator.identity import identity_of
 from pdla.replicator.intent import RECORD as INTENT
 from pdla.replicator.journals import HEADER
 from pdla.replicator.mapfile import publish
-from pdla.replicator.targets import directory_identity
+from pdla.replicator.write_targets import directory_identity
 
 SIZE = 8192
 REPLICAS = (7, 9, 3)  # of tests/fuzz/journal.c

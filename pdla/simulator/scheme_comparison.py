@@ -8,7 +8,7 @@ from functools import cached_property
 
 from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
-from pdla.analyzers.scaling import Scaling
+from pdla.analyzers.rank_scaling import Scaling
 from pdla.errors import ConfigError
 from pdla.model import Cluster, Plan, Trace
 from pdla.policies import make_online, online_names, policy_names

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup, escape
 
-from pdla.analyzers.stats import summarize
+from pdla.analyzers.file_statistics import summarize
 from pdla.model import PatternPlan, Plan, Signature, Trace
 from pdla.report.html import Table, costs_table, overview_table, signatures_table, warnings
-from pdla.report.loops import loops_picture
+from pdla.report.loop_diagrams import loops_picture
 from pdla.report.plans import cost_picture, layout_picture
 from pdla.report.text import by_ranks, call_name, prediction
 from pdla.units import counted, format_bytes

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pdla.collectors.frames import OPS
-from pdla.collectors.views import Tilings, View, runs_of, touched
+from pdla.collectors.file_views import Tilings, View, runs_of, touched
+from pdla.collectors.trace_tables import OPS
 from pdla.model import Block, Int64Array, Trace
 
 ROWS = 1 << 18

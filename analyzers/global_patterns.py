@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdla.analyzers.growing import Level, find_growing
-from pdla.analyzers.local import LocalPatterns
+from pdla.analyzers.linear_growth import Level, find_growing
+from pdla.analyzers.local_patterns import LocalPatterns
 from pdla.analyzers.shapes import BoolArray
 from pdla.analyzers.templates import Nests, match
 from pdla.model import Growth, Int64Array, Loop, Nest

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.collectors.frames import (
+from pdla.collectors.file_views import View
+from pdla.collectors.trace_tables import (
     LONGEST,
     MOST_RANKS,
     OPS,
@@ -24,9 +25,8 @@ from pdla.collectors.frames import (
     seconds,
     silent,
 )
-from pdla.collectors.views import View
 from pdla.errors import FormatError, PdlaError
-from pdla.kinds import CSV, PARQUET, check
+from pdla.file_kinds import CSV, PARQUET, check
 from pdla.model import Int64Array, Trace
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup
 from pdla.layouts.cost import busiest, connect_time, network_time, not_hidden
 from pdla.layouts.devices import seconds_per_byte
-from pdla.layouts.serving import served
+from pdla.layouts.original_cost import served
 from pdla.model import Cluster, Cost, Layout, Loop, Op, Pool
 from pdla.units import MiB
 

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from pdla.analyzers.growing import FEWEST
+from pdla.analyzers.linear_growth import FEWEST
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.analyzers.templates import Nests, match_shapes
 from pdla.model import Int64Array

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pdla.files import replacing
+from pdla.atomic_files import replacing
 from pdla.report.text import paragraph, table
 from pdla.units import counted, format_bytes, format_count, format_seconds
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pdla.simulator.contest import Contest
+    from pdla.simulator.scheme_comparison import Contest
     from pdla.simulator.sweep import Point
 
 HEADERS = ("scheme", "I/O", "MB/s", "speed-up", "space", "requests", "wait", "refused")

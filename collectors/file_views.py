@@ -354,7 +354,7 @@ def expand_records(trace: Trace) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from pdla.collectors.frames import OPS, categorical
+    from pdla.collectors.trace_tables import OPS, categorical
 
     records = trace.records
     data = records["op"].isin(OPS[:2]) & (records["length"] > 0) & (records["offset"] >= 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pdla.cli.options import json_option, trace_output
-from pdla.cli.told import tell
+from pdla.cli.trace_summary import tell
 
 if TYPE_CHECKING:
     from pdla.model import Trace
@@ -44,6 +44,6 @@ def _read(source: str, log: Path) -> Trace:
         from pdla.collectors.iosig import import_iosig
 
         return import_iosig(log)
-    from pdla.collectors.columns import import_csv, import_parquet
+    from pdla.collectors.csv_parquet import import_csv, import_parquet
 
     return import_csv(log) if source == "csv" else import_parquet(log)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from pdla.analyzers.items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
 from pdla.analyzers.matching import near, pieces, settled, woven
+from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Block, Int64Array, Op
 
