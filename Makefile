@@ -16,7 +16,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 C_SOURCES := $(wildcard collectors/shim/*.[ch] collectors/shim/*.def collectors/posix/*.[ch] replicator/stub/*.[ch] \
-                        replicator/beside/*.c pdla/simulator/core/*.[ch])
+                        replicator/posix_coherence/*.c pdla/simulator/core/*.[ch])
 PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
 WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror

@@ -1,6 +1,6 @@
 """Bring back to originals what redirected runs left in write replicas: after a crash, or because they had a lease.
 
-The rules are those of docs/formats.md, "Bringing home", which replicator/stub/leftover.c has, too.
+The rules are those of docs/formats.md, "Bringing home", which replicator/stub/stale_journals.c has, too.
 """
 
 from __future__ import annotations
@@ -370,7 +370,7 @@ def _move(
 
 def _asks(target: int, starts: Int64Array, stops: Int64Array) -> deque[tuple[int, int]]:
     """What the kernel is to be asked for (offset, length) before extents are written: the pages that are written in
-    part, as replicator/stub/edges.c does it."""
+    part, as replicator/stub/partial_pages.c does it."""
     if os.major(os.fstat(target).st_dev) == 0:
         return deque()
     edges = np.concatenate([starts[starts % PAGESIZE > 0], stops[stops % PAGESIZE > 0]])

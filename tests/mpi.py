@@ -112,11 +112,11 @@ def build_posix_library(path: Path) -> Path:
     return path
 
 
-def build_beside_library(path: Path) -> Path:
-    """Likewise libpdla-beside.so."""
+def build_coherence_library(path: Path) -> Path:
+    """Likewise libpdla-coherence.so."""
     stub, wrappers = REPOSITORY / "replicator/stub", REPOSITORY / "collectors/posix"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
-    source = REPOSITORY / "replicator/beside/wrappers.c"
+    source = REPOSITORY / "replicator/posix_coherence/wrappers.c"
     subprocess.run(["gcc", *flags, f"-I{stub}", f"-I{wrappers}", "-o", path, source, "-ldl"], check=True)
     return path
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from mpi import Mpi, available_mpis, build_beside_library, build_library, debian_mpis
+from mpi import Mpi, available_mpis, build_coherence_library, build_library, debian_mpis
 from stubmaps import Replica, write_map
 
 from pdla.collectors.rawlog import read_raw
@@ -224,7 +224,10 @@ def main() -> None:
         flush=True,
     )
     with tempfile.TemporaryDirectory(dir=wanted.temporary) as folder:
-        libraries = build_library(Path(folder) / "libpdla.so"), build_beside_library(Path(folder) / "libpdla-beside.so")
+        libraries = (
+            build_library(Path(folder) / "libpdla.so"),
+            build_coherence_library(Path(folder) / "libpdla-coherence.so"),
+        )
         library = ":".join(map(str, libraries))  # as pdla run preloads them
         for parameter in [*available_mpis(), *debian_mpis()]:
             (mpi,) = parameter.values

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from corpus import write_corpora
-from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, build_library, unavailable
+from mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, unavailable
 from test_sync import favourable
 from verbs import TARGETS, Program, Setting, fuzz_verbs
 
@@ -30,7 +30,10 @@ from pdla.replicator import builder
 from pdla.replicator.mapfile import publish
 
 STUB = REPOSITORY / "replicator/stub"
-SOURCES = {"map": ("mapfile", "locate", "crc32c"), "journal": ("leftover", "intent", "journal", "locks", "crc32c")}
+SOURCES = {
+    "map": ("mapfile", "locate", "crc32c"),
+    "journal": ("stale_journals", "intent", "journal", "locks", "crc32c"),
+}
 
 
 def build(name: str, program: Path) -> Path:
@@ -77,7 +80,7 @@ def make_setting(directory: Path) -> Setting:
     (place / "logs").mkdir()
     cluster = favourable(place / "pools")
     writer = mpi.compile(REPOSITORY / "tests/programs/writes.c", directory / "writes")
-    libraries = build_library(directory / "libpdla.so"), build_beside_library(directory / "libpdla-beside.so")
+    libraries = build_library(directory / "libpdla.so"), build_coherence_library(directory / "libpdla-coherence.so")
 
     def job(file: Path, *words: str) -> list[str]:
         return ["env", *words, str(writer), str(file), str(directory / "said"), "open", "strided"]

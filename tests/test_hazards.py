@@ -238,7 +238,7 @@ def test_h17_error_handlers_may_leave_a_call_without_returning(mpi: Mpi, mpich: 
 
 def test_h18_pdla_run_preloads_what_looks_after_posix_calls(pdla: Pdla) -> None:
     printed = pdla.run("run", "--writes", "close", "--", "printenv", "LD_PRELOAD").stdout
-    assert [Path(name).name for name in printed.strip().split(":")] == ["libpdla.so", "libpdla-beside.so"]
+    assert [Path(name).name for name in printed.strip().split(":")] == ["libpdla.so", "libpdla-coherence.so"]
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "hard"])

@@ -48,7 +48,7 @@ def test_a_wheel_built_with_gcc_has_the_library_and_all_data(source: Path, tmp_p
     files = wheel(source, tmp_path / "out", f"{BIN}:/usr/bin:/bin")
     assert {
         "pdla/libpdla.so",
-        "pdla/libpdla-beside.so",
+        "pdla/libpdla-coherence.so",
         "pdla/libpdla-posix.so",
         "pdla/libpdla-simulator.so",
         "pdla/cli/pdla-daemon.service",

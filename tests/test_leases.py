@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from journals import Image
 from killing_leases import interrupter
-from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, unavailable
+from mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, unavailable
 from test_sync import HEADER, RANKS, Place, check, make_place, programs  # noqa: F401
 
 from pdla.replicator.identity import identity_of, leased
@@ -89,9 +89,9 @@ def make_leased(
         if not (compiled / f"{name}-{mpi.name}").exists():
             mpi.compile(REPOSITORY / f"tests/programs/{source}.c", compiled / f"{name}-{mpi.name}", "-Wall", flag)
     with make_place(mpi, tmp_path, library, compiled, monkeypatch) as place:
-        beside = compiled / "libpdla-beside.so"
+        beside = compiled / "libpdla-coherence.so"
         if not beside.exists():
-            build_beside_library(beside)
+            build_coherence_library(beside)
         yield Leased(place, compiled / f"once-{mpi.name}", compiled / f"opener-{mpi.name}", beside)
 
 

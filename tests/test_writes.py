@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 import pytest
 from disks import Disk
-from mpi import REPOSITORY, Mpi, available_mpis, build_beside_library, debian_mpis, unavailable
+from mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, debian_mpis, unavailable
 from stubmaps import Replica, build_gone, write_map, write_places
 
 from pdla.replicator.exit_reports import collect
@@ -397,8 +397,8 @@ LOOKS = ["examine", "open", "stream", "map", "cut", "before"]
 
 
 def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library: Path, tmp_path: Path) -> None:
-    beside = build_beside_library(library.with_name("libpdla-beside.so"))
-    program = mpi.compile(REPOSITORY / "tests/programs/beside.c", tmp_path / "beside", "-Wall", "-Wextra")
+    beside = build_coherence_library(library.with_name("libpdla-coherence.so"))
+    program = mpi.compile(REPOSITORY / "tests/programs/posix_coherence.c", tmp_path / "beside", "-Wall", "-Wextra")
     made = [(tmp_path / how, [columns().prepare(tmp_path / f"replica-{how}")]) for how in LOOKS]
     write_map(tmp_path / "replicas.map", [], targets=made)
     out = tmp_path / "reports"

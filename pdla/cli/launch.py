@@ -24,11 +24,11 @@ def library() -> Path | None:
     return path if path.is_file() else None
 
 
-def preloaded(variables: Mapping[str, str], *, posix: bool = False, beside: bool = False) -> dict[str, str]:
+def preloaded(variables: Mapping[str, str], *, posix: bool = False, coherence: bool = False) -> dict[str, str]:
     """This environment with ``variables`` and our library added to LD_PRELOAD (once; other preloaded tools stay).
 
-    With ``posix`` also the one that has POSIX calls recorded, with ``beside`` the one for which redirected writes are
-    brought back before POSIX calls look for them.
+    With ``posix`` also the one that has POSIX calls recorded, with ``coherence`` the one for which redirected
+    writes are brought back before POSIX calls look for them.
 
     Raises:
         PdlaError: there is no library.
@@ -36,7 +36,7 @@ def preloaded(variables: Mapping[str, str], *, posix: bool = False, beside: bool
     path = library()
     if path is None:
         raise PdlaError("libpdla.so is missing: pdla was installed without a C compiler; install gcc, then pdla again")
-    more = [name for name, wanted in (("libpdla-posix.so", posix), ("libpdla-beside.so", beside)) if wanted]
+    more = [name for name, wanted in (("libpdla-posix.so", posix), ("libpdla-coherence.so", coherence)) if wanted]
     ours = [str(path), *(str(path.with_name(name)) for name in more)]
     others = [name for name in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if name not in ours]
     return {**os.environ, **variables, "LD_PRELOAD": ":".join([*ours, *others])}

@@ -64,7 +64,7 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
     with redirection(writes) as (variables, reports):
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
         variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
-        code = launch(command, preloaded(variables, beside=writes != "original" or writes_are_noted()))
+        code = launch(command, preloaded(variables, coherence=writes != "original" or writes_are_noted()))
         report = collect(reports, shlex.join(command))
     code = code or int(bool(report.errors or report.difference))
     try:

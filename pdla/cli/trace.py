@@ -48,7 +48,7 @@ def record(
     keep = False
     try:
         variables = {**variables, "PDLA_TRACE": str(logs)}
-        code = launch(command, preloaded(variables, posix=posix, beside=writes_are_noted()), stdout)
+        code = launch(command, preloaded(variables, posix=posix, coherence=writes_are_noted()), stdout)
         keep = any(path.stat().st_size for path in logs.iterdir())
         if not keep and code:
             return None, code

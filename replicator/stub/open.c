@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "calls.h"
-#include "home.h"
+#include "recovery.h"
 #include "storage.h"
 #include "writer.h"
 
@@ -29,7 +29,7 @@ enum { SIGHT_WORDS = sizeof(struct sight) / sizeof(uint64_t) };
 
 /* What the ranks agree on: the AND of what each has to say. All bits or none where nothing else is said. The ANDs of words and of
  * their complements stay complements only where all ranks have the same words. */
-struct abilities {
+struct read_abilities {
     uint64_t sight[SIGHT_WORDS], not_sight[SIGHT_WORDS];
     uint64_t node, not_node; /* node_hash() */
     uint64_t usable;         /* there are replicas to read from */
@@ -186,12 +186,12 @@ static bool use_replicas(struct stub_file *stub, const struct stat *found)
     struct source *source = stub->source;
     int64_t size;
     bool any = false;
-    if (!state_seems_fresh(source->map, source->file, found)
-        && state_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
+    if (!freshness_seems_fresh(source->map, source->file, found)
+        && freshness_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
         return false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
-        if (!replica_refused(source, i) && state_stale(source->map, replica) == STALE_NOT)
+        if (!replica_refused(source, i) && freshness_stale(source->map, replica) == STALE_NOT)
             any |= use_replica(replica, &stub->replicas[i]);
     }
     return any;
@@ -200,19 +200,19 @@ static bool use_replicas(struct stub_file *stub, const struct stat *found)
 static uint64_t all_bits(bool truth) { return truth ? ~UINT64_C(0) : 0; }
 
 /* What this rank has to say. *stub: its own for the file, if there are replicas to speak of. */
-static struct abilities look(const struct loaded_map *map, const char *path, int amode, bool alone, struct stub_file **stub)
+static struct read_abilities look(const struct loaded_map *map, const char *path, int amode, bool alone, struct stub_file **stub)
 {
-    struct abilities mine = {0};
+    struct read_abilities mine = {0};
     struct stat found;
     *stub = NULL;
-    int fd = map == NULL ? -1 : state_find(path, &found);
+    int fd = map == NULL ? -1 : freshness_find(path, &found);
     const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
     if (file == NULL || file->replica_count == 0 || (*stub = make_stub(map, file)) == NULL) {
         if (fd >= 0)
             close(fd);
         return mine;
     }
-    const bool readable = !(amode & AMODE_WRONLY) && state_reopen(&fd);
+    const bool readable = !(amode & AMODE_WRONLY) && freshness_reopen(&fd);
     (*stub)->fd = fd;
     const struct sight sight = {map->header->generation, map->header->checksum, (uint64_t)(file - map->files),
                                 found.st_ino, found.st_size, nanoseconds(found.st_mtim)};
@@ -226,7 +226,7 @@ static struct abilities look(const struct loaded_map *map, const char *path, int
     return mine;
 }
 
-static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const struct abilities *all)
+static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const struct read_abilities *all)
 {
     struct source *source = stub->source;
     const struct mpi *mpi = pdla_mpi();
@@ -259,10 +259,10 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
     const struct loaded_map *map = map_current(map_name(), &why);
     report_opened(map, map_name(), map == NULL ? why : NULL, rank);
     struct stub_file *stub;
-    struct abilities mine = look(handle == NULL ? NULL : map, path, amode, ranks == 1, &stub), all;
-    mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || home_target(map, path) == NULL);
+    struct read_abilities mine = look(handle == NULL ? NULL : map, path, amode, ranks == 1, &stub), all;
+    mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || recovery_target(map, path) == NULL);
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
-        all = (struct abilities){.no_target = ~UINT64_C(0)};
+        all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (stub != NULL) {
         agreed(stub, amode, comm, &all);
         handle->stub = stub;
@@ -281,18 +281,18 @@ static const char *settled(mpi_handle comm, const char *name, int amode, struct 
     resolve_path(name, path);
     /* RATIONALE: some ranks of a program that is only recorded may be without the library, and join no collective of it. */
     if (map_name() == NULL)
-        return home_alone(path) == 0 ? NULL : "its newest bytes wait for pdla sync";
+        return recovery_alone(path) == 0 ? NULL : "its newest bytes wait for pdla sync";
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
-    return home_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(amode), &opening->lock);
+    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(amode), &opening->lock);
 }
 
 int stub_opening(mpi_handle comm, const char *name, int amode, struct opening *opening)
 {
     int error = errno;
     *opening = (struct opening){.lock = -1};
-    opening->beside = map_name() != NULL && name != NULL && writer_wanted(amode) && beside_open(name);
+    opening->beside = map_name() != NULL && name != NULL && writer_wanted(amode) && coherence_open(name);
     const struct mpi *mpi = pdla_mpi();
     const char *refused = settled(comm, name, amode, opening);
     int rc = refused == NULL ? 0 : mpi->err_io;
@@ -321,7 +321,7 @@ void stub_not_opened(struct opening *opening)
 struct stub_file *stub_known(const struct loaded_map *map, const char *path)
 {
     struct stat found;
-    int fd = state_find(path, &found);
+    int fd = freshness_find(path, &found);
     const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
     struct stub_file *stub = file == NULL || file->replica_count == 0 ? NULL : make_stub(map, file);
     if (stub != NULL)

@@ -22,7 +22,7 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     const char *why = request_of(call, &plan->request);
     if (why != NULL)
         return why;
-    switch (state_check(stub->source->map, stub->source->file, stub->fd, &plan->size)) {
+    switch (freshness_check(stub->source->map, stub->source->file, stub->fd, &plan->size)) {
     case STATE_WRITING:
         return "being written";
     case STATE_CHANGED:
@@ -59,7 +59,7 @@ static const char *serve(struct io_call *call, const struct plan *plan)
         return why;
     uint64_t start = now_ns();
     if (call->bytes > 0
-        && !engine_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
+        && !replica_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
         return "a replica could not be read";
     if (!result_give(call))
         return "the result could not be given";

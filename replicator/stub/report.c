@@ -258,7 +258,7 @@ static void write_source(FILE *out, struct source *source)
     fputs(",\"replicas\":[", out);
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
-        uint8_t stale = state_stale(source->map, replica);
+        uint8_t stale = freshness_stale(source->map, replica);
         const char *refused = __atomic_load_n(&source->replicas[i].refused, __ATOMIC_ACQUIRE);
         fprintf(out, "%s{\"id\":%llu,\"bytes\":%llu,\"state\":", i > 0 ? "," : "", (unsigned long long)replica->id,
                 (unsigned long long)source->replicas[i].bytes);
@@ -288,7 +288,7 @@ static void write_report(FILE *out)
             fputc(',', out);
     }
     fputs("],\"writes\":[", out);
-    written_report(out);
+    write_stats_report(out);
     fputs("]}\n", out);
 }
 

@@ -7,9 +7,9 @@
 
 #include "loadedmap.h"
 #include "locate.h"
-#include "runs.h"
+#include "read_coalescing.h"
 #include "shim.h"
-#include "state.h"
+#include "freshness.h"
 
 enum { PASSED_REASONS = 24 };
 
@@ -98,7 +98,7 @@ bool result_give(const struct io_call *);
  * collective one. Returns what that returned. */
 int make_alone(const struct io_call *);
 
-/* ---- plan.c: what a request would read ---------------------------------------------------------------------------------- */
+/* ---- read_plan.c: what a request would read ---------------------------------------------------------------------------------- */
 
 /* A request as a stream of bytes of the original. */
 struct request {
@@ -145,7 +145,7 @@ int component_of(struct stub_file *, int replica, uint32_t number);
 struct stub_file *stub_known(const struct loaded_map *, const char *path);
 void stub_forget(struct stub_file *);
 
-/* ---- engine.c: reading it ----------------------------------------------------------------------------------------------- */
+/* ---- replica_read.c: reading it ----------------------------------------------------------------------------------------------- */
 
 struct served {
     struct tally replica, original;
@@ -154,10 +154,10 @@ struct served {
 /* Reads a request from replica `chosen` (-1: none) and, where that has nothing, from the original of `size` bytes, into
  * `buffer`, laid out as `memory` (NULL: contiguous). False when that could not be done; the buffer's contents are then
  * undefined, and the replica is refused if it is to blame. */
-bool engine_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
+bool replica_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *);
 
-/* ---- compare.c: comparing what a replica has with the original ------------------------------------------------------------- */
+/* ---- read_verification.c: comparing what a replica has with the original ------------------------------------------------------------- */
 
 /* Redirected reads are to be compared (PDLA_VERIFY=1). */
 bool compare_wanted(void);
@@ -165,7 +165,7 @@ bool compare_wanted(void);
  * difference is reported, and the replica refused from then on. */
 const char *compare_read(struct stub_file *, const char *call, int chosen, const struct request *, int64_t size);
 
-/* ---- write.c: the marks of writes to the original -------------------------------------------------------------------------- */
+/* ---- staleness.c: the marks of writes to the original -------------------------------------------------------------------------- */
 
 /* Around a write, or (`call` of no bytes) bringing back: replicas that it touches become stale, all of them where its place is
  * not known, and the others learn the original's new identity. */
@@ -174,7 +174,7 @@ void replicas_write_begin(struct file_handle *, const struct io_call *);
 void replicas_mark(struct file_handle *, int64_t low, int64_t high);
 void replicas_write_end(struct file_handle *);
 
-/* ---- agree.c: deciding together ----------------------------------------------------------------------------------------- */
+/* ---- collective_consensus.c: deciding together ----------------------------------------------------------------------------------------- */
 
 /* Reductions of 8-byte words, broadcasts from rank 0, and gathering bytes, as many of every rank (`counts` NULL) or not;
  * MPI_COMM_NULL is a single rank. False when MPI failed. */

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "components.h"
-#include "edges.h"
+#include "partial_pages.h"
 #include "locks.h"
-#include "neighbours.h"
+#include "node_peers.h"
 #include "transfer.h"
 #include "writer.h"
 
@@ -134,14 +134,14 @@ static int64_t span_end(const struct batch *batch, size_t first, size_t *after)
 }
 
 /* Has the pages read that the spans from chunk `first` on have parts of. Returns the first chunk whose turn is later. */
-static size_t look_ahead(const struct batch *batch, struct edges *edges, size_t first)
+static size_t look_ahead(const struct batch *batch, struct partial_pages *edges, size_t first)
 {
     const int64_t most = edges->asked + AHEAD_BYTES;
     for (size_t after; first < batch->count && edges->asked < most; first = after) {
         const int64_t end = span_end(batch, first, &after);
-        edges_add(edges, batch->chunks[first].offset, end);
+        partial_pages_add(edges, batch->chunks[first].offset, end);
     }
-    edges_flush(edges);
+    partial_pages_flush(edges);
     return first;
 }
 
@@ -159,8 +159,8 @@ static int batch_flush(struct batch *batch)
     if (batch->count == 0)
         return 0;
     qsort(batch->chunks, batch->count, sizeof *batch->chunks, by_offset);
-    struct edges edges;
-    edges_start(&edges, batch->writer->fd, batch->writer->device);
+    struct partial_pages edges;
+    partial_pages_start(&edges, batch->writer->fd, batch->writer->device);
     size_t turn = 0, ahead = look_ahead(batch, &edges, 0);
     int error = fetch(batch);
     const char *memory = batch->memory;
@@ -315,11 +315,11 @@ static int end(struct batch *batch, int error)
 
 static void forget(struct stub_writer *writer)
 {
-    neighbours_lock(writer);
+    peers_lock(writer);
     journal_clear(&writer->journal);
     writer->low = INT64_MAX;
     writer->high = 0;
-    neighbours_unlock(writer);
+    peers_unlock(writer);
 }
 
 /* Replicas of the original were marked when the write was redirected; they need only know its new identity. */
@@ -387,13 +387,13 @@ int bring_back_journal(struct file_handle *handle, struct journal *journal, int6
 int bring_back_own(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
-    neighbours_lock(writer);
+    peers_lock(writer);
     int error = bring_back_journal(handle, &writer->journal, writer->low, writer->high);
     if (error == 0) {
         writer->low = INT64_MAX;
         writer->high = 0;
     }
-    neighbours_unlock(writer);
+    peers_unlock(writer);
     return error;
 }
 
@@ -437,7 +437,7 @@ int lengthen(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
     int error = journal_count(&writer->journal) == 0 ? 0 : lengthen_to(handle, writer->high);
-    return error != 0 ? error : neighbours_lengthen(handle);
+    return error != 0 ? error : peers_lengthen(handle);
 }
 
 /* All ranks' ranges, merged. NULL, on all ranks alike: too many or no memory. */
@@ -610,9 +610,9 @@ static int sync_replicas(const struct stub_writer *writer)
 
 static int sync_journal(struct stub_writer *writer)
 {
-    neighbours_lock(writer);
+    peers_lock(writer);
     int error = journal_sync(&writer->journal);
-    neighbours_unlock(writer);
+    peers_unlock(writer);
     return error;
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "neighbours.h"
+#include "node_peers.h"
 #include "transfer.h"
 
 enum {
@@ -248,10 +248,10 @@ static int deliver(const struct io_call *call, const struct plan *plan, uint64_t
                                      : put_scattered(&delivery, &plan->request, call->buffer, plan->memory);
     if (error == 0)
         error = delivery_flush(&delivery);
-    neighbours_lock(writer);
+    peers_lock(writer);
     if (error == 0)
         error = note(writer, &plan->request);
-    neighbours_unlock(writer);
+    peers_unlock(writer);
     replicas_write_end(call->handle);
     *requests = delivery_free(&delivery);
     return error;
@@ -295,7 +295,7 @@ static bool write_alone(struct io_call *call, const char **why)
 /* By the MPI library's independent call. Returns what that returned. */
 static int write_apart(struct io_call *call, const char *why)
 {
-    written_passed(call->handle->writer->written, call->bytes, why);
+    write_stats_passed(call->handle->writer->written, call->bytes, why);
     int rc = stub_write_begin(call->handle, call);
     rc = rc != 0 ? rc : make_alone(call);
     stub_write_end(call->handle);
@@ -380,7 +380,7 @@ bool stub_write(struct io_call *call, int *rc)
     else
         done = write_together(call, rc, &why) || (*rc = writer_raise(call->handle, make_way(call))) != 0;
     if (!done && call->bytes > 0)
-        written_passed(writer->written, call->bytes, why);
+        write_stats_passed(writer->written, call->bytes, why);
     errno = error;
     return done;
 }
@@ -444,7 +444,7 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
     if (error != 0)
         journal_overtaken(&writer->journal);
     else
-        error = neighbours_bring_back(handle, call, &found);
+        error = peers_bring_back(handle, call, &found);
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return writer_raise(handle, error);
@@ -485,11 +485,11 @@ int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_
         pthread_mutex_lock(&writer->mutex);
         error = writer_bring_back(handle);
         if (error == 0 && call->flags & CALL_READ)
-            error = neighbours_bring_back(handle, call, &found);
+            error = peers_bring_back(handle, call, &found);
         pthread_mutex_unlock(&writer->mutex);
     }
     if (found)
-        written_neighbours(writer->written);
+        write_stats_neighbours(writer->written);
     if (how == STUB_FOR_GOOD)
         writer_stop(writer, "shared file pointer");
     int rc = writer_raise(handle, error);

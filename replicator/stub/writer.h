@@ -8,13 +8,13 @@
 #ifndef PDLA_WRITER_H
 #define PDLA_WRITER_H
 
-#include "leftover.h"
+#include "stale_journals.h"
 #include "stub.h"
 
 enum { MOST_REPLICAS = 64 /* of a target; more are not used */ };
 
 /* Counters of a target, for the exit report. */
-struct written {
+struct write_stats {
     const struct loaded_map *map;
     const struct map_target *target;
     pthread_mutex_t lock;  /* of all that follows */
@@ -28,13 +28,13 @@ struct written {
     uint64_t neighbours;                   /* reads of bytes that other ranks of the node had in replicas */
     int error;                             /* errno of the last failure to bring back */
     struct passed passed[PASSED_REASONS];
-    struct written *next;
+    struct write_stats *next;
 };
 
 struct stub_writer {
     const struct loaded_map *map;
     const struct map_target *target;
-    struct written *written;
+    struct write_stats *written;
     struct file_handle *handle; /* whose writer it is */
     bool lease;
     const char *why_not;  /* atomic; this process redirects no more writes: a literal */
@@ -76,7 +76,7 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
 int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 void writer_original_end(struct file_handle *handle);
 
-/* ---- target.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- write_open.c ----------------------------------------------------------------------------------------------------------- */
 
 /* Writes of a file opened in this way may be redirected. */
 bool writer_wanted(int amode);
@@ -94,10 +94,10 @@ bool writers_settle(uint64_t device, uint64_t inode, const char *why);
 /* The file becomes as long as this process has written it. True: it may have become another one. */
 bool writers_lengthen(uint64_t device, uint64_t inode);
 
-/* ---- beside.c ------------------------------------------------------------------------------------------------------------ */
+/* ---- posix_coherence.c ------------------------------------------------------------------------------------------------------------ */
 
 /* The process has the file open that MPI knows by this name. */
-bool beside_open(const char *name);
+bool coherence_open(const char *name);
 
 /* ---- writeback.c -------------------------------------------------------------------------------------------------------- */
 
@@ -118,20 +118,20 @@ int keep_together(struct file_handle *handle);
 /* The worst error of any rank. */
 int agree_error(const struct stub_writer *, int error);
 
-/* ---- written.c ---------------------------------------------------------------------------------------------------------- */
+/* ---- write_stats.c ---------------------------------------------------------------------------------------------------------- */
 
-struct written *written_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
-void written_passed(struct written *, int64_t bytes, const char *why);
+struct write_stats *write_stats_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
+void write_stats_passed(struct write_stats *, int64_t bytes, const char *why);
 /* Closing the file left so many bytes in the journal at `path`. */
-void written_left(struct written *, uint64_t bytes, const char *path);
+void write_stats_left(struct write_stats *, uint64_t bytes, const char *path);
 /* The close kept an empty journal. What that tells of the original is newer than what the one before told. */
-void written_kept(struct written *, const char *path);
+void write_stats_kept(struct write_stats *, const char *path);
 /* How many of these still wait. */
-uint64_t written_waits(struct written *);
+uint64_t write_stats_waits(struct write_stats *);
 /* What was brought back since `before` an earlier run had left. */
-void written_earlier(struct written *, const struct written *before, int64_t nanoseconds);
-void written_neighbours(struct written *);
-void written_refuse(struct written *, const char *why); /* when the file is opened; NULL: its writes are redirected */
-void written_report(FILE *out);
+void write_stats_earlier(struct write_stats *, const struct write_stats *before, int64_t nanoseconds);
+void write_stats_neighbours(struct write_stats *);
+void write_stats_refuse(struct write_stats *, const char *why); /* when the file is opened; NULL: its writes are redirected */
+void write_stats_report(FILE *out);
 
 #endif

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "intent.h"
-#include "leftover.h"
+#include "stale_journals.h"
 
 enum right {
     RIGHT_HEADER = 1, RIGHT_SEALS = 2, RIGHT_COUNT = 4, RIGHT_ORIGINAL = 8, RIGHT_STATE = 16, RIGHT_REPLICA = 32,
@@ -150,16 +150,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const void *image = image_of(data, put_intent(data, size), &bytes);
     put(journal, image, bytes);
     expect(original_look(-1, original, &sight));
-    const enum leftover found = leftover_read(&map, &target, directory, &sight, &left);
+    const enum leftover found = stale_journals_read(&map, &target, directory, &sight, &left);
     if (found == LEFTOVER_GOOD)
         for (uint64_t i = 0; i < left.count; i++) {
             const struct range *range = &left.ranges[i];
             expect(range->replica >= 0 && range->replica < target.replica_count);
             expect(range->start >= 0 && range->start < range->stop && range->stop <= replicas[range->replica].size);
         }
-    expect(leftover_waits(directory) == (found != LEFTOVER_NONE));
-    leftover_tidy(directory);
-    expect(leftover_count(directory) == (found != LEFTOVER_NONE));
+    expect(stale_journals_waits(directory) == (found != LEFTOVER_NONE));
+    stale_journals_tidy(directory);
+    expect(stale_journals_count(directory) == (found != LEFTOVER_NONE));
     free(left.ranges);
     return 0;
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "../../replicator/stub/locate.h"
-#include "../../replicator/stub/state.h"
+#include "../../replicator/stub/freshness.h"
 
 static char *read_whole(const char *path, size_t *size)
 {
@@ -200,9 +200,9 @@ static int check(const char *map_path, const char *path)
     int64_t size;
     if (map == NULL || stat(path, &found) != 0)
         return 1;
-    bool seems = state_seems_fresh(map, map->files, &found);
-    bool fresh = state_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH;
-    printf("%s %u, seems %s\n", fresh ? "fresh" : "not fresh", state_stale(map, map->replicas), seems ? "fresh" : "changed");
+    bool seems = freshness_seems_fresh(map, map->files, &found);
+    bool fresh = freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH;
+    printf("%s %u, seems %s\n", fresh ? "fresh" : "not fresh", freshness_stale(map, map->replicas), seems ? "fresh" : "changed");
     return 0;
 }
 
@@ -211,11 +211,11 @@ static int write_beside(const struct loaded_map *map, const char *path, int writ
     int fd = open(path, O_RDWR);
     for (int i = 0; i < 300; i++) {
         char byte = (char)i;
-        state_write_begin(map, map->files, fd);
+        freshness_write_begin(map, map->files, fd);
         int failed = pwrite(fd, &byte, 1, writer) != 1;
-        state_write_end(map, map->files, fd, true);
+        freshness_write_end(map, map->files, fd, true);
         int64_t size;
-        if (failed || state_check(map, map->files, fd, &size) == STATE_CHANGED)
+        if (failed || freshness_check(map, map->files, fd, &size) == STATE_CHANGED)
             return 1;
     }
     return 0;
@@ -239,8 +239,8 @@ static int writers(const char *map_path, const char *path, int count)
     }
     int64_t size;
     printf("%s writers=%u epoch=%u stale=%u\n",
-           state_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH ? "fresh" : "not fresh", map->state->writers,
-           map->state->epoch, state_stale(map, map->replicas));
+           freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH ? "fresh" : "not fresh", map->state->writers,
+           map->state->epoch, freshness_stale(map, map->replicas));
     return failed != 0;
 }
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "edges.h"
+#include "partial_pages.h"
 
 #include <fcntl.h>
 #include <sys/sysmacros.h>
@@ -10,28 +10,28 @@ enum {
     HOLE_BYTES = 1 << 17  /* are read, too: it takes no longer than another request */
 };
 
-void edges_start(struct edges *edges, int fd, uint64_t device)
+void partial_pages_start(struct partial_pages *edges, int fd, uint64_t device)
 {
-    *edges = (struct edges){.fd = major(device) == 0 ? -1 : fd, .page = sysconf(_SC_PAGESIZE)};
+    *edges = (struct partial_pages){.fd = major(device) == 0 ? -1 : fd, .page = sysconf(_SC_PAGESIZE)};
 }
 
-static void ask(struct edges *edges, int64_t bytes)
+static void ask(struct partial_pages *edges, int64_t bytes)
 {
     posix_fadvise(edges->fd, edges->start, bytes, POSIX_FADV_WILLNEED);
     edges->start += bytes;
     edges->asked += bytes;
 }
 
-void edges_flush(struct edges *edges)
+void partial_pages_flush(struct partial_pages *edges)
 {
     if (edges->start < edges->stop)
         ask(edges, edges->stop - edges->start);
 }
 
-static void want(struct edges *edges, int64_t page)
+static void want(struct partial_pages *edges, int64_t page)
 {
     if (page - edges->stop > HOLE_BYTES)
-        edges_flush(edges);
+        partial_pages_flush(edges);
     if (edges->start == edges->stop)
         edges->start = page;
     edges->stop = page + edges->page;
@@ -39,7 +39,7 @@ static void want(struct edges *edges, int64_t page)
         ask(edges, ASK_BYTES);
 }
 
-void edges_add(struct edges *edges, int64_t start, int64_t stop)
+void partial_pages_add(struct partial_pages *edges, int64_t start, int64_t stop)
 {
     const int64_t first = start - start % edges->page, last = stop - stop % edges->page;
     if (edges->fd < 0)

@@ -1,4 +1,4 @@
-#include "home.h"
+#include "recovery.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ static const char *own_home(char path[4096])
 }
 
 /* The path of the map: PDLA_MAP, or the one in pdla's home. */
-static const char *home_map(char path[4096])
+static const char *recovery_map(char path[4096])
 {
     const char *name = getenv("PDLA_MAP");
     if (name != NULL && *name != '\0')
@@ -48,7 +48,7 @@ static const char *home_map(char path[4096])
 static bool journals_root(char root[4096])
 {
     char map[4096];
-    if (home_map(map) == NULL)
+    if (recovery_map(map) == NULL)
         return false;
     char *name = strrchr(map, '/');
     const int length = name == NULL ? 1 : (int)(name - map);
@@ -61,7 +61,7 @@ static bool inode_place(const char *root, uint64_t inode, char place[4096])
     return snprintf(place, 4096, "%s/inodes/%llu", root, (unsigned long long)inode) < 4096;
 }
 
-bool home_noted(uint64_t inode)
+bool recovery_noted(uint64_t inode)
 {
     char root[4096], place[4096];
     return journals_root(root) && inode_place(root, inode, place) && access(place, F_OK) == 0;
@@ -76,7 +76,7 @@ static bool note_of(const char *directory, uint64_t inode, char place[4096], cha
         && inode_place(root, inode, place) && snprintf(note, 4096, "%s%s", place, name) < 4096;
 }
 
-void home_note(const char *directory, uint64_t inode)
+void recovery_note(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096], *name;
     if (!note_of(directory, inode, place, note))
@@ -92,7 +92,7 @@ void home_note(const char *directory, uint64_t inode)
 }
 
 /* There are none any more. */
-static void home_forget(const char *directory, uint64_t inode)
+static void recovery_forget(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096];
     if (!note_of(directory, inode, place, note))
@@ -101,7 +101,7 @@ static void home_forget(const char *directory, uint64_t inode)
     rmdir(place);
 }
 
-const struct map_target *home_target(const struct loaded_map *map, const char *path)
+const struct map_target *recovery_target(const struct loaded_map *map, const char *path)
 {
     char directory[4096];
     struct stat found;
@@ -128,7 +128,7 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
                           char found[MOST_DIRECTORIES][4096])
 {
     char root[4096], place[4096];
-    const struct map_target *target = home_target(map, path);
+    const struct map_target *target = recovery_target(map, path);
     int count = 0;
     if (target != NULL && snprintf(found[0], sizeof found[0], "%s", (const char *)map_at(map, target->journals)) < 4096)
         count++;
@@ -171,23 +171,23 @@ static int lock_journals(const char *directory, enum lock_kind kind, int64_t low
     return others ? -1 : LOCK_IMPOSSIBLE;
 }
 
-int home_lock_shared(const char *directory)
+int recovery_lock_shared(const char *directory)
 {
     return lock_journals(directory, LOCK_SHARED, WRITERS, HELPERS);
 }
 
-bool home_lock_is_alone(int lock)
+bool recovery_lock_is_alone(int lock)
 {
     return lock_bytes(lock, LOCK_ALONE, 0, LOCK_ALL);
 }
 
-bool home_lock_share(int lock)
+bool recovery_lock_share(int lock)
 {
     return lock_bytes(lock, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(lock, LOCK_NONE, HELPERS, OPENS)
         && lock_bytes(lock, LOCK_SHARED, OPENS, LOCK_ALL);
 }
 
-bool home_lock_last(int lock)
+bool recovery_lock_last(int lock)
 {
     return lock_bytes(lock, LOCK_ALONE, OPENS, LOCK_ALL);
 }
@@ -230,7 +230,8 @@ static int lock_beside(const char *directory, bool joins)
     return -1;
 }
 
-/* Alone; or, if it `joins`, beside others that have the file open. RATIONALE: waits for pdla sync, and for another program that opens or closes the file; all end soon. */
+/* Alone; or, if it `joins`, beside others that have the file open. RATIONALE: waits for pdla sync, and for another program that
+ * opens or closes the file; all end soon. */
 static int lock_or_wait(const char *directory, const char *path, bool joins)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
@@ -298,7 +299,7 @@ static bool settler_make(struct settler *settler, const struct loaded_map *map, 
                                    .lock = -1, .comm = comm, .rank = rank, .ranks = ranks, .low = INT64_MAX,
                                    .intent = &settler->intent};
     pthread_mutex_init(&writer->mutex, NULL);
-    writer->written = written_of(map, writer->target);
+    writer->written = write_stats_of(map, writer->target);
     writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
     writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     struct original_sight found;
@@ -338,19 +339,19 @@ static const char *settle(struct settler *settler, bool able, struct range *rang
         settler->intent = intent_now(&found);
     if (!all_agree(settler, error == 0))
         return "the journals cannot be written";
-    const bool earlier = all_agree(settler, written_waits(writer->written) == 0);
+    const bool earlier = all_agree(settler, write_stats_waits(writer->written) == 0);
     const int64_t start = clock_ns();
     pthread_mutex_lock(&writer->written->lock);
-    const struct written before = *writer->written;
+    const struct write_stats before = *writer->written;
     pthread_mutex_unlock(&writer->written->lock);
     error = bring_back_left(&settler->handle, ranges, count);
     if (error == 0 && earlier)
-        written_earlier(writer->written, &before, clock_ns() - start);
+        write_stats_earlier(writer->written, &before, clock_ns() - start);
     if (writer->rank != 0)
         return error == 0 ? NULL : "they could not all be brought home";
     if (error == 0) {
-        leftover_remove(directory);
-        home_forget(directory, writer->inode);
+        stale_journals_remove(directory);
+        recovery_forget(directory, writer->inode);
     } else if (original_look(writer->fd, NULL, &found)) {
         intent_stop(directory, &settler->intent, &found);
     }
@@ -406,17 +407,17 @@ static enum leftover look_into(const struct loaded_map *map, const char *directo
     const struct map_target *target = target_with(map, directory);
     *left = (struct leftovers){0};
     *lock = -1;
-    if (!keep && !leftover_seen(directory))
+    if (!keep && !stale_journals_seen(directory))
         return LEFTOVER_NONE;
     *lock = lock_or_wait(directory, path, keep);
-    if (*lock == -1 || (*lock >= 0 && !home_lock_is_alone(*lock)))
+    if (*lock == -1 || (*lock >= 0 && !recovery_lock_is_alone(*lock)))
         return LEFTOVER_NONE; /* of programs that are writing it now */
     const bool locked = *lock >= 0;
-    enum leftover found = leftover_read(locked && target != NULL ? map : NULL, target, directory, original, left);
+    enum leftover found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory, original, left);
     if (found == LEFTOVER_NONE && locked) {
-        leftover_remove(directory);
+        stale_journals_remove(directory);
         if (original != NULL)
-            home_forget(directory, original->inode);
+            recovery_forget(directory, original->inode);
     }
     if (found == LEFTOVER_WAITS && !locked)
         left->why = *lock == LOCK_HELD ? "another process has been bringing them home for five minutes"
@@ -448,7 +449,7 @@ static bool find_one(const struct loaded_map *map, const char *path, bool keep, 
     struct original_sight original;
     const bool exists = original_look(-1, path, &original);
     const int count = directories == NULL ? 0 : directories_of(map, path, exists ? &original : NULL, directories);
-    const struct map_target *named = home_target(map, path);
+    const struct map_target *named = recovery_target(map, path);
     bool found = false;
     *what = (struct homecoming){0};
     for (int i = 0; !found && i < count; i++) {
@@ -477,7 +478,7 @@ static const struct loaded_map *current_map(void)
 {
     char name[4096];
     const char *ignored;
-    return home_map(name) == NULL ? NULL : map_current(name, &ignored);
+    return recovery_map(name) == NULL ? NULL : map_current(name, &ignored);
 }
 
 /* RATIONALE: without PDLA_MAP no map is read for nothing: where writes wait there is a note of the inode. */
@@ -485,7 +486,7 @@ static const struct loaded_map *map_for(const char *path)
 {
     const char *name = getenv("PDLA_MAP");
     struct stat found;
-    const bool wanted = (name != NULL && *name != '\0') || (stat(path, &found) == 0 && home_noted(found.st_ino));
+    const bool wanted = (name != NULL && *name != '\0') || (stat(path, &found) == 0 && recovery_noted(found.st_ino));
     return wanted ? current_map() : NULL;
 }
 
@@ -496,7 +497,7 @@ static bool all_are_here(mpi_handle comm, int ranks)
     return ranks == 1 || agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, comm);
 }
 
-const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *kept)
+const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *kept)
 {
     const char *why = all_are_here(comm, ranks) ? NULL : "the ranks cannot agree";
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
@@ -532,25 +533,25 @@ const char *home_before_open(mpi_handle comm, int rank, int ranks, const char *p
     return why;
 }
 
-/* RATIONALE: calls of the C library that this makes itself may come back to it, by libpdla-beside.so. */
-int home_alone(const char *path)
+/* RATIONALE: calls of the C library that this makes itself may come back to it, by libpdla-coherence.so. */
+int recovery_alone(const char *path)
 {
     int kept;
-    return home_before_open(0, 0, 1, path, false, &kept) == NULL ? 0 : EIO;
+    return recovery_before_open(0, 0, 1, path, false, &kept) == NULL ? 0 : EIO;
 }
 
-void home_deleted(const char *path, uint64_t inode)
+void recovery_deleted(const char *path, uint64_t inode)
 {
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     const struct original_sight original = {.inode = inode};
     const struct loaded_map *map = current_map();
     const int count = directories == NULL ? 0 : directories_of(map, path, &original, directories);
     for (int i = 0; i < count; i++) {
-        const int lock = leftover_seen(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
+        const int lock = stale_journals_seen(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
         if (lock < 0)
             continue;
-        leftover_discard(directories[i], inode);
-        home_forget(directories[i], inode);
+        stale_journals_discard(directories[i], inode);
+        recovery_forget(directories[i], inode);
         close(lock);
     }
     free(directories);

@@ -7,12 +7,12 @@
 #include "writer.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct written *all; /* the newest first; none is ever taken out */
+static struct write_stats *all; /* the newest first; none is ever taken out */
 
-struct written *written_of(const struct loaded_map *map, const struct map_target *target)
+struct write_stats *write_stats_of(const struct loaded_map *map, const struct map_target *target)
 {
     pthread_mutex_lock(&all_lock);
-    struct written *written = all;
+    struct write_stats *written = all;
     while (written != NULL && written->target != target)
         written = written->next;
     if (written == NULL && (written = calloc(1, sizeof *written)) != NULL) {
@@ -26,28 +26,28 @@ struct written *written_of(const struct loaded_map *map, const struct map_target
     return written;
 }
 
-void written_passed(struct written *written, int64_t bytes, const char *why)
+void write_stats_passed(struct write_stats *written, int64_t bytes, const char *why)
 {
     pthread_mutex_lock(&written->lock);
     add_passed(written->passed, bytes, why);
     pthread_mutex_unlock(&written->lock);
 }
 
-void written_neighbours(struct written *written)
+void write_stats_neighbours(struct write_stats *written)
 {
     pthread_mutex_lock(&written->lock);
     written->neighbours++;
     pthread_mutex_unlock(&written->lock);
 }
 
-void written_refuse(struct written *written, const char *why)
+void write_stats_refuse(struct write_stats *written, const char *why)
 {
     pthread_mutex_lock(&written->lock);
     written->refused = why;
     pthread_mutex_unlock(&written->lock);
 }
 
-void written_kept(struct written *written, const char *path)
+void write_stats_kept(struct write_stats *written, const char *path)
 {
     pthread_mutex_lock(&written->lock);
     if (written->kept != NULL)
@@ -57,7 +57,7 @@ void written_kept(struct written *written, const char *path)
     pthread_mutex_unlock(&written->lock);
 }
 
-void written_left(struct written *written, uint64_t bytes, const char *path)
+void write_stats_left(struct write_stats *written, uint64_t bytes, const char *path)
 {
     if (bytes == 0)
         return;
@@ -69,12 +69,12 @@ void written_left(struct written *written, uint64_t bytes, const char *path)
 }
 
 /* RATIONALE: who brings them back, another process, too, removes the journal. */
-static uint64_t still_left(const struct written *written)
+static uint64_t still_left(const struct write_stats *written)
 {
     return written->left_in != NULL && access(written->left_in, F_OK) == 0 ? written->left : 0;
 }
 
-uint64_t written_waits(struct written *written)
+uint64_t write_stats_waits(struct write_stats *written)
 {
     pthread_mutex_lock(&written->lock);
     uint64_t waits = still_left(written);
@@ -82,7 +82,7 @@ uint64_t written_waits(struct written *written)
     return waits;
 }
 
-void written_earlier(struct written *written, const struct written *before, int64_t nanoseconds)
+void write_stats_earlier(struct write_stats *written, const struct write_stats *before, int64_t nanoseconds)
 {
     pthread_mutex_lock(&written->lock);
     written->earlier_bytes += written->back_bytes - before->back_bytes;
@@ -93,7 +93,7 @@ void written_earlier(struct written *written, const struct written *before, int6
     pthread_mutex_unlock(&written->lock);
 }
 
-static void write_one(FILE *out, const struct written *written)
+static void write_one(FILE *out, const struct write_stats *written)
 {
     fputs("{\"path\":", out);
     write_string(out, map_at(written->map, written->target->path));
@@ -113,10 +113,10 @@ static void write_one(FILE *out, const struct written *written)
     fputc('}', out);
 }
 
-void written_report(FILE *out)
+void write_stats_report(FILE *out)
 {
     pthread_mutex_lock(&all_lock);
-    for (struct written *written = all; written != NULL; written = written->next) {
+    for (struct write_stats *written = all; written != NULL; written = written->next) {
         pthread_mutex_lock(&written->lock);
         write_one(out, written);
         pthread_mutex_unlock(&written->lock);

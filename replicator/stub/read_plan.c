@@ -127,7 +127,7 @@ int plan_choose(struct stub_file *stub, const struct request *request, int64_t *
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         struct opened_replica *opened = &stub->replicas[i];
-        if (opened->components == NULL || replica_refused(source, i) || state_stale(source->map, replica) != STALE_NOT)
+        if (opened->components == NULL || replica_refused(source, i) || freshness_stale(source->map, replica) != STALE_NOT)
             continue;
         usable = true;
         if (!locate_piece(source->map, replica, low, high + 1, &piece))

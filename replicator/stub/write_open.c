@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "components.h"
-#include "home.h"
+#include "recovery.h"
 #include "locks.h"
-#include "neighbours.h"
+#include "node_peers.h"
 #include "writer.h"
 
 
@@ -26,7 +26,7 @@ struct offer {
 };
 
 /* What the ranks agree on: the AND of what each can do. */
-struct abilities {
+struct write_abilities {
     uint64_t able, alone; /* all bits or none; `alone`: each process has the file open by this handle only */
     uint64_t usable; /* replicas, by number */
 };
@@ -59,8 +59,8 @@ static void drop_replicas(const struct loaded_map *map, const struct map_target 
 /* Rank 0's offer, with the lock of the journals. */
 static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int lock)
 {
-    const struct map_target *target = home_target(map, path);
-    struct written *written = target == NULL ? NULL : written_of(map, target);
+    const struct map_target *target = recovery_target(map, path);
+    struct write_stats *written = target == NULL ? NULL : write_stats_of(map, target);
     struct stat found;
     if (written == NULL)
         return (struct offer){0};
@@ -73,17 +73,17 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
         why = "the journals cannot be locked";
     if (why == NULL && !lock_is_quiet(lock))
         why = "an earlier write to the replicas has not ended";
-    const bool alone = why == NULL && home_lock_is_alone(lock);
-    if (why == NULL && leftover_waits(directory))
+    const bool alone = why == NULL && recovery_lock_is_alone(lock);
+    if (why == NULL && stale_journals_waits(directory))
         why = "earlier writes wait for pdla sync";
     if (why == NULL && alone)
         drop_replicas(map, target);
-    if (why == NULL && !home_lock_share(lock))
+    if (why == NULL && !recovery_lock_share(lock))
         why = "the journals cannot be locked";
-    written_refuse(written, why);
+    write_stats_refuse(written, why);
     if (why != NULL)
         return (struct offer){0};
-    home_note(directory, found.st_ino);
+    recovery_note(directory, found.st_ino);
     return (struct offer){.redirects = 1, .generation = map->header->generation, .checksum = map->header->checksum,
                           .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino,
                           .beside = !alone};
@@ -94,7 +94,7 @@ static void free_writer(struct stub_writer *writer)
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
-    neighbours_close(writer->neighbours);
+    peers_close(writer->neighbours);
     journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -106,7 +106,7 @@ static void free_writer(struct stub_writer *writer)
 
 /* Opens what redirecting needs and says so in `mine`; `lock` is taken over. NULL: out of memory. */
 static struct stub_writer *make_writer(const struct loaded_map *map, const struct offer *offer, const char *path, int rank,
-                                       int lock, struct abilities *mine)
+                                       int lock, struct write_abilities *mine)
 {
     const struct map_target *target = &map->targets[offer->target];
     const char *directory = map_at(map, target->journals);
@@ -118,9 +118,9 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
                                    .joins = true, .low = INT64_MAX, .fd = -1};
     pthread_mutex_init(&writer->mutex, NULL);
     writer->components = calloc(target->replica_count, sizeof *writer->components);
-    writer->written = written_of(map, target);
+    writer->written = write_stats_of(map, target);
     if (writer->lock < 0)
-        writer->lock = home_lock_shared(directory);
+        writer->lock = recovery_lock_shared(directory);
     writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (writer->components == NULL || writer->written == NULL || writer->lock < 0 || writer->fd < 0
         || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
@@ -151,7 +151,7 @@ bool writers_settle(uint64_t device, uint64_t inode, const char *why)
             bool found;
             pthread_mutex_lock(&writer->mutex);
             if (writer_bring_back(writer->handle) == 0)
-                neighbours_bring_back(writer->handle, NULL, &found);
+                peers_bring_back(writer->handle, NULL, &found);
             writer->again = any = true;
             pthread_mutex_unlock(&writer->mutex);
             writer_stop(writer, why);
@@ -200,7 +200,7 @@ static void settle_unclosed(struct stub_writer *writer, bool over)
     const char *path = map_at(writer->map, writer->target->path);
     tell("%s was not closed, and what was written to it could not be brought home (%s): run pdla sync", path, strerror(error));
     if (held)
-        written_left(writer->written, bytes_left(writer), writer->journal.path);
+        write_stats_left(writer->written, bytes_left(writer), writer->journal.path);
     pthread_mutex_lock(&writer->written->lock);
     writer->written->error = error;
     pthread_mutex_unlock(&writer->written->lock);
@@ -240,7 +240,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
                          const char *objection)
 {
     const struct mpi *mpi = pdla_mpi();
-    struct abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
+    struct write_abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
     struct stub_writer *writer = NULL;
     if (handle != NULL && map != NULL && map->header->generation == offer->generation
         && map->header->checksum == offer->checksum)
@@ -252,7 +252,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     if (writer == NULL)
         return;
     if (objection != NULL && writer->written != NULL)
-        written_refuse(writer->written, objection);
+        write_stats_refuse(writer->written, objection);
     writer->ranks = ranks;
     writer->comm = mpi->comm_null;
     bool opened = all.able != 0 && all.usable != 0 && (ranks == 1 || mpi->Comm_dup(comm, &writer->comm) == 0);
@@ -264,7 +264,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     writer->handle = handle;
     handle->writer = writer;
     if (opened && all.alone != 0) {
-        writer->neighbours = ranks == 1 ? NULL : neighbours_open(writer);
+        writer->neighbours = ranks == 1 ? NULL : peers_open(writer);
         enter_open(writer);
     } else {
         handle->writer = NULL;
@@ -325,22 +325,22 @@ static enum company company_of(const struct stub_writer *writer)
 {
     const char *directory = map_at(writer->map, writer->target->journals);
     uint64_t company = COMPANY_WRITES;
-    if (writer->rank == 0 && home_lock_last(writer->lock)) {
-        const bool others = leftover_count(directory) > (uint64_t)writer->ranks;
-        company = others && leftover_waits(directory) ? COMPANY_LEFT : COMPANY_NONE;
+    if (writer->rank == 0 && recovery_lock_last(writer->lock)) {
+        const bool others = stale_journals_count(directory) > (uint64_t)writer->ranks;
+        company = others && stale_journals_waits(directory) ? COMPANY_LEFT : COMPANY_NONE;
         if (others && company == COMPANY_NONE)
-            leftover_tidy(directory);
+            stale_journals_tidy(directory);
     }
     return agree_broadcast(&company, (int)sizeof company, writer->comm) ? company : COMPANY_WRITES;
 }
 
 /* RATIONALE: where others still write, or have, this journal may be the one that knows how the original was left, which theirs need
  * when they are killed. */
-static void end_journal(struct written *written, struct journal *journal, enum company company)
+static void end_journal(struct write_stats *written, struct journal *journal, enum company company)
 {
     const bool kept = company != COMPANY_NONE && journal->state.size >= 0;
     if (kept && journal_count(journal) == 0)
-        written_kept(written, journal->path);
+        write_stats_kept(written, journal->path);
     journal_close(journal, !kept);
 }
 
@@ -348,7 +348,7 @@ int writer_close(struct file_handle *handle)
 {
     struct stub_writer *writer = handle->writer;
     const struct mpi *mpi = pdla_mpi();
-    struct written *written = writer->written;
+    struct write_stats *written = writer->written;
     mpi_handle comm = writer->comm;
     /* A lease is for the next open: who has the file open now would not see it. */
     enum company company = writer->lease && is_only_handle(writer) ? company_of(writer) : COMPANY_WRITES;
@@ -359,7 +359,7 @@ int writer_close(struct file_handle *handle)
     if (error != 0)
         written->error = error;
     pthread_mutex_unlock(&written->lock);
-    written_left(written, bytes_left(writer), writer->journal.path);
+    write_stats_left(written, bytes_left(writer), writer->journal.path);
     leave_open(writer);
     handle->writer = NULL;
     struct journal journal = writer->journal;
@@ -392,6 +392,6 @@ void stub_deleted(const char *path, uint64_t inode)
 {
     int error = errno;
     if (inode != 0)
-        home_deleted(path, inode);
+        recovery_deleted(path, inode);
     errno = error;
 }

@@ -1,4 +1,4 @@
-/* libpdla-beside.so: the C library's calls that open, cut off or examine a file by itself, of programs whose writes libpdla.so
+/* libpdla-coherence.so: the C library's calls that open, cut off or examine a file by itself, of programs whose writes libpdla.so
  * redirects. A library of its own, so that no other programs pay for it. Without libpdla.so everything passes through.
  *
  * Reads and writes need not be looked at: they are made through a descriptor. */
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "beside.h"
+#include "posix_coherence.h"
 #include "mode.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -35,12 +35,12 @@ static bool may(int error)
 
 static bool opening(int directory, const char *path)
 {
-    return !pdla_beside_opening || may(pdla_beside_opening(directory, path));
+    return !pdla_coherence_opening || may(pdla_coherence_opening(directory, path));
 }
 
 static bool looking(int directory, const char *path)
 {
-    return !pdla_beside_looking || may(pdla_beside_looking(directory, path));
+    return !pdla_coherence_looking || may(pdla_coherence_looking(directory, path));
 }
 
 /* ---- opening and cutting off ------------------------------------------------------------------------------------- */
@@ -90,11 +90,11 @@ OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FIL
         static int(*real) parameters;                                    \
         uint64_t inode = 0;                                              \
         NEXT(real, #name, -1)                                            \
-        if (pdla_beside_deleting)                                        \
-            pdla_beside_deleting(directory, path, &inode);               \
+        if (pdla_coherence_deleting)                                        \
+            pdla_coherence_deleting(directory, path, &inode);               \
         int result = real arguments;                                     \
         if (result == 0 && inode != 0)                                   \
-            pdla_beside_deleted(path, inode);                            \
+            pdla_coherence_deleted(path, inode);                            \
         return result;                                                   \
     }
 DELETE(unlink, AT_FDCWD, path, (const char *path), (path))
@@ -110,7 +110,7 @@ DELETE(renameat2, to, (flags & RENAME_EXCHANGE ? NULL : other),
 
 static bool examined(uint64_t device, uint64_t inode)
 {
-    return pdla_beside_examined && pdla_beside_examined(device, inode);
+    return pdla_coherence_examined && pdla_coherence_examined(device, inode);
 }
 
 #define EXAMINE_BY(name, may_look, device, inode, parameters, arguments) \

@@ -1,6 +1,6 @@
 /* Reads of one request, gathered by descriptor into calls as large as possible. */
-#ifndef PDLA_RUNS_H
-#define PDLA_RUNS_H
+#ifndef PDLA_READ_COALESCING_H
+#define PDLA_READ_COALESCING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "runs.h"
+#include "read_coalescing.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "leftover.h"
+#include "stale_journals.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -176,7 +176,7 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
     return NULL;
 }
 
-enum leftover leftover_read(const struct loaded_map *map, const struct map_target *target, const char *directory,
+enum leftover stale_journals_read(const struct loaded_map *map, const struct map_target *target, const char *directory,
                             const struct original_sight *original, struct leftovers *left)
 {
     struct judgement judgement = {.original = original};
@@ -210,7 +210,7 @@ enum leftover leftover_read(const struct loaded_map *map, const struct map_targe
     return result;
 }
 
-bool leftover_seen(const char *directory)
+bool stale_journals_seen(const char *directory)
 {
     char path[4096];
     DIR *files = opendir(directory);
@@ -220,7 +220,7 @@ bool leftover_seen(const char *directory)
     return seen;
 }
 
-uint64_t leftover_count(const char *directory)
+uint64_t stale_journals_count(const char *directory)
 {
     char path[4096];
     uint64_t count = 0;
@@ -254,10 +254,10 @@ static bool waits(const char *path)
     return telling;
 }
 
-bool leftover_waits(const char *directory)
+bool stale_journals_waits(const char *directory)
 {
     char path[4096];
-    bool any = leftover_count(directory) > MOST_LOOKED_AT;
+    bool any = stale_journals_count(directory) > MOST_LOOKED_AT;
     DIR *files = any ? NULL : opendir(directory);
     while (next_file(files, directory, suffix, path))
         any = any || waits(path);
@@ -277,7 +277,7 @@ static bool remove_all(const char *directory, const char *end)
     return any;
 }
 
-void leftover_remove(const char *directory)
+void stale_journals_remove(const char *directory)
 {
     const bool any = remove_all(directory, suffix);
     remove_all(directory, unfinished);
@@ -287,7 +287,7 @@ void leftover_remove(const char *directory)
     intent_remove(directory);
 }
 
-void leftover_discard(const char *directory, uint64_t inode)
+void stale_journals_discard(const char *directory, uint64_t inode)
 {
     char path[4096];
     DIR *files = opendir(directory);
@@ -300,11 +300,11 @@ void leftover_discard(const char *directory, uint64_t inode)
             unlink(path);
         close_journal(header, size);
     }
-    if (!leftover_seen(directory))
+    if (!stale_journals_seen(directory))
         intent_remove(directory);
 }
 
-void leftover_tidy(const char *directory)
+void stale_journals_tidy(const char *directory)
 {
     char path[4096];
     DIR *files = opendir(directory);

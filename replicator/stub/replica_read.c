@@ -75,7 +75,7 @@ static bool read_scattered(struct stub_file *stub, int chosen, const struct requ
     return read;
 }
 
-bool engine_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
+bool replica_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
                  const struct typemap *memory, struct served *served)
 {
     struct runs runs = {.map = stub->source->map,

@@ -1,5 +1,5 @@
 /* Calls of the C library on files whose writes are redirected. While there are none such, they cost a look. */
-#include "beside.h"
+#include "posix_coherence.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "calls.h"
-#include "home.h"
+#include "recovery.h"
 #include "writer.h"
 
 /* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's; also where
@@ -31,10 +31,10 @@ static bool full_path(int directory, const char *path, char full[PATH_MAX])
 static int bring_home(int directory, const char *path, const struct stat *found)
 {
     char full[PATH_MAX];
-    return S_ISREG(found->st_mode) && home_noted(found->st_ino) && full_path(directory, path, full) ? home_alone(full) : 0;
+    return S_ISREG(found->st_mode) && recovery_noted(found->st_ino) && full_path(directory, path, full) ? recovery_alone(full) : 0;
 }
 
-int pdla_beside_opening(int directory, const char *path)
+int pdla_coherence_opening(int directory, const char *path)
 {
     struct stat found;
     int error = errno, result = 0;
@@ -48,7 +48,7 @@ int pdla_beside_opening(int directory, const char *path)
     return result;
 }
 
-int pdla_beside_looking(int directory, const char *path)
+int pdla_coherence_looking(int directory, const char *path)
 {
     struct stat found;
     int error = errno;
@@ -58,28 +58,28 @@ int pdla_beside_looking(int directory, const char *path)
     return result;
 }
 
-void pdla_beside_deleting(int directory, const char *path, uint64_t *inode)
+void pdla_coherence_deleting(int directory, const char *path, uint64_t *inode)
 {
     struct stat found;
     int error = errno;
     *inode = 0;
     if (is_the_programs(path) && fstatat(directory, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode)
-        && found.st_nlink == 1 && home_noted(found.st_ino))
+        && found.st_nlink == 1 && recovery_noted(found.st_ino))
         *inode = found.st_ino;
     leave(0);
     errno = error;
 }
 
-void pdla_beside_deleted(const char *path, uint64_t inode)
+void pdla_coherence_deleted(const char *path, uint64_t inode)
 {
     int error = errno;
     if (is_the_programs(path) && inode != 0)
-        home_deleted(path, inode);
+        recovery_deleted(path, inode);
     leave(0);
     errno = error;
 }
 
-bool pdla_beside_examined(uint64_t device, uint64_t inode)
+bool pdla_coherence_examined(uint64_t device, uint64_t inode)
 {
     int error = errno;
     if (!writers_any())
@@ -90,7 +90,7 @@ bool pdla_beside_examined(uint64_t device, uint64_t inode)
     return longer;
 }
 
-bool beside_open(const char *name)
+bool coherence_open(const char *name)
 {
     struct stat wanted, found;
     char path[PATH_MAX];

@@ -1,7 +1,7 @@
 /* Journals of programs that have ended, or of files that they have closed. Their directory is to be locked alone, but for the
  * first glance. The rules are those of docs/formats.md, "Bringing home", which replicator/sync.py has, too. */
-#ifndef PDLA_LEFTOVER_H
-#define PDLA_LEFTOVER_H
+#ifndef PDLA_STALE_JOURNALS_H
+#define PDLA_STALE_JOURNALS_H
 
 #include "intent.h"
 #include "loadedmap.h"
@@ -25,20 +25,20 @@ struct leftovers {
 };
 
 /* A glance without a lock: whether there may be something. */
-bool leftover_seen(const char *directory);
+bool stale_journals_seen(const char *directory);
 /* What the journals in a directory tell of the original. `map` NULL: nobody knows the replicas. `original` NULL: there is no such
  * file. */
-enum leftover leftover_read(const struct loaded_map *map, const struct map_target *, const char *directory,
+enum leftover stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
                             const struct original_sight *original, struct leftovers *);
 /* How many journals there are. */
-uint64_t leftover_count(const char *directory);
+uint64_t stale_journals_count(const char *directory);
 /* While others write: whether a process that has ended left a journal that tells of bytes, or there are too many to look at. */
-bool leftover_waits(const char *directory);
+bool stale_journals_waits(const char *directory);
 /* Removes those that ended processes left and that tell of no bytes. */
-void leftover_tidy(const char *directory);
+void stale_journals_tidy(const char *directory);
 /* Removes those of an original that was deleted. */
-void leftover_discard(const char *directory, uint64_t inode);
+void stale_journals_discard(const char *directory, uint64_t inode);
 /* All is durable in the original: removes the journals, then the intent. */
-void leftover_remove(const char *directory);
+void stale_journals_remove(const char *directory);
 
 #endif

@@ -3,7 +3,7 @@
  * itself. Each journal has a mutex, which outlives the process that holds it: it is held while the journal grows, by its owner, and
  * while it is brought home and cleared, by anybody. Nobody waits for a second one. To look takes no mutex: what was noted before
  * the look began is either still there or, when the journal was cleared meanwhile, in the original. */
-#include "neighbours.h"
+#include "node_peers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -120,7 +120,7 @@ static void unmap_neighbour(struct neighbour *neighbour)
     unmap_shared(neighbour->shared);
 }
 
-struct neighbours *neighbours_open(const struct stub_writer *writer)
+struct neighbours *peers_open(const struct stub_writer *writer)
 {
     const char *directory = map_at(writer->map, writer->target->journals);
     const struct address mine = address_of(writer);
@@ -143,7 +143,7 @@ struct neighbours *neighbours_open(const struct stub_writer *writer)
     return NULL;
 }
 
-void neighbours_close(struct neighbours *neighbours)
+void peers_close(struct neighbours *neighbours)
 {
     if (neighbours == NULL)
         return;
@@ -153,13 +153,13 @@ void neighbours_close(struct neighbours *neighbours)
     free(neighbours);
 }
 
-void neighbours_lock(const struct stub_writer *writer)
+void peers_lock(const struct stub_writer *writer)
 {
     if (writer->neighbours != NULL)
         lock(writer->neighbours->own);
 }
 
-void neighbours_unlock(const struct stub_writer *writer)
+void peers_unlock(const struct stub_writer *writer)
 {
     if (writer->neighbours == NULL)
         return;
@@ -211,7 +211,7 @@ static int bring_back_of(struct file_handle *handle, struct neighbour *neighbour
     return error;
 }
 
-int neighbours_bring_back(struct file_handle *handle, const struct io_call *call, bool *found)
+int peers_bring_back(struct file_handle *handle, const struct io_call *call, bool *found)
 {
     const struct stub_writer *writer = handle->writer;
     struct neighbours *neighbours = writer->neighbours;
@@ -229,7 +229,7 @@ int neighbours_bring_back(struct file_handle *handle, const struct io_call *call
     return error;
 }
 
-int neighbours_lengthen(struct file_handle *handle)
+int peers_lengthen(struct file_handle *handle)
 {
     struct neighbours *neighbours = handle->writer->neighbours;
     int error = 0;

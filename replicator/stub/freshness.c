@@ -1,12 +1,12 @@
 #define _GNU_SOURCE
-#include "state.h"
+#include "freshness.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-int state_find(const char *path, struct stat *found)
+int freshness_find(const char *path, struct stat *found)
 {
     int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0 || (fstat(fd, found) == 0 && S_ISREG(found->st_mode)))
@@ -15,7 +15,7 @@ int state_find(const char *path, struct stat *found)
     return -1;
 }
 
-bool state_reopen(int *fd)
+bool freshness_reopen(int *fd)
 {
     char name[32];
     snprintf(name, sizeof name, "/proc/self/fd/%d", *fd);
@@ -64,20 +64,20 @@ static bool as_recorded(const struct state_file *record, const struct times *now
         && __atomic_load_n(&record->ctime_ns, __ATOMIC_RELAXED) == now->ctime_ns;
 }
 
-bool state_seems_fresh(const struct loaded_map *map, const struct map_file *file, const struct stat *found)
+bool freshness_seems_fresh(const struct loaded_map *map, const struct map_file *file, const struct stat *found)
 {
     struct state_file *record = record_of(map, file);
     const struct times then = times_of(found);
     return writers_in(__atomic_load_n(word_of(record), __ATOMIC_SEQ_CST)) == 0 && as_recorded(record, &then);
 }
 
-static void state_mark_all(const struct loaded_map *map, const struct map_file *file, enum state_stale how)
+static void freshness_mark_all(const struct loaded_map *map, const struct map_file *file, enum state_stale how)
 {
     for (uint32_t i = 0; i < file->replica_count; i++)
-        state_mark(map, &map->replicas[file->first_replica + i], how);
+        freshness_mark(map, &map->replicas[file->first_replica + i], how);
 }
 
-enum freshness state_check(const struct loaded_map *map, const struct map_file *file, int fd, int64_t *size)
+enum freshness freshness_check(const struct loaded_map *map, const struct map_file *file, int fd, int64_t *size)
 {
     struct state_file *record = record_of(map, file);
     uint64_t before = __atomic_load_n(word_of(record), __ATOMIC_SEQ_CST);
@@ -88,19 +88,19 @@ enum freshness state_check(const struct loaded_map *map, const struct map_file *
     if (writers_in(before) > 0 || __atomic_load_n(word_of(record), __ATOMIC_SEQ_CST) != before)
         return STATE_WRITING;
     if (!same) {
-        state_mark_all(map, file, STALE_CHANGED);
+        freshness_mark_all(map, file, STALE_CHANGED);
         return STATE_CHANGED;
     }
     *size = now.size;
     return STATE_FRESH;
 }
 
-uint8_t state_stale(const struct loaded_map *map, const struct map_replica *replica)
+uint8_t freshness_stale(const struct loaded_map *map, const struct map_replica *replica)
 {
     return __atomic_load_n(&map->stale[replica - map->replicas], __ATOMIC_SEQ_CST);
 }
 
-void state_mark(const struct loaded_map *map, const struct map_replica *replica, enum state_stale how)
+void freshness_mark(const struct loaded_map *map, const struct map_replica *replica, enum state_stale how)
 {
     uint8_t valid = STALE_NOT;
     __atomic_compare_exchange_n(&map->stale[replica - map->replicas], &valid, (uint8_t)how, false, __ATOMIC_SEQ_CST,
@@ -112,7 +112,7 @@ static bool exchange(struct state_file *record, uint64_t *word, uint64_t wanted)
     return __atomic_compare_exchange_n(word_of(record), word, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-void state_write_begin(const struct loaded_map *map, const struct map_file *file, int fd)
+void freshness_write_begin(const struct loaded_map *map, const struct map_file *file, int fd)
 {
     struct state_file *record = record_of(map, file);
     uint64_t word = __atomic_load_n(word_of(record), __ATOMIC_SEQ_CST);
@@ -123,10 +123,10 @@ void state_write_begin(const struct loaded_map *map, const struct map_file *file
         as_left = writers_in(word) > 0 || (examine(fd, &now) && as_recorded(record, &now));
     } while (!exchange(record, &word, word + (UINT64_C(1) << 32) + 1));
     if (!as_left || fd < 0)
-        state_mark_all(map, file, STALE_CHANGED);
+        freshness_mark_all(map, file, STALE_CHANGED);
 }
 
-void state_write_end(const struct loaded_map *map, const struct map_file *file, int fd, bool publish)
+void freshness_write_end(const struct loaded_map *map, const struct map_file *file, int fd, bool publish)
 {
     struct state_file *record = record_of(map, file);
     uint64_t word = __atomic_load_n(word_of(record), __ATOMIC_SEQ_CST);

@@ -14,10 +14,10 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
     known = known && request_fits(&request);
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
-        if (state_stale(source->map, replica) != STALE_NOT)
+        if (freshness_stale(source->map, replica) != STALE_NOT)
             continue;
         if (!known || request_touches(source->map, replica, &request))
-            state_mark(source->map, replica, STALE_WRITTEN);
+            freshness_mark(source->map, replica, STALE_WRITTEN);
     }
 }
 
@@ -27,7 +27,7 @@ void replicas_mark(struct file_handle *handle, int64_t low, int64_t high)
     struct piece piece;
     for (uint32_t i = 0; source != NULL && i < source->file->replica_count; i++)
         if (locate_piece(source->map, replica_of(source, i), low, high, &piece))
-            state_mark(source->map, replica_of(source, i), STALE_WRITTEN);
+            freshness_mark(source->map, replica_of(source, i), STALE_WRITTEN);
 }
 
 void replicas_write_begin(struct file_handle *handle, const struct io_call *call)
@@ -36,7 +36,7 @@ void replicas_write_begin(struct file_handle *handle, const struct io_call *call
     if (stub == NULL)
         return;
     mark_written(handle, call);
-    state_write_begin(stub->source->map, stub->source->file, stub->fd);
+    freshness_write_begin(stub->source->map, stub->source->file, stub->fd);
     __atomic_add_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
 }
 
@@ -49,7 +49,7 @@ void replicas_write_end(struct file_handle *handle)
     struct source *source = stub->source;
     __atomic_sub_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
     bool publish = !__atomic_load_n(&source->shared_by_nodes, __ATOMIC_RELAXED);
-    state_write_end(source->map, source->file, stub->fd, publish);
+    freshness_write_end(source->map, source->file, stub->fd, publish);
 }
 
 int stub_write_begin(struct file_handle *handle, const struct io_call *call)

@@ -29,7 +29,7 @@ static int64_t place_of(const struct request *request, int64_t position)
 static bool read_both(struct stub_file *stub, int chosen, const struct request *part, int64_t size, char *one, char *other)
 {
     struct served served = {0};
-    return engine_read(stub, chosen, part, size, one, NULL, &served) && engine_read(stub, -1, part, size, other, NULL, &served);
+    return replica_read(stub, chosen, part, size, one, NULL, &served) && replica_read(stub, -1, part, size, other, NULL, &served);
 }
 
 const char *compare_read(struct stub_file *stub, const char *call, int chosen, const struct request *request, int64_t size)
@@ -50,7 +50,7 @@ const char *compare_read(struct stub_file *stub, const char *call, int chosen, c
             while (both[i] == other[i])
                 i++;
             why = "the original was changed";
-            if (state_check(source->map, source->file, stub->fd, &now) != STATE_FRESH)
+            if (freshness_check(source->map, source->file, stub->fd, &now) != STATE_FRESH)
                 continue;
             why = "differs from the original";
             found = (struct difference){.call = call, .replica = replica_of(source, (uint32_t)chosen)->id,
