@@ -457,6 +457,8 @@ def _read_files(group: h5py.Group) -> pd.DataFrame:
         columns[name] = (
             pd.Series([_decode(v) for v in values], dtype=object) if name == "path" else values.astype(dtype)
         )
+    if (columns["file"] != np.arange(len(columns["file"]))).any():
+        raise ValueError("its files do not have the numbers from 0")
     return pd.DataFrame(columns)
 
 

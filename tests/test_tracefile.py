@@ -208,6 +208,7 @@ def test_a_trace_cut_anywhere_is_one_line(tmp_path: Path) -> None:
         ("views/words", np.array([0, 1, 1, 2, 24, 9, 8]), "kind 9"),
         ("views/extent", np.array([1]), "shorter|argument 4"),
         ("files/path", None, "path"),
+        ("files/file", np.array([7], np.int32), "the numbers from 0"),
     ],
 )
 def test_contents_that_do_not_fit_together_are_one_line(

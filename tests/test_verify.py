@@ -151,6 +151,7 @@ def test_a_terminal_that_is_closed_leaves_replicas_valid(place: Place, tmp_path:
     said = tmp_path / "said"
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         script = f'{before} exec "$0" -c "$1" > {said}'
         os.execv("/bin/sh", ["sh", "-c", script, sys.executable, READS_SLOWLY])
     while not (said.exists() and said.read_text()):
