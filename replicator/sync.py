@@ -31,7 +31,7 @@ from pdla.replicator.journals import UNFINISHED, Journal, locked, paths_in, read
 from pdla.replicator.mapfile import fold
 from pdla.replicator.transpose import Bytes
 from pdla.replicator.verify import components_unchanged
-from pdla.replicator.write_targets import directories_in
+from pdla.replicator.write_targets import directories_in, replicas_of
 from pdla.units import KiB, MiB
 
 Conflict = Literal["keep", "overwrite", "discard"]
@@ -140,7 +140,7 @@ def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Pro
         return row
     unsynced = _length(good) - _length(_merged([journal.entries[: journal.synced] for journal in journals]))
     damaged = sum(journal.damaged for journal in journals)
-    extents = _extents({replica.id: replica for replica in catalog.replicas()}, lost)
+    extents = _extents(replicas_of(directory, catalog.replicas()), lost)
     moved_from = None if path == named else named
     return replace(row, unsynced=max(unsynced, 0), lost=extents, damaged=damaged, moved_from=moved_from)
 
@@ -159,7 +159,7 @@ def _bring(
     progress: Progress | None,
 ) -> BroughtBack:
     """Bring home what can be believed, unless somebody else changed the original; then remove the journals."""
-    replicas = {replica.id: replica for replica in catalog.replicas()}
+    replicas = replicas_of(directory, catalog.replicas())
     with ExitStack() as stack:
         target = stack.enter_context(_opened(path))
         identity = identity_of(target)
@@ -294,11 +294,12 @@ def _copy(
     progress: Progress | None,
 ) -> int:
     """Copy ranges of replicas to where they belong; returns the bytes."""
-    done, total = 0, _length(ranges)
-    for number in np.unique(ranges[:, 0]).tolist():
-        replica = replicas.get(number)
-        if replica is None or not components_unchanged(replica):
+    done, total, numbers = 0, _length(ranges), np.unique(ranges[:, 0]).tolist()
+    for number in numbers:
+        if number not in replicas or not components_unchanged(replicas[number]):
             raise FileNotFoundError(f"replica {number} or a component of it is missing")
+    for number in numbers:
+        replica = replicas[number]
         mine = ranges[ranges[:, 0] == number][:, 1:]
         with ExitStack() as stack:
             files = [os.open(component.path, os.O_RDONLY | os.O_CLOEXEC) for component in replica.components]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,16 @@ def directory_identity(path: Path) -> Identity:
 
 def journals_of(map_path: Path, path: Path) -> Path:
     """The directory of the journals of writes to the file at ``path``: beside the map, the same for every map."""
-    return map_path.parent.absolute() / JOURNALS / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return map_path.parent.absolute() / JOURNALS / _name_of(path)
+
+
+def _name_of(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def replicas_of(directory: Path, replicas: Iterable[Replica]) -> dict[int, Replica]:
+    """Those, by number, that the journals in ``directory`` may tell of: for writes to the file that it is made for."""
+    return {r.id: r for r in replicas if r.purpose == "write" and _name_of(target_of(r)) == directory.name}
 
 
 def directories_in(map_path: Path) -> list[Path]:

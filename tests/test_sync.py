@@ -292,6 +292,28 @@ def test_a_damaged_entry_of_a_journal_is_told(place: Place) -> None:
     assert (row.damaged, row.problem) == (1, "")
 
 
+def test_bytes_of_a_replica_of_another_file_are_never_brought_back(place: Place) -> None:
+    other = place.original.with_name("other")
+    other.write_bytes(bytes(range(256)) * 64)
+    signature = Signature(str(other), "read", False, 0, 1024, (Loop(1024, 16),), (0,), 0)
+    build(
+        signature,
+        Layout("disks", 2, 1, (4096, 4096), AccessMap.section(signature)),
+        pool_in(place.original.parent),
+        place.catalog,
+    )
+    killed_with_journals(place)
+    before = place.original.read_bytes()
+    image = Image(next(path for path in place.journals if len(read_journal(path).entries)))
+    image.entries[0]["replica"] = 2
+    image.seal_entry(0)
+    image.write()
+    (row,) = bring_back(place.catalog)
+    assert "replica 2" in row.problem
+    assert place.original.read_bytes() == before
+    assert place.journals != []
+
+
 def test_h33_a_lost_component_is_told_and_nothing_is_dropped(place: Place) -> None:
     killed_with_journals(place)
     (replica,) = place.catalog.replicas()
