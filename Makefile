@@ -3,7 +3,7 @@
 # make bench   what replicas gain and cost here, in an hour and a half; root for storage that is slow by rule. BENCH=... has options
 # make bench-smoke   that the benchmarks work, in two minutes
 # make docs    the documentation, in build/docs/index.html
-# make papers  the papers' numbers against simulated ones: the table of docs/papers.md, plots in build/papers
+# make papers  the papers' numbers against simulated ones: the tables of docs/papers*.md, plots in build/papers
 # make kills   kill builds, daemons, what brings leases home, and writers, 500 times in all, at random moments. KILLS=... is how often
 # make nodes   two nodes that build, write and sync at the same time, 50 rounds of each
 # make mutants that a test notices each of the broken safety lines of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md, from build/bench.json.
+"""The tables of docs/benchmarks.md and its appendix, from build/bench.json.
 
     python benchmarks/found.py [build/bench.json] [--write]
 
@@ -24,7 +24,8 @@ from table import LIMIT_GOAL, LIMITED, PLANNED, WHOLLY
 
 from pdla.units import KiB
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = (DOCS / "benchmarks.md", DOCS / "benchmarks-appendix.md")
 STORAGES = ("disks", "seeking", "cephfs")
 MPI = {INDEPENDENT: "independent", SIEVING: "sieving", COLLECTIVE: "collective"}
 """What the MPI library does without replicas, as columns."""
@@ -230,21 +231,22 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md; print those that it has not")
+    parser.add_argument("--write", action="store_true", help="into these pages; print those that they have not")
     options = parser.parse_args()
     if not options.rows.exists():
         parser.error(f"there is no {options.rows}: run make bench")
     rows = {one["name"]: one for one in json.loads(options.rows.read_text())}
     if old := [name for name in rows if f"{name}{LIMITED}" in rows and "replicated" not in rows[name]]:
         parser.error(f"{len(old)} rows are of an earlier version, such as {old[0]}: measure again, or remove them")
-    page = PAGE.read_text()
+    pages = {path: path.read_text() for path in PAGES}
     for table in tables(rows):
-        if options.write and table[0] in page.splitlines():
-            page = placed(page, table)
-        else:
+        there = [path for path, page in pages.items() if options.write and table[0] in page.splitlines()]
+        pages |= {path: placed(pages[path], table) for path in there}
+        if not there:
             sys.stdout.write("\n".join(table) + "\n\n")
     if options.write:
-        PAGE.write_text(page)
+        for path, page in pages.items():
+            path.write_text(page)
 
 
 def _op(case: str) -> str:

@@ -19,6 +19,7 @@ from markdown_it.token import Token
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
+GLOSSARY = DOCS / "glossary.md"
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 _PARSER = MarkdownIt("commonmark").enable("table")
@@ -80,7 +81,58 @@ def anchors(page: Path) -> set[str]:
         for token, after in itertools.pairwise(tokens)
         if token.type == "heading_open"
     ]
-    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+    return {anchor(title) for title in titles}
+
+
+def anchor(title: str) -> str:
+    """Of a heading with this title."""
+    return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """The lines of paragraphs and lists, each with its number; none of tables, headings and blocks of code."""
+    lines = page.read_text().splitlines()
+    for token in _PARSER.parse(page.read_text()):
+        if token.type == "paragraph_open" and token.map:
+            first, end = token.map
+            yield from enumerate(lines[first:end], first + 1)
+
+
+def glossary() -> dict[str, str]:
+    """The terms of the glossary, each with the link that leads to it; a heading may have several, with commas."""
+    headings = re.findall(r"^### (.+)$", GLOSSARY.read_text(), re.MULTILINE)
+    return {term: f"{GLOSSARY.name}#{anchor(title)}" for title in headings for term in title.split(", ")}
+
+
+def unlinked(page: Path, terms: Mapping[str, str]) -> list[str]:
+    """The terms that the paragraphs of ``page`` use before they link to them."""
+    wanted = {
+        term: (re.compile(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", re.IGNORECASE if term.islower() else 0), link)
+        for term, link in terms.items()
+    }
+    found = []
+    for text, link in _plain(page):
+        for term, (pattern, own) in list(wanted.items()):
+            if link.endswith(own):
+                del wanted[term]
+            elif not link and pattern.search(text):
+                found.append(term)
+                del wanted[term]
+    return found
+
+
+def _plain(page: Path) -> Iterator[tuple[str, str]]:
+    """The text of the paragraphs in order, without code, each piece with the link that it is in, or ""."""
+    for before, token in itertools.pairwise(_PARSER.parse(page.read_text())):
+        if before.type != "paragraph_open":
+            continue
+        link = ""
+        for inside, pieces in itertools.groupby(token.children or (), key=lambda child: child.type.startswith("link_")):
+            if inside:
+                link = str(next(pieces).attrs.get("href", ""))
+            else:
+                shown = {"text": None, "softbreak": " "}
+                yield "".join(shown.get(one.type, "\0") or one.content for one in pieces), link
 
 
 def commands(console: str) -> list[tuple[str, str]]:

@@ -77,6 +77,43 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed <= there
 
 
+# ---- words ----------------------------------------------------------------------------------------------------------
+
+MOST_COLUMNS = 100
+# Terms that are also words of everyday language, or of every page.
+EVERYDAY = {
+    "MPI-IO", "application", "dirty", "group", "layout", "library", "map", "phase", "plan", "rank", "request", "run",
+    "server", "space", "strip", "to redirect", "trace", "wish",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_lines_of_prose_are_short(page: Path) -> None:
+    long = [
+        f"{name(page)}:{number}: {len(line)} columns"
+        for number, line in pages.prose(page)
+        if len(line) > MOST_COLUMNS and not re.fullmatch(r"\s*(- )?(`[^`]*`|\S+)\S*", line)
+    ]
+    assert long == []
+
+
+def test_the_glossary_has_each_term_once() -> None:
+    titles = re.findall(r"^### (.+)$", pages.GLOSSARY.read_text(), re.MULTILINE)
+    terms = [term for title in titles for term in title.split(", ")]
+    assert sorted(terms) == sorted(pages.glossary())
+    assert set(terms) >= EVERYDAY
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name != "adr" and page.stem not in ("CHANGELOG", "glossary")],
+    ids=name,
+)
+def test_a_term_of_the_glossary_is_linked_where_a_page_uses_it_first(page: Path) -> None:
+    terms = {term: link for term, link in pages.glossary().items() if term not in EVERYDAY}
+    assert pages.unlinked(page, terms) == []
+
+
 # ---- examples -------------------------------------------------------------------------------------------------------
 
 

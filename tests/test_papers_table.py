@@ -1,4 +1,4 @@
-"""The table of docs/papers.md: every row is judged as it says, and those that a formula gives are up to date."""
+"""The tables of docs/papers-appendix.md: rows are judged as they say, those of formulas are up to date."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.papers.__main__ import summary, sums  # noqa: E402
 from benchmarks.papers.closed import FORMULAS  # noqa: E402
 from benchmarks.papers.programs import program  # noqa: E402
 from benchmarks.papers.simulate import run  # noqa: E402
@@ -33,7 +34,7 @@ from pdla.collectors import workloads  # noqa: E402
 from pdla.model import Trace  # noqa: E402
 from pdla.units import KiB  # noqa: E402
 
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines()
+PAGE = (ROOT / "docs" / "papers-appendix.md").read_text(encoding="utf-8").splitlines()
 
 EXPERIMENT = Experiment("p/e", "pdla", "Fig. 1", "I", "strided", ("new", "old"), ("read",), "processes", (8, 32), {})
 MEASURES = {
@@ -110,6 +111,15 @@ def test_some_of_these_rows_literally():
     cells = {one.split(" | ")[1]: one.strip("| ").split(" | ")[2:5] for one in PAGE if one.startswith("| ")}
     assert cells["space of the DMT's entries (6 words of 4 bytes) for requests of 4 KB"] == ["0.6 %", "0.586 %", "yes"]
     assert cells["Eq. 8's benefit of a request of 4 MiB at random: its sign"] == ["not positive", "positive", "no"]
+
+
+def test_the_page_has_the_sums_of_its_appendix():
+    found = sums("\n".join(PAGE))
+    assert list(found) == ["PDLA", "S4D-Cache", "LiU", "iBridge", "E10"]
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert summary(found) in page
+    met, stated_numbers = (sum(one[part] for one in found.values()) for part in (0, 1))
+    assert f"Of {stated_numbers} numbers" in page and f"meet\n{met}." in page
 
 
 def test_what_is_out_of_range_says_why():

@@ -1,10 +1,11 @@
-"""The papers' numbers against simulated ones: the table of docs/papers.md, and plots like the papers' figures.
+"""The papers' numbers against simulated ones: the tables of docs/papers*.md, and plots like the papers' figures.
 
     python -m benchmarks.papers [--larger] [PAPER ...]
 
 simulates the runs that the rows of benchmarks/papers/*.toml are about on the papers' testbeds (layouts/clusters), as
 many at once as there are cores, and once more for each other value of what the texts do not state; plots them into
-build/papers; and rewrites the marked part of docs/papers.md, or prints the tables of the papers that are named.
+build/papers; and rewrites the marked parts of docs/papers.md, which has the sums, and of docs/papers-appendix.md, or
+prints the tables of the papers that are named.
 ``--larger`` prints the rows for which smaller parameters are taken than the texts state, with larger ones, too.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from benchmarks.papers.closed import FORMULAS
-from benchmarks.papers.plots import plot
+from benchmarks.papers.plots import in_range, plot
 from benchmarks.papers.simulate import run
 from benchmarks.papers.table import (
     PAPERS,
@@ -41,7 +43,8 @@ from benchmarks.papers.table import (
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOTS = ROOT / "build" / "papers"
-PAGE = ROOT / "docs" / "papers.md"
+PAGE, APPENDIX = ROOT / "docs" / "papers.md", ROOT / "docs" / "papers-appendix.md"
+PICTURE = ROOT / "docs" / "_static" / "papers-in-range.svg"
 BEGIN, END = "<!-- begin: make papers -->", "<!-- end: make papers -->"
 HEADINGS = (
     "| figure | what | stated | simulated | in range | if otherwise | if not, why |\n|---|---|---|---|---|---|---|"
@@ -106,12 +109,25 @@ def larger_table(papers: list[Paper], names: list[str]) -> tuple[str, float]:
     return "\n".join([LARGER, *lines]), seconds + more
 
 
-def write(text: str) -> None:
+def sums(text: str) -> dict[str, tuple[int, int]]:
+    """How many numbers of each paper are in range, of how many, as the headings of ``tables`` say."""
+    found = re.findall(r"^### (.+): (\d+) of (\d+) in range$", text, re.MULTILINE)
+    return {name: (int(within), int(judged)) for name, within, judged in found}
+
+
+def summary(found: dict[str, tuple[int, int]]) -> str:
+    """The Markdown of these."""
+    lines = [
+        f"| {name} | {judged} | {within} | {100 * within / judged:.0f} % |" for name, (within, judged) in found.items()
+    ]
+    return "\n".join(["| paper | numbers | in range | share |\n|---|---|---|---|", *lines])
+
+
+def write(page: Path, text: str) -> None:
     """Put ``text`` between the marks of the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
 def main() -> int:
@@ -132,7 +148,9 @@ def main() -> int:
         plot(experiment, measures, PLOTS)
     text = tables(papers, measures)
     if names == list(PAPERS):
-        write(text)
+        write(APPENDIX, text)
+        write(PAGE, summary(sums(text)))
+        in_range(sums(text), PICTURE)
     else:
         print(text)
     print(f"{len(measures)} runs took {seconds:.0f} processor seconds; plots are in {PLOTS}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.papers.table import Experiment, Measures, Point
@@ -39,3 +40,27 @@ def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | 
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
     return path
+
+
+def in_range(sums: Mapping[str, tuple[int, int]], path: Path) -> None:
+    """An SVG of how many numbers of each paper are in range, of how many: a bar for each paper."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    names = list(sums)[::-1]
+    within = [sums[name][0] for name in names]
+    judged = [sums[name][1] for name in names]
+    # No date and no random names: the same numbers are the same file.
+    with pyplot.rc_context({"svg.hashsalt": "pdla", "svg.fonttype": "none"}):
+        figure, panel = pyplot.subplots(figsize=(7, 2.2))
+        panel.barh(names, within, color="#2a6f97", label="in range")
+        panel.barh(names, [of - one for of, one in zip(judged, within, strict=True)], left=within, color="#c9d6df",
+                   label="not in range")  # fmt: skip
+        panel.set(xlabel="numbers that the paper states")
+        panel.legend(fontsize=8, frameon=False)
+        panel.spines[["top", "right"]].set_visible(False)
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
