@@ -14,7 +14,8 @@ from pdla.analyzers.global_patterns import GlobalPattern, find_global
 from pdla.analyzers.local_patterns import OPS, LocalPatterns, find_local, together
 from pdla.analyzers.pattern_items import Ancestry
 from pdla.analyzers.shapes import BoolArray
-from pdla.model import Growth, Int64Array, Op, Signature, Source
+from pdla.model import Growth, Int64Array, Op, Signature
+from pdla.traces.trace import Source
 
 MEMBERS = 64
 """Members of a global signature that its JSON lists: the others follow from its loops."""
@@ -77,11 +78,6 @@ class Analysis:
             sum(signature.requests for signature in self.signatures),
             sum(signature.bytes for signature in self.signatures),
         )
-
-    def _repr_html_(self) -> str:
-        from pdla.report.notebook import analysis_html
-
-        return analysis_html(self)
 
     def share(self, part: Signature | Irregular) -> Share:
         """The part's share of the whole trace."""

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, loop_dependences, pattern_dependences
 from pdla.analyzers.phases import Phases
-from pdla.model import STILL, Int64Array, Signature, Trace
+from pdla.model import STILL, Int64Array, Signature
+from pdla.traces.trace import Trace
 from pdla.units import KiB, format_seconds
 
 SMALL, LARGE = 16 * KiB, 128 * KiB

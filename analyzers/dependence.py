@@ -20,7 +20,8 @@ import pandas as pd
 
 from pdla.accessmap import cover_minimum
 from pdla.analyzers.analysis import Analysis, Irregular
-from pdla.model import Int64Array, Loop, Signature, Trace
+from pdla.model import Int64Array, Loop, Signature
+from pdla.traces.trace import Trace
 
 RAW, WAR, WAW = 1, 2, 4
 DEPENDENCES = {RAW: "read-after-write", WAR: "write-after-read", WAW: "write-after-write"}

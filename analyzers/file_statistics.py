@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdla.analyzers.shapes import BoolArray
-from pdla.model import Int64Array, Op, Trace
+from pdla.model import Int64Array, Op
+from pdla.traces.trace import Trace
 
 
 @dataclass(frozen=True)

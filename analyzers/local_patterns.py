@@ -17,7 +17,8 @@ import pandas as pd
 from pdla.analyzers.matching import near, pieces, settled, woven
 from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
 from pdla.analyzers.shapes import BoolArray, Shapes
-from pdla.model import Block, Int64Array, Op
+from pdla.model import Int64Array, Op
+from pdla.traces.blocks import Block
 
 OPS: tuple[Op, Op] = ("read", "write")
 

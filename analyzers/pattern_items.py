@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.analyzers.shapes import BoolArray, Shapes
-from pdla.model import Block, Int64Array, Nest
+from pdla.model import Int64Array, Nest
+from pdla.traces.blocks import Block
 
 FloatArray = npt.NDArray[np.float64]
 _NONE = np.empty(0, np.int64)

@@ -21,7 +21,8 @@ import pandas as pd
 
 from pdla.analyzers.local_patterns import OPS
 from pdla.analyzers.shapes import BoolArray
-from pdla.model import Int64Array, Phase, Trace
+from pdla.model import Int64Array, Phase
+from pdla.traces.trace import Trace
 
 LONG = 10
 """Long pauses are this many times as long as the others."""

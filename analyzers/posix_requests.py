@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pdla.model import Int64Array, Trace
+from pdla.model import Int64Array
+from pdla.traces.trace import Trace
 
 OUTSIDE = ""  # the kind of calls that the program made itself
 

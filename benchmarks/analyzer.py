@@ -24,10 +24,10 @@ from rows import row, tell
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import OPS, files_frame
 from pdla.collectors.tracefile import Rows, stored_trace, write_blocks
-from pdla.model import RECORD_COLUMNS, Trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import OPS, RECORD_COLUMNS, files_frame
+from pdla.traces.trace import Trace
 
 KIB, RANKS, REPETITIONS = 1 << 10, 8, 5
 BUILD = Path(__file__).resolve().parent.parent / "build"

@@ -29,12 +29,13 @@ from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
 from pdla.collectors import workloads
 from pdla.layouts.config import load_cluster
-from pdla.model import Candidate, Cluster, Op, Plan, Pool, Signature, Trace
+from pdla.model import Candidate, Cluster, Op, Plan, Pool, Signature
 from pdla.policies.plan import make_plan
 from pdla.simulator import core
 from pdla.simulator.run import Result, simulate
 from pdla.simulator.schemes import BASELINES
 from pdla.simulator.workload import Workload, from_signatures
+from pdla.traces.trace import Trace
 from pdla.units import KiB, MiB
 
 CALL = 4 * MiB  # of a rank, through views

@@ -13,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import (
+from pdla.errors import FormatError, PdlaError
+from pdla.file_kinds import CSV, PARQUET, check
+from pdla.model import Int64Array
+from pdla.traces.file_views import View
+from pdla.traces.tables import (
     LONGEST,
     MOST_RANKS,
     OPS,
@@ -25,9 +28,7 @@ from pdla.collectors.trace_tables import (
     seconds,
     silent,
 )
-from pdla.errors import FormatError, PdlaError
-from pdla.file_kinds import CSV, PARQUET, check
-from pdla.model import Int64Array, Trace
+from pdla.traces.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

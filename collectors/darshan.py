@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import OPS, categorical, files_frame, nanoseconds, records_frame, seconds
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import DARSHAN, check
-from pdla.model import Trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import OPS, categorical, files_frame, nanoseconds, records_frame, seconds
+from pdla.traces.trace import Trace
 from pdla.units import format_count
 
 _MODULES = ("DXT_MPIIO", "DXT_POSIX")

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import (
+from pdla.errors import FormatError, PdlaError
+from pdla.file_kinds import IOSIG, check
+from pdla.traces.file_views import View
+from pdla.traces.tables import (
     LONGEST,
     MOST_RANKS,
     OPS,
@@ -23,9 +25,7 @@ from pdla.collectors.trace_tables import (
     seconds,
     silent,
 )
-from pdla.errors import FormatError, PdlaError
-from pdla.file_kinds import IOSIG, check
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 from pdla.units import counted
 
 _CALL = r"(?P<call>NOT KNOWN|[A-Z]+_[A-Z]+)"

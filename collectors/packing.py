@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.collectors.rawlog import RawLogs
-from pdla.collectors.trace_tables import OPS
 from pdla.collectors.tracefile import Rows, write_blocks
-from pdla.model import Trace
+from pdla.traces.tables import OPS
+from pdla.traces.trace import Trace
 
 _TELLING = re.compile(
     r"(OMP|ROMIO|MPICH|OMPI_MCA|PRTE_MCA|I_MPI|UCX|FI)_\w+"

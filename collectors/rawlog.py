@@ -16,13 +16,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from pdla.collectors.clocks import align
-from pdla.collectors.file_views import View, first_offsets
 from pdla.collectors.rawposix import Operations, PosixCalls
 from pdla.collectors.shared_pointer_order import Log, is_ordered, place
-from pdla.collectors.trace_tables import OPS, categorical, files_frame, operation, records_frame, seconds
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import LOGS, check
-from pdla.model import RECORD_COLUMNS, Int64Array, Trace
+from pdla.model import Int64Array
+from pdla.traces.file_views import View, first_offsets
+from pdla.traces.tables import OPS, RECORD_COLUMNS, categorical, files_frame, operation, records_frame, seconds
+from pdla.traces.trace import Trace
 from pdla.units import format_count
 
 HEADER_SIZE = 4096

@@ -21,12 +21,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from pdla.atomic_files import replacing
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_blocks import COLUMNS, blocks
-from pdla.collectors.trace_tables import FILE_DTYPES, OPS, categorical, nanoseconds, seconds
 from pdla.errors import FormatError
 from pdla.file_kinds import LOOKED_AT, TRACE, check, texts_are_whole
-from pdla.model import POSIX_COLUMNS, RECORD_COLUMNS, Block, Int64Array, Trace
+from pdla.model import Int64Array
+from pdla.traces.blocks import COLUMNS, Block, blocks
+from pdla.traces.file_views import View
+from pdla.traces.tables import FILE_DTYPES, OPS, POSIX_COLUMNS, RECORD_COLUMNS, categorical, nanoseconds, seconds
+from pdla.traces.trace import Trace
 
 FORMAT = "pdla trace"
 VERSION = 2
@@ -108,7 +109,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 class StoredTrace:
-    """A trace that stays in its file, and is read some calls at a time (a pdla.model.Source).
+    """A trace that stays in its file, and is read some calls at a time (a pdla.traces.trace.Source).
 
     ``about`` is the trace without its calls; ``rows`` is the number of its records.
     """
@@ -122,7 +123,7 @@ class StoredTrace:
 
     @property
     def files(self) -> pd.DataFrame:
-        """A row per file (FILE_COLUMNS)."""
+        """A row per file (FILE_DTYPES)."""
         return self.about.files
 
     @property

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pdla.collectors.file_views import BLOCK, LIST, LOOP, View, first_offsets
-from pdla.collectors.trace_tables import OPS, categorical, files_frame, operation, records_frame, seconds
-from pdla.model import Int64Array, Op, Trace
+from pdla.model import Int64Array, Op
+from pdla.traces.file_views import BLOCK, LIST, LOOP, View, first_offsets
+from pdla.traces.tables import OPS, categorical, files_frame, operation, records_frame, seconds
+from pdla.traces.trace import Trace
 
 CALL_NS = 1_000_000
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 __version__ = "0.1.0"
 
@@ -21,3 +22,15 @@ def load(path: str | PathLike[str]) -> Trace:
     from pdla.collectors.tracefile import read_trace
 
     return read_trace(path)
+
+
+def _display_in_notebooks() -> None:
+    """Have IPython, if it runs this, show traces, analyses, signatures and plans as tables and pictures."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        from pdla.report.notebook import register
+
+        register(shell.display_formatter.formatters["text/html"])
+
+
+_display_in_notebooks()

@@ -1,4 +1,4 @@
-"""The nouns of the system: frozen types that the stages hand to one another, and the columns of a trace.
+"""The nouns of the system: frozen types that the stages hand to one another.
 
 Bytes are int, seconds float, ranges half-open.
 """
@@ -6,24 +6,17 @@ Bytes are int, seconds float, ranges half-open.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pdla.loop_nests import STILL as STILL
 from pdla.loop_nests import Growth as Growth
 from pdla.loop_nests import Int64Array as Int64Array
 from pdla.loop_nests import Loop as Loop
 from pdla.loop_nests import Nest as Nest
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from pdla.collectors.file_views import View
 
 Op = Literal["read", "write"]
 Begin = Literal["open", "view", "pause"]
@@ -101,11 +94,6 @@ class Signature:
         offsets, lengths, ranks = self.nest.expand_with(np.array(self.ranks, np.int64), self.rank_loops)
         return offsets, ranks, lengths
 
-    def _repr_html_(self) -> str:
-        from pdla.report.notebook import signature_html
-
-        return signature_html(self)
-
     def __str__(self) -> str:
         """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
@@ -132,141 +120,6 @@ class Signature:
 
 def _growing(number: int, growth: int) -> str:
     return f"{number}{growth:+}" if growth else f"{number}"
-
-
-RECORD_COLUMNS: Mapping[str, str] = {
-    "rank": "int32",
-    "call": "int64",  # 0, 1, 2, ... within the rank, in the order of the calls
-    "kind": "category",  # the MPI function
-    "file": "int32",  # id of a row of Trace.files
-    "op": "category",  # read, write or other
-    "collective": "bool",
-    "offset": "int64",  # absolute offset in the file of the first byte accessed
-    "length": "int64",  # bytes really moved (asked for, where `moved_known` is false)
-    "t_start": "float64",  # seconds since the first rank's MPI_Init
-    "t_end": "float64",
-    "view": "int32",  # index into Trace.views; 0 = the file's bytes from 0
-    "position": "int64",  # byte of the view's data stream where the access starts
-    "requested": "int64",
-    "moved_known": "bool",
-    "memory_strided": "bool",
-    "redirected": "bool",
-    "error": "int32",
-}
-
-# Of POSIX calls: `call` is that of the MPI call in which it was made, -1 none; `kind` the POSIX call; `error` errno.
-POSIX_COLUMNS: Mapping[str, str] = {
-    name: RECORD_COLUMNS[name]
-    for name in ("rank", "call", "kind", "file", "op", "offset", "length", "t_start", "t_end", "error")
-}
-
-ACCESS_COLUMNS: Mapping[str, str] = {
-    "rank": "int32",
-    "call": "int64",
-    "file": "int32",
-    "op": "category",
-    "collective": "bool",
-    "offset": "int64",
-    "length": "int64",
-    "t_start": "float64",
-    "t_end": "float64",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Data calls in the order of rank and call, and what they touch: extents, and nests of extents.
-
-    Attributes:
-        rank, call, file, written, collective, t_start, t_end: of each call, as in RECORD_COLUMNS.
-        of: of each extent or nest, in order, the call (an index into the above); None: one extent a call.
-        offset: of its first byte.
-        length: bytes of the extent, or of each in the nest.
-        form: of a nest: index into ``forms``, nests that start at 0; -1: an extent.
-        whole: all calls of its ranks are here; else it is part of the calls of one rank,
-        last: and the last part.
-    """
-
-    rank: Int64Array
-    call: Int64Array
-    file: Int64Array
-    written: npt.NDArray[np.bool_]
-    collective: npt.NDArray[np.bool_]
-    t_start: npt.NDArray[np.float64]
-    t_end: npt.NDArray[np.float64]
-    of: Int64Array | None
-    offset: Int64Array
-    length: Int64Array
-    form: Int64Array
-    forms: tuple[Nest, ...]
-    whole: bool = True
-    last: bool = True
-
-
-class Source(Protocol):
-    """What can be analyzed: a Trace, or a trace file of any size that is read a block at a time."""
-
-    @property
-    def files(self) -> pd.DataFrame:
-        """A row per file (FILE_COLUMNS)."""
-
-    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
-        """The data calls of one part of the ranks; the parts are about equal, in the order of the ranks."""
-
-
-FILE_COLUMNS = ("file", "path", "device", "inode", "size", "mtime_ns", "ctime_ns", "ranks", "opens")
-
-
-def _no_posix() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in POSIX_COLUMNS.items()})
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What a program did: ``records`` has a row per call (RECORD_COLUMNS), ``files`` one per file (FILE_COLUMNS).
-
-    ``views`` are the file views that records refer to, kept as loops; ``views[0]`` is the plain file. ``posix`` has a
-    row per POSIX call (POSIX_COLUMNS), where these were recorded.
-    """
-
-    records: pd.DataFrame
-    files: pd.DataFrame
-    views: Sequence[View]
-    command: str = ""
-    ranks: int = 0
-    mpi: str = ""
-    source: str = "pdla"
-    dropped: int = 0
-    truncated: tuple[int, ...] = ()  # ranks whose log ends before MPI_Finalize
-    unrecorded: Mapping[str, int] = field(default_factory=dict)  # calls that passed through, by name
-    notes: tuple[str, ...] = ()  # what the source cannot tell
-    started: float = 0.0  # seconds since 1970 of the first rank's MPI_Init; 0: not known
-    hosts: tuple[str, ...] = ()  # where its ranks ran, by name
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables that tell MPI-IO programs what to do
-    posix: pd.DataFrame = field(default_factory=_no_posix)
-
-    def accesses(self) -> pd.DataFrame:
-        """A row per contiguous extent in the file (ACCESS_COLUMNS), views expanded, in the order of rank and call."""
-        from pdla.collectors.file_views import expand_records
-
-        return expand_records(self)
-
-    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
-        """What the data calls touch, some at a time: all of it, or one of ``parts`` of the ranks."""
-        from pdla.collectors.trace_blocks import of_trace
-
-        return of_trace(self, part, parts)
-
-    def _repr_html_(self) -> str:
-        from pdla.report.notebook import trace_html
-
-        return trace_html(self)
-
-    def path(self, file: int) -> str:
-        """The path of the file with this id."""
-        return str(self.files.loc[self.files["file"] == file, "path"].iloc[0])
 
 
 @dataclass(frozen=True)
@@ -529,8 +382,3 @@ class Plan:
     def predicted_after(self) -> float:
         """Seconds of all patterns as chosen."""
         return sum(pattern.choice.cost.total for pattern in self.patterns)
-
-    def _repr_html_(self) -> str:
-        from pdla.report.notebook import plan_html
-
-        return plan_html(self)

@@ -24,7 +24,8 @@ from orangefs import orangefs_servers
 from postgresql import own_postgresql, postgresql_server
 from recording import Recorder
 
-from pdla.cli import STOPPING, main
+from pdla.cli import main
+from pdla.cli.signals import STOPPING
 
 # The machine may be busy: a slow example is no failure. More of them: pytest --hypothesis-profile thorough.
 settings.register_profile("pdla", deadline=None, max_examples=50)

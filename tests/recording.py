@@ -12,7 +12,7 @@ import pandas as pd
 from mpi import REPOSITORY, Mpi
 
 from pdla.collectors.rawlog import read_raw
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 PROGRAMS = REPOSITORY / "tests/programs"
 

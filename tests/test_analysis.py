@@ -13,8 +13,9 @@ from pdla.analyzers.aspects import describe
 from pdla.analyzers.file_statistics import summarize
 from pdla.analyzers.phases import find_phases
 from pdla.collectors import workloads
-from pdla.collectors.file_views import View
-from pdla.model import Loop, Trace
+from pdla.model import Loop
+from pdla.traces.file_views import View
+from pdla.traces.trace import Trace
 
 BLOCK, LOOP = 0, 1
 SIDE, TILE, ELEMENT = 16, 8, 4

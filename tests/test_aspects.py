@@ -12,7 +12,7 @@ from pdla.analyzers.analysis import analyze
 from pdla.analyzers.aspects import Aspects, describe
 from pdla.analyzers.phases import WritePhase, find_phases, write_phases
 from pdla.collectors import workloads
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 
 def described(trace: Trace) -> list[Aspects]:

@@ -32,7 +32,7 @@ from table import Found
 from throttled import obstacle
 
 from pdla.collectors import workloads
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 KIB = 1 << 10
 SOURCES = REPOSITORY / "benchmarks/workloads"

@@ -15,9 +15,9 @@ from mpi import unavailable
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.layouts.config import load_cluster
-from pdla.model import Trace
 from pdla.policies.plan import make_plan
 from pdla.report.html import Run, write_report
+from pdla.traces.trace import Trace
 
 # Before all scripts of the page: what goes wrong in them. After them: a drag over a part of the first picture.
 WATCH = "<script>window.wrong = []; addEventListener('error', (e) => wrong.push(e.message));</script>"

@@ -254,7 +254,9 @@ class Place:
 
     def replicate(self, grace: float = ANSWER) -> subprocess.Popen[bytes]:
         """Begin to build, as the command does; ``grace`` is how long it bears with storage that does not answer."""
-        program = f"from pdla.cli import main, watched; watched.GRACE, watched.PERIOD = {grace}, 0.5; main()"
+        program = (
+            f"from pdla.cli import main, supervised_build as build; build.GRACE, build.PERIOD = {grace}, 0.5; main()"
+        )
         # Into a file, for whoever waits for the storage holds the other end of a pipe.
         with self.said.open("w") as said:
             return subprocess.Popen(

@@ -21,9 +21,9 @@ from pdla.analyzers.dependence import (
     write_dependences,
 )
 from pdla.collectors import workloads
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import files_frame, records_frame
-from pdla.model import Trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import files_frame, records_frame
+from pdla.traces.trace import Trace
 
 READ, WRITE = "read", "write"
 KINDS = {(READ, READ): 0, (READ, WRITE): WAR, (WRITE, READ): RAW, (WRITE, WRITE): WAW}

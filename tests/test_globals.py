@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
-from pdla.model import Growth, Loop, Signature, Trace
+from pdla.model import Growth, Loop, Signature
+from pdla.traces.trace import Trace
 
 
 def reads(starts: dict[int, list[int]], length: int = 64) -> Trace:

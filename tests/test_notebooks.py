@@ -8,12 +8,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.formatters import HTMLFormatter
 from nbclient import NotebookClient
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.layouts.config import load_cluster
 from pdla.policies.plan import make_plan
+from pdla.report.notebook import register
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SHOWN = {
@@ -46,14 +48,16 @@ def test_the_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [text for text in SHOWN[name] if text not in shown] == []
 
 
-def test_objects_show_themselves() -> None:
+def test_notebooks_show_objects_as_html() -> None:
+    shown = HTMLFormatter()
+    register(shown)
     trace = workloads.mpi_tile_io(4, 4, 64, 64, 32)
     analysis = analyze(trace)
     plan = make_plan(analysis, load_cluster("pdla"))
-    assert "16 ranks" in trace._repr_html_()
-    assert "generated, not recorded" in trace._repr_html_()
-    assert analysis._repr_html_().count("<tr>") == 7  # the head, the global signature, 4 members, and "12 more"
-    assert "16 ranks" not in analysis.signatures[0]._repr_html_()
-    assert "by ranks 0-15" in analysis.signatures[0]._repr_html_()
+    assert "16 ranks" in shown(trace)
+    assert "generated, not recorded" in shown(trace)
+    assert shown(analysis).count("<tr>") == 7  # the head, the global signature, 4 members, and "12 more"
+    assert "16 ranks" not in shown(analysis.signatures[0])
+    assert "by ranks 0-15" in shown(analysis.signatures[0])
     replicas = sum(pattern.choice.layout is not None for pattern in plan.patterns)
-    assert plan._repr_html_().count("<svg") == len(plan.patterns) + replicas
+    assert shown(plan).count("<svg") == len(plan.patterns) + replicas

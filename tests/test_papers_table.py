@@ -31,7 +31,7 @@ from benchmarks.papers.table import (  # noqa: E402
     stated,
 )
 from pdla.collectors import workloads  # noqa: E402
-from pdla.model import Trace  # noqa: E402
+from pdla.traces.trace import Trace  # noqa: E402
 from pdla.units import KiB  # noqa: E402
 
 PAGE = (ROOT / "docs" / "papers-appendix.md").read_text(encoding="utf-8").splitlines()

@@ -15,7 +15,7 @@ from traces import Call, make_trace
 from pdla.analyzers.local_patterns import find_local, merged
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 PDLA = Path(sys.executable).parent / "pdla"
 

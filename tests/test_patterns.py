@@ -18,7 +18,8 @@ from pdla.catalog.records import Recorded, members_of, pattern_digest
 from pdla.collectors import workloads
 from pdla.collectors.packing import telling
 from pdla.collectors.tracefile import fingerprint, write_trace
-from pdla.model import Loop, Signature, Trace
+from pdla.model import Loop, Signature
+from pdla.traces.trace import Trace
 
 READ = "{READ, 0, 2, ([16384, 4096, 20], [4096, 4096, 4]r), 1}"
 WRITE = READ.replace("READ", "WRITE")

@@ -13,7 +13,7 @@ from traces import Call, make_trace
 
 from pdla.analyzers.phases import Phases, find_phases
 from pdla.collectors import workloads
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 
 def told(phases: Phases) -> list[tuple[str, int, str, int, int]]:

@@ -17,7 +17,8 @@ from pdla import load
 from pdla.analyzers.posix_requests import made_of
 from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import read_raw
-from pdla.model import POSIX_COLUMNS, Trace
+from pdla.traces.tables import POSIX_COLUMNS
+from pdla.traces.trace import Trace
 
 
 @pytest.fixture(scope="session")

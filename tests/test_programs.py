@@ -18,7 +18,7 @@ from mpi import REPOSITORY, Mpi, available_mpis, debian_mpis, unavailable
 from recording import PROGRAMS, Recorder, kinds_of, replay, rows_of
 
 from pdla.collectors.rawlog import read_raw
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 MPICH = Path(sys.executable).parent
 SHIM = REPOSITORY / "collectors/shim"

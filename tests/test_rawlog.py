@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from pdla.collectors import rawlog
-from pdla.collectors.file_views import View
 from pdla.collectors.rawlog import read_raw
 from pdla.errors import FormatError, PdlaError
-from pdla.model import RECORD_COLUMNS, Trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import RECORD_COLUMNS
+from pdla.traces.trace import Trace
 
 CALLS = ("MPI_File_open", "MPI_File_read_at", "MPI_File_write_all", "MPI_File_seek", "MPI_File_iread_at_all_c")
 OPEN, READ_AT, WRITE_ALL, SEEK, IREAD_AT_ALL_C = range(5)

@@ -17,10 +17,8 @@ from matplotlib.colors import to_rgba
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import analyze
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import OPS, categorical, files_frame, records_frame
 from pdla.layouts.config import load_cluster
-from pdla.model import POSIX_COLUMNS, Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature, Trace
+from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Signature
 from pdla.policies.plan import make_plan
 from pdla.replicator.exit_reports import FileReport, RunReport
 from pdla.report.comparison import Comparison
@@ -30,6 +28,9 @@ from pdla.report.plans import cost_picture, layout_picture
 from pdla.report.raster import rasterise, weave
 from pdla.report.style import PALETTE, rank_colours
 from pdla.report.text import comparison_table, plan_table, prediction, ranks_text, signature_table, table
+from pdla.traces.file_views import View
+from pdla.traces.tables import OPS, POSIX_COLUMNS, categorical, files_frame, records_frame
+from pdla.traces.trace import Trace
 
 KiB, MiB = 1 << 10, 1 << 20
 CLUSTER = Cluster((), "hdd", 4, 64 * KiB, 4, 1e-4, 1e-9, 0.0, "nominal")

@@ -12,7 +12,7 @@ from pdla.analyzers.analysis import analyze
 from pdla.analyzers.rank_scaling import Scaling, balanced_grid, fit, scale
 from pdla.collectors import workloads
 from pdla.errors import PdlaError
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 TOTAL = 1 << 20
 GRIDS = {4: (1, 2, 2), 8: (2, 2, 2), 16: (4, 2, 2), 32: (8, 2, 2)}

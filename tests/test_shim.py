@@ -15,7 +15,7 @@ from recording import PROGRAMS, Recorder, kinds_of, replay
 from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import _entries, read_raw
 from pdla.collectors.tracefile import read_trace
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 SHIM = REPOSITORY / "collectors/shim"
 TYPEMAP_SOURCES = [str(SHIM / name) for name in ("typemap.c", "flatten.c", "mpi.c")]

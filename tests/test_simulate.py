@@ -21,9 +21,9 @@ from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
-from pdla.model import Trace
 from pdla.simulator.scheme_comparison import Program, contest, scheme_names
 from pdla.simulator.sweep import Sweep, sweep
+from pdla.traces.trace import Trace
 
 
 def program(ranks: int) -> Trace:

@@ -16,7 +16,6 @@ from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
-from pdla.collectors.file_views import BLOCK, LOOP, View
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.cost import layout_time
 from pdla.model import Cluster, Device, Growth, Layout, Loop, Op, Pool, Signature
@@ -28,6 +27,7 @@ from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, outcome_of, simulate
 from pdla.simulator.schemes import BASELINES, Replicas, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
+from pdla.traces.file_views import BLOCK, LOOP, View
 from pdla.units import KiB, MiB
 
 SCHEMES = {scheme.name: scheme for scheme in BASELINES}

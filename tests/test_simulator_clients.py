@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from traces import Call, make_trace
 
-from pdla.collectors.file_views import BLOCK, View
 from pdla.model import Cluster, Pool
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
 from pdla.simulator.run import Result, outcome_of, simulate
 from pdla.simulator.schemes import BASELINES, Replicas, Scheme
 from pdla.simulator.workload import Workload, from_trace
+from pdla.traces.file_views import BLOCK, View
 from pdla.units import KiB, MiB
 
 PAGE = 4 * KiB

@@ -17,10 +17,12 @@ from traces import Call, make_trace
 from pdla.analyzers.local_patterns import LocalPatterns, find_local
 from pdla.analyzers.pattern_items import Ancestry
 from pdla.cli import cli
-from pdla.collectors import file_views, workloads
-from pdla.collectors.trace_blocks import blocks, of_trace
+from pdla.collectors import workloads
 from pdla.collectors.tracefile import stored_trace, write_trace
-from pdla.model import STILL, Growth, Loop, Nest, Trace
+from pdla.model import STILL, Growth, Loop, Nest
+from pdla.traces import file_views
+from pdla.traces.blocks import blocks
+from pdla.traces.trace import Trace
 
 WORKLOADS = {
     "ior": workloads.ior(3, 96, 16, 5),
@@ -40,7 +42,7 @@ WORKLOADS = {
 
 
 def in_blocks(trace: Trace, rows: int, held: int = 1 << 20) -> LocalPatterns:
-    return find_local(of_trace(trace, rows=rows), held=held)
+    return find_local(trace.blocks(rows=rows), held=held)
 
 
 def nests_of(local: LocalPatterns) -> list[Nest]:
@@ -123,7 +125,7 @@ def test_no_access_is_lost_or_out_of_order_in_its_nest(
 ) -> None:
     trace = make_trace([Call(rank, "read", *access) for rank in range(2) for part in parts for access in part])
     accesses, ancestry = trace.accesses(), Ancestry()
-    local = find_local(of_trace(trace, rows=rows), ancestry, held=5 if few_are_held else 1 << 20)
+    local = find_local(trace.blocks(rows=rows), ancestry, held=5 if few_are_held else 1 << 20)
     owners = ancestry.owners()
     for row, nest in zip(local.table.itertuples(), nests_of(local), strict=True):
         mine = accesses[owners == row.place]
@@ -137,7 +139,7 @@ def test_no_access_is_lost_or_out_of_order_in_its_nest(
 def test_random_offsets_are_let_go_as_they_come() -> None:
     offsets = np.random.default_rng(0).integers(0, 2**40, 5000).tolist()
     trace = make_trace([Call(0, "read", offset, 8) for offset in offsets])
-    local = find_local(of_trace(trace, rows=100), held=500)
+    local = find_local(trace.blocks(rows=100), held=500)
     assert local.table.empty
     assert local.strays.to_numpy().tolist() == [[0, 0, 5000, 5000, 40000, min(offsets), max(offsets) + 8]]
 
@@ -145,7 +147,7 @@ def test_random_offsets_are_let_go_as_they_come() -> None:
 def test_interleaved_streams_longer_than_what_is_held_are_still_nests() -> None:
     offsets = [start + 100 * turn for turn in range(1000) for start in (0, 10**6, 5 * 10**6)]
     trace = make_trace([Call(0, "read", offset, 8) for offset in offsets])
-    local = find_local(of_trace(trace, rows=200), held=1000)
+    local = find_local(trace.blocks(rows=200), held=1000)
     assert local.strays.empty
     assert len(local.table) < 12
 
@@ -160,8 +162,8 @@ def test_the_parts_of_the_ranks_are_all_of_them_in_order(parts: int) -> None:
 def test_where_blocks_end_does_not_depend_on_the_other_ranks() -> None:
     trace = WORKLOADS["ior"]
     alone = replace(trace, records=trace.records[trace.records["rank"] == 1].reset_index(drop=True))
-    whole = [block for block in of_trace(trace, rows=10) if block.rank[0] == 1]
-    assert [len(block.rank) for block in of_trace(alone, rows=10)] == [len(block.rank) for block in whole]
+    whole = [block for block in trace.blocks(rows=10) if block.rank[0] == 1]
+    assert [len(block.rank) for block in alone.blocks(rows=10)] == [len(block.rank) for block in whole]
 
 
 def test_a_trace_left_in_its_file_has_the_same_patterns(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from traces import Call, make_trace
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.pattern_items import Ancestry
-from pdla.model import STILL, Growth, Loop, Nest, Trace
+from pdla.model import STILL, Growth, Loop, Nest
+from pdla.traces.trace import Trace
 
 
 def found(accesses: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[tuple[int, int]]]]:

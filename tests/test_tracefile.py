@@ -18,11 +18,11 @@ from mpi import unavailable
 from traces import Call, make_trace
 
 import pdla
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import files_frame, nanoseconds, records_frame, seconds
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
-from pdla.model import RECORD_COLUMNS, Trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import RECORD_COLUMNS, files_frame, nanoseconds, records_frame, seconds
+from pdla.traces.trace import Trace
 
 STRIDED = View(4096, 8, 80, 16, np.array([1, 2, 24, 0, 8]))
 

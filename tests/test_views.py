@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import Call, make_trace
 
-from pdla.collectors.file_views import View, first_offsets
 from pdla.errors import FormatError
-from pdla.model import ACCESS_COLUMNS
+from pdla.traces.file_views import View, first_offsets
+from pdla.traces.tables import ACCESS_COLUMNS
 
 BLOCK, LOOP, LIST, RUNS = range(4)
 

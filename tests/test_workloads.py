@@ -8,7 +8,7 @@ import pytest
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import read_trace, write_trace
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdla.collectors.file_views import View
-from pdla.collectors.trace_tables import files_frame, records_frame
-from pdla.model import Trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import files_frame, records_frame
+from pdla.traces.trace import Trace
 
 
 class Call(NamedTuple):

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pdla.collectors import workloads
-from pdla.model import Loop, Op, Signature, Trace
+from pdla.model import Loop, Op, Signature
+from pdla.traces.trace import Trace
 from pdla.units import GiB, KiB, MiB
 
 UNITS = {"K": KiB, "M": MiB, "G": GiB}

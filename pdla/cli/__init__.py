@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-from contextlib import suppress
 from gc import set_threshold
-from types import FrameType
 from typing import Any
 
 import click
@@ -26,13 +23,12 @@ from pdla.cli.plan import plan
 from pdla.cli.replicate import replicate
 from pdla.cli.report import report
 from pdla.cli.run import run
+from pdla.cli.signals import end_verb, handle
 from pdla.cli.simulate import simulate
 from pdla.cli.sync import sync
 from pdla.cli.trace import pack, trace
 from pdla.errors import PdlaError
 from pdla.units import shown
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -70,9 +66,7 @@ def main() -> None:
         # Paths may hold bytes that are no characters.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    for number in STOPPING:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _stop)
+    handle(end_verb)
     try:
         sys.exit(cli.main(prog_name="pdla", standalone_mode=False))
     except click.UsageError as error:
@@ -108,12 +102,3 @@ def _keep_streams() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is sys.__stderr__:
         sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Said(2, "w", closefd=False)), line_buffering=True)
-
-
-def _stop(number: int, _: FrameType | None) -> None:
-    """End the verb by an exception, so that it cleans up; once, so that a second signal does not disturb that."""
-    for other in STOPPING:
-        signal.signal(other, signal.SIG_IGN)
-    with suppress(OSError):
-        os.write(2, f"pdla: stopped by {signal.Signals(number).name}\n".encode())
-    sys.exit(128 + number)

@@ -19,7 +19,7 @@ from pdla.errors import PdlaError
 if TYPE_CHECKING:
     from pdla.analyzers.local_patterns import LocalPatterns
     from pdla.collectors.tracefile import StoredTrace
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 WHOLE = 1 << 22
 """Calls of a trace that is read as a whole. Of a larger one, read some at a time, not all aspects are found."""
@@ -73,8 +73,8 @@ def _tell(path: Path, source: Trace | StoredTrace, local: LocalPatterns, as_json
     from pdla.analyzers.phases import NO_PHASES, find_phases
     from pdla.analyzers.posix_requests import made_of
     from pdla.cli.catalog_run import record
-    from pdla.model import Trace
     from pdla.report.text import signature_table
+    from pdla.traces.trace import Trace
 
     analysis = combine(local, source)
     if isinstance(source, Trace):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis
     from pdla.analyzers.aspects import Aspects
     from pdla.analyzers.phases import Phases
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 
 def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspects], phases: Phases) -> None:

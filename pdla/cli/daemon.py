@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ import click
 
 from pdla.cli.options import Finite, Output, json_option, print_json, size
 from pdla.cli.replicate import built_json, built_line
+from pdla.cli.signals import stopping
 from pdla.errors import PdlaError
 from pdla.units import counted
 
@@ -82,13 +82,13 @@ def daemon(
     storage = load_cluster(cluster) if cluster else None
     give_way()
     with _logging():
-        with _stopping(stop.set):
+        with stopping(stop.set):
             catalog = open_catalog(giving_up=stop) if once else catalog_at_last(stop)
         if catalog is None:
             return
         limit = Limit(max_bandwidth) if max_bandwidth else None
         served = Daemon(catalog, stop, Gate(idle_load, idle_io), limit, metrics, storage)
-        with _stopping(served.stop):
+        with stopping(served.stop):
             if not once:
                 served.run()
                 return
@@ -119,19 +119,6 @@ class _JsonLines(logging.Formatter):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         more = {name: value for name, value in vars(record).items() if name not in self._usual}
         return json.dumps({"time": time, "level": record.levelname.lower(), "event": record.getMessage(), **more})
-
-
-@contextmanager
-def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on SIGTERM, SIGINT and SIGHUP: the daemon undoes what is not complete, and ends as it should."""
-    from pdla.cli import STOPPING
-
-    before = {number: signal.signal(number, lambda *_: stop()) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell(done: list[Done], removed: Removed, busy: str, as_json: bool) -> None:

@@ -29,8 +29,8 @@ from pdla.errors import PdlaError
 from pdla.units import GiB, MiB, format_bytes
 
 if TYPE_CHECKING:
-    from pdla.model import Trace
     from pdla.report.html import Run
+    from pdla.traces.trace import Trace
 
 RANKS = 4
 SIDE = 8192  # the matrix of floats is SIDE x SIDE: 256 MiB

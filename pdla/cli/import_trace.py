@@ -11,7 +11,7 @@ from pdla.cli.options import json_option, trace_output
 from pdla.cli.trace_summary import tell
 
 if TYPE_CHECKING:
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 
 @click.command(name="import")

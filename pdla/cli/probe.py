@@ -15,7 +15,7 @@ from pdla.cli.launch import Ended, Mpi, preloaded, run_bounded
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 PROGRAMS = Path(__file__).parent / "probes"
 RANKS = 2

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis
     from pdla.collectors.tracefile import StoredTrace
-    from pdla.model import Block, Trace
+    from pdla.traces.blocks import Block
+    from pdla.traces.trace import Trace
 
 Tell = Callable[[str, float, float], None]
 """Called with what is being done, how much of it is, and how much there is in all."""
@@ -44,7 +45,7 @@ def progress(unit: str = "B") -> Iterator[Tell]:
 
 def taken(source: Trace | StoredTrace) -> Iterator[Block]:
     """The blocks of a trace, with how many of its calls have been taken."""
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
     done = 0
     with progress(" calls") as tell:

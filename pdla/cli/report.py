@@ -13,7 +13,7 @@ from pdla.cli.options import Output, cluster_option, json_option, print_json, re
 from pdla.cli.progress import analyzed, progress
 
 if TYPE_CHECKING:
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 
 @click.command()

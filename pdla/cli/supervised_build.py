@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from pdla.cli.signals import handle
 from pdla.errors import PdlaError
 
 GRACE = 30.0
@@ -38,9 +39,7 @@ def watched(trouble: Callable[[], str]) -> None:
     def forward(number: int, _: FrameType | None) -> None:
         os.kill(child, number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, forward)
+    handle(forward)
     pause, well = 0.01, time.monotonic()
     asked, wrong = well, ""
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:

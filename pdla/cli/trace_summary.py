@@ -10,7 +10,7 @@ from pdla.cli.options import print_json, say
 from pdla.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from pdla.model import Trace
+    from pdla.traces.trace import Trace
 
 
 def tell(

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pdla.analyzers.file_statistics import summarize
-from pdla.model import Trace
+from pdla.traces.trace import Trace
 from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:

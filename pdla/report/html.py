@@ -22,7 +22,7 @@ from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.analyzers.file_statistics import FileStats, Summary, summarize
 from pdla.analyzers.posix_requests import MadeOf, made_of
 from pdla.atomic_files import replacing
-from pdla.model import Signature, Trace
+from pdla.model import Signature
 from pdla.report import activity, loop_diagrams, pictures, plans, style
 from pdla.report.advice import advise
 from pdla.report.comparison import Comparison, Contrast
@@ -36,6 +36,7 @@ from pdla.report.text import (
     shown_members,
 )
 from pdla.report.zoom import zoom_data
+from pdla.traces.trace import Trace
 from pdla.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup, escape
 
+from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.file_statistics import summarize
-from pdla.model import PatternPlan, Plan, Signature, Trace
+from pdla.model import PatternPlan, Plan, Signature
 from pdla.report.html import Table, costs_table, overview_table, signatures_table, warnings
 from pdla.report.loop_diagrams import loops_picture
 from pdla.report.plans import cost_picture, layout_picture
 from pdla.report.text import by_ranks, call_name, prediction
+from pdla.traces.trace import Trace
 from pdla.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from pdla.analyzers.analysis import Analysis
 
 MOST_PICTURED = 8  # patterns of a plan
 
@@ -31,6 +31,14 @@ _TABLE = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
 {%- endfor -%}</tr>
 {% endfor %}</tbody></table>"""
 )
+
+
+def register(html: Any) -> None:
+    """Have IPython's formatter of HTML show these types."""
+    html.for_type(Trace, trace_html)
+    html.for_type(Analysis, analysis_html)
+    html.for_type(Signature, signature_html)
+    html.for_type(Plan, plan_html)
 
 
 def trace_html(trace: Trace) -> str:

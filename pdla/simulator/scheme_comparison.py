@@ -10,13 +10,14 @@ from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
 from pdla.analyzers.rank_scaling import Scaling
 from pdla.errors import ConfigError
-from pdla.model import Cluster, Plan, Trace
+from pdla.model import Cluster, Plan
 from pdla.policies import make_online, online_names, policy_names
 from pdla.policies.plan import make_plan
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, simulate
 from pdla.simulator.schemes import BASELINES, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
+from pdla.traces.trace import Trace
 
 _BASELINES = {scheme.name: scheme for scheme in BASELINES}
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from pdla.errors import PdlaError
-from pdla.model import Growth, Int64Array, Nest, Signature, Trace
+from pdla.model import Growth, Int64Array, Nest, Signature
 from pdla.simulator.core import CALL, CLOSES, DEPTH, ITEM, LOOP, NEST, PART, PATTERN, SYNCS, WRITES, Array
+from pdla.traces.trace import Trace
 
 _CLOSE, _SYNC = "MPI_File_close", "MPI_File_sync"
 

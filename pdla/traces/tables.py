@@ -9,10 +9,49 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pdla.model import RECORD_COLUMNS, Int64Array
+from pdla.model import Int64Array
 from pdla.units import counted, format_count
 
 OPS = ("read", "write", "other")
+
+RECORD_COLUMNS: Mapping[str, str] = {
+    "rank": "int32",
+    "call": "int64",  # 0, 1, 2, ... within the rank, in the order of the calls
+    "kind": "category",  # the MPI function
+    "file": "int32",  # id of a row of Trace.files
+    "op": "category",  # read, write or other
+    "collective": "bool",
+    "offset": "int64",  # absolute offset in the file of the first byte accessed
+    "length": "int64",  # bytes really moved (asked for, where `moved_known` is false)
+    "t_start": "float64",  # seconds since the first rank's MPI_Init
+    "t_end": "float64",
+    "view": "int32",  # index into Trace.views; 0 = the file's bytes from 0
+    "position": "int64",  # byte of the view's data stream where the access starts
+    "requested": "int64",
+    "moved_known": "bool",
+    "memory_strided": "bool",
+    "redirected": "bool",
+    "error": "int32",
+}
+
+# Of POSIX calls: `call` is that of the MPI call in which it was made, -1 none; `kind` the POSIX call; `error` errno.
+POSIX_COLUMNS: Mapping[str, str] = {
+    name: RECORD_COLUMNS[name]
+    for name in ("rank", "call", "kind", "file", "op", "offset", "length", "t_start", "t_end", "error")
+}
+
+ACCESS_COLUMNS: Mapping[str, str] = {
+    "rank": "int32",
+    "call": "int64",
+    "file": "int32",
+    "op": "category",
+    "collective": "bool",
+    "offset": "int64",
+    "length": "int64",
+    "t_start": "float64",
+    "t_end": "float64",
+}
+
 MOST_RANKS = 1 << 24
 """Rank numbers in other tools' traces are below: a larger one is a mistake, and lists by rank are to fit memory."""
 

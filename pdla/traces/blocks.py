@@ -7,14 +7,16 @@ the ranks are dealt to processes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from pdla.collectors.file_views import Tilings, View, runs_of, touched
-from pdla.collectors.trace_tables import OPS
-from pdla.model import Block, Int64Array, Trace
+from pdla.model import Int64Array, Nest
+from pdla.traces.file_views import Tilings, View, runs_of, touched
+from pdla.traces.tables import OPS
 
 ROWS = 1 << 18
 """Calls in a block, and extents of calls with many, about."""
@@ -22,6 +24,36 @@ ROWS = 1 << 18
 COLUMNS = ("rank", "call", "file", "op", "collective", "offset", "length", "t_start", "t_end", "view", "position")
 
 Columns = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Data calls in the order of rank and call, and what they touch: extents, and nests of extents.
+
+    Attributes:
+        rank, call, file, written, collective, t_start, t_end: of each call, as in RECORD_COLUMNS.
+        of: of each extent or nest, in order, the call (an index into the above); None: one extent a call.
+        offset: of its first byte.
+        length: bytes of the extent, or of each in the nest.
+        form: of a nest: index into ``forms``, nests that start at 0; -1: an extent.
+        whole: all calls of its ranks are here; else it is part of the calls of one rank,
+        last: and the last part.
+    """
+
+    rank: Int64Array
+    call: Int64Array
+    file: Int64Array
+    written: npt.NDArray[np.bool_]
+    collective: npt.NDArray[np.bool_]
+    t_start: npt.NDArray[np.float64]
+    t_end: npt.NDArray[np.float64]
+    of: Int64Array | None
+    offset: Int64Array
+    length: Int64Array
+    form: Int64Array
+    forms: tuple[Nest, ...]
+    whole: bool = True
+    last: bool = True
 
 
 class Records(Protocol):
@@ -36,11 +68,6 @@ class Records(Protocol):
 
     def rows_of(self, start: int, stop: int) -> Columns:
         """These rows of COLUMNS; ``op`` as index into OPS, times in seconds."""
-
-
-def of_trace(trace: Trace, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
-    """The blocks of a trace in memory."""
-    return blocks(_InMemory(trace), part, parts, rows)
 
 
 def blocks(records: Records, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
@@ -112,16 +139,19 @@ def _block(columns: Columns, shapes: Tilings, whole: bool, last: bool) -> Block:
     )
 
 
-class _InMemory:
-    def __init__(self, trace: Trace) -> None:
-        self.views = trace.views
-        records = trace.records
+class InMemory:
+    """The records of a trace in memory."""
+
+    def __init__(self, records: pd.DataFrame, views: Sequence[View]) -> None:
+        self.views = views
         self._columns = {name: records[name].to_numpy() for name in COLUMNS if name != "op"}
         self._op = records["op"].cat.set_categories(list(OPS)).cat.codes.to_numpy()
 
     def heads(self) -> Int64Array:
+        """See Records."""
         rank = self._columns["rank"]
         return np.append(np.flatnonzero(np.diff(rank, prepend=-1)), len(rank)).astype(np.int64)
 
     def rows_of(self, start: int, stop: int) -> Columns:
+        """See Records."""
         return {"op": self._op[start:stop], **{name: values[start:stop] for name, values in self._columns.items()}}

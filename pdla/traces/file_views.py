@@ -14,16 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pdla.errors import FormatError
-from pdla.model import ACCESS_COLUMNS, Int64Array, Loop, Nest, Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
+from pdla.model import Int64Array, Loop, Nest
 
 BLOCK, LOOP, LIST, RUNS = range(4)  # typemap words, as in collectors/shim/rawlog.h
 DEPTH = 32
@@ -347,30 +344,6 @@ class View:
         return offsets + self._start, lengths
 
 
-def expand_records(trace: Trace) -> pd.DataFrame:
-    """A row per contiguous extent in the file that a data call touched (ACCESS_COLUMNS), in the order of rank and call.
-
-    Calls that moved nothing, and those whose place in the file is not known (offset -1), have no row.
-    """
-    import pandas as pd
-
-    from pdla.collectors.trace_tables import OPS, categorical
-
-    records = trace.records
-    data = records["op"].isin(OPS[:2]) & (records["length"] > 0) & (records["offset"] >= 0)
-    if not data.all():
-        records = records[data]
-    call, offset, length = _extents(
-        Tilings.of(trace.views), *(records[name].to_numpy() for name in ("view", "position", "offset", "length"))
-    )
-    columns = {name: records[name].to_numpy() for name in ("rank", "call", "file", "collective", "t_start", "t_end")}
-    columns["op"] = records["op"].cat.set_categories(list(OPS[:2])).cat.codes.to_numpy()
-    if call is not None:
-        columns = {name: values[call] for name, values in columns.items()}
-    table = {**columns, "op": categorical(columns["op"], OPS[:2]), "offset": offset, "length": length}
-    return pd.DataFrame({name: table[name] for name in ACCESS_COLUMNS}, copy=False)
-
-
 @dataclass(frozen=True)
 class _Nest:
     """Tiles whose runs are loops: ``units`` (runs in each, innermost first, then in a tile) lie ``strides`` apart."""
@@ -476,7 +449,7 @@ def first_offsets(views: Sequence[View], view: npt.NDArray[np.integer], position
     return offset
 
 
-def _extents(
+def extents(
     shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array
 ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
     """(call, offset, length) of the extents of these calls in their order; call is None when each has just one."""
@@ -541,7 +514,7 @@ def touched(shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int
                 of, places, lengths, form = column
                 parts.append((calls[of], places + start[of], lengths, form))
     flat = np.flatnonzero(~nested)
-    call, places, lengths = _extents(shapes, view[flat], position[flat], offset[flat], length[flat])
+    call, places, lengths = extents(shapes, view[flat], position[flat], offset[flat], length[flat])
     if not parts:
         return Touched(call, places, lengths, np.full(len(places), -1, np.int64), ())
     parts.append((flat if call is None else flat[call], places, lengths, np.full(len(places), -1, np.int64)))

@@ -1,0 +1,1 @@
+"""Traces in memory: their tables, their file views as loops, and the accesses that these expand to."""
