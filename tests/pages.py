@@ -20,7 +20,7 @@ from markdown_it.token import Token
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
 GLOSSARY = DOCS / "glossary.md"
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 _PARSER = MarkdownIt("commonmark").enable("table")
 # What differs from run to run: how long it took, when it was, how wide a table is.

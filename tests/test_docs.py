@@ -97,6 +97,10 @@ def test_lines_of_prose_are_short(page: Path) -> None:
     assert long == []
 
 
+def test_the_readme_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 120
+
+
 def test_the_glossary_has_each_term_once() -> None:
     titles = re.findall(r"^### (.+)$", pages.GLOSSARY.read_text(), re.MULTILINE)
     terms = [term for title in titles for term in title.split(", ")]
