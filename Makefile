@@ -15,11 +15,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-C_SOURCES := $(wildcard collectors/shim/*.[ch] collectors/shim/*.def collectors/posix/*.[ch] replicator/stub/*.[ch] \
-                        replicator/posix_coherence/*.c pdla/simulator/core/*.[ch])
+C_SOURCES := $(wildcard pdla/interpose/*.[ch] pdla/interpose/*.def collectors/shim/*.[ch] collectors/posix/*.[ch] \
+                        replicator/stub/*.[ch] replicator/posix_coherence/*.c pdla/simulator/core/*.[ch])
 PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
-WARNINGS := -std=gnu11 -O2 -fPIC -Wall -Wextra -Wpedantic -Werror
 
 BENCH ?=
 KILLS ?= 200
@@ -75,7 +74,8 @@ check: .venv/test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	for file in $(filter %.c,$(C_SOURCES)); do $(CC) $(WARNINGS) -Icollectors/shim -Icollectors/posix -Ireplicator/stub -c -o /dev/null $$file || exit 1; done
+	$(BIN)/cmake -S . -B build/warnings -DPDLA_WERROR=ON
+	$(BIN)/cmake --build build/warnings
 	$(MAKE) docs
 	$(MAKE) test
 

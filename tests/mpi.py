@@ -96,11 +96,18 @@ def launching_pdla(mpi: Mpi) -> Mpi:
 
 def build_library(path: Path, *more: str, compiler: str = "gcc") -> Path:
     """Compile libpdla.so from the sources here to ``path``, with more flags; returns it."""
-    shim, stub = REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub"
-    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
-    sources = [*shim.glob("*.c"), *stub.glob("*.c")]
-    command = [compiler, *flags, *more, f"-I{shim}", f"-I{stub}", "-o", path, *sources, "-ldl", "-lpthread"]
-    subprocess.run(command, check=True)
+    return build_tools(
+        path, REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub", flags=more, compiler=compiler
+    )
+
+
+def build_tools(path: Path, *tools: Path, flags: Sequence[str] = (), compiler: str = "gcc") -> Path:
+    """Likewise a library of interposition and these tools on it, each a directory or one source."""
+    rooms = [REPOSITORY / "pdla/interpose", *tools]
+    sources = [source for room in rooms for source in (room.glob("*.c") if room.is_dir() else [room])]
+    includes = [f"-I{room}" for room in rooms if room.is_dir()]
+    command = [compiler, "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
+    subprocess.run([*command, *flags, *includes, "-o", path, *sources, "-ldl", "-lpthread"], check=True)
     return path
 
 

@@ -40,7 +40,7 @@ def build(name: str, program: Path) -> Path:
     """Compile a harness with the address and undefined behaviour sanitizers; returns its path."""
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     flags += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    includes = [f"-I{STUB}", f"-I{REPOSITORY / 'collectors/shim'}"]
+    includes = [f"-I{STUB}", f"-I{REPOSITORY / 'pdla/interpose'}"]
     sources = [REPOSITORY / f"tests/fuzz/{name}.c", *(STUB / f"{source}.c" for source in SOURCES[name])]
     subprocess.run(["clang", *flags, *includes, "-o", program, *sources, "-lpthread"], check=True)
     return program

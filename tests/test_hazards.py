@@ -334,7 +334,7 @@ def test_h39_reads_beyond_two_gibibytes_by_calls_of_large_counts(mpi: Mpi, libra
 
 def test_h41_another_preloaded_tool_sees_what_it_saw(mpich: Case) -> None:
     tool = mpich.directory / "tool.so"
-    sources = [f"-I{REPOSITORY / 'collectors/shim'}", str(REPOSITORY / "tests/programs/tool.c")]
+    sources = [f"-I{REPOSITORY / 'pdla/interpose'}", str(REPOSITORY / "tests/programs/tool.c")]
     subprocess.run(["gcc", "-shared", "-fPIC", *sources, "-o", str(tool), "-ldl"], check=True)
     mpich.publish(mpich.columns())
     for both in (f"{tool}:{mpich.library}", f"{mpich.library}:{tool}"):

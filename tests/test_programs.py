@@ -21,7 +21,7 @@ from pdla.collectors.rawlog import read_raw
 from pdla.traces.trace import Trace
 
 MPICH = Path(sys.executable).parent
-SHIM = REPOSITORY / "collectors/shim"
+INTERPOSE = REPOSITORY / "pdla/interpose"
 
 
 # ---- every form but those by the shared pointer ---------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_every_form_of_a_cxx_program_is_recorded_where_it_happened(any_recorder:
 def test_another_preloaded_tool_sees_each_call_once(recorder: Recorder, first: str, program: str) -> None:
     """In front of the library and behind it, which records all the same."""
     tool, path = recorder.directory / "tool.so", recorder.directory / "data"
-    words = ["gcc", "-fPIC", "-shared", f"-I{SHIM}", PROGRAMS / "tool.c", "-o", tool, "-ldl"]
+    words = ["gcc", "-fPIC", "-shared", f"-I{INTERPOSE}", PROGRAMS / "tool.c", "-o", tool, "-ldl"]
     subprocess.run(words, check=True)
     libraries = [str(recorder.library), str(tool)]
     preload = ":".join(libraries if first == "pdla" else reversed(libraries))

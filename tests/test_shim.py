@@ -17,8 +17,8 @@ from pdla.collectors.rawlog import _entries, read_raw
 from pdla.collectors.tracefile import read_trace
 from pdla.traces.trace import Trace
 
-SHIM = REPOSITORY / "collectors/shim"
-TYPEMAP_SOURCES = [str(SHIM / name) for name in ("typemap.c", "flatten.c", "mpi.c")]
+INTERPOSE = REPOSITORY / "pdla/interpose"
+TYPEMAP_SOURCES = [str(INTERPOSE / name) for name in ("typemap.c", "flatten.c", "running_mpi.c")]
 MPICH = Path(sys.executable).parent
 
 
@@ -26,7 +26,7 @@ MPICH = Path(sys.executable).parent
 
 
 def check_typemaps(mpicc: str, flags: list[str], program: Path, run: Mpi | None = None) -> int:
-    include = f"-I{SHIM}"
+    include = f"-I{INTERPOSE}"
     words = [
         mpicc,
         "-std=gnu11",

@@ -33,7 +33,7 @@ def unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("unit") / "stub_unit"
     sources = [
         ROOT / "tests/programs/stub_unit.c",
-        *(STUB / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "state")),
+        *(STUB / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness")),
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run(["gcc", *flags, "-o", program, *sources, "-lpthread"], check=True)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim.h"
+#include "recorder.h"
 
 enum { TAG = 32026, EXCHANGES = 6, MAX_CLOCKS = 4096 };
 

@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "calls.h"
 #include "output.h"
 #include "posix.h"
+#include "recorder.h"
 
 #define PRIVATE static __thread __attribute__((tls_model("initial-exec")))
 
@@ -106,15 +106,16 @@ static void append(const struct rawlog_record *record)
 static uint32_t current_group(void)
 {
     static uint32_t groups;
-    if (in_call.posix_group == 0 && inside_call())
-        in_call.posix_group = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
-    return in_call.posix_group;
+    uint32_t *group = call_note();
+    if (*group == 0 && inside_call())
+        *group = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
+    return *group;
 }
 
 void posix_link(uint64_t operation)
 {
     if (operation > 0 && __atomic_load_n(&on, __ATOMIC_ACQUIRE))
-        append(&(struct rawlog_record){.call = POSIX_COUNT, .view = in_call.posix_group, .position = (int64_t)operation});
+        append(&(struct rawlog_record){.call = POSIX_COUNT, .view = *call_note(), .position = (int64_t)operation});
 }
 
 /* ---- the files that are of interest ------------------------------------------------------------------------------ */

@@ -93,7 +93,7 @@ _Static_assert(sizeof(struct rawlog_record) == RAWLOG_RECORD_SIZE, "a record is 
 enum rawlog_side_kind {
     RAWLOG_CALLS = 1, /* always first: names of all calls, NUL-terminated one after another, call number 0 first */
     RAWLOG_FILE = 2,  /* struct rawlog_file + the absolute path (no NUL) */
-    RAWLOG_VIEW = 3,  /* struct rawlog_view + typemap words */
+    RAWLOG_VIEW = 3,  /* struct rawlog_view + typemap words (typemap.h) */
     RAWLOG_POSIX_CALLS = 4 /* names of all POSIX calls, as RAWLOG_CALLS */
 };
 struct rawlog_side {
@@ -115,12 +115,5 @@ struct rawlog_view {
     int64_t extent;       /* bytes from one tile to the next */
     int64_t size;         /* data bytes in one tile */
 };
-
-/* Typemap words: the tree in prefix order, int64 each.
- *   BLOCK  0, length                                  `length` bytes at offset 0
- *   LOOP   1, count, stride, child                    child repeated at i*stride
- *   LIST   2, n, then n times: offset, child          children in typemap order
- *   RUNS   3, n, then n times: offset, length         a LIST of BLOCKs */
-enum typemap_word { TYPEMAP_BLOCK = 0, TYPEMAP_LOOP = 1, TYPEMAP_LIST = 2, TYPEMAP_RUNS = 3 };
 
 #endif

@@ -14,7 +14,9 @@
 
 #include "output.h"
 #include "posix.h"
-#include "shim.h"
+#include "recorder.h"
+
+_Static_assert(CALL_COUNT <= sizeof((struct rawlog_header *)0)->unrecorded / sizeof(uint32_t), "a count for each");
 
 /* IDLE: not begun. OFF: not asked for, impossible, or ended; for ever. */
 enum state { IDLE, ON, OFF };
@@ -27,13 +29,6 @@ static struct rawlog_record *window;
 static uint64_t recorded; /* records in the log */
 static uint32_t files, views;
 static bool full; /* nothing more can be stored: records are only counted */
-
-int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 static int64_t nanoseconds(struct timespec time)
 {
@@ -401,7 +396,7 @@ void recorder_end(uint64_t number, int64_t moved, int error)
     pthread_mutex_unlock(&mutex);
 }
 
-void recorder_passed(unsigned call)
+void recorder_passed(enum call call)
 {
     if (recorder_on())
         __atomic_add_fetch(&header->unrecorded[call], 1, __ATOMIC_RELAXED);

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pdla.errors import FormatError
 from pdla.model import Int64Array, Loop, Nest
 
-BLOCK, LOOP, LIST, RUNS = range(4)  # typemap words, as in collectors/shim/rawlog.h
+BLOCK, LOOP, LIST, RUNS = range(4)  # typemap words, as in pdla/interpose/typemap.h
 DEPTH = 32
 NEST = 64
 """So many extents of a call are handed on as nests where they can; fewer one by one, as matching takes them anyway."""
@@ -265,7 +265,7 @@ def _expand(tiles: _Loop, positions: Int64Array, lengths: Int64Array) -> tuple[I
 class View:
     """A file view: a tile of ``size`` data bytes, repeated every ``extent`` bytes from ``displacement`` on (all bytes).
 
-    ``words`` is the tile as typemap words (collectors/shim/rawlog.h). Views are equal when all of this is.
+    ``words`` is the tile as typemap words (pdla/interpose/typemap.h). Views are equal when all of this is.
 
     Raises:
         FormatError: the words are no tree, or stand for another size.

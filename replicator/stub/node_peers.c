@@ -213,7 +213,7 @@ static int bring_back_of(struct file_handle *handle, struct neighbour *neighbour
 
 int peers_bring_back(struct file_handle *handle, const struct io_call *call, bool *found)
 {
-    const struct stub_writer *writer = handle->writer;
+    const struct stub_writer *writer = writer_of(handle);
     struct neighbours *neighbours = writer->neighbours;
     struct request request;
     int error = 0;
@@ -231,7 +231,7 @@ int peers_bring_back(struct file_handle *handle, const struct io_call *call, boo
 
 int peers_lengthen(struct file_handle *handle)
 {
-    struct neighbours *neighbours = handle->writer->neighbours;
+    struct neighbours *neighbours = writer_of(handle)->neighbours;
     int error = 0;
     for (int i = 0; neighbours != NULL && error == 0 && i < neighbours->count; i++) {
         struct neighbour *neighbour = &neighbours->each[i];

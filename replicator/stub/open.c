@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "calls.h"
 #include "recovery.h"
 #include "storage.h"
 #include "writer.h"
@@ -247,9 +246,12 @@ static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const str
         stub->why_not = "no communicator";
 }
 
-static void open_agreed(struct file_handle *handle, mpi_handle comm, const char *path, int amode, struct opening *opening)
+static void open_agreed(struct file_handle *handle, struct opening *opening)
 {
     const struct mpi *mpi = pdla_mpi();
+    const char *path = opening->path;
+    const int amode = opening->amode;
+    mpi_handle comm = opening->comm;
     int rank, ranks;
     if (mpi == NULL || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return;
@@ -265,36 +267,38 @@ static void open_agreed(struct file_handle *handle, mpi_handle comm, const char 
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (stub != NULL) {
         agreed(stub, amode, comm, &all);
-        handle->stub = stub;
+        redirection_of(handle)->stub = stub;
     }
-    writer_open(handle, comm, rank, ranks, map, path, amode, opening, all.no_target == 0);
+    writer_open(handle, comm, rank, ranks, map, opening, all.no_target == 0);
 }
 
 /* Why the file must not be opened, on all ranks alike: a literal. */
-static const char *settled(mpi_handle comm, const char *name, int amode, struct opening *opening)
+static const char *settled(const struct opening *opening, int *lock)
 {
     const struct mpi *mpi = pdla_mpi();
+    const mpi_handle comm = opening->comm;
     char path[PATH_MAX];
     int rank, ranks, inter = 1;
-    if (name == NULL)
+    if (opening->name == NULL)
         return NULL;
-    resolve_path(name, path);
+    resolve_path(opening->name, path);
     /* RATIONALE: some ranks of a program that is only recorded may be without the library, and join no collective of it. */
     if (map_name() == NULL)
         return recovery_alone(path) == 0 ? NULL : "its newest bytes wait for pdla sync";
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
-    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(amode), &opening->lock);
+    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(opening->amode), lock);
 }
 
-int stub_opening(mpi_handle comm, const char *name, int amode, struct opening *opening)
+int stub_opening(struct opening *opening)
 {
-    int error = errno;
-    *opening = (struct opening){.lock = -1};
-    opening->beside = map_name() != NULL && name != NULL && writer_wanted(amode) && coherence_open(name);
+    int error = errno, lock = -1;
+    opening->notes[NOTE_BESIDE] = map_name() != NULL && opening->name != NULL && writer_wanted(opening->amode)
+        && coherence_open(opening->name);
     const struct mpi *mpi = pdla_mpi();
-    const char *refused = settled(comm, name, amode, opening);
+    const char *refused = settled(opening, &lock);
+    opening->notes[NOTE_LOCK] = lock;
     int rc = refused == NULL ? 0 : mpi->err_io;
     if (rc != 0)
         mpi->File_call_errhandler(mpi->file_null, rc);
@@ -302,20 +306,36 @@ int stub_opening(mpi_handle comm, const char *name, int amode, struct opening *o
     return rc;
 }
 
-void stub_opened(struct file_handle *handle, mpi_handle comm, const char *path, int amode, struct opening *opening)
+/* False: out of memory. */
+static bool redirection_make(struct file_handle *handle)
+{
+    return (handle->intercepted = calloc(1, sizeof(struct redirection))) != NULL;
+}
+
+static void redirection_free(struct file_handle *handle)
+{
+    free(handle->intercepted);
+    handle->intercepted = NULL;
+}
+
+void stub_opened(struct opening *opening, struct file_handle *handle)
 {
     int error = errno;
+    if (handle != NULL && (map_name() == NULL || !redirection_make(handle)))
+        handle = NULL;
     if (map_name() != NULL)
-        open_agreed(handle, comm, path, amode, opening);
+        open_agreed(handle, opening);
+    if (handle != NULL && stub_of(handle) == NULL && writer_of(handle) == NULL)
+        redirection_free(handle);
     stub_not_opened(opening);
     errno = error;
 }
 
 void stub_not_opened(struct opening *opening)
 {
-    if (opening->lock >= 0)
-        close(opening->lock);
-    opening->lock = -1;
+    if (opening->notes[NOTE_LOCK] >= 0)
+        close((int)opening->notes[NOTE_LOCK]);
+    opening->notes[NOTE_LOCK] = -1;
 }
 
 struct stub_file *stub_known(const struct loaded_map *map, const char *path)
@@ -333,10 +353,10 @@ struct stub_file *stub_known(const struct loaded_map *map, const char *path)
 
 static void close_stub(struct file_handle *handle)
 {
-    struct stub_file *stub = handle->stub;
+    struct stub_file *stub = stub_of(handle);
     while (__atomic_load_n(&stub->writes, __ATOMIC_RELAXED) > 0)
         replicas_write_end(handle);
-    handle->stub = NULL;
+    redirection_of(handle)->stub = NULL;
     if (stub->reads && stub->comm != pdla_mpi()->comm_null)
         pdla_mpi()->Comm_free(&stub->comm);
     stub_forget(stub);
@@ -344,9 +364,10 @@ static void close_stub(struct file_handle *handle)
 
 int stub_closing(struct file_handle *handle)
 {
-    int error = errno, rc = handle->writer == NULL ? 0 : writer_close(handle);
-    if (handle->stub != NULL)
+    int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_close(handle);
+    if (stub_of(handle) != NULL)
         close_stub(handle);
+    redirection_free(handle);
     errno = error;
     return rc;
 }

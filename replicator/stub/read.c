@@ -15,7 +15,7 @@ struct plan {
 /* NULL: the stub could serve the call; else why not. */
 static const char *make_plan(const struct io_call *call, struct plan *plan)
 {
-    struct stub_file *stub = call->handle->stub;
+    struct stub_file *stub = stub_of(call->handle);
     *plan = (struct plan){.chosen = -1};
     if (call->bytes == 0)
         return NULL;
@@ -50,7 +50,7 @@ static uint64_t now_ns(void)
 /* Serves a planned call whole. Not NULL: it has to be read by the MPI library, as if nothing had happened. */
 static const char *serve(struct io_call *call, const struct plan *plan)
 {
-    struct stub_file *stub = call->handle->stub;
+    struct stub_file *stub = stub_of(call->handle);
     struct served served = {0};
     const char *why = NULL;
     if (call->bytes > 0 && compare_wanted())
@@ -85,7 +85,7 @@ static bool read_alone(struct io_call *call, const char **why)
 /* A collective read. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
 static bool read_together(struct io_call *call, int *rc, const char **why)
 {
-    struct stub_file *stub = call->handle->stub;
+    struct stub_file *stub = stub_of(call->handle);
     unsigned views = call->handle->views;
     struct plan plan;
     bool held = agreement_holds(&stub->agreement, views);
@@ -107,7 +107,7 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
 
 static bool read_call(struct io_call *call, int *rc)
 {
-    struct stub_file *stub = call->handle->stub;
+    struct stub_file *stub = stub_of(call->handle);
     bool collective = call->flags & CALL_COLLECTIVE, served = false;
     const char *why = stub->why_not;
     *rc = 0;
@@ -124,7 +124,7 @@ static bool read_call(struct io_call *call, int *rc)
 
 bool stub_read(struct io_call *call, int *rc)
 {
-    if (call->handle->stub == NULL)
+    if (stub_of(call->handle) == NULL)
         return false;
     int error = errno;
     bool served = read_call(call, rc);
@@ -134,6 +134,6 @@ bool stub_read(struct io_call *call, int *rc)
 
 void stub_passed(struct file_handle *handle, int64_t bytes, const char *why)
 {
-    if (handle->stub != NULL)
-        report_passed(handle->stub->source, bytes, why);
+    if (stub_of(handle) != NULL)
+        report_passed(stub_of(handle)->source, bytes, why);
 }

@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "calls.h"
 #include "components.h"
 #include "locks.h"
 #include "writer.h"
@@ -269,6 +268,7 @@ struct homecoming {
 /* One rank's part in it. */
 struct settler {
     struct file_handle handle;
+    struct redirection redirection;
     struct stub_writer writer;
     struct intent intent;
     int lock; /* helping rank 0, which has it; -1: none */
@@ -284,8 +284,8 @@ static void settler_free(struct settler *settler)
         close(writer->fd);
     if (settler->lock >= 0)
         close(settler->lock);
-    if (settler->handle.stub != NULL)
-        stub_forget(settler->handle.stub);
+    if (settler->redirection.stub != NULL)
+        stub_forget(settler->redirection.stub);
     pthread_mutex_destroy(&writer->mutex);
 }
 
@@ -294,7 +294,7 @@ static bool settler_make(struct settler *settler, const struct loaded_map *map, 
                          mpi_handle comm, int rank, int ranks)
 {
     struct stub_writer *writer = &settler->writer;
-    *settler = (struct settler){.handle = {.writer = writer}, .lock = -1};
+    *settler = (struct settler){.handle = {.intercepted = &settler->redirection}, .redirection = {.writer = writer}, .lock = -1};
     *writer = (struct stub_writer){.map = map, .target = &map->targets[what->target], .handle = &settler->handle, .fd = -1,
                                    .lock = -1, .comm = comm, .rank = rank, .ranks = ranks, .low = INT64_MAX,
                                    .intent = &settler->intent};
@@ -308,7 +308,7 @@ static bool settler_make(struct settler *settler, const struct loaded_map *map, 
         return false;
     writer->device = found.device;
     writer->inode = found.inode;
-    settler->handle.stub = stub_known(map, path);
+    settler->redirection.stub = stub_known(map, path);
     if (rank != 0)
         settler->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, HELPERS, OPENS);
     bool able = rank == 0 || settler->lock >= 0;

@@ -34,20 +34,9 @@ bool memory_of(const struct io_call *call, struct typemap **memory)
     return true;
 }
 
-void stub_set_bytes(void *status, int64_t bytes)
-{
-    const struct mpi *mpi = pdla_mpi();
-    if (status == NULL || status == mpi->status_ignore)
-        return;
-    if (mpi->Status_set_elements_x != NULL)
-        mpi->Status_set_elements_x(status, mpi->byte, bytes);
-    else
-        mpi->Status_set_elements(status, mpi->byte, (int)bytes);
-}
-
 static int request_query(void *state, void *status)
 {
-    stub_set_bytes(status, *(int64_t *)state);
+    set_moved_bytes(status, *(int64_t *)state);
     pdla_mpi()->Status_set_cancelled(status, 0);
     return 0;
 }
@@ -83,14 +72,6 @@ static bool hand_out_request(const struct io_call *call)
     return true;
 }
 
-/* Sets the individual file pointer, where the call uses it, to byte `position` of the view's data. */
-static bool seek(const struct io_call *call, int64_t position)
-{
-    const struct mpi *mpi = pdla_mpi();
-    return call->flags & CALL_EXPLICIT
-        || mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
-}
-
 const char *result_fits(const struct io_call *call)
 {
     bool fits = pdla_mpi()->Status_set_elements_x != NULL || call->bytes <= INT_MAX;
@@ -101,20 +82,15 @@ bool result_give(const struct io_call *call)
 {
     if (call->joins)
         return true;
-    if (call->bytes > 0 && !seek(call, call->position + call->bytes))
+    if (call->bytes > 0 && !move_pointer(call, call->position + call->bytes))
         return false;
     if (!(call->flags & CALL_NONBLOCKING)) {
-        stub_set_bytes(call->status, call->bytes);
+        set_moved_bytes(call->status, call->bytes);
     } else if (!hand_out_request(call)) {
-        seek(call, call->position);
+        move_pointer(call, call->position);
         return false;
     }
     return true;
-}
-
-void stub_joined(const struct io_call *call)
-{
-    seek(call, call->position + call->bytes);
 }
 
 int make_alone(const struct io_call *call)

@@ -4,7 +4,7 @@
 
 static void mark_written(const struct file_handle *handle, const struct io_call *call)
 {
-    const struct source *source = handle->stub->source;
+    const struct source *source = stub_of(handle)->source;
     const struct file_view *view = &handle->view;
     if (call->bytes == 0)
         return;
@@ -23,7 +23,7 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
 
 void replicas_mark(struct file_handle *handle, int64_t low, int64_t high)
 {
-    const struct source *source = handle->stub == NULL ? NULL : handle->stub->source;
+    const struct source *source = stub_of(handle) == NULL ? NULL : stub_of(handle)->source;
     struct piece piece;
     for (uint32_t i = 0; source != NULL && i < source->file->replica_count; i++)
         if (locate_piece(source->map, replica_of(source, i), low, high, &piece))
@@ -32,7 +32,7 @@ void replicas_mark(struct file_handle *handle, int64_t low, int64_t high)
 
 void replicas_write_begin(struct file_handle *handle, const struct io_call *call)
 {
-    struct stub_file *stub = handle->stub;
+    struct stub_file *stub = stub_of(handle);
     if (stub == NULL)
         return;
     mark_written(handle, call);
@@ -42,7 +42,7 @@ void replicas_write_begin(struct file_handle *handle, const struct io_call *call
 
 void replicas_write_end(struct file_handle *handle)
 {
-    struct stub_file *stub = handle->stub;
+    struct stub_file *stub = stub_of(handle);
     /* A split collective call that MPI refused has no beginning. */
     if (stub == NULL || __atomic_load_n(&stub->writes, __ATOMIC_RELAXED) <= 0)
         return;
@@ -54,9 +54,7 @@ void replicas_write_end(struct file_handle *handle)
 
 int stub_write_begin(struct file_handle *handle, const struct io_call *call)
 {
-    if (handle->stub == NULL && handle->writer == NULL)
-        return 0;
-    int error = errno, rc = handle->writer == NULL ? 0 : writer_original_begin(handle, call);
+    int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_original_begin(handle, call);
     replicas_write_begin(handle, call);
     errno = error;
     return rc;
@@ -65,7 +63,7 @@ int stub_write_begin(struct file_handle *handle, const struct io_call *call)
 int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 {
     const struct io_call nothing = {.handle = handle};
-    int error = errno, rc = handle->writer == NULL ? 0 : writer_resize_begin(handle, size, cuts);
+    int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_resize_begin(handle, size, cuts);
     if (cuts && size >= 0 && !(handle->amode & AMODE_RDONLY))
         replicas_mark(handle, size, INT64_MAX);
     replicas_write_begin(handle, &nothing);
@@ -75,11 +73,9 @@ int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 
 void stub_write_end(struct file_handle *handle)
 {
-    if (handle->stub == NULL && handle->writer == NULL)
-        return;
     int error = errno;
     replicas_write_end(handle);
-    if (handle->writer != NULL)
+    if (writer_of(handle) != NULL)
         writer_original_end(handle);
     errno = error;
 }

@@ -8,7 +8,7 @@
 #include "loadedmap.h"
 #include "locate.h"
 #include "read_coalescing.h"
-#include "shim.h"
+#include "interpose.h"
 #include "freshness.h"
 
 enum { PASSED_REASONS = 24 };
@@ -76,11 +76,91 @@ struct stub_file {
     struct opened_replica *replicas; /* [file->replica_count] */
 };
 
+struct stub_writer; /* writer.h */
+
+/* Of one open file: handle->intercepted. */
+struct redirection {
+    struct stub_file *stub;     /* NULL: there are no replicas to read from or to mark */
+    struct stub_writer *writer; /* NULL: writes go to the original */
+};
+
+static inline struct redirection *redirection_of(const struct file_handle *handle)
+{
+    return handle->intercepted;
+}
+
+static inline struct stub_file *stub_of(const struct file_handle *handle)
+{
+    return redirection_of(handle)->stub;
+}
+
+static inline struct stub_writer *writer_of(const struct file_handle *handle)
+{
+    return redirection_of(handle)->writer;
+}
+
 /* Replica `i` of an original. */
 static inline const struct map_replica *replica_of(const struct source *source, uint32_t i)
 {
     return &source->map->replicas[source->file->first_replica + i];
 }
+
+/* ---- what redirector.c hands to interposition ---------------------------------------------------------------------------- */
+
+/* None raises an MPI error but those that return one, calls exit or abort, or leaves errno changed. */
+
+/* What an open notes from its beginning to its end: the program has the file open by other means, and is to find there what it
+ * writes by MPI; and rank 0's lock of the journals of the file's writes, or -1. */
+enum { NOTE_BESIDE, NOTE_LOCK };
+/* On every rank, before a real MPI_File_open: what earlier writes left in replicas is brought home. Returns what MPI_File_open
+ * is to return at once, 0 if it is to be made. */
+int stub_opening(struct opening *);
+/* After it, on every rank (the agreement is collective). Sets handle->intercepted when redirection is possible; `handle` is NULL
+ * when the open failed on this rank. */
+void stub_opened(struct opening *, struct file_handle *handle);
+/* Or there is nothing to agree on. */
+void stub_not_opened(struct opening *);
+/* Before the real MPI_File_close; collective. Frees handle->intercepted. Returns what MPI_File_close is to return if it
+ * succeeds. */
+int stub_closing(struct file_handle *handle);
+/* A read (not shared), also through an opaque view or from an unknown position, since collective reads have to agree. True
+ * when the stub served the whole call: *rc is then what the wrapper returns, and the status or request and the individual
+ * file pointer have been set. False: nothing was touched, make the real call. Blocking collective reads agree on the answer
+ * over the file's communicator. Nonblocking and split ones cannot, since they do not wait for the other ranks: the buffer is
+ * filled, and `call->joins` set. */
+bool stub_read(struct io_call *call, int *rc);
+/* A write (not shared) on a handle that has a writer. True when it was redirected, or otherwise done: as for stub_read(), but
+ * whoever joins does so whatever *rc is. */
+bool stub_write(struct io_call *call, int *rc);
+/* After MPI_File_set_view, on all ranks of a handle that has a writer. */
+void stub_viewed(struct file_handle *handle);
+/* Around every real writing call that MPI does not refuse. Nonblocking writes: begin only; stub_closing ends them. What begin
+ * returns is not 0 when the call is not to be made, and then is its result. */
+int stub_write_begin(struct file_handle *handle, const struct io_call *call);
+void stub_write_end(struct file_handle *handle);
+/* Before MPI_File_set_size, which `cuts` the file off, and MPI_File_preallocate, which does not; on all ranks. Returns what
+ * stub_write_begin() does; stub_write_end() is the end. */
+int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
+/* Before a call that sees the contents of the file, on a handle that has a writer. Returns what stub_write_begin() does. With
+ * STUB_TOGETHER (`call` may be NULL) all ranks make the call, and what any of them wrote is in the original afterwards. Else that is
+ * what this rank wrote, and of the bytes that it reads what other ranks of its node did. STUB_FOR_GOOD: and no more writes are
+ * redirected by this rank. */
+enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
+int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how);
+/* Before a call of one rank or of all `together` that sees the size of the file only, likewise: nothing is brought back, but the
+ * original is made as long as it was written. */
+int stub_look_at_size(struct file_handle *handle, bool together);
+/* Before and after MPI_File_delete of the file at `path`: bytes of it that wait in replicas are deleted, too. *inode: 0 where
+ * there are none, or the file stays. */
+void stub_deleting(const char *path, uint64_t *inode);
+void stub_deleted(const char *path, uint64_t inode);
+/* A read that is not handed over (shared) and passed through: counted under `why`, a literal. */
+void stub_passed(struct file_handle *handle, int64_t bytes, const char *why);
+/* Before MPI or a session ends, and when the process is `over`: what it has redirected of files that are still open is brought back.
+ * Makes no MPI call, and does not wait for other threads. Says on stderr what cannot be brought back. */
+void stub_ending(bool over);
+/* Once, at the end of the process (MPI_Finalize or the destructor): writes the exit report. */
+void stub_report(void);
 
 /* ---- request.c: a call as a request, and ending it in the place of the MPI library --------------------------------------- */
 

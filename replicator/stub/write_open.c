@@ -262,12 +262,12 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
             writer->components[i] = NULL;
         }
     writer->handle = handle;
-    handle->writer = writer;
+    redirection_of(handle)->writer = writer;
     if (opened && all.alone != 0) {
         writer->neighbours = ranks == 1 ? NULL : peers_open(writer);
         enter_open(writer);
     } else {
-        handle->writer = NULL;
+        redirection_of(handle)->writer = NULL;
         if (writer->comm != mpi->comm_null)
             mpi->Comm_free(&writer->comm);
         free_writer(writer);
@@ -280,19 +280,19 @@ bool writer_wanted(int amode)
     return unwanted(amode, &lease) == NULL;
 }
 
-void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map, const char *path,
-                 int amode, struct opening *opening, bool target)
+void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map,
+                 struct opening *opening, bool target)
 {
     struct offer offer = {0};
-    const char *objection = opening->beside ? "the file is open beside MPI" : NULL;
+    const char *path = opening->path, *objection = opening->notes[NOTE_BESIDE] ? "the file is open beside MPI" : NULL;
     if (settle_others(path))
         objection = "another open file's writes are redirected";
     if (!target)
         return;
-    int lock = opening->lock;
-    opening->lock = -1;
+    int lock = (int)opening->notes[NOTE_LOCK];
+    opening->notes[NOTE_LOCK] = -1;
     if (rank == 0 && map != NULL && handle != NULL)
-        offer = make_offer(map, path, amode, lock);
+        offer = make_offer(map, path, opening->amode, lock);
     if (agree_broadcast(&offer, (int)sizeof offer, comm) && offer.redirects)
         open_offered(handle, comm, ranks, rank, path, map, &offer, lock, objection);
     else if (lock >= 0)
@@ -346,7 +346,7 @@ static void end_journal(struct write_stats *written, struct journal *journal, en
 
 int writer_close(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     const struct mpi *mpi = pdla_mpi();
     struct write_stats *written = writer->written;
     mpi_handle comm = writer->comm;
@@ -361,7 +361,7 @@ int writer_close(struct file_handle *handle)
     pthread_mutex_unlock(&written->lock);
     write_stats_left(written, bytes_left(writer), writer->journal.path);
     leave_open(writer);
-    handle->writer = NULL;
+    redirection_of(handle)->writer = NULL;
     struct journal journal = writer->journal;
     const int lock = writer->rank == 0 ? writer->lock : -1;
     writer->journal = (struct journal){.fd = -1};

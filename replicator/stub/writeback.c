@@ -326,16 +326,16 @@ static void forget(struct stub_writer *writer)
 static void original_begin(struct file_handle *handle)
 {
     const struct io_call nothing = {.handle = handle};
-    if (handle->writer->intent == NULL)
-        journal_original_begin(&handle->writer->journal);
+    if (writer_of(handle)->intent == NULL)
+        journal_original_begin(&writer_of(handle)->journal);
     replicas_write_begin(handle, &nothing);
 }
 
 static void original_end(struct file_handle *handle)
 {
     replicas_write_end(handle);
-    if (handle->writer->intent == NULL)
-        journal_original_end(&handle->writer->journal, handle->writer->fd);
+    if (writer_of(handle)->intent == NULL)
+        journal_original_end(&writer_of(handle)->journal, writer_of(handle)->fd);
 }
 
 /* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what others write to the
@@ -362,7 +362,7 @@ static void unlock_original(const struct stub_writer *writer, int64_t low, int64
 
 int bring_back_journal(struct file_handle *handle, struct journal *journal, int64_t low, int64_t high)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     if (journal_count(journal) == 0)
         return 0;
     size_t count;
@@ -386,7 +386,7 @@ int bring_back_journal(struct file_handle *handle, struct journal *journal, int6
 
 int bring_back_own(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     peers_lock(writer);
     int error = bring_back_journal(handle, &writer->journal, writer->low, writer->high);
     if (error == 0) {
@@ -418,7 +418,7 @@ static int read_last(const struct stub_writer *writer, int64_t high, char *last)
  * this one looked, and to allocate is not possible everywhere. */
 int lengthen_to(struct file_handle *handle, int64_t high)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     struct stat found;
     char last;
     if (fstat(writer->fd, &found) != 0)
@@ -435,7 +435,7 @@ int lengthen_to(struct file_handle *handle, int64_t high)
 
 int lengthen(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int error = journal_count(&writer->journal) == 0 ? 0 : lengthen_to(handle, writer->high);
     return error != 0 ? error : peers_lengthen(handle);
 }
@@ -487,7 +487,7 @@ static void share(const struct stub_writer *writer, int64_t *low, int64_t *high)
 /* With the ranges of all ranks, `total` in number. */
 static int bring_share(struct file_handle *handle, const struct range *mine, size_t count, int64_t total, int64_t low, int64_t high)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     size_t merged = 0;
     struct range *all = gather(writer, mine, count, total, &merged);
     struct batch batch;
@@ -521,7 +521,7 @@ int agree_error(const struct stub_writer *writer, int error)
 
 int bring_back_together(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     const struct mpi *mpi = pdla_mpi();
     pthread_mutex_lock(&writer->mutex);
     size_t count = 0;
@@ -574,7 +574,7 @@ static void hull(const struct stub_writer *writer, int64_t *low, int64_t *high)
 
 int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     struct batch batch;
     int64_t low, high;
     int error = batch_start(&batch, writer) ? 0 : ENOMEM;
@@ -618,7 +618,7 @@ static int sync_journal(struct stub_writer *writer)
 
 int keep_together(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int error = writer->error;
     pthread_mutex_lock(&writer->mutex);
     bool any = journal_count(&writer->journal) > 0;

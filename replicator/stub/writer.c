@@ -32,7 +32,7 @@ void writer_stop(struct stub_writer *writer, const char *why)
 
 int writer_bring_back(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int error = writer->error != 0 ? writer->error : bring_back_own(handle);
     if (error != 0) {
         writer->error = error;
@@ -118,7 +118,7 @@ static const char *covers(const struct stub_writer *writer, const struct request
 /* NULL: the call can be redirected; else why not. */
 static const char *make_plan(const struct io_call *call, struct plan *plan)
 {
-    const struct stub_writer *writer = call->handle->writer;
+    const struct stub_writer *writer = writer_of(call->handle);
     const char *why = __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE);
     *plan = (struct plan){.memory = NULL};
     if (why != NULL || call->bytes == 0)
@@ -238,7 +238,7 @@ static int note(struct stub_writer *writer, const struct request *request)
 /* Writes a planned call to its replicas. 0 or an errno. */
 static int deliver(const struct io_call *call, const struct plan *plan, uint64_t *requests)
 {
-    struct stub_writer *writer = call->handle->writer;
+    struct stub_writer *writer = writer_of(call->handle);
     struct delivery delivery;
     int error = delivery_start(&delivery, writer) ? 0 : ENOMEM;
     /* Replicas for reading are out of date from now on. */
@@ -260,7 +260,7 @@ static int deliver(const struct io_call *call, const struct plan *plan, uint64_t
 /* Redirects a planned call. False: it is to be written by the MPI library. */
 static bool redirect(struct io_call *call, const struct plan *plan, const char **why)
 {
-    struct stub_writer *writer = call->handle->writer;
+    struct stub_writer *writer = writer_of(call->handle);
     uint64_t requests = 0;
     int error = 0;
     pthread_mutex_lock(&writer->mutex);
@@ -295,7 +295,7 @@ static bool write_alone(struct io_call *call, const char **why)
 /* By the MPI library's independent call. Returns what that returned. */
 static int write_apart(struct io_call *call, const char *why)
 {
-    write_stats_passed(call->handle->writer->written, call->bytes, why);
+    write_stats_passed(writer_of(call->handle)->written, call->bytes, why);
     int rc = stub_write_begin(call->handle, call);
     rc = rc != 0 ? rc : make_alone(call);
     stub_write_end(call->handle);
@@ -320,7 +320,7 @@ static void hull_of(const struct io_call *call, int64_t *low, int64_t *high)
  * ranks, and write them back later than a rank that is done with the call brings back newer ones. 0 or, on all ranks, an errno. */
 static int make_way(const struct io_call *call)
 {
-    struct stub_writer *writer = call->handle->writer;
+    struct stub_writer *writer = writer_of(call->handle);
     int64_t low, high, all[4];
     hull_of(call, &low, &high);
     pthread_mutex_lock(&writer->mutex);
@@ -334,7 +334,7 @@ static int make_way(const struct io_call *call)
 /* A collective write. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
 static bool write_together(struct io_call *call, int *rc, const char **why)
 {
-    struct stub_writer *writer = call->handle->writer;
+    struct stub_writer *writer = writer_of(call->handle);
     unsigned views = call->handle->views;
     bool holds = agreement_holds(&writer->agreement, views);
     struct plan plan;
@@ -353,7 +353,7 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
  * their bytes at any time until all of them have completed it. So who cannot redirect writes by itself. */
 static bool write_joining(struct io_call *call, int *rc, const char **why)
 {
-    struct stub_writer *writer = call->handle->writer;
+    struct stub_writer *writer = writer_of(call->handle);
     struct plan plan;
     *why = call->handle->atomic ? "atomic mode" : "nonblocking collective beside the replicas";
     if (!writer->joins || call->handle->atomic || call->bytes < 0 || call->position < 0)
@@ -368,7 +368,7 @@ static bool write_joining(struct io_call *call, int *rc, const char **why)
 
 bool stub_write(struct io_call *call, int *rc)
 {
-    struct stub_writer *writer = call->handle->writer;
+    struct stub_writer *writer = writer_of(call->handle);
     const char *why;
     bool done;
     int error = errno;
@@ -388,7 +388,7 @@ bool stub_write(struct io_call *call, int *rc)
 /* Whether the replicas have what this rank's view begins with; of a view without holes a program accesses any part. */
 static bool view_is_covered(const struct file_handle *handle)
 {
-    const struct stub_writer *writer = handle->writer;
+    const struct stub_writer *writer = writer_of(handle);
     const struct file_view *view = &handle->view;
     if (view->map == NULL || !view->native)
         return false;
@@ -407,7 +407,7 @@ static bool view_is_covered(const struct file_handle *handle)
 
 void stub_viewed(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int64_t mine = view_is_covered(handle), all;
     int error = errno;
     writer->joins = agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
@@ -437,7 +437,7 @@ static bool overtakes(const struct stub_writer *writer, const struct io_call *ca
 
 int writer_original_begin(struct file_handle *handle, const struct io_call *call)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     bool found;
     int error = overtakes(writer, call) ? writer_bring_back(handle) : 0;
@@ -453,7 +453,7 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
 /* Bytes that the file loses are brought back first: natively it has had them, and what is before them stays. */
 int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int64_t all[2];
     pthread_mutex_lock(&writer->mutex);
     const int64_t mine[2] = {cuts ? size : INT64_MAX, -writer->high};
@@ -468,7 +468,7 @@ int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 
 void writer_original_end(struct file_handle *handle)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     journal_original_end(&writer->journal, writer->fd);
     pthread_mutex_unlock(&writer->mutex);
@@ -476,7 +476,7 @@ void writer_original_end(struct file_handle *handle)
 
 int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int saved = errno, error;
     bool found = false;
     if (how == STUB_TOGETHER) {
@@ -497,14 +497,14 @@ int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_
     return rc;
 }
 
-int stub_look_at_size(struct file_handle *handle, enum stub_look how)
+int stub_look_at_size(struct file_handle *handle, bool together)
 {
-    struct stub_writer *writer = handle->writer;
+    struct stub_writer *writer = writer_of(handle);
     int saved = errno;
     pthread_mutex_lock(&writer->mutex);
     int error = lengthen(handle);
     pthread_mutex_unlock(&writer->mutex);
-    if (how == STUB_TOGETHER)
+    if (together)
         error = agree_error(writer, error);
     int rc = writer_raise(handle, error);
     errno = saved;

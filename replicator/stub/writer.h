@@ -81,9 +81,9 @@ void writer_original_end(struct file_handle *handle);
 /* Writes of a file opened in this way may be redirected. */
 bool writer_wanted(int amode);
 /* On all ranks of `comm`, or a single one, after an open; `handle` NULL: it failed on this rank; `map` NULL: this one has none.
- * `opening`: what stub_opening() said. `target`: rank 0 has found that there are replicas for writes to it. */
-void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map, const char *path,
-                 int amode, struct opening *opening, bool target);
+ * `target`: rank 0 has found that there are replicas for writes to it. */
+void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map,
+                 struct opening *opening, bool target);
 /* Before the close. Returns what MPI_File_close is to return if it succeeds. */
 int writer_close(struct file_handle *handle);
 /* There are open files in this process whose writes are redirected. */

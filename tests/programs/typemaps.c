@@ -1,12 +1,13 @@
 /* Compares typemap_flatten() with what MPI itself packs, byte by byte and in order, for every constructor and for
  * random nests of them, and the cursor with the flattened bytes from every place. Prints the number of datatypes.
- * Linked with collectors/shim. */
+ * Linked with pdla/interpose. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "running_mpi.h"
+#include "typemap.h"
 
 enum { SPAN = 1 << 16, TILES = 3 };
 

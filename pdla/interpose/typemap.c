@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rawlog.h"
 #include "typemap_node.h"
 
 struct chunk {

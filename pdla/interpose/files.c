@@ -41,46 +41,49 @@ enum { ERR_COMM = 5 }; /* MPI_ERR_COMM of every family */
 
 typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 
-/* Where nothing is recorded or redirected: nobody is to see a file as it was before writes that wait in replicas. */
+/* Where nothing is watched the interceptor is asked all the same: nobody is to see a file as it was before writes that
+ * it holds back. */
 static int open_settled(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
-    struct opening opening;
-    int rc = stub_opening(value_of(comm), name, mpich_amode(amode), &opening);
+    struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode)};
+    int rc = ASK(opening, (&opening));
     if (rc)
         *file = pdla_mpi()->file_null;
-    stub_not_opened(&opening);
+    INTERCEPT(not_opened, (&opening));
     return rc ? rc : real(comm, name, amode, info, file);
+}
+
+static struct file_handle *make_handle(mpi_handle file, const struct opening *opening)
+{
+    struct file_handle *handle = handle_open(file);
+    if (handle) {
+        handle->amode = opening->amode;
+        pdla_mpi()->Comm_size(opening->comm, &handle->ranks);
+    }
+    return handle;
 }
 
 static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
-    struct rawlog_record opened = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_call opened = {.number = CALL_File_open, .start = clock_ns(), .flags = CALL_COLLECTIVE};
+    struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode)};
     char path[PATH_MAX];
-    struct opening opening;
-    posix_opening(name);
-    int rc = stub_opening(value_of(comm), name, mpich_amode(amode), &opening);
-    const bool refused = rc != 0;
+    OBSERVE(opening, (&opening));
+    opened.rc = ASK(opening, (&opening));
+    const bool refused = opened.rc != 0;
     if (refused)
         *file = pdla_mpi()->file_null;
     else
-        rc = real(comm, name, amode, info, file);
+        opened.rc = real(comm, name, amode, info, file);
     resolve_path(name ? name : "", path);
-    struct file_handle *handle = rc == 0 ? handle_open(*file) : NULL;
-    const bool recording = recorder_on() && recorder_wants(path);
-    if (handle) {
-        handle->amode = mpich_amode(amode);
-        handle->recorded = recording;
-        handle->id = recording ? recorder_file(path, handle->amode, value_of(comm)) : 0;
-        pdla_mpi()->Comm_size(value_of(comm), &handle->ranks);
-    }
-    posix_opened(path, handle ? handle->id : 0);
-    if (refused || error_class(rc) == ERR_COMM)
-        stub_not_opened(&opening);
+    opening.path = path;
+    opened.handle = opened.rc == 0 ? make_handle(*file, &opening) : NULL;
+    if (refused || error_class(opened.rc) == ERR_COMM)
+        INTERCEPT(not_opened, (&opening));
     else
-        stub_opened(handle, value_of(comm), path, mpich_amode(amode), &opening);
-    if (recording)
-        record(&opened, CALL_File_open, handle, rc);
-    return rc;
+        INTERCEPT(opened, (&opening, opened.handle));
+    OBSERVE(opened, (&opening, &opened));
+    return opened.rc;
 }
 
 EXPORT int MPI_File_open(mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
@@ -96,18 +99,18 @@ typedef int close_call(mpi_handle *);
 
 static int watch_close(close_call *real, mpi_handle *file)
 {
-    struct rawlog_record closed = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_call closed = {.number = CALL_File_close, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = file ? handle_find(*file) : NULL;
     int error = 0;
     if (handle) {
-        error = stub_closing(handle);
+        error = handle->intercepted ? ASK(closing, (handle)) : 0;
         requests_forget(handle->file);
         /* Before the real call, which frees the handle's value for another thread's open. */
         handle_close(handle);
     }
     int rc = real(file);
     rc = rc ? rc : error;
-    record_known(&closed, CALL_File_close, handle, rc);
+    called(&closed, handle, rc);
     handle_free(handle);
     return rc;
 }
@@ -132,23 +135,23 @@ static void set_view(struct file_handle *handle, mpi_offset displacement, mpi_ha
     if (view->native && displacement >= 0 && pdla_mpi()->Type_size_x(etype, &etype_size) == 0)
         view->map = typemap_flatten(filetype);
     view->etype_size = etype_size;
-    view->id = handle->recorded ? recorder_view(view) : 0;
+    if (handle->observed)
+        OBSERVE(viewed, (handle));
 }
 
 static int watch_view(view_call *real, mpi_handle file, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
                       const char *representation, mpi_handle info)
 {
-    struct rawlog_record viewed = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_call viewed = {.number = CALL_File_set_view, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     int rc = real(file, displacement, etype, filetype, representation, info);
     struct file_handle *handle = handle_find(file);
     if (handle)
         handle->views++;
     if (handle && rc == 0)
         set_view(handle, displacement, value_of(etype), value_of(filetype), representation);
-    if (handle && handle->writer)
-        stub_viewed(handle);
-    record_known(&viewed, CALL_File_set_view, handle, rc);
-    return rc;
+    if (handle && handle->intercepted)
+        INTERCEPT(viewed, (handle));
+    return called(&viewed, handle, rc);
 }
 
 EXPORT int MPI_File_set_view(mpi_handle file, mpi_offset displacement, mpi_handle etype, mpi_handle filetype,
@@ -164,18 +167,17 @@ typedef int seek_call(mpi_handle, mpi_offset, int);
 
 static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int whence)
 {
-    struct rawlog_record sought = {.t_start = clock_ns()};
+    struct file_call sought = {.number = CALL_File_seek, .start = clock_ns()};
     struct file_handle *handle = handle_find(file);
     if (handle)
         hold_pointer(handle);
-    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look_at_size(handle, STUB_ALONE) : 0;
+    int rc = handle && handle->intercepted && whence == pdla_mpi()->seek_end ? ASK(look_at_size, (handle, false)) : 0;
     rc = rc ? rc : real(file, offset, whence);
-    if (handle && handle->recorded)
+    if (handle && handle->observed)
         sought.position = current_position(handle);
     if (handle)
         release_pointer(handle);
-    record_known(&sought, CALL_File_seek, handle, rc);
-    return rc;
+    return called(&sought, handle, rc);
 }
 
 EXPORT int MPI_File_seek(mpi_handle file, mpi_offset offset, int whence)
@@ -202,13 +204,12 @@ EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
     seek_call *real = (seek_call *)real_call(CALL_File_seek_shared);
     if (!enter())
         return leave(real(file, offset, whence));
-    struct rawlog_record sought = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_call sought = {.number = CALL_File_seek_shared, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer && whence == pdla_mpi()->seek_end ? stub_look_at_size(handle, STUB_TOGETHER) : 0;
+    int rc = handle && handle->intercepted && whence == pdla_mpi()->seek_end ? ASK(look_at_size, (handle, true)) : 0;
     rc = rc ? rc : real(file, offset, whence);
     sought.position = rc == 0 ? sought_position(handle, offset, whence) : -1;
-    record_known(&sought, CALL_File_seek_shared, handle, rc);
-    return leave(rc);
+    return leave(called(&sought, handle, rc));
 }
 ALIAS(File_seek_shared)
 
@@ -217,14 +218,13 @@ EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
     int (*real)(mpi_handle, int) = REAL(CALL_File_set_atomicity, mpi_handle, int);
     if (!enter())
         return leave(real(file, flag));
-    struct rawlog_record set = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_call set = {.number = CALL_File_set_atomicity, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer ? stub_look(handle, NULL, STUB_TOGETHER) : 0;
+    int rc = handle && handle->intercepted ? ASK(sync, (handle)) : 0;
     rc = rc ? rc : real(file, flag);
     if (handle && rc == 0)
         handle->atomic = flag != 0;
-    record_known(&set, CALL_File_set_atomicity, handle, rc);
-    return leave(rc);
+    return leave(called(&set, handle, rc));
 }
 ALIAS(File_set_atomicity)
 
@@ -233,17 +233,16 @@ EXPORT int MPI_File_delete(const char *name, mpi_handle info)
     int (*real)(const char *, mpi_handle) = REAL(CALL_File_delete, const char *, mpi_handle);
     if (!enter())
         return leave(real(name, info));
-    struct rawlog_record deleted = {.t_start = clock_ns()};
-    uint64_t inode;
+    struct file_call deleted = {.number = CALL_File_delete, .start = clock_ns()};
+    uint64_t note = 0;
     char path[PATH_MAX];
     resolve_path(name ? name : "", path);
-    stub_deleting(path, &inode);
-    int rc = real(name, info);
-    if (rc == 0)
-        stub_deleted(path, inode);
-    if (recorder_on() && recorder_wants(path))
-        record(&deleted, CALL_File_delete, NULL, rc);
-    return leave(rc);
+    INTERCEPT(deleting, (path, &note));
+    deleted.rc = real(name, info);
+    if (deleted.rc == 0)
+        INTERCEPT(deleted, (path, note));
+    OBSERVE(deleted, (path, &deleted));
+    return leave(deleted.rc);
 }
 ALIAS(File_delete)
 
@@ -252,12 +251,11 @@ EXPORT int MPI_File_get_size(mpi_handle file, mpi_offset *size)
     int (*real)(mpi_handle, mpi_offset *) = REAL(CALL_File_get_size, mpi_handle, mpi_offset *);
     if (!enter())
         return leave(real(file, size));
-    struct rawlog_record asked = {.t_start = clock_ns()};
+    struct file_call asked = {.number = CALL_File_get_size, .start = clock_ns()};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->writer ? stub_look_at_size(handle, STUB_ALONE) : 0;
+    int rc = handle && handle->intercepted ? ASK(look_at_size, (handle, false)) : 0;
     rc = rc ? rc : real(file, size);
-    record_known(&asked, CALL_File_get_size, handle, rc);
-    return leave(rc);
+    return leave(called(&asked, handle, rc));
 }
 ALIAS(File_get_size)
 
@@ -266,12 +264,11 @@ EXPORT int MPI_File_sync(mpi_handle file)
     int (*real)(mpi_handle) = REAL(CALL_File_sync, mpi_handle);
     if (!enter())
         return leave(real(file));
-    struct rawlog_record synced = {.t_start = clock_ns(), .flags = RAWLOG_COLLECTIVE};
+    struct file_call synced = {.number = CALL_File_sync, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int error = handle && handle->writer ? stub_look(handle, NULL, STUB_TOGETHER) : 0;
+    int error = handle && handle->intercepted ? ASK(sync, (handle)) : 0;
     int rc = real(file);
     rc = rc ? rc : error;
-    record_known(&synced, CALL_File_sync, handle, rc);
-    return leave(rc);
+    return leave(called(&synced, handle, rc));
 }
 ALIAS(File_sync)

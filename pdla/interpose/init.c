@@ -1,6 +1,5 @@
 /* The start and the end of the program. */
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "calls.h"
 
@@ -9,15 +8,9 @@ static void leave_to_parent(void)
     active = false;
 }
 
-static bool is_set(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value;
-}
-
 __attribute__((constructor)) static void begin_process(void)
 {
-    active = is_set("PDLA_TRACE") || is_set("PDLA_MAP");
+    active = (interpose_observer.wanted && interpose_observer.wanted()) || ASK(wanted, ());
     if (active)
         pthread_atfork(NULL, NULL, leave_to_parent);
 }
@@ -26,7 +19,7 @@ static void report_once(void)
 {
     static int reported;
     if (active && !__atomic_exchange_n(&reported, 1, __ATOMIC_ACQ_REL))
-        stub_report();
+        INTERCEPT(report, ());
 }
 
 /* What files that were not closed are to have. */
@@ -34,7 +27,7 @@ static void settle(bool over)
 {
     enter();
     if (active)
-        stub_ending(over);
+        INTERCEPT(ending, (over));
     leave(0);
 }
 
@@ -46,11 +39,8 @@ __attribute__((destructor)) static void end_process(void)
 
 static int initialized(bool watched, int rc)
 {
-    if (rc == 0 && watched) {
-        if (is_set("PDLA_TRACE"))
-            clocks_align();
-        recorder_start();
-    }
+    if (rc == 0 && watched)
+        OBSERVE(initialized, ());
     return leave(rc);
 }
 
@@ -76,7 +66,7 @@ EXPORT int MPI_Finalize(void)
     static __thread bool inside;
     int (*real)(void) = (int (*)(void))find_call(CALL_Finalize, inside);
     if (active && !inside) {
-        recorder_finalize();
+        OBSERVE(finalizing, ());
         settle(false);
         report_once();
     }
@@ -91,8 +81,8 @@ EXPORT int MPI_Session_finalize(void *session)
 {
     int (*real)(void *) = REAL(CALL_Session_finalize, void *);
     if (enter()) {
-        recorder_finalize();
-        stub_ending(false);
+        OBSERVE(finalizing, ());
+        INTERCEPT(ending, (false));
     }
     return leave(real(session));
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "running_mpi.h"
 #include "typemap_node.h"
 
 enum { NESTING = 256 }; /* of constructors; most add no loop */

@@ -1,5 +1,5 @@
-/* The calls that complete requests: they end nonblocking operations that were recorded, or served by the stub. While there
- * are none, they go straight through. */
+/* The calls that complete requests: they end nonblocking operations that are observed, or were done by the interceptor. While
+ * there are none, they go straight through. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_h
 {
     struct pending *pending = request == pdla_mpi()->request_null ? NULL : malloc(sizeof *pending);
     if (!pending) {
-        record_end(operation, NULL, 0);
+        end_operation(operation, NULL, 0);
         return;
     }
     *pending = (struct pending){.request = request, .file = file, .operation = operation, .served = served};
@@ -148,8 +148,8 @@ static void complete(struct completion *completion, int place, int order, int rc
         return;
     status = status ? status + (size_t)order * mpi->status_size : NULL;
     if (status && pending->served >= 0 && rc == 0)
-        stub_set_bytes(status, pending->served);
-    record_end(pending->operation, status, rc);
+        set_moved_bytes(status, pending->served);
+    end_operation(pending->operation, status, rc);
     pending->operation = 0;
     if (completion->looks && pending->served >= 0)
         return;

@@ -63,8 +63,7 @@ static int64_t bytes_of(const struct access *access)
     return __builtin_mul_overflow(access->count, size, &bytes) ? -1 : bytes;
 }
 
-/* The buffer has holes. */
-static bool is_strided(const struct io_call *call)
+bool is_strided(const struct io_call *call)
 {
     const struct mpi *mpi = pdla_mpi();
     mpi_count lb, extent, true_lb, true_extent;
@@ -103,7 +102,7 @@ static bool is_refused(const struct access *access, const struct file_handle *ha
 static int64_t position_of(const struct access *access, const struct file_handle *handle)
 {
     if (access->flags & CALL_SHARED)
-        return handle->recorded ? shared_position(handle) : -1;
+        return handle->observed ? shared_position(handle) : -1;
     if (!(access->flags & CALL_EXPLICIT))
         return current_position(handle);
     int64_t position;
@@ -113,77 +112,37 @@ static int64_t position_of(const struct access *access, const struct file_handle
     return position;
 }
 
-/* RATIONALE: nonblocking and split collectives do not wait for the other ranks, so that nothing can be agreed on in them. */
-static enum stub_look look_of(unsigned flags)
-{
-    if (flags & CALL_SHARED)
-        return STUB_FOR_GOOD;
-    return flags & CALL_COLLECTIVE && !(flags & (CALL_NONBLOCKING | CALL_SPLIT)) ? STUB_TOGETHER : STUB_ALONE;
-}
-
-/* Makes the collective call for nothing, after the stub has read or written, which returned `done`. */
+/* Makes the collective call for nothing, after the interceptor has read or written, which returned `done`. */
 static int join(const struct access *access, const struct io_call *call, int done)
 {
     struct access nothing = *access;
     nothing.count = 0;
     int rc = make_real(&nothing, access->last);
     if (rc == 0 && done == 0)
-        stub_joined(call);
+        move_pointer(call, call->position + call->bytes);
     return done ? done : rc;
 }
 
-/* Makes the call, by the stub or by MPI. */
+/* It is over only when another call says so. */
+static bool is_pending(const struct access *access, int rc)
+{
+    return rc == 0 && access->flags & (CALL_NONBLOCKING | CALL_SPLIT);
+}
+
+/* Makes the call, by the interceptor or by MPI. */
 static int perform(const struct access *access, struct io_call *call)
 {
-    struct file_handle *handle = call->handle;
-    const bool handed = !(access->flags & CALL_SHARED), writing = access->flags & CALL_WRITE;
+    const bool intercepted = call->handle->intercepted;
     int rc = 0;
-    if (handle->writer && handed && writing && stub_write(call, &rc))
-        return call->joins ? join(access, call, rc) : rc;
-    const enum stub_look look = look_of(access->flags);
-    /* RATIONALE: what one rank alone finds out must not keep it from a collective call. */
-    const bool alone = !(access->flags & CALL_COLLECTIVE);
-    if (handle->writer && !(handed && writing) && (rc = stub_look(handle, call, look)) != 0 && (alone || look == STUB_TOGETHER))
-        return rc;
-    const bool marked = writing && !call->refused;
-    if (marked && (rc = stub_write_begin(handle, call)) != 0 && alone) {
-        stub_write_end(handle);
-        return rc;
-    }
-    if (!writing && access->flags & CALL_SHARED)
-        stub_passed(handle, call->bytes, "shared file pointer");
-    else if (!writing && stub_read(call, &rc))
+    if (intercepted && ASK(access, (call, &rc)))
         return call->joins ? join(access, call, rc) : rc;
     rc = make_real(access, call->status ? call->status : access->last);
-    const bool pending = access->flags & CALL_SPLIT || (access->flags & CALL_NONBLOCKING && rc == 0);
-    if (marked && !pending)
-        stub_write_end(handle);
+    if (intercepted && !call->refused && !(access->flags & CALL_SPLIT) && !is_pending(access, rc))
+        INTERCEPT(access_end, (call->handle, access->flags));
     return rc;
 }
 
-static uint64_t record_access(struct rawlog_record *data, const struct access *access, const struct io_call *call, int rc)
-{
-    unsigned flags = access->flags;
-    const bool pending = rc == 0 && flags & (CALL_NONBLOCKING | CALL_SPLIT);
-    data->position = call->position;
-    data->length = call->bytes > 0 ? call->bytes : 0;
-    if (rc == 0)
-        data->moved = pending ? -1 : moved_bytes(call->status);
-    if (data->moved < 0) {
-        data->moved = data->length;
-        data->flags |= RAWLOG_MOVED_UNKNOWN;
-    }
-    if (pending)
-        data->flags |= RAWLOG_PENDING;
-    data->flags |= (uint16_t)((flags & CALL_COLLECTIVE ? RAWLOG_COLLECTIVE : 0) |
-                              (flags & CALL_NONBLOCKING ? RAWLOG_NONBLOCKING : 0) |
-                              (flags & CALL_LARGE ? RAWLOG_LARGE : 0) | (flags & CALL_EXPLICIT ? RAWLOG_EXPLICIT : 0) |
-                              (is_strided(call) ? RAWLOG_MEMORY_STRIDED : 0) |
-                              (call->redirected ? RAWLOG_REDIRECTED : 0));
-    return record(data, access->call, call->handle, rc);
-}
-
-/* The call has begun an operation, recorded as that or 0, which another call ends. */
+/* The call has begun the observer's operation, or 0, which another call ends. */
 static void begun(const struct access *access, const struct io_call *call, uint64_t operation)
 {
     const int64_t served = call->joins ? call->bytes : -1;
@@ -202,7 +161,8 @@ static int watch_access(const struct access *access, struct file_handle *handle)
         hold_pointer(handle);
     /* RATIONALE: the bytes moved are read from a status, which the program may not want; 64 bytes hold any family's. */
     max_align_t status[64 / sizeof(max_align_t)];
-    struct io_call call = {.name = call_names[access->call],
+    struct io_call call = {.number = access->call,
+                           .name = call_names[access->call],
                            .flags = access->flags,
                            .handle = handle,
                            .buffer = access->buffer,
@@ -210,15 +170,16 @@ static int watch_access(const struct access *access, struct file_handle *handle)
                            .datatype = value_of(access->datatype),
                            .bytes = bytes_of(access),
                            .position = position_of(access, handle),
+                           .start = handle->observed ? clock_ns() : 0,
                            .refused = is_refused(access, handle)};
     if (access->flags & CALL_NONBLOCKING)
         call.request = access->last;
     else if (!(access->flags & CALL_SPLIT))
-        call.status = handle->recorded && access->last == pdla_mpi()->status_ignore ? status : access->last;
-    struct rawlog_record data = {.t_start = handle->recorded ? clock_ns() : 0};
+        call.status = handle->observed && access->last == pdla_mpi()->status_ignore ? status : access->last;
     int rc = perform(access, &call);
-    uint64_t operation = handle->recorded ? record_access(&data, access, &call, rc) : 0;
-    if (rc == 0 && access->flags & (CALL_NONBLOCKING | CALL_SPLIT))
+    const bool pending = is_pending(access, rc), told = handle->observed && interpose_observer.accessed;
+    uint64_t operation = told ? interpose_observer.accessed(&call, rc, pending) : 0;
+    if (pending)
         begun(access, &call, operation);
     if (pointer)
         release_pointer(handle);
@@ -235,10 +196,10 @@ __attribute__((always_inline)) static inline int access_file(struct access *acce
     if (!enter())
         return leave(make_real(access, access->last));
     struct file_handle *handle = handle_find(access->file);
-    if (handle && (handle->recorded || handle->stub || handle->writer))
+    if (handle && (handle->observed || handle->intercepted))
         return leave(watch_access(access, handle));
     if (!handle)
-        recorder_passed(access->call);
+        OBSERVE(passed, (access->call));
     return leave(make_real(access, access->last));
 }
 
@@ -252,16 +213,16 @@ static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, un
     int rc = real(file, buffer, status);
     const bool joined = handle && handle->split_served >= 0;
     if (joined && rc == 0) {
-        stub_set_bytes(status, handle->split_served);
+        set_moved_bytes(status, handle->split_served);
         handle->split_served = -1;
     }
     if (handle) {
-        record_end(handle->split, status, rc);
+        end_operation(handle->split, status, rc);
         handle->split = 0;
-        if (flags & CALL_WRITE && !joined)
-            stub_write_end(handle);
+        if (handle->intercepted && !joined)
+            INTERCEPT(access_end, (handle, flags));
     } else {
-        recorder_passed(call);
+        OBSERVE(passed, (call));
     }
     return rc;
 }
@@ -274,14 +235,14 @@ static int end_split(enum call call, unsigned flags, mpi_handle file, void *buff
 
 static int watch_resize(int (*real)(mpi_handle, mpi_offset), enum call call, mpi_handle file, mpi_offset size)
 {
-    struct rawlog_record resized = {.t_start = clock_ns(), .position = size, .flags = RAWLOG_COLLECTIVE};
+    struct file_call resized = {.number = call, .start = clock_ns(), .position = size, .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle ? stub_resize_begin(handle, size, call == CALL_File_set_size) : 0;
+    const bool intercepted = handle && handle->intercepted;
+    int rc = intercepted ? ASK(resize, (handle, size, call == CALL_File_set_size)) : 0;
     rc = rc ? rc : real(file, size);
-    if (handle)
-        stub_write_end(handle);
-    record_known(&resized, call, handle, rc);
-    return rc;
+    if (intercepted)
+        INTERCEPT(resize_end, (handle));
+    return called(&resized, handle, rc);
 }
 
 static int resize(enum call call, mpi_handle file, mpi_offset size)
@@ -292,10 +253,8 @@ static int resize(enum call call, mpi_handle file, mpi_offset size)
 
 static int other(enum call call, unsigned flags, int64_t start, mpi_handle file, int rc)
 {
-    struct rawlog_record made = {.t_start = start, .flags = (uint16_t)flags};
-    struct file_handle *handle = handle_find(file);
-    record_known(&made, call, handle, rc);
-    return rc;
+    struct file_call made = {.number = call, .start = start, .flags = flags};
+    return called(&made, handle_find(file), rc);
 }
 
 /* ---- expansions of calls.def ------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shim.h"
+#include "running_mpi.h"
 
 const struct mpi *running_mpi; /* set with release order once it is complete */
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
@@ -249,4 +249,15 @@ mpi_count moved_bytes(const void *status)
     if (__atomic_load_n(&count_is_known, __ATOMIC_RELAXED))
         return count_in(mpi, status);
     return mpi->Get_elements_x && mpi->Get_elements_x(status, mpi->byte, &moved) == 0 ? moved : -1;
+}
+
+void set_moved_bytes(void *status, int64_t bytes)
+{
+    const struct mpi *mpi = pdla_mpi();
+    if (status == NULL || status == mpi->status_ignore)
+        return;
+    if (mpi->Status_set_elements_x != NULL)
+        mpi->Status_set_elements_x(status, mpi->byte, bytes);
+    else
+        mpi->Status_set_elements(status, mpi->byte, (int)bytes);
 }

@@ -4,8 +4,13 @@
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "calls.h"
+
+/* Without a tool that defines them nothing is observed or intercepted. */
+__attribute__((weak)) const struct observer interpose_observer;
+__attribute__((weak)) const struct interceptor interpose_interceptor;
 
 #define SPECIAL(name) "MPI_" #name,
 #define ACCESS(name, form, flags) "MPI_" #name, "MPI_" #name "_c",
@@ -138,7 +143,7 @@ static bool is_over(const char *frame)
 static void abandon(void)
 {
     in_call.depth = 0;
-    in_call.posix_group = 0;
+    in_call.note = 0;
     if (in_call.held)
         release_pointer(in_call.held);
 }
@@ -170,6 +175,11 @@ bool inside_call(void)
     return in_call.depth > 0;
 }
 
+uint32_t *call_note(void)
+{
+    return &in_call.note;
+}
+
 mpi_handle value_of(mpi_handle handle)
 {
     return handle & pdla_mpi()->handle_mask;
@@ -183,43 +193,35 @@ int error_class(int error)
     return class;
 }
 
-uint64_t record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
+int called(struct file_call *call, struct file_handle *handle, int rc)
 {
-    about->t_end = clock_ns();
-    about->call = (uint16_t)call;
-    about->error = error_class(rc);
-    if (about->position > INT64_MAX / 2) /* what no file has; a sum with it may overflow */
-        about->position = -1;
-    if (handle) {
-        about->file = handle->id;
-        about->view = handle->view.id;
-    }
-    if (handle && !handle->view.map)
-        about->flags |= RAWLOG_OPAQUE_VIEW;
-    uint64_t number = recorder_append(about);
-    if (in_call.posix_group)
-        posix_link(number);
-    return number;
-}
-
-void record_known(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
-{
+    call->handle = handle;
+    call->rc = rc;
     if (!handle)
-        recorder_passed(call);
-    else if (handle->recorded)
-        record(about, call, handle, rc);
+        OBSERVE(passed, (call->number));
+    else if (handle->observed)
+        OBSERVE(called, (call));
+    return rc;
 }
 
-void record_end(uint64_t operation, const void *status, int rc)
+void end_operation(uint64_t operation, const void *status, int rc)
 {
-    mpi_count moved = 0;
-    if (operation == 0)
-        return;
-    if (rc == 0)
-        moved = status ? moved_bytes(status) : -1;
-    recorder_end(operation, moved, error_class(rc));
-    if (in_call.posix_group)
-        posix_link(operation);
+    if (operation != 0)
+        OBSERVE(completed, (operation, status, rc));
+}
+
+bool move_pointer(const struct io_call *call, int64_t position)
+{
+    const struct mpi *mpi = pdla_mpi();
+    return call->flags & CALL_EXPLICIT ||
+           mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
+}
+
+int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 int64_t current_position(const struct file_handle *handle)

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "shim.h"
+#include "calls.h"
 
 enum { BUCKETS = 256 };
 
@@ -95,6 +95,8 @@ void handle_free(struct file_handle *handle)
 {
     if (!handle)
         return;
+    if (handle->observed)
+        OBSERVE(forget, (handle));
     typemap_release(handle->view.map);
     pthread_mutex_destroy(&handle->pointer);
     free(handle);

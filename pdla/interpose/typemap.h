@@ -27,7 +27,14 @@ int64_t typemap_extent(const struct typemap *); /* distance from one tile to the
 /* True when any number of tiles is one run of bytes from offset 0: one block at 0 with length == extent. */
 bool typemap_is_contiguous(const struct typemap *);
 
-/* The portable form of the tree (see rawlog.h, "Typemap words"). Returns the number of words; writes them when `words`
+/* Typemap words: the tree in prefix order, int64 each.
+ *   BLOCK  0, length                                  `length` bytes at offset 0
+ *   LOOP   1, count, stride, child                    child repeated at i*stride
+ *   LIST   2, n, then n times: offset, child          children in typemap order
+ *   RUNS   3, n, then n times: offset, length         a LIST of BLOCKs */
+enum typemap_word { TYPEMAP_BLOCK = 0, TYPEMAP_LOOP = 1, TYPEMAP_LIST = 2, TYPEMAP_RUNS = 3 };
+
+/* The portable form of the tree, as these words. Returns the number of words; writes them when `words`
  * has room for `capacity` >= that number. */
 size_t typemap_encode(const struct typemap *, int64_t *words, size_t capacity);
 

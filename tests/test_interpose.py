@@ -1,0 +1,52 @@
+"""Interposition without the recorder and the redirector: the observer that its README shows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mpi import REPOSITORY, Mpi, build_tools
+from recording import PROGRAMS
+
+INTERPOSE = REPOSITORY / "pdla/interpose"
+LINE = re.compile(r"(MPI_File_\w+): (\d+) calls, (\d+) bytes")
+
+
+@pytest.fixture(scope="module")
+def observer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("observer") / "bytes_by_call.so"
+    source = INTERPOSE / "examples/bytes_by_call.c"
+    return build_tools(library, source, flags=["-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+
+
+def counted(output: str) -> tuple[Counter[str], Counter[str]]:
+    """The calls and the bytes of all ranks, by the call's name."""
+    calls: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    for name, times, size in LINE.findall(output):
+        calls[name] += int(times)
+        moved[name] += int(size)
+    return calls, moved
+
+
+def test_an_observer_of_its_own_counts_what_every_form_of_call_moves(
+    any_mpi: Mpi, observer: Path, tmp_path: Path
+) -> None:
+    """The two ranks of forms.c move 16 bytes by each form, and at last ask for 16 more, of which the file has 8."""
+    program = any_mpi.compile(PROGRAMS / "forms.c", tmp_path / "forms")
+    variables = {"LD_PRELOAD": str(observer)}
+    calls, moved = counted(any_mpi.run(any_mpi.command(2, program, tmp_path / "data"), tmp_path, variables))
+    data = ["{}", "{}_all", "{}_at", "{}_at_all"]
+    forms = [*data, *(f"i{form}" for form in data), "{}_all_begin", "{}_at_all_begin"]
+    expected = {f"MPI_File_{form.format(op)}": 2 for form in forms for op in ("write", "read")}
+    assert calls == expected | {"MPI_File_read_at": 4}
+    # Through a view with holes the status of MPICH does not say that the file ended.
+    last = 16 if any_mpi.name.endswith("mpich") else 8
+    assert moved == dict.fromkeys(expected, 32) | {"MPI_File_read_at": 32 + 2 * last}
+
+
+def test_the_library_of_an_observer_knows_neither_the_recorder_nor_the_redirector(observer: Path) -> None:
+    binary = observer.read_bytes()
+    assert b"PDLA_TRACE" not in binary and b"PDLA_MAP" not in binary
