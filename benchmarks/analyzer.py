@@ -1,6 +1,6 @@
 """How many records a second the analyzer does on one core, and whether time and memory stay in line with the records.
 
-    python benchmarks/analyzer.py [RECORDS] [--streamed MOST] [--directory DIRECTORY]
+    python -m benchmarks.analyzer [RECORDS] [--streamed MOST] [--directory DIRECTORY]
 
 prints a table and adds rows to build/bench.json: from columns in memory, the median of five, and, with --streamed,
 from trace files of 10^5, 10^6, ... up to MOST records, each by a process of its own (build/bench-analyzer.png). Times
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rows import row, tell
 
+from benchmarks.results import row, tell
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import Rows, stored_trace, write_blocks
@@ -109,7 +109,7 @@ def streamed(most: int, directory: Path) -> list[dict[str, Any]]:
         for records in sizes:
             path = directory / f"{name}.h5"
             write_streamed(name, records, path)
-            command = [sys.executable, __file__, "--file", str(path)]
+            command = [sys.executable, "-m", "benchmarks.analyzer", "--file", str(path)]
             told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             path.unlink()
             points.append(told[0])

@@ -1,6 +1,6 @@
 """What replicas gain, on slow and fast storage, beside what the MPI library can do: docs/benchmarks.md.
 
-    python benchmarks/bench.py [--storage disks seeking cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
+    python -m benchmarks.bench [--storage disks seeking cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
 
 prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Slow storage needs root; what cannot be
 measured here is said and skipped, and where that is all, plain directories show that everything works.
@@ -20,18 +20,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from cases import INDEPENDENT, REPLICATED, Case, full, heads, smoke, some
-from cephfs import ceph_obstacle, throttled_cephfs
-from contestants import Experiment, Run, compile_programs
-from leftovers import workspace
-from plots import draw
-from processes import end_on_signals
-from rows import BENCH, keep
-from seeking import seeking_disks, seeking_obstacle
-from storage import Storage, plain_directories, throttled_disks
-from table import HEAD, Found, limit_pools
-from throttled import obstacle
-
+from benchmarks.cases import INDEPENDENT, REPLICATED, Case, full, heads, smoke, some
+from benchmarks.cephfs import ceph_obstacle, throttled_cephfs
+from benchmarks.cleanup import workspace
+from benchmarks.contestants import Experiment, Run, compile_programs
+from benchmarks.plots import draw
+from benchmarks.processes import end_on_signals
+from benchmarks.results import BENCH, keep
+from benchmarks.seeking import seeking_disks, seeking_obstacle
+from benchmarks.storage import Storage, plain_directories, throttled_disks
+from benchmarks.table import HEAD, Found, limit_pools
+from benchmarks.throttled import obstacle
 from pdla.units import MiB, format_bytes, parse_bytes
 
 

@@ -1,6 +1,6 @@
 """How fast replicas are built and verified, beside `cp` of the same bytes on the same file system: docs/benchmarks.md.
 
-python benchmarks/builder.py [--size 1GiB] [--rounds 5] [--directory DIRECTORY] [--ranks 1] [--only NAME ...]
+python -m benchmarks.builder [--size 1GiB] [--rounds 5] [--directory DIRECTORY] [--ranks 1] [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-from rows import row, tell
 
+from benchmarks.results import row, tell
 from pdla.accessmap import AccessMap
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.transpose import aligned
@@ -55,7 +55,7 @@ def shapes(size: int) -> dict[str, tuple[int, tuple[Loop, ...], int]]:
 
 CHILD = """
 import json, sys
-from builder import child
+from benchmarks.builder import child
 child(*sys.argv[1:])
 """
 
@@ -97,7 +97,7 @@ def built(original: Path, scratch: Path, name: str, ranks: int) -> tuple[float, 
     command = [sys.executable, "-c", CHILD, str(original), str(scratch / "pools"), name]
     if ranks > 1:
         command = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks), *command]
-    environment = {**os.environ, "PDLA_HOME": str(scratch / "home"), "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PDLA_HOME": str(scratch / "home"), "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     seconds, memory = map(float, done.stdout.split())
     for directory in ("pools", "home"):

@@ -1,6 +1,6 @@
 """How near `pdla calibrate` comes to known limits, and the model to measured times. See docs/benchmarks.md.
 
-python benchmarks/calibrate.py [--rounds 3] [--seconds 30] [--directory /dev/shm]
+python -m benchmarks.calibrate [--rounds 3] [--seconds 30] [--directory /dev/shm]
 
 Needs root: it throttles loop devices, and removes them again.
 """
@@ -22,10 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leftovers import workspace
-from rows import row, tell
-from throttled import HDD, SSD, Limits, throttled_disk
-
+from benchmarks.cleanup import workspace
+from benchmarks.results import row, tell
+from benchmarks.throttled import HDD, SSD, Limits, throttled_disk
 from pdla.layouts.candidates import candidates
 from pdla.layouts.config import load_cluster
 from pdla.layouts.striping import locate

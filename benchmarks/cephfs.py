@@ -6,24 +6,19 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from storage import DISKS, KINDS, STRIP, Counted, Node, limited, read_stream, write_stream
-from throttled import NONE, Limits, limit, loop_device, obstacle, served
-
+from benchmarks.storage import DISKS, KINDS, STRIP, Counted, Node, limited, read_stream, write_stream
+from benchmarks.throttled import NONE, Limits, limit, loop_device, obstacle, served
 from pdla.layouts.config import load_cluster
 from pdla.replicator.backends.base import NewComponent, Server, temporary
 from pdla.replicator.backends.cephfs import CephFS
 from pdla.units import MiB
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from loopback_ceph import PROGRAMS, Ceph, Osd
+from tools.loopback_ceph import PROGRAMS, Ceph, Osd
 
 NODES = 8
 SETTINGS = """

@@ -12,10 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import COLLECTIVE, INDEPENDENT, LEASES, NS_PDLA, PD, REPLICATED, S_LEASE, S_ORIG, S_PDLA, SIEVING, Case
-from processes import output_of
-from storage import STRIP, Counted, Storage
 
+from benchmarks.cases import (
+    COLLECTIVE,
+    INDEPENDENT,
+    LEASES,
+    NS_PDLA,
+    PD,
+    REPLICATED,
+    S_LEASE,
+    S_ORIG,
+    S_PDLA,
+    SIEVING,
+    Case,
+)
+from benchmarks.processes import output_of
+from benchmarks.storage import STRIP, Counted, Storage
 from pdla.replicator.backends.base import folder_in
 from pdla.units import MiB
 

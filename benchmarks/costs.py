@@ -1,13 +1,12 @@
 """What pdla costs, in one run: the benchmarks of its parts, with settings that take a minute each (docs/benchmarks.md).
 
-python benchmarks/costs.py [PART ...]
+python -m benchmarks.costs [PART ...]
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 PARTS: dict[str, tuple[str, ...]] = {
     "recorder": ("--rounds", "9", "--records", "500000"),
@@ -17,7 +16,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "builder": ("--rounds", "3", "--only", "64 KiB"),
     "stub": ("--rounds", "3"),
     "library": ("--rounds", "15"),
-    "care": ("10000", "--size", "1"),
+    "maintenance": ("10000", "--size", "1"),
 }
 
 
@@ -27,8 +26,7 @@ def main() -> None:
     for part in sys.argv[1:] or PARTS:
         sys.stdout.write(f"\n{part}\n")
         sys.stdout.flush()
-        program = Path(__file__).with_name(f"{part}.py")
-        if subprocess.run([sys.executable, program, *PARTS[part]], check=False).returncode:
+        if subprocess.run([sys.executable, "-m", f"benchmarks.{part}", *PARTS[part]], check=False).returncode:
             failed.append(part)
     if failed:
         sys.exit(f"not measured: {', '.join(failed)}")

@@ -1,6 +1,6 @@
 """What redirection costs a program that has no pattern: time, and the memory of the library. See docs/benchmarks.md.
 
-python benchmarks/library.py [--rounds 5] [--directory /dev/shm]
+python -m benchmarks.library [--rounds 5] [--directory /dev/shm]
 """
 
 from __future__ import annotations
@@ -8,18 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from recorder import compiled
-from rows import row, tell
-
+from benchmarks.recorder import compiled
+from benchmarks.results import row, tell
 from pdla.cli.launch import preloaded
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
-from stubmaps import Replica, write_map
+from tests.support.handmade_maps import Replica, write_map
 
 REPLICAS = 10_000
 CALLS = 200_000

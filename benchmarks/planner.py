@@ -1,6 +1,6 @@
 """How good the planner's choices are on random instances, and how long it takes with many patterns.
 
-    python benchmarks/planner.py [PATTERNS]
+    python -m benchmarks.planner [PATTERNS]
 
 prints a table and adds rows to build/bench.json. Times are processor seconds.
 """
@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rows import row, tell
-
+from benchmarks.results import row, tell
 from pdla.analyzers.analysis import Analysis
 from pdla.layouts.hybrid import Round, best_strips
 from pdla.layouts.selection import Option, choose_greedy, choose_optimal

@@ -10,9 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
-from cases import CONTESTANTS, LEASES
-from table import Found
-
+from benchmarks.cases import CONTESTANTS, LEASES
+from benchmarks.table import Found
 from pdla.units import format_bytes
 
 

@@ -1,6 +1,6 @@
 """What recording the POSIX calls costs, beside recording the MPI calls only. See docs/benchmarks.md.
 
-python benchmarks/posix.py [--rounds 5] [--directory /dev/shm]
+python -m benchmarks.posix [--rounds 5] [--directory /dev/shm]
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from rows import row, tell
-
+from benchmarks.results import row, tell
 from pdla.cli.launch import find_mpis, preloaded
 
 HERE = Path(__file__).parent

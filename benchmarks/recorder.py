@@ -1,6 +1,6 @@
 """What recording costs: in line, at the end, in a whole program, in memory, in bytes, and until the trace is open.
 
-python benchmarks/recorder.py [--rounds 5] [--records 2000000] [--directory /dev/shm]
+python -m benchmarks.recorder [--rounds 5] [--records 2000000] [--directory /dev/shm]
 
 See docs/benchmarks.md.
 """
@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rows import row, tell
-
+from benchmarks.results import row, tell
 from pdla.cli.launch import find_mpis, preloaded
 from pdla.collectors.rawlog import RawLogs
 from pdla.collectors.tracefile import read_trace

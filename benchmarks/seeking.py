@@ -1,7 +1,7 @@
 """Disks with a head each, over which originals are striped and on which replicas are: the third kind of storage.
 
-The program in benchmarks/heads serves images of disks in the time that disks would take. The first part of the four
-disks together is one image in strips: a file system on it holds the originals, as the servers of a parallel file system
+The program in seeking_disk serves images of disks in the time that disks would take. The first part of the four disks
+together is one image in strips: a file system on it holds the originals, as the servers of a parallel file system
 would hold them. The rest of each is an image with a file system of its own, for replicas. SSDs are the same without
 seeks.
 """
@@ -19,11 +19,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from loops import attached, file_system, loop_obstacle, unmount
-from processes import ENDED_WITH_US
-from storage import DISKS, STRIP, Counted, Directories, capacity, rates
+from benchmarks.loop_devices import attached, file_system, loop_obstacle, unmount
+from benchmarks.processes import ENDED_WITH_US
+from benchmarks.storage import DISKS, STRIP, Counted, Directories, capacity, rates
 
-SOURCES = Path(__file__).parent / "heads"
+SOURCES = Path(__file__).parent / "seeking_disk"
 STRIPS = ("-O", "bigalloc", "-C", str(STRIP))
 """Of mkfs.ext4: files have whole strips."""
 POINTS = 8  # of the curve of seeks, in a cluster.toml
@@ -31,7 +31,7 @@ STARTS_WITHIN = 30.0  # seconds
 
 
 class Model(NamedTuple):
-    """What a request takes: ``length / bandwidth``, and more where it does not begin at the head (heads/disk.h).
+    """What a request takes: ``length / bandwidth``, and more where it does not begin at the head (seeking_disk/disk.h).
 
     Bytes/s and seconds; a seek over the whole disk takes ``longest``, one to the next track ``shortest``.
     """

@@ -1,4 +1,4 @@
-"""How fast the simulator is: python benchmarks/simulator.py (a minute; pip install simpy for the ratio).
+"""How fast the simulator is: python -m benchmarks.simulator (a minute; pip install simpy for the ratio).
 
 CPU seconds, so that other work on the machine matters little. Each case is a process of its own, for its memory.
 """
@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rows import keep
-
+from benchmarks.results import keep
 from pdla.layouts.config import load_cluster
 from pdla.layouts.devices import startup
 from pdla.model import Loop, Signature
@@ -106,7 +105,7 @@ def best(case: str, how: str = "core") -> dict[str, float]:
     """The fastest of some runs, each in a process of its own, and how far the others were from it."""
     runs = []
     for _ in range(REPEATS):
-        command = [sys.executable, __file__, how, case]
+        command = [sys.executable, "-m", "benchmarks.simulator", how, case]
         runs.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
     seconds = [one["cpu"] for one in runs]
     fastest = min(runs, key=lambda one: one["cpu"])

@@ -16,9 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from loops import READ_AHEAD
-from throttled import HDD, NONE, SSD, Limits, limit, served, throttled_disk
-
+from benchmarks.loop_devices import READ_AHEAD
+from benchmarks.throttled import HDD, NONE, SSD, Limits, limit, served, throttled_disk
 from pdla.units import KiB, MiB
 
 DISKS = {"hdd": 4, "ssd": 2}

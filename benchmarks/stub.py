@@ -1,6 +1,6 @@
 """What redirection costs, and what it gains on disks that are really slow: docs/benchmarks.md.
 
-    python benchmarks/stub.py [--rounds 5] [--disks]
+    python -m benchmarks.stub [--rounds 5] [--disks]
 
 prints a line per figure and keeps them in build/bench.json. ``--disks`` needs root (benchmarks/throttled.py).
 """
@@ -17,16 +17,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from leftovers import workspace
 from numpy.typing import NDArray
-from rows import keep
-from throttled import HDD, throttled_disk
 
-REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "tests"))
-
-from mpi import build_library  # noqa: E402
-from stubmaps import Replica, write_map  # noqa: E402
+from benchmarks.cleanup import workspace
+from benchmarks.results import keep
+from benchmarks.throttled import HDD, throttled_disk
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import REPOSITORY, build_library
 
 KiB, MiB = 1 << 10, 1 << 20
 PIECE, COLUMNS = 64 * KiB, 4

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from cases import H_PDLA, LEASES, REPLICATED, S_ORIG, S_PDLA, Case
-from contestants import Run
-
+from benchmarks.cases import H_PDLA, LEASES, REPLICATED, S_ORIG, S_PDLA, Case
+from benchmarks.contestants import Run
 from pdla.units import KiB
 
 LIMIT_GOAL = 0.9

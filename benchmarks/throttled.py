@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from loops import attached, file_system, loop_obstacle
+from benchmarks.loop_devices import attached, file_system, loop_obstacle
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ceph import ceph
-from disks import disk
 from hypothesis import settings
-from mpi import Mpi, available_mpis, build_library, debian_mpis, remove_segments
-from nodes import nodes
-from orangefs import orangefs_servers
-from postgresql import own_postgresql, postgresql_server
-from recording import Recorder
 
 from pdla.cli import main
 from pdla.cli.signals import STOPPING
+from tests.support.ceph_cluster import ceph
+from tests.support.counted_disk import disk
+from tests.support.mpi import Mpi, available_mpis, build_library, debian_mpis, remove_segments
+from tests.support.namespace_nodes import nodes
+from tests.support.orangefs_servers import orangefs_servers
+from tests.support.postgresql_server import own_postgresql, postgresql_server
+from tests.support.recorded_programs import Recorder
 
 # The machine may be busy: a slow example is no failure. More of them: pytest --hypothesis-profile thorough.
 settings.register_profile("pdla", deadline=None, max_examples=50)

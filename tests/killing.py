@@ -1,6 +1,6 @@
 """Kill a build at random moments, and see that whatever was there before or after it is right and all of it.
 
-python tests/killing.py [MOMENTS] [SEED]
+python -m tests.killing [MOMENTS] [SEED]
 """
 
 from __future__ import annotations

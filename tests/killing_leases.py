@@ -1,6 +1,6 @@
 """Kill what brings a lease home at each step or at random moments, and fill the disk under it: the next sync ends it.
 
-python tests/killing_leases.py [MOMENTS] [SEED] [mpich|openmpi]
+python -m tests.killing_leases [MOMENTS] [SEED] [mpich|openmpi]
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpi import REPOSITORY, Mpi, available_mpis, build_library
-
 from pdla.accessmap import AccessMap
 from pdla.catalog import open_catalog
 from pdla.cli import main as verb
@@ -29,6 +27,7 @@ from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator import daemon
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
 
 ROWS, PIECE, STRIDE, START, SIZE = 20, 96, 288, 200, 6200
 """Of tests/programs/leased.c."""
@@ -314,4 +313,5 @@ if __name__ == "__main__":
         sys.exit(main(*sys.argv[1:]))
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "LD_PRELOAD": str(interrupter(Path(folder)))}
-        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode)
+        command = [sys.executable, "-m", "tests.killing_leases", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=environment, check=False).returncode)

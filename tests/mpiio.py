@@ -11,7 +11,7 @@ and a line ``job RANKS HOW [sync]`` begins what another job does to these files 
 close, lease, original, trace (recorded, without a map) or native (without the library). With the last word there is a
 pdla sync before it.
 
-``python tests/mpiio.py FIRST LAST`` runs those with these seeds, 17 18 only one, and makes those small that differ,
+``python -m tests.mpiio FIRST LAST`` runs those with these seeds, 17 18 only one, and makes those small that differ,
 which are then kept in tests/programs/found.
 """
 
@@ -31,8 +31,6 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from mpi import REPOSITORY, Mpi, available_mpis, build_library
-from stubmaps import Replica
 
 from pdla.accessmap import AccessMap, MapLoop
 from pdla.catalog import Catalog, Purpose, open_catalog
@@ -42,6 +40,8 @@ from pdla.model import Layout, Signature
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import publish
 from pdla.replicator.write_targets import directory_identity
+from tests.support.handmade_maps import Replica
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
 
 FILES = "ab"
 READS = ["read_at", "read_at_all", "read", "read_all"]

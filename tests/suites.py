@@ -1,6 +1,6 @@
 """Run the I/O tests of MPI libraries, as those built them, natively, traced and redirected, and print a table.
 
-    python tests/suites.py --programs FOLDER [--mpi4py FOLDER] [--mpi NAME ...] [--temporary FOLDER]
+    python -m tests.suites --programs FOLDER [--mpi4py FOLDER] [--mpi NAME ...] [--temporary FOLDER]
 
 ``--programs`` has an executable FOLDER/MPI/PROGRAM for each MPI, and FOLDER/list with lines "PROGRAM RANKS [ARGUMENT
 ...]"; ``--mpi4py`` has FOLDER/MPI with the tests of that MPI's mpi4py. Nothing is fetched or built. A program counts as
@@ -24,13 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-
-from mpi import Mpi, available_mpis, build_coherence_library, build_library, debian_mpis
-from stubmaps import Replica, write_map
-
 from pdla.collectors.rawlog import read_raw
 from pdla.errors import PdlaError
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import Mpi, available_mpis, build_coherence_library, build_library, debian_mpis
 
 MODES = ("traced", "redirected", "close", "lease")
 SECONDS = 600

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from conftest import Pdla
 
 from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.file_statistics import Summary, summarize
@@ -17,6 +16,7 @@ from pdla.model import Loop, Signature
 from pdla.policies.plan import make_plan
 from pdla.report.advice import Advice, advise
 from pdla.report.comparison import Contrast
+from tests.conftest import Pdla
 
 CLUSTER = load_cluster(None)  # 4 home servers, strips of 64 KiB
 NOTHING = Summary((), {}, 0, 0, 0.0)

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze, to_json
 from pdla.analyzers.aspects import describe
@@ -16,6 +15,7 @@ from pdla.collectors import workloads
 from pdla.model import Loop
 from pdla.traces.file_views import View
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 BLOCK, LOOP = 0, 1
 SIDE, TILE, ELEMENT = 16, 8, 4

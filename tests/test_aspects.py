@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.aspects import Aspects, describe
 from pdla.analyzers.phases import WritePhase, find_phases, write_phases
 from pdla.collectors import workloads
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 
 def described(trace: Trace) -> list[Aspects]:

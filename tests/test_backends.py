@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mpi import unavailable
 
 from pdla.errors import ConfigError
 from pdla.model import Layout, Pool
 from pdla.replicator.backends import Directories, backend_of, obstacles
 from pdla.replicator.backends.base import folder_in
 from pdla.replicator.backends.conformance import KIB64, BackendTests
+from tests.support.mpi import unavailable
 
 LAYOUT = Layout("disks", 1, 1, (4096,), 4096)
 

@@ -14,29 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mpi import REPOSITORY, available_mpis, unavailable
-from recording import Recorder
 
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-import rows
-from bench import failures_noted, too_small
-from cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, SIEVING, ior_strided
-from contestants import Run, fill
-from found import placed, tables
-from leftovers import workspace
-from loops import attachments
-from seeking import Model, compile_heads, seeking_obstacle, serve
-from storage import Counted
-from table import Found
-from throttled import obstacle
-
+from benchmarks import results
+from benchmarks.bench import failures_noted, too_small
+from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, SIEVING, ior_strided
+from benchmarks.cleanup import workspace
+from benchmarks.contestants import Run, fill
+from benchmarks.doc_tables import placed, tables
+from benchmarks.loop_devices import attachments
+from benchmarks.seeking import Model, compile_heads, seeking_obstacle, serve
+from benchmarks.storage import Counted
+from benchmarks.table import Found
+from benchmarks.throttled import obstacle
 from pdla.collectors import workloads
 from pdla.traces.trace import Trace
+from tests.support.mpi import REPOSITORY, available_mpis, unavailable
+from tests.support.recorded_programs import Recorder
 
 KIB = 1 << 10
 SOURCES = REPOSITORY / "benchmarks/workloads"
-BENCH = [sys.executable, str(REPOSITORY / "benchmarks/bench.py")]
+BENCH = [sys.executable, "-m", "benchmarks.bench"]
 
 mpich_only = pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
 
@@ -123,9 +120,9 @@ def test_what_is_written_is_read_again(recorder: Recorder) -> None:
 
 
 def test_rows_have_all_keys_and_replace_those_of_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BENCH", tmp_path / "bench.json")
-    rows.keep([{"name": "a", "value": 1.0, "unit": "s"}, {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0}])
-    rows.keep([{"name": "a", "value": 4.0, "unit": "s"}])
+    monkeypatch.setattr(results, "BENCH", tmp_path / "bench.json")
+    results.keep([{"name": "a", "value": 1.0, "unit": "s"}, {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0}])
+    results.keep([{"name": "a", "value": 4.0, "unit": "s"}])
     empty = {"baseline": None, "ratio": None, "spread": None}
     kept = json.loads((tmp_path / "bench.json").read_text())
     assert [datetime.fromisoformat(one.pop("at")).tzinfo for one in kept] == [UTC, UTC]
@@ -207,7 +204,7 @@ def test_nothing_is_left_after_a_signal(tmp_path: Path, storage: str, number: si
     if storage == "disks" and obstacle():
         unavailable(obstacle())
     command = [*BENCH, "--smoke", "--storage", storage, "--amount", "1M", "--directory", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
         try:
             while not list(tmp_path.glob("*/*/original-hdd/original")):
                 assert bench.poll() is None
@@ -277,16 +274,16 @@ def test_disks_take_the_time_of_their_transfers_and_seeks(heads: Path, tmp_path:
 def test_disks_say_what_is_wrong_with_their_options(heads: Path, options: str, said: str) -> None:
     done = subprocess.run([heads, *options.split()], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith(f"heads: {said}")
+    assert done.stderr.startswith(f"seeking_disk: {said}")
 
 
 KILLED = """
 import sys, time
 from pathlib import Path
-from leftovers import workspace
-from loops import attached, file_system
-from seeking import Model, serve
-from throttled import HDD, throttled_disk
+from benchmarks.cleanup import workspace
+from benchmarks.loop_devices import attached, file_system
+from benchmarks.seeking import Model, serve
+from benchmarks.throttled import HDD, throttled_disk
 
 with (
     workspace(Path(sys.argv[2])) as scratch,
@@ -306,7 +303,7 @@ def test_the_next_bench_removes_what_a_killed_one_has_left(heads: Path, tmp_path
     if obstacle():
         unavailable(obstacle())
     command = [sys.executable, "-c", KILLED, str(heads), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "benchmarks")}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment) as killed:
         while not list(tmp_path.glob("*/ready")):
             assert killed.poll() is None

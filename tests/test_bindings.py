@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
-from stubmaps import Replica, write_map
+
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
 
 PIECE, ROWS, START, COLUMNS = 96, 60, 480, 4
 PROGRAMS = REPOSITORY / "tests/programs"

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mpi import unavailable
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
@@ -18,6 +17,7 @@ from pdla.layouts.config import load_cluster
 from pdla.policies.plan import make_plan
 from pdla.report.html import Run, write_report
 from pdla.traces.trace import Trace
+from tests.support.mpi import unavailable
 
 # Before all scripts of the page: what goes wrong in them. After them: a drag over a part of the first picture.
 WATCH = "<script>window.wrong = []; addEventListener('error', (e) => wrong.push(e.message));</script>"

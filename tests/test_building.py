@@ -20,8 +20,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from killing import kill_at_random
-from mpi import Mpi, available_mpis, launching_pdla, unavailable
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Replica, open_catalog
@@ -38,6 +36,8 @@ from pdla.replicator.builder import replicate
 from pdla.replicator.component_access import follow_owner
 from pdla.replicator.copying import Progress
 from pdla.replicator.verify import gc, verify
+from tests.killing import kill_at_random
+from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
 
 PDLA = Path(sys.executable).parent / "pdla"
 SERVERS = 4

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PDLA, Pdla
 from hypothesis import given
 from hypothesis import strategies as st
-from mpi import SHM, unavailable
-from test_cli import CSV, fails_with_one_line
 
 from pdla.errors import PdlaError
 from pdla.layouts.config import load_cluster
 from pdla.layouts.fit import Timing, fit
 from pdla.layouts.probe import BLOCK, Probe, Trial, offsets, stall_to_stall
 from pdla.units import KiB, MiB
+from tests.conftest import PDLA, Pdla
+from tests.support.mpi import SHM, unavailable
+from tests.test_cli import CSV, fails_with_one_line
 
 QUICK = ("--seconds", "1", "--size", "16M")
 

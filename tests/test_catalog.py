@@ -26,7 +26,6 @@ import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from conftest import REPOSITORY
 from sqlalchemy import Engine, create_engine, event, text
 
 from pdla.accessmap import AccessMap
@@ -37,6 +36,7 @@ from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Loop, Signature
+from tests.conftest import REPOSITORY
 
 PATTERN = Signature("/data", "read", True, 5, 64, (Loop(64, 2), Loop(256, 8)), (4, 6), 1, calls=16, t_end=1.5)
 MAP = AccessMap.from_signature(PATTERN)

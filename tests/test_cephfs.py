@@ -14,10 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import InProcess, Pdla
-from loopback_ceph import ANSWER, Ceph
-from mpi import Mpi, available_mpis
-from test_loop import Job
 
 from pdla.errors import ConfigError
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
@@ -27,6 +23,10 @@ from pdla.replicator.backends.base import NewComponent, commit, temporary
 from pdla.replicator.backends.cephfs import CephFS
 from pdla.replicator.backends.conformance import KIB64, SIZE, BackendTests
 from pdla.units import MiB
+from tests.conftest import InProcess, Pdla
+from tests.support.mpi import Mpi, available_mpis
+from tests.test_loop import Job
+from tools.loopback_ceph import ANSWER, Ceph
 
 pytestmark = pytest.mark.timeout(4 * ANSWER)  # everything is waited for, for as long as a busy machine takes
 

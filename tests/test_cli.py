@@ -11,7 +11,8 @@ from pathlib import Path
 
 import h5py  # type: ignore[import-untyped]
 import pytest
-from conftest import PDLA, REPOSITORY, InProcess, Pdla
+
+from tests.conftest import PDLA, REPOSITORY, InProcess, Pdla
 
 VERBS = (
     "trace",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi import REPOSITORY, Mpi, unavailable
 
 from pdla.collectors.clocks import align
 from pdla.collectors.rawlog import HEADER, read_raw
+from tests.support.mpi import REPOSITORY, Mpi, unavailable
 
 SECOND = 10**9
 HOUR = 3600 * SECOND

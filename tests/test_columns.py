@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from mpi import unavailable
 
 from pdla.collectors.csv_parquet import import_csv, import_parquet
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
+from tests.support.mpi import unavailable
 
 HEADER = "rank,file,op,offset,length,t_start,t_end\n"
 

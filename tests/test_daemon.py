@@ -21,10 +21,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import PDLA, InProcess
-from killing import Place as Built
-from killing_care import kill_at_random
-from postgresql import PostgreSQLServer
 from sqlalchemy import create_engine, text
 
 from pdla.catalog import Catalog, open_catalog
@@ -40,6 +36,10 @@ from pdla.replicator.metrics import Metrics
 from pdla.replicator.throttling import Activity, Gate, Limit
 from pdla.replicator.verify import Removed, gc
 from pdla.units import MiB
+from tests.conftest import PDLA, InProcess
+from tests.killing import Place as Built
+from tests.killing_maintenance import kill_at_random
+from tests.support.postgresql_server import PostgreSQLServer
 
 ANYTIME = ("--idle-load", "1", "--idle-io", "1T")
 

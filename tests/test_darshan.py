@@ -6,11 +6,11 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from mpi import unavailable
 
 from pdla.collectors.darshan import import_darshan
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
+from tests.support.mpi import unavailable
 
 SPEC = importlib.util.find_spec("darshan")
 if SPEC is None or SPEC.origin is None:

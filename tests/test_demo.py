@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mpi import unavailable
 
 from pdla.cli.launch import find_mpis
 from pdla.model import Plan
 from pdla.replicator import builder
 from pdla.replicator.builder import BuiltReplica
+from tests.support.mpi import unavailable
 
 demo = importlib.import_module("pdla.cli.demo")  # pdla.cli.demo as an attribute is the command
 

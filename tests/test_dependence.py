@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.dependence import (
@@ -24,6 +23,7 @@ from pdla.collectors import workloads
 from pdla.traces.file_views import View
 from pdla.traces.tables import files_frame, records_frame
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 READ, WRITE = "read", "write"
 KINDS = {(READ, READ): 0, (READ, WRITE): WAR, (WRITE, READ): RAW, (WRITE, WRITE): WAW}

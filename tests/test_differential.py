@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from mpi import Mpi
 
 from pdla import config
 from pdla.accessmap import AccessMap
@@ -18,6 +17,7 @@ from pdla.catalog import Catalog, open_catalog
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.builder import build
 from pdla.replicator.mapfile import publish
+from tests.support.mpi import Mpi
 
 ROOT = Path(__file__).parents[1]
 FILES, PHASES, LAUNCHES = 6, 6, 2

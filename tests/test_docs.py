@@ -13,16 +13,16 @@ from pathlib import Path
 
 import click
 import h5py
-import pages
 import pytest
 from jsonschema import Draft202012Validator
-from pages import DOCS, PAGES, REPOSITORY, name
 
 from pdla.catalog.tables import Base
 from pdla.cli import cli
 from pdla.cli.options import Output
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
+from tests.support import documentation_pages as pages
+from tests.support.documentation_pages import DOCS, PAGES, REPOSITORY, name
 
 SHELL = ("sh", "bash", "console", "")
 CLI = (DOCS / "cli.md").read_text()

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import mpi as installed
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +15,7 @@ from pdla.cli import cli
 from pdla.cli.launch import Mpi, find_mpis
 from pdla.cli.probe import Probe, probe
 from pdla.errors import PdlaError
+from tests.support import mpi as installed
 
 BIN = Path(sys.executable).parent
 MPICH = BIN / "mpiexec"

@@ -1,6 +1,6 @@
 """The parsers of maps and journals under libFuzzer, and the verbs on whatever else they read, damaged.
 
-python tests/test_fuzz.py map|journal SECONDS [OPTION ...], or NAME SECONDS [SEED] with a name of fuzz/verbs.py
+python -m tests.test_fuzz map|journal SECONDS [OPTION ...], or NAME SECONDS [SEED] with a name of fuzz/verbs.py
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from corpus import write_corpora
-from mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, unavailable
-from test_sync import favourable
-from verbs import TARGETS, Program, Setting, fuzz_verbs
-
 from pdla.accessmap import AccessMap
 from pdla.catalog import open_catalog
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator import builder
 from pdla.replicator.mapfile import publish
+from tests.fuzz.corpus import write_corpora
+from tests.fuzz.verbs import TARGETS, Program, Setting, fuzz_verbs
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library, unavailable
+from tests.test_sync import favourable
 
 STUB = REPOSITORY / "replicator/stub"
 SOURCES = {

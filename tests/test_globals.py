@@ -7,11 +7,11 @@ from collections import defaultdict
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.model import Growth, Loop, Signature
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 
 def reads(starts: dict[int, list[int]], length: int = 64) -> Trace:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import Pdla
-from mpi import REPOSITORY, Mpi
-from mpiio import Job, Program, Runner
-from stubmaps import Replica, write_map
-from test_stub import Case, case, mpich, programs, total
+
+from tests.conftest import Pdla
+from tests.mpiio import Job, Program, Runner
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import REPOSITORY, Mpi
+from tests.test_stub import Case, case, mpich, programs, total
 
 __all__ = ["case", "mpich", "programs"]  # fixtures
 

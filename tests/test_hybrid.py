@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mpi import Mpi, available_mpis
-from test_loop import Job
 
 from pdla.layouts.candidates import candidates
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.model import Cluster, Loop, Pool, Signature
 from pdla.units import GiB, KiB, MiB
+from tests.support.mpi import Mpi, available_mpis
+from tests.test_loop import Job
 
 # No start-up: what counts is seconds per byte, twice as many on a disk as on an SSD.
 HDD = Pool("hdd", "hdd", 4, ((0, 0.0),), 2e-8, 2e-8, GiB, 64 * KiB, "directories", ("a", "b", "c", "d"))

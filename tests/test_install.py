@@ -9,7 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+
+from tests.conftest import REPOSITORY
 
 BIN = Path(sys.executable).parent
 

@@ -6,8 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from mpi import Mpi
-from recording import PROGRAMS, Recorder
+from tests.support.mpi import Mpi
+from tests.support.recorded_programs import PROGRAMS, Recorder
 
 # What touches no file.
 NO_IO = {

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from conftest import REPOSITORY
 
 from pdla.analyzers.posix_requests import MadeOf
 from pdla.cli import cli
 from pdla.replicator.exit_reports import collect
+from tests.conftest import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "json.md").read_text()
 

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from journals import Image
-from killing_leases import interrupter
-from mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, unavailable
-from test_sync import HEADER, RANKS, Place, check, make_place, programs  # noqa: F401
 
 from pdla.replicator.identity import identity_of, leased
 from pdla.replicator.intent import Bringing
@@ -24,6 +20,10 @@ from pdla.replicator.journals import locked, read_journal
 from pdla.replicator.mapfile import still_waiting
 from pdla.replicator.sync import bring_back
 from pdla.replicator.write_targets import journals_of
+from tests.killing_leases import interrupter
+from tests.support.handmade_journals import Image
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, unavailable
+from tests.test_sync import HEADER, RANKS, Place, check, make_place, programs  # noqa: F401
 
 ERR_IO = "class=32"  # of MPICH
 
@@ -410,7 +410,6 @@ def test_h46_what_an_intent_tells_of_is_nobody_elses_change(file: Leased, who: s
 
 def test_h46_whoever_comes_next_ends_what_was_interrupted() -> None:
     """pdla sync, the daemon and opens, killed or on a full disk; make kills does that at every step."""
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "tests/killing_leases.py", "8", "3"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "tests.killing_leases", "8", "3"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " 0 went wrong" in done.stdout, done.stdout + done.stderr

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PDLA, REPOSITORY, Launching
-from mpi import Mpi, available_mpis
+
+from tests.conftest import PDLA, REPOSITORY, Launching
+from tests.support.mpi import Mpi, available_mpis
 
 MPICH, OPENMPI = available_mpis()
 SIDE = 768  # a matrix of SIDE x SIDE floats; neither it nor its tiles are a power of two

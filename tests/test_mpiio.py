@@ -9,8 +9,9 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from mpi import REPOSITORY, Mpi, available_mpis
-from mpiio import Program, Runner, make, shrink
+
+from tests.mpiio import Program, Runner, make, shrink
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 
 FOUND = [Program.read(path) for path in sorted((REPOSITORY / "tests/programs/found").glob("*.txt"))]
 MPICH, OPENMPI = available_mpis()

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Launching
-from mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
-from stubmaps import Replica, write_map
-from test_sync import favourable
+
+from tests.conftest import Launching
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
+from tests.test_sync import favourable
 
 EARLY = "its bytes are read by other ranks before a sync or close"
 MPICH = [*available_mpis()[:1], *debian_mpis()[:1]]

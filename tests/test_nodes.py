@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PDLA
-from mpi import REPOSITORY, Mpi, available_mpis
-from nodes import Node, at_once
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, Occurrence, Replica, Run, open_catalog
@@ -22,6 +19,9 @@ from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, PatternPlan, Plan, Pool, Signature
 from pdla.policies.planfile import read_plan, write_plan
 from pdla.replicator.queued_plans import enqueue
+from tests.conftest import PDLA
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.namespace_nodes import Node, at_once
 
 ROUNDS = int(os.environ.get("PDLA_TEST_ROUNDS", "2"))
 RANKS, ROWS, PIECE, HEADER = 3, 200, 512, 512  # as in tests/programs/rounds.c

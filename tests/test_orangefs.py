@@ -17,10 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, Pdla
-from mpi import Mpi, available_mpis
-from orangefs import HINTED, OrangeFSServers
-from stubmaps import read_places
 
 from pdla.catalog import open_catalog
 from pdla.errors import ConfigError, PdlaError
@@ -32,6 +28,10 @@ from pdla.replicator.backends.conformance import SIZE, BackendTests
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.builder import replicate
 from pdla.replicator.identity import settled_identity
+from tests.conftest import REPOSITORY, Pdla
+from tests.support.handmade_maps import read_places
+from tests.support.mpi import Mpi, available_mpis
+from tests.support.orangefs_servers import HINTED, OrangeFSServers
 
 KIB64 = 65536
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgresql import PostgreSQLServer
 from sqlalchemy import Connection, create_engine, event, text
-from test_catalog import IDENTITY, LAYOUT, MAP, PATTERN, Plain
 
 from pdla.catalog import Catalog, Checksum, Component, Occurrence, Run, open_catalog
 from pdla.catalog.tables import Base
 from pdla.errors import BusyError, CatalogError
+from tests.support.postgresql_server import PostgreSQLServer
+from tests.test_catalog import IDENTITY, LAYOUT, MAP, PATTERN, Plain
 
 RUN = Run("./app", 2, "t", "/t.h5", "csv", None, "", (), {}, ("/data",), 32, 2048)
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import PDLA, Pdla
-from mpi import REPOSITORY, Mpi, available_mpis
-from test_rawlog import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
 
 from pdla.collectors import rawlog, tracefile
 from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import RECORD, read_raw
 from pdla.collectors.tracefile import read_trace
 from pdla.errors import PdlaError
+from tests.conftest import PDLA, Pdla
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.test_rawlog import BOOT, NOON, READ_AT, file_entry, pack_header, side, view_entry, write_process
 
 
 def write_many(directory: Path, ranks: int, count: int, random: bool = False) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 
 from pdla.layouts import devices, s4d
 from pdla.layouts.candidates import candidates
@@ -14,6 +13,7 @@ from pdla.layouts.cost import layout_time
 from pdla.layouts.hybrid import Round, best_strips
 from pdla.model import Cluster, Loop, Signature
 from pdla.units import KiB, MiB
+from tests.conftest import REPOSITORY
 
 PROCESSES = [128, 256, 512]  # PDLA 5.2.1
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.papers.__main__ import summary, sums  # noqa: E402
-from benchmarks.papers.closed import FORMULAS  # noqa: E402
-from benchmarks.papers.programs import program  # noqa: E402
-from benchmarks.papers.simulate import run  # noqa: E402
-from benchmarks.papers.table import (  # noqa: E402
+from benchmarks.papers.__main__ import summary, sums
+from benchmarks.papers.closed import FORMULAS
+from benchmarks.papers.programs import program
+from benchmarks.papers.simulate import run
+from benchmarks.papers.table import (
     PAPERS,
     Experiment,
     Other,
@@ -30,10 +26,11 @@ from benchmarks.papers.table import (  # noqa: E402
     needed,
     stated,
 )
-from pdla.collectors import workloads  # noqa: E402
-from pdla.traces.trace import Trace  # noqa: E402
-from pdla.units import KiB  # noqa: E402
+from pdla.collectors import workloads
+from pdla.traces.trace import Trace
+from pdla.units import KiB
 
+ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "papers-appendix.md").read_text(encoding="utf-8").splitlines()
 
 EXPERIMENT = Experiment("p/e", "pdla", "Fig. 1", "I", "strided", ("new", "old"), ("read",), "processes", (8, 32), {})

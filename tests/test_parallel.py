@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi import Mpi, available_mpis, launching_pdla
-from traces import Call, make_trace
 
 from pdla.analyzers.local_patterns import find_local, merged
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
+from tests.support.mpi import Mpi, available_mpis, launching_pdla
 
 PDLA = Path(sys.executable).parent / "pdla"
 

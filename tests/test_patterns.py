@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import InProcess, Pdla
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.run_difference import compare
@@ -20,6 +19,7 @@ from pdla.collectors.packing import telling
 from pdla.collectors.tracefile import fingerprint, write_trace
 from pdla.model import Loop, Signature
 from pdla.traces.trace import Trace
+from tests.conftest import InProcess, Pdla
 
 READ = "{READ, 0, 2, ([16384, 4096, 20], [4096, 4096, 4]r), 1}"
 WRITE = READ.replace("READ", "WRITE")

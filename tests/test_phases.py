@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.analyzers.phases import Phases, find_phases
 from pdla.collectors import workloads
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 
 def told(phases: Phases) -> list[tuple[str, int, str, int, int]]:

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import Pdla
-from mpi import Mpi, build_posix_library
-from recording import Recorder
 
 from pdla import load
 from pdla.analyzers.posix_requests import made_of
@@ -19,6 +16,9 @@ from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import read_raw
 from pdla.traces.tables import POSIX_COLUMNS
 from pdla.traces.trace import Trace
+from tests.conftest import Pdla
+from tests.support.mpi import Mpi, build_posix_library
+from tests.support.recorded_programs import Recorder
 
 
 @pytest.fixture(scope="session")

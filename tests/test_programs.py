@@ -14,11 +14,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from mpi import REPOSITORY, Mpi, available_mpis, debian_mpis, unavailable
-from recording import PROGRAMS, Recorder, kinds_of, replay, rows_of
 
 from pdla.collectors.rawlog import read_raw
 from pdla.traces.trace import Trace
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, debian_mpis, unavailable
+from tests.support.recorded_programs import PROGRAMS, Recorder, kinds_of, replay, rows_of
 
 MPICH = Path(sys.executable).parent
 INTERPOSE = REPOSITORY / "pdla/interpose"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_stub
-import test_writes
-from mpi import REPOSITORY, Mpi, available_mpis, build_library, unavailable
-from stubmaps import Replica, write_map
+
+from tests import test_stub, test_writes
+from tests.support.handmade_maps import Replica, write_map
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library, unavailable
 
 PROGRAMS = REPOSITORY / "tests/programs"
 # Of the MPI libraries, which are not compiled with them, they know too little to find leaks.

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.rank_scaling import Scaling, balanced_grid, fit, scale
 from pdla.collectors import workloads
 from pdla.errors import PdlaError
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 TOTAL = 1 << 20
 GRIDS = {4: (1, 2, 2), 8: (2, 2, 2), 16: (4, 2, 2), 32: (8, 2, 2)}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi import REPOSITORY, Mpi
-from recording import PROGRAMS, Recorder, kinds_of, replay
 
 from pdla.collectors.packing import pack
 from pdla.collectors.rawlog import _entries, read_raw
 from pdla.collectors.tracefile import read_trace
 from pdla.traces.trace import Trace
+from tests.support.mpi import REPOSITORY, Mpi
+from tests.support.recorded_programs import PROGRAMS, Recorder, kinds_of, replay
 
 INTERPOSE = REPOSITORY / "pdla/interpose"
 TYPEMAP_SOURCES = [str(INTERPOSE / name) for name in ("typemap.c", "flatten.c", "running_mpi.c")]

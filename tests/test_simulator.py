@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
@@ -29,6 +28,7 @@ from pdla.simulator.schemes import BASELINES, Replicas, Scheme
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 from pdla.traces.file_views import BLOCK, LOOP, View
 from pdla.units import KiB, MiB
+from tests.support.handmade_traces import Call, make_trace
 
 SCHEMES = {scheme.name: scheme for scheme in BASELINES}
 

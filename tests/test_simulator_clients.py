@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from traces import Call, make_trace
 
 from pdla.model import Cluster, Pool
 from pdla.simulator import core
@@ -17,6 +16,7 @@ from pdla.simulator.schemes import BASELINES, Replicas, Scheme
 from pdla.simulator.workload import Workload, from_trace
 from pdla.traces.file_views import BLOCK, View
 from pdla.units import KiB, MiB
+from tests.support.handmade_traces import Call, make_trace
 
 PAGE = 4 * KiB
 DISK = Pool("hdd", "hdd", 1, ((0, 0.0),), 1e-6, 1e-6, None, 1, "directories", ("disk",))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from traces import Call, make_trace
 
 from pdla.model import Cluster, Device, Pool
 from pdla.simulator import core
@@ -14,6 +13,7 @@ from pdla.simulator.run import outcome_of
 from pdla.simulator.schemes import BASELINES, Replicas
 from pdla.simulator.workload import from_trace
 from pdla.units import KiB
+from tests.support.handmade_traces import Call, make_trace
 
 PIECE = 64 * KiB
 TRANSFER = PIECE * 1e-6

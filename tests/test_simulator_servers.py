@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from traces import Call, make_trace
 
 from pdla.model import Cluster, Device, Pool
 from pdla.policies.online import Drop, Online, Place, Request, Space, View, Wish, whole_pool
@@ -17,6 +16,7 @@ from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, outcome_of, simulate
 from pdla.simulator.schemes import BASELINES, Replicas, Scheme
 from pdla.simulator.workload import from_trace
+from tests.support.handmade_traces import Call, make_trace
 
 PIECE = 1000
 

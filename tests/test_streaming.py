@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.analyzers.local_patterns import LocalPatterns, find_local
 from pdla.analyzers.pattern_items import Ancestry
@@ -23,6 +22,7 @@ from pdla.model import STILL, Growth, Loop, Nest
 from pdla.traces import file_views
 from pdla.traces.blocks import blocks
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 WORKLOADS = {
     "ior": workloads.ior(3, 96, 16, 5),

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.analyzers.analysis import analyze
 from pdla.analyzers.local_patterns import find_local
 from pdla.analyzers.pattern_items import Ancestry
 from pdla.model import STILL, Growth, Loop, Nest
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
 
 
 def found(accesses: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[tuple[int, int]]]]:

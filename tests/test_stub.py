@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi import Mpi, available_mpis, unavailable
-from stubmaps import Replica, build_gone, read_places, write_map, write_places
+
+from tests.support.handmade_maps import Replica, build_gone, read_places, write_map, write_places
+from tests.support.mpi import Mpi, available_mpis, unavailable
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "replicator" / "stub"

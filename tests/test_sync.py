@@ -15,10 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Launching
-from disks import Disk
-from journals import Image
-from mpi import REPOSITORY, Mpi, available_mpis, unavailable
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
@@ -34,6 +30,10 @@ from pdla.replicator.status import status
 from pdla.replicator.sync import STAMP_SLACK_NS, bring_back
 from pdla.replicator.verify import gc, remove
 from pdla.replicator.write_targets import journals_of
+from tests.conftest import Launching
+from tests.support.counted_disk import Disk
+from tests.support.handmade_journals import Image
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
 
 RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 KILLS = int(os.environ.get("PDLA_TEST_KILLS", "3"))

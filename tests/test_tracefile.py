@@ -14,8 +14,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mpi import unavailable
-from traces import Call, make_trace
 
 import pdla
 from pdla.collectors.tracefile import read_trace, write_trace
@@ -23,6 +21,8 @@ from pdla.errors import FormatError, PdlaError
 from pdla.traces.file_views import View
 from pdla.traces.tables import RECORD_COLUMNS, files_frame, nanoseconds, records_frame, seconds
 from pdla.traces.trace import Trace
+from tests.support.handmade_traces import Call, make_trace
+from tests.support.mpi import unavailable
 
 STRIDED = View(4096, 8, 80, 16, np.array([1, 2, 24, 0, 8]))
 

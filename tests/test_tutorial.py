@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pages
 import pytest
-from mpi import Mpi, debian_mpis, unavailable
+
+from tests.support import documentation_pages as pages
+from tests.support.mpi import Mpi, debian_mpis, unavailable
 
 BIN = Path(sys.executable).parent
 HOWTO = pages.DOCS / "howto"

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from disks import Disk
 
 from pdla.accessmap import AccessMap
 from pdla.catalog import open_catalog
@@ -27,6 +26,7 @@ from pdla.replicator.mapfile import publish, read_map
 from pdla.replicator.status import status
 from pdla.replicator.verify import Finding, Removed, gc, remove, verify
 from pdla.report.replicas import status_text
+from tests.support.counted_disk import Disk
 
 
 class Place:

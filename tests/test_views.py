@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import Call, make_trace
 
 from pdla.errors import FormatError
 from pdla.traces.file_views import View, first_offsets
 from pdla.traces.tables import ACCESS_COLUMNS
+from tests.support.handmade_traces import Call, make_trace
 
 BLOCK, LOOP, LIST, RUNS = range(4)
 

@@ -20,12 +20,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from disks import Disk
-from mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, debian_mpis, unavailable
-from stubmaps import Replica, build_gone, write_map, write_places
 
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import read_journal
+from tests.support.counted_disk import Disk
+from tests.support.handmade_maps import Replica, build_gone, write_map, write_places
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, debian_mpis, unavailable
 
 PIECE, ROWS, START = 96, 60, 480
 SIZE = START + 4 * ROWS * PIECE

@@ -1,4 +1,4 @@
-"""Where the fuzzers begin: python tests/fuzz/corpus.py DIRECTORY makes DIRECTORY/map and DIRECTORY/journal."""
+"""Where the fuzzers begin: python -m tests.fuzz.corpus DIRECTORY makes DIRECTORY/map and DIRECTORY/journal."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ from typing import Any
 import google_crc32c
 import h5py
 import numpy as np
-from journals import Image
-from mpi import Mpi
 
 from pdla.cli import main as verb
 from pdla.replicator import intent
 from pdla.replicator.journals import STATE
 from pdla.replicator.mapfile import CHECKSUM_AT, _checksum
+from tests.support.handmade_journals import Image
+from tests.support.mpi import Mpi
 
 PATIENCE = 120
 """Seconds after which a verb hangs; busy machines are slow, and all that there is to read is small."""

@@ -13,6 +13,8 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.mpi import REPOSITORY
+
 PLACES = 64
 """Times at the end of a state file: STATE_PLACES of replicator/stub/mapfile.h."""
 
@@ -205,6 +207,6 @@ def write_places(state: Path, when: int) -> None:
 
 def build_gone(directory: Path) -> Path:
     """A library to be preloaded: tests/programs/gone.c."""
-    library, source = directory / "gone.so", Path(__file__).parent / "programs/gone.c"
+    library, source = directory / "gone.so", REPOSITORY / "tests/programs/gone.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, source, "-ldl"], check=True)
     return library

@@ -1,6 +1,6 @@
 """How long pdla status takes with many replicas, and how fast pdla verify reads.
 
-    python benchmarks/care.py [REPLICAS] [--size GiB] [--directory DIRECTORY]
+    python -m benchmarks.maintenance [REPLICAS] [--size GiB] [--directory DIRECTORY]
 
 prints a table and adds rows to build/bench.json. Replicas are rows with components on record, each of an original of
 its own; what is verified is one real replica over four files in DIRECTORY, read from storage in turns with `cat` of the
@@ -22,10 +22,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from rows import row, tell
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
+from benchmarks.results import row, tell
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
 from pdla.catalog.records import signature_to_json

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from loopback_ceph import PROGRAMS, Ceph, Osd
-from mpi import unavailable
+
+from tests.support.mpi import unavailable
+from tools.loopback_ceph import PROGRAMS, Ceph, Osd
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-/* heads: disks with a head each, in memory, as files that a FUSE file system serves in the time the disks would take (disk.h).
+/* seeking_disk: disks with a head each, in memory, as files that a FUSE file system serves in the time the disks would take (disk.h).
  *
  *     heads --disks N --size BYTES --striped BYTES --strip BYTES --bandwidth BYTES/S
  *           [--overhead S] [--shortest S] [--longest S] [--rotation S] DIRECTORY
@@ -324,7 +324,7 @@ static const struct fuse_lowlevel_ops OPERATIONS = {
 
 static int wrong(const char *what)
 {
-    fprintf(stderr, "heads: %s\n", what);
+    fprintf(stderr, "seeking_disk: %s\n", what);
     return 2;
 }
 
@@ -348,7 +348,7 @@ static int parse(int argc, char **argv)
             return 2;
         *values[option] = strtod(optarg, &end);
         if (end == optarg || *end || !isfinite(*values[option]) || *values[option] < 0) {
-            fprintf(stderr, "heads: --%s needs a number of at least 0 (got %s)\n", OPTIONS[option].name, optarg);
+            fprintf(stderr, "seeking_disk: --%s needs a number of at least 0 (got %s)\n", OPTIONS[option].name, optarg);
             return 2;
         }
     }
@@ -393,7 +393,7 @@ int main(int argc, char **argv)
     if (failed)
         return failed;
     if (!start_disks()) {
-        perror("heads: no memory or threads for the disks");
+        perror("seeking_disk: no memory or threads for the disks");
         return 1;
     }
     snprintf(max_read, sizeof max_read, "fsname=heads,max_read=%d", MOST_BYTES);

@@ -1,6 +1,6 @@
 """Kill gc, publications, upgrades of catalogs and daemons at random moments: nothing wrong is served, nothing is left.
 
-python tests/killing_care.py [MOMENTS] [SEED]
+python -m tests.killing_maintenance [MOMENTS] [SEED]
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from killing import Place as Built
-
 from pdla.catalog import Occurrence, Run, open_catalog
 from pdla.catalog.tables import SCHEMA_VERSION
 from pdla.replicator import daemon
@@ -26,6 +24,7 @@ from pdla.replicator.mapfile import publish, read_map
 from pdla.replicator.queued_plans import enqueue
 from pdla.replicator.throttling import Gate
 from pdla.replicator.verify import gc
+from tests.killing import Place as Built
 
 VERSION_1 = (Path(__file__).parent / "catalog_v1.sql").read_text()
 

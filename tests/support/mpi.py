@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 SHM = Path("/dev/shm")
 # All ranks are on one node. To look for networks libfabric reads all of /proc/kallsyms, in each rank, for a second.
 OPENMPI = {

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loops import attachments, said, unmount
-from throttled import NONE, limit, obstacle
+from benchmarks.loop_devices import attachments, said, unmount
+from benchmarks.throttled import NONE, limit, obstacle
 
 PREFIX = "pdla-bench-"
 LOCK = "lock"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from mpi import REPOSITORY, unavailable
 
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-from loops import attached, file_system, loop_obstacle
-from storage import forget
+from benchmarks.loop_devices import attached, file_system, loop_obstacle
+from benchmarks.storage import forget
+from tests.support.mpi import unavailable
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The tables of docs/benchmarks.md and its appendix, from build/bench.json.
 
-    python benchmarks/found.py [build/bench.json] [--write]
+    python -m benchmarks.doc_tables [build/bench.json] [--write]
 
 prints those for which there are figures; with --write each is put in the place of the one that has the same first row.
 """
@@ -18,10 +18,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from cases import COLLECTIVE, CONTESTANTS, H_PDLA, INDEPENDENT, LEASES, PD, REPLICATED, S_ORIG, S_PDLA, SIEVING
-from rows import BENCH
-from table import LIMIT_GOAL, LIMITED, PLANNED, WHOLLY
-
+from benchmarks.cases import (
+    COLLECTIVE,
+    CONTESTANTS,
+    H_PDLA,
+    INDEPENDENT,
+    LEASES,
+    PD,
+    REPLICATED,
+    S_ORIG,
+    S_PDLA,
+    SIEVING,
+)
+from benchmarks.results import BENCH
+from benchmarks.table import LIMIT_GOAL, LIMITED, PLANNED, WHOLLY
 from pdla.units import KiB
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from mpi import REPOSITORY, Mpi
 
 from pdla.collectors.rawlog import read_raw
 from pdla.traces.trace import Trace
+from tests.support.mpi import REPOSITORY, Mpi
 
 PROGRAMS = REPOSITORY / "tests/programs"
 

@@ -1,6 +1,6 @@
 """Whether the simulator is right: what it says of the bench's cases on throttled disks, beside what was measured.
 
-    python benchmarks/bench.py && python benchmarks/measured.py [CLUSTER.toml]
+    python -m benchmarks.bench && python -m benchmarks.simulator_accuracy [CLUSTER.toml]
 
 takes the rows of build/bench.json, prints a table, and adds rows. The disks and the node are those of CLUSTER.toml (by
 `mpiexec -n 4 pdla calibrate` on them). By default disks are as their limits say, and the node is the one on which the
@@ -20,11 +20,11 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from cases import COLLECTIVE, CONTESTANTS, H_PDLA, NS_PDLA, PD, S_ORIG, S_PDLA, SIEVING, Case, full
-from loops import READ_AHEAD
-from rows import BENCH, keep
-from storage import STRIP, _cluster, limited
 
+from benchmarks.cases import COLLECTIVE, CONTESTANTS, H_PDLA, NS_PDLA, PD, S_ORIG, S_PDLA, SIEVING, Case, full
+from benchmarks.loop_devices import READ_AHEAD
+from benchmarks.results import BENCH, keep
+from benchmarks.storage import STRIP, _cluster, limited
 from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import pattern_dependences
 from pdla.collectors import workloads

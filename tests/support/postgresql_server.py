@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mpi import unavailable
 from sqlalchemy import create_engine, text
+
+from tests.support.mpi import unavailable
 
 USER = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
 

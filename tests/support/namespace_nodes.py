@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from mpi import unavailable
+
+from tests.support.mpi import unavailable
 
 LAYERS = ("lower", "upper", "work")
 

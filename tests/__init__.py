@@ -1,0 +1,1 @@
+"""The tests, and the programs that test for hours (make kills, make random)."""

@@ -1,0 +1,1 @@
+"""Fuzzers of what pdla reads."""

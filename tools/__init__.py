@@ -1,0 +1,1 @@
+"""Programs of the Makefile, and what tests and benchmarks share of storage."""
