@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from mpi import REPOSITORY, Mpi, build_tools
-from recording import PROGRAMS
+
+from tests.support.mpi import REPOSITORY, Mpi, build_tools
+from tests.support.recorded_programs import PROGRAMS
 
 INTERPOSE = REPOSITORY / "pdla/interpose"
 LINE = re.compile(r"(MPI_File_\w+): (\d+) calls, (\d+) bytes")
