@@ -1,6 +1,6 @@
-#include <string.h>
+#include "collective_consensus.h"
 
-#include "stub.h"
+#include <string.h>
 
 enum { LONGEST = 31 }; /* collective calls without agreeing anew */
 

@@ -7,11 +7,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "collective_consensus.h"
+#include "read_plan.h"
+#include "request.h"
+#include "stub.h"
+#include "writeback.h"
+#include "writer.h"
 
 enum {
     SHARED_BYTES = 128,

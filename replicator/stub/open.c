@@ -1,3 +1,5 @@
+#include "open.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -7,8 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collective_consensus.h"
+#include "freshness.h"
+#include "posix_coherence.h"
 #include "recovery.h"
+#include "report.h"
+#include "staleness.h"
 #include "storage.h"
+#include "stub.h"
+#include "write_open.h"
 #include "writer.h"
 
 static const char *map_name(void)

@@ -10,7 +10,7 @@
 
 #include "calls.h"
 #include "recovery.h"
-#include "writer.h"
+#include "write_open.h"
 
 /* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's; also where
  * nothing is recorded or redirected. */

@@ -20,4 +20,9 @@ BESIDE_INTERFACE void pdla_coherence_deleted(const char *path, uint64_t inode);
 /* After the program was told about a file. True: it is to be told again, since the file is now as long as it was written. */
 BESIDE_INTERFACE bool pdla_coherence_examined(uint64_t device, uint64_t inode);
 
+/* Within libpdla.so. */
+
+/* The process has the file open that MPI knows by this name. */
+bool coherence_open(const char *name);
+
 #endif

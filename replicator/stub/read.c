@@ -1,6 +1,15 @@
+#include "read.h"
+
 #include <errno.h>
 #include <time.h>
 
+#include "collective_consensus.h"
+#include "freshness.h"
+#include "read_plan.h"
+#include "read_verification.h"
+#include "replica_read.h"
+#include "report.h"
+#include "request.h"
 #include "stub.h"
 
 struct plan {

@@ -1,3 +1,7 @@
+#include "read_plan.h"
+
+#include "freshness.h"
+#include "report.h"
 #include "stub.h"
 
 enum {

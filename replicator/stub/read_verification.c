@@ -1,6 +1,12 @@
+#include "read_verification.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "freshness.h"
+#include "read_plan.h"
+#include "replica_read.h"
+#include "report.h"
 #include "stub.h"
 
 enum { COMPARED_BYTES = 4 << 20 };

@@ -10,8 +10,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collective_consensus.h"
 #include "components.h"
 #include "locks.h"
+#include "open.h"
+#include "report.h"
+#include "stub.h"
+#include "write_stats.h"
+#include "writeback.h"
 #include "writer.h"
 
 enum {

@@ -1,6 +1,12 @@
 /* The redirector (PDLA_MAP) as an interceptor of the calls on MPI files. */
 #include <stdlib.h>
 
+#include "open.h"
+#include "read.h"
+#include "report.h"
+#include "staleness.h"
+#include "stub.h"
+#include "write_open.h"
 #include "writer.h"
 
 static bool wanted(void)

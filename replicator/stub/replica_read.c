@@ -1,6 +1,11 @@
+#include "replica_read.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "open.h"
+#include "read_plan.h"
+#include "report.h"
 #include "stub.h"
 
 enum { BOUNCE_BYTES = 4 << 20 };

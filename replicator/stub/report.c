@@ -1,3 +1,5 @@
+#include "report.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -7,7 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "writer.h"
+#include "freshness.h"
+#include "replica_read.h"
+#include "stub.h"
+#include "write_stats.h"
 
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct source *sources; /* the newest first; none is ever taken out */

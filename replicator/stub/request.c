@@ -1,9 +1,11 @@
 /* A call as a request, and ending it in the place of the MPI library. */
+#include "request.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "stub.h"
+#include "read_plan.h"
 
 const char *request_of(const struct io_call *call, struct request *request)
 {

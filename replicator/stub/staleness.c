@@ -1,5 +1,10 @@
+#include "staleness.h"
+
 #include <errno.h>
 
+#include "freshness.h"
+#include "read_plan.h"
+#include "stub.h"
 #include "writer.h"
 
 static void mark_written(const struct file_handle *handle, const struct io_call *call)

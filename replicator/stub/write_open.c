@@ -1,4 +1,6 @@
 /* Opening and closing files whose writes may be redirected. */
+#include "write_open.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -6,12 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collective_consensus.h"
 #include "components.h"
-#include "recovery.h"
 #include "locks.h"
 #include "node_peers.h"
+#include "open.h"
+#include "recovery.h"
+#include "report.h"
+#include "stub.h"
+#include "write_stats.h"
+#include "writeback.h"
 #include "writer.h"
-
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stub_writer *open_writers; /* of this process; atomic, changed under the lock */

@@ -1,10 +1,12 @@
 /* Counters of redirected writes for the exit report. */
+#include "write_stats.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "writer.h"
+#include "report.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct write_stats *all; /* the newest first; none is ever taken out */

@@ -1,14 +1,20 @@
+#include "writeback.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "collective_consensus.h"
 #include "components.h"
-#include "partial_pages.h"
 #include "locks.h"
 #include "node_peers.h"
+#include "partial_pages.h"
+#include "staleness.h"
+#include "stub.h"
 #include "transfer.h"
+#include "write_stats.h"
 #include "writer.h"
 
 enum {

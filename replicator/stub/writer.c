@@ -4,8 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective_consensus.h"
 #include "node_peers.h"
+#include "read_plan.h"
+#include "request.h"
+#include "staleness.h"
+#include "stub.h"
 #include "transfer.h"
+#include "write_stats.h"
+#include "writeback.h"
 
 enum {
     BOUNCE_BYTES = 4 << 20,

@@ -13,24 +13,6 @@
 
 enum { MOST_REPLICAS = 64 /* of a target; more are not used */ };
 
-/* Counters of a target, for the exit report. */
-struct write_stats {
-    const struct loaded_map *map;
-    const struct map_target *target;
-    pthread_mutex_t lock;  /* of all that follows */
-    const char *refused;   /* why the file's writes were not redirected when it was last opened; a literal or NULL */
-    uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
-    uint64_t back_bytes, back_requests;    /* brought back, and contiguous writes to the original for it */
-    uint64_t earlier_bytes, earlier_requests, earlier_ns; /* likewise of what an earlier run had left, and how long that took */
-    uint64_t left;                         /* bytes that the last close of the file left, */
-    char *left_in;                         /* in this journal; NULL: none */
-    char *kept;                            /* the journal that the last close kept, though it was empty; NULL: none */
-    uint64_t neighbours;                   /* reads of bytes that other ranks of the node had in replicas */
-    int error;                             /* errno of the last failure to bring back */
-    struct passed passed[PASSED_REASONS];
-    struct write_stats *next;
-};
-
 struct stub_writer {
     const struct loaded_map *map;
     const struct map_target *target;
@@ -61,7 +43,20 @@ static inline const struct map_replica *target_replica(const struct stub_writer 
     return &writer->map->replicas[writer->target->first_replica + i];
 }
 
-/* ---- writer.c ----------------------------------------------------------------------------------------------------------- */
+/* A write (not shared) on a handle that has a writer. True when it was redirected, or otherwise done: as for stub_read(), but
+ * whoever joins does so whatever *rc is. */
+bool stub_write(struct io_call *call, int *rc);
+/* After MPI_File_set_view, on all ranks of a handle that has a writer. */
+void stub_viewed(struct file_handle *handle);
+/* Before a call that sees the contents of the file, on a handle that has a writer. Returns what stub_write_begin() does. With
+ * STUB_TOGETHER (`call` may be NULL) all ranks make the call, and what any of them wrote is in the original afterwards. Else that is
+ * what this rank wrote, and of the bytes that it reads what other ranks of its node did. STUB_FOR_GOOD: and no more writes are
+ * redirected by this rank. */
+enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
+int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how);
+/* Before a call of one rank or of all `together` that sees the size of the file only, likewise: nothing is brought back, but the
+ * original is made as long as it was written. */
+int stub_look_at_size(struct file_handle *handle, bool together);
 
 /* What MPI is to return for an errno, after its error handler; 0 for 0. */
 int writer_raise(const struct file_handle *handle, int error);
@@ -75,63 +70,5 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
 /* Likewise, before a call that changes the file's size; with all ranks. */
 int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 void writer_original_end(struct file_handle *handle);
-
-/* ---- write_open.c ----------------------------------------------------------------------------------------------------------- */
-
-/* Writes of a file opened in this way may be redirected. */
-bool writer_wanted(int amode);
-/* On all ranks of `comm`, or a single one, after an open; `handle` NULL: it failed on this rank; `map` NULL: this one has none.
- * `target`: rank 0 has found that there are replicas for writes to it. */
-void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map,
-                 struct opening *opening, bool target);
-/* Before the close. Returns what MPI_File_close is to return if it succeeds. */
-int writer_close(struct file_handle *handle);
-/* There are open files in this process whose writes are redirected. */
-bool writers_any(void);
-/* What is redirected of this file's writes by this process is brought back, and no more are redirected: a literal says why. Whether
- * the process has it open. */
-bool writers_settle(uint64_t device, uint64_t inode, const char *why);
-/* The file becomes as long as this process has written it. True: it may have become another one. */
-bool writers_lengthen(uint64_t device, uint64_t inode);
-
-/* ---- posix_coherence.c ------------------------------------------------------------------------------------------------------------ */
-
-/* The process has the file open that MPI knows by this name. */
-bool coherence_open(const char *name);
-
-/* ---- writeback.c -------------------------------------------------------------------------------------------------------- */
-
-/* What a journal tells of, in bytes [low, high) of the original, goes there. 0 or an errno, and then it is still in the journal. */
-int bring_back_journal(struct file_handle *handle, struct journal *journal, int64_t low, int64_t high);
-/* What this process has in its journal, likewise. */
-int bring_back_own(struct file_handle *handle);
-/* The original becomes as long as this process has written it; with the mutex held. 0 or an errno. */
-int lengthen(struct file_handle *handle);
-/* Up to byte `high`, which a replica has. */
-int lengthen_to(struct file_handle *handle, int64_t high);
-/* What any rank has, by all of them. */
-int bring_back_together(struct file_handle *handle);
-/* What journals told that were left; with all ranks. */
-int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count);
-/* Makes what is in the journals durable where it is. 0 or an errno, the same on all ranks. */
-int keep_together(struct file_handle *handle);
-/* The worst error of any rank. */
-int agree_error(const struct stub_writer *, int error);
-
-/* ---- write_stats.c ---------------------------------------------------------------------------------------------------------- */
-
-struct write_stats *write_stats_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
-void write_stats_passed(struct write_stats *, int64_t bytes, const char *why);
-/* Closing the file left so many bytes in the journal at `path`. */
-void write_stats_left(struct write_stats *, uint64_t bytes, const char *path);
-/* The close kept an empty journal. What that tells of the original is newer than what the one before told. */
-void write_stats_kept(struct write_stats *, const char *path);
-/* How many of these still wait. */
-uint64_t write_stats_waits(struct write_stats *);
-/* What was brought back since `before` an earlier run had left. */
-void write_stats_earlier(struct write_stats *, const struct write_stats *before, int64_t nanoseconds);
-void write_stats_neighbours(struct write_stats *);
-void write_stats_refuse(struct write_stats *, const char *why); /* when the file is opened; NULL: its writes are redirected */
-void write_stats_report(FILE *out);
 
 #endif
