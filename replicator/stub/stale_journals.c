@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_RANGES = 1 << 20, MOST_LOOKED_AT = 256 /* journals, by each open beside others */ };
+enum { MOST_LOOKED_AT = 256 /* journals, by each open beside others */ };
 /* The file system stamps a write of a killed program no later than this after the program's own note of it. */
 static const int64_t STAMP_SLACK_NS = INT64_C(2000000000);
 

@@ -6,6 +6,7 @@
 #include "intent.h"
 #include "loadedmap.h"
 
+enum { MOST_RANGES = 1 << 20 /* of all ranks; more are too many to tell all ranks of */ };
 /* Bytes [start, stop) of replica `replica` of the target. */
 struct range {
     int64_t replica, start, stop;

@@ -23,8 +23,7 @@ enum {
     AHEAD_BYTES = 8 << 20, /* of the original that are asked for before it is written to, twice */
     SHARE_GRAIN = 1 << 20, /* ranks write to different blocks of the original, whatever its file system's are */
     LOCK_PAUSE_NS = 1000000,
-    LOCK_TRIES = 2000,
-    MOST_RANGES = 1 << 20  /* of all ranks; more are too many to tell all ranks of */
+    LOCK_TRIES = 2000
 };
 
 static int by_start(const void *one, const void *other)
