@@ -382,12 +382,12 @@ def _written_parts(file: Mapping[str, Any]) -> list[str]:
     if file.get("earlier_bytes"):
         found = f"{format_bytes(file['earlier_bytes'])} of {file['path']}"
         took = format_seconds(file["earlier_seconds"])
-        parts.append(f"brought home {found}, that an earlier run had left, in {took}")
-    errors = [f"NOT BROUGHT BACK: {error}" for error in file["errors"]]
+        parts.append(f"wrote back {found} from an earlier run in {took}")
+    errors = [f"NOT WRITTEN BACK: {error}" for error in file["errors"]]
     if not file["redirected_calls"]:
         return parts + errors
     parts += [
-        f"{counted(file['redirected_calls'], 'write')} redirected, {format_bytes(file['back_bytes'])} brought back in "
+        f"{counted(file['redirected_calls'], 'write')} redirected, {format_bytes(file['back_bytes'])} written back in "
         f"{counted(file['back_requests'], 'request')}"
     ]
     if reads := file.get("neighbour_reads"):
@@ -396,5 +396,5 @@ def _written_parts(file: Mapping[str, Any]) -> list[str]:
         parts.append(f"{format_bytes(file['left_bytes'])} wait in replicas (pdla sync)")
     passed = [f"{counted(p['calls'], 'call')} ({p['why']})" for p in file["passed"]]
     if passed:
-        parts.append("written themselves: " + ", ".join(passed))
+        parts.append("to the original: " + ", ".join(passed))
     return parts + errors

@@ -317,7 +317,7 @@ def test_a_plan_for_a_file_that_is_gone_is_none(pdla: Pdla, trace_path: Path) ->
     assert not (pdla.directory / "plan.json").exists()
     done = pdla.run("plan", trace_path, "--explain")
     assert "there is no such file any more" in " ".join(done.stdout.split())
-    assert done.stderr == "pdla: there is no file data.bin: what reads it is left alone\n"
+    assert done.stderr == "pdla: there is no file data.bin: its patterns get no replica\n"
 
 
 def test_a_file_that_is_gone_does_not_hinder_the_plan_for_others(pdla: Pdla) -> None:
@@ -325,7 +325,7 @@ def test_a_file_that_is_gone_does_not_hinder_the_plan_for_others(pdla: Pdla) -> 
     (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "accesses.csv", "-o", "run.h5")
     done = pdla.run("plan", "run.h5", "-o", "plan.json")
-    assert done.stderr == "pdla: there is no file gone.bin: what reads it is left alone\n"
+    assert done.stderr == "pdla: there is no file gone.bin: its patterns get no replica\n"
     patterns = json.loads((pdla.directory / "plan.json").read_text())["patterns"]
     chosen = {one["signature"]["file"]: one["chosen"] for one in patterns}
     assert chosen["gone.bin"] == 0 < chosen["data.bin"]

@@ -118,6 +118,15 @@ def test_a_term_of_the_glossary_is_linked_where_a_page_uses_it_first(page: Path)
     assert pages.unlinked(page, terms) == []
 
 
+def test_the_layout_of_the_code_names_each_room() -> None:
+    rooms = re.findall(r"^\| `([\w/]+)` \| (?:C|Python)", (DOCS / "code.md").read_text(), re.MULTILINE)
+    packages = {
+        str(path.parent.relative_to(REPOSITORY / "pdla")) for path in (REPOSITORY / "pdla").glob("*/__init__.py")
+    }
+    assert {room.removeprefix("pdla/") for room in rooms} >= packages
+    assert [room for room in rooms if not (REPOSITORY / room).is_dir()] == []
+
+
 # ---- examples -------------------------------------------------------------------------------------------------------
 
 

@@ -255,4 +255,4 @@ def test_traces_that_do_not_agree_predict_nothing(pdla: Pdla, save: Callable[...
     assert done.stderr.startswith("pdla: the traces do not agree, so nothing is predicted: ")
     assert "What does not agree:" in done.stdout
     again = pdla.run("patterns", "scale", "4.h5", "4.h5", "--ranks", "16", code=1).stderr
-    assert "4.h5 has 4 ranks, as one before" in again
+    assert "4.h5 has 4 ranks, as another trace" in again

@@ -158,8 +158,8 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
     assert report.writes == (WriteReport("/out", 7, 700, 7, 1000, 2, 600, 4, 2.0, 60, 12, (), ("full",), passed),)
     assert report.errors == ("/out: full",)
     assert report.sentence == (
-        "brought home 600 B of /out, that an earlier run had left, in 2 s; 7 writes redirected, 1000 B brought back in "
+        "wrote back 600 B of /out from an earlier run in 2 s; 7 writes redirected, 1000 B written back in "
         "2 requests; 12 reads of bytes that other ranks of the node had just written; 60 B wait in replicas (pdla "
-        "sync); written themselves: 2 calls (atomic mode); "
-        "NOT BROUGHT BACK: full"
+        "sync); to the original: 2 calls (atomic mode); "
+        "NOT WRITTEN BACK: full"
     )

@@ -101,8 +101,8 @@ NUMBER = click.IntRange(1, 2**63 - 1)
 old_bytes_option = click.option(
     "--old-bytes",
     is_flag=True,
-    help="Open a file as it is in the file system where its newest bytes wait in replicas and cannot be brought home. "
-    "Such an open fails otherwise.",
+    help="Open a file as it is if its newest bytes are in replicas and cannot be written back. "
+    "Without this option such an open fails.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables.")
 trace_argument = click.argument("trace_path", metavar="RUN.h5", type=click.Path(path_type=Path))

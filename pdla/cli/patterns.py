@@ -125,7 +125,7 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     for path in traces:
         trace = pdla.load(path)
         if trace.ranks in analyses:
-            raise PdlaError(f"{path} has {counted(trace.ranks, 'rank')}, as one before: one trace of each number")
+            raise PdlaError(f"{path} has {counted(trace.ranks, 'rank')}, as another trace: give one for each number")
         analyses[trace.ranks] = analyze(trace)
     found = compare(analyses)
     predicted: tuple[Signature, ...] = () if found.disagreements else found.at(ranks)

@@ -39,24 +39,24 @@ def _policy(name: str) -> None:
     type=Named(_policies, _policy),
     default="auto",
     show_default=True,
-    help="What decides.",
+    help="Policy that chooses the replicas.",
 )
 @click.option(
     "--selection",
     type=click.Choice(["optimal", "greedy"]),
     default="optimal",
     show_default=True,
-    help="How scarce space is shared out.",
+    help="How to choose if the space is too small for all.",
 )
 @click.option(
     "--writes",
     type=click.Choice(["original", "close", "lease"]),
     default="original",
     show_default=True,
-    help="Where writes are to go, see pdla run: not to the original, and patterns that write get replicas, too.",
+    help="Where writes will go (pdla run --writes); with close or lease, patterns that write get replicas, too.",
 )
 @click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
-@click.option("--queue", is_flag=True, help="Put it into the queue, for pdla daemon to build.")
+@click.option("--queue", is_flag=True, help="Put the plan into the queue, for pdla daemon to build.")
 @click.option("-o", "output", type=Output(), metavar="FILE", help="Plan to write, for pdla replicate.")
 @json_option
 def plan(
@@ -113,7 +113,7 @@ def plan(
     if none and (output or queue):
         raise PdlaError(f"nothing can be replicated: there is no file {', '.join(gone)}")
     for path in gone:
-        say(f"there is no file {path}: what reads it is left alone")
+        say(f"there is no file {path}: its patterns get no replica")
 
 
 def _gone(analysis: Analysis) -> list[str]:

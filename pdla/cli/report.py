@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @trace_argument
 @click.option(
-    "--compare", "other", metavar="RUN2.h5", type=click.Path(path_type=Path), help="Another run, to set beside."
+    "--compare", "other", metavar="RUN2.h5", type=click.Path(path_type=Path), help="Another run, to show beside it."
 )
 @cluster_option
 @click.option(

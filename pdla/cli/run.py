@@ -43,8 +43,8 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     type=click.Choice(["original", "close", "lease"]),
     default="original",
     show_default=True,
-    help="close: to replicas, and brought back before MPI_File_sync or MPI_File_close returns; lease: of closed files "
-    "brought back later, by pdla sync, the daemon, or who opens them next.",
+    help="close: to replicas, and written back before MPI_File_sync or MPI_File_close returns; lease: written back "
+    "later, by pdla sync, the daemon, or the next open of the file.",
 )
 @old_bytes_option
 @click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
@@ -86,5 +86,5 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
     elif map_path().exists():
         say(report.sentence)
     else:
-        say("no replicas are published yet (pdla replicate): all files were read themselves")
+        say("nothing was redirected: no replicas are published yet (pdla replicate)")
     raise click.exceptions.Exit(code)

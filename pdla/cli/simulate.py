@@ -48,8 +48,8 @@ def _scheme(name: str) -> None:
     multiple=True,
     help="Compare them for values of a key of cluster.toml, such as pools.ssd.capacity, or of processes.",
 )
-@click.option("--open-loop", is_flag=True, help="Calls begin when they did in the trace, not after those before them.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is random: rotation.")
+@click.option("--open-loop", is_flag=True, help="Begin calls at the times of the trace, not after the call before.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random rotation.")
 @click.option("--plot", type=Output(PICTURES), metavar="FILE", help="Picture to write (.png, .svg, .pdf).")
 @json_option
 def simulate(
@@ -144,6 +144,6 @@ def _scaling(traces: tuple[Path, ...]) -> Scaling:
     for path in traces:
         trace = pdla.load(path)
         if trace.ranks in analyses:
-            raise PdlaError(f"{path} has {trace.ranks} ranks, as one before: one trace of each number")
+            raise PdlaError(f"{path} has {trace.ranks} ranks, as another trace: give one for each number")
         analyses[trace.ranks] = analyze(trace)
     return scale(analyses)

@@ -1,4 +1,4 @@
-"""Build where storage can be lost: what waits for it cannot be stopped, so a process that does not wait looks on."""
+"""Build where storage can be lost: nothing stops a process that waits for it, so another process supervises."""
 
 from __future__ import annotations
 

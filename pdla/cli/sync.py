@@ -23,14 +23,14 @@ SHOWN = 5
     type=click.Choice(["keep", "overwrite", "discard"]),
     default="keep",
     show_default=True,
-    help="What becomes of bytes whose original somebody else has changed since: they wait, they win, they are dropped.",
+    help="If somebody else has changed the original: the bytes wait, are written over it, or are dropped.",
 )
 @json_option
 def sync(changed: str, as_json: bool) -> None:
-    """Bring redirected writes back.
+    """Write redirected writes back to their originals.
 
-    What pdla run --writes lease left in replicas, and what a killed run did. Says exactly what could not be saved, and
-    fails when anything still waits or is lost.
+    These are the bytes that pdla run --writes lease or a killed run left in replicas. Names what could not be saved,
+    and fails if anything still waits or is lost.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.sync import bring_back
@@ -43,7 +43,7 @@ def sync(changed: str, as_json: bool) -> None:
     else:
         click.echo("Nothing to bring back.")
     if bad := [one for one in found if one.problem or one.lost or one.damaged]:
-        raise PdlaError(f"of {len(bad)} of {len(found)} files not all was brought back")
+        raise PdlaError(f"{len(bad)} of {len(found)} files could not be written back completely")
 
 
 def _paths(one: BroughtBack) -> dict[str, str | None]:

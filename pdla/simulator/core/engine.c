@@ -180,7 +180,7 @@ static void run(struct engine *engine)
                 engine->out->seconds = engine->now;
             }
         }
-        /* Ranks that wait for calls which nobody will make are let go. */
+        /* Releases ranks that wait for calls which nobody will make. */
         more = engine->running > 0 && collective_release(engine);
         engine->out->stuck += more;
         more = more || closes(engine);
