@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.support.mpi import REPOSITORY, Mpi, build_tools
+from tests.support.mpi import REPOSITORY, Mpi, build_tools, unavailable
 from tests.support.recorded_programs import PROGRAMS
 
 INTERPOSE = REPOSITORY / "pdla/interpose"
 LINE = re.compile(r"(MPI_File_\w+): (\d+) calls, (\d+) bytes")
 
 
-@pytest.fixture(scope="module")
-def observer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["gcc", "clang"])
+def observer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which(request.param) is None:
+        unavailable(f"{request.param} is not installed")
     library = tmp_path_factory.mktemp("observer") / "bytes_by_call.so"
     source = INTERPOSE / "examples/bytes_by_call.c"
-    return build_tools(library, source, flags=["-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+    flags = ["-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    return build_tools(library, source, flags=flags, compiler=request.param)
 
 
 def counted(output: str) -> tuple[Counter[str], Counter[str]]:

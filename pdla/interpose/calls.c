@@ -8,10 +8,6 @@
 
 #include "calls.h"
 
-/* Without a tool that defines them nothing is observed or intercepted. */
-__attribute__((weak)) const struct observer interpose_observer;
-__attribute__((weak)) const struct interceptor interpose_interceptor;
-
 #define SPECIAL(name) "MPI_" #name,
 #define ACCESS(name, form, flags) "MPI_" #name, "MPI_" #name "_c",
 #define END(name, flags) "MPI_" #name,
