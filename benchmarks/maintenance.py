@@ -82,7 +82,7 @@ def fill(catalog: Catalog, directory: Path, count: int) -> None:
         for n in range(SERVERS):
             place = str(directory / "pool" / f"{number}.{n}")
             components.append({"replica_id": number, "number": n, "path": place, "size": MiB // SERVERS})
-    with Session(catalog._engine) as session, session.begin():
+    with Session(catalog.database.engine) as session, session.begin():
         for table, rows in ((OriginalRow, originals), (ReplicaRow, replicas), (ComponentRow, components)):
             session.execute(insert(table), rows)
     publish(catalog)
@@ -115,7 +115,7 @@ def rates(directory: Path, size: int) -> tuple[list[float], list[float]]:
     layout = Layout("disks", SERVERS, 1, (64 * KiB,) * SERVERS, AccessMap.section(signature))
     build(signature, layout, pool, catalog)
     publish(catalog, directory / "map")
-    files = [component.path for component in catalog.replicas()[0].components]
+    files = [component.path for component in catalog.replicas.find()[0].components]
 
     def cat() -> None:
         subprocess.run(["cat", *files], check=True, stdout=subprocess.DEVNULL)

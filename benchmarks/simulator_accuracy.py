@@ -30,7 +30,7 @@ from pdla.analyzers.dependence import pattern_dependences
 from pdla.collectors import workloads
 from pdla.layouts.config import load_cluster
 from pdla.model import Candidate, Cluster, Op, Plan, Pool, Signature
-from pdla.policies.plan import make_plan
+from pdla.policies.plan import RedirectedWrites, make_plan
 from pdla.simulator import core
 from pdla.simulator.run import Result, simulate
 from pdla.simulator.schemes import BASELINES
@@ -156,7 +156,7 @@ def simulated(case: Case, trace: Trace, analysis: Analysis, contestant: str, dis
     scheme = SCHEMES["independent"]
     if contestant in POLICIES:
         dependences = pattern_dependences(analysis, accesses)
-        plan = make_plan(analysis, _as_planned(disks), POLICIES[contestant], dependences=dependences)
+        plan = make_plan(analysis, _as_planned(disks), POLICIES[contestant], writes=RedirectedWrites(dependences))
         plan = _as_in_the_bench(plan, contestant)
     elif contestant == SIEVING:
         scheme = SCHEMES["sieving"]

@@ -205,7 +205,7 @@ def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str
     for i, j in enumerate(found):
         if j is not None:
             if _fits(patterns[i][j].space, free):
-                _take(free, patterns[i][j].space, 1)
+                take(free, patterns[i][j].space, 1)
             else:
                 result[i] = None
     ranked = [sorted(range(len(options)), key=lambda j: -options[j].gain) for options in patterns]
@@ -217,14 +217,15 @@ def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str
         for i in order:
             options, j = patterns[i], result[i]
             if j is not None:
-                _take(free, options[j].space, -1)
+                take(free, options[j].space, -1)
             result[i] = next((best for best in ranked[i] if best == j or _fits(options[best].space, free)), None)
             if (taken := result[i]) is not None:
-                _take(free, options[taken].space, 1)
+                take(free, options[taken].space, 1)
     return result
 
 
-def _take(free: dict[str, int], space: Mapping[str, int], sign: int) -> None:
+def take(free: dict[str, int], space: Mapping[str, int], sign: int) -> None:
+    """Take bytes of each space (``sign`` 1), or give them back (-1)."""
     for name, taken in space.items():
         free[name] -= sign * taken
 
@@ -233,7 +234,7 @@ def _left(patterns: Patterns, found: Sequence[int | None], room: Mapping[str, in
     left = dict(room)
     for options, j in zip(patterns, found, strict=True):
         if j is not None:
-            _take(left, options[j].space, 1)
+            take(left, options[j].space, 1)
     return left
 
 

@@ -73,7 +73,7 @@ def replicate(
                 )
     finally:
         publish(catalog, map_path)
-        discard(catalog, [replica.id for replica in catalog.replicas("retired")], map_path)
+        discard(catalog, [replica.id for replica in catalog.replicas.find("retired")], map_path)
     return built
 
 
@@ -119,33 +119,33 @@ def build(
                     return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
             # More than the map's bytes where sections end within a strip.
             _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
-            catalog.set_original(path, identity)
-            replica = catalog.begin_replica(identity, signature, access_map, layout, lease=lease)
+            catalog.originals.set(path, identity)
+            replica = catalog.replicas.begin(identity, signature, access_map, layout, lease=lease)
             new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
             paths = [component.path for component in new]
             stack.enter_context(_whole_or_not_at_all(catalog, replica, paths))
             # Before they are on record: files whose directory is missing are then known to be out of reach.
             for component in paths:
                 component.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            replica = catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
+            replica = catalog.replicas.set_components(replica.id, [Component(one.path, one.size) for one in new])
         files = []
         for one in new:
             files.append(backend.create(one))
             stack.callback(os.close, files[-1])
         # Who was stopped for long may have lost the record of these files: soon is better than at the end.
-        catalog.check(lease)
+        catalog.leases.check(lease)
         task = Task(path, identity, access_map, replica.rule, tuple(new))
         checksums = copy_together(task, processes or Alone(), progress)
         for file in files:
             follow_owner(source, file)
             os.fsync(file)
         with catalog.exclusive():
-            catalog.check(lease)
+            catalog.leases.check(lease)
             if identity_of(source) != identity or not is_at(path, identity):
                 raise BusyError(f"{path} was changed while it was copied: run pdla replicate again when it is at rest")
             commit(paths)
             components = [_component(backend, *one) for one in zip(paths, files, checksums, strict=True)]
-            catalog.finish_replica(replica.id, components, checksums, lease, [old.id for old in same])
+            catalog.replicas.finish(replica.id, components, checksums, lease, [old.id for old in same])
     return BuiltReplica(replica.id, path, layout, access_map.size, time.monotonic() - began, kept=False)
 
 
@@ -166,7 +166,7 @@ def prepare(
     backend.check(layout, access_map.size)
     with catalog.exclusive():
         fold(catalog, map_path)
-        others = [replica for replica in catalog.replicas() if is_of(replica, path)]
+        others = [replica for replica in catalog.replicas.find() if is_of(replica, path)]
         for old in others:
             if (old.access_map, old.layout, old.state) == (access_map, layout, "valid") and components_unchanged(old):
                 return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
@@ -174,10 +174,10 @@ def prepare(
         discard(catalog, overlapping, map_path)
         _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
         directory = directory_identity(path)
-        catalog.set_original(path.parent, directory)
-        replica = catalog.begin_replica(directory, signature, access_map, layout, purpose="write")
+        catalog.originals.set(path.parent, directory)
+        replica = catalog.replicas.begin(directory, signature, access_map, layout, purpose="write")
         new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
-        catalog.set_components(replica.id, [Component(one.path, one.size) for one in new])
+        catalog.replicas.set_components(replica.id, [Component(one.path, one.size) for one in new])
         try:
             with ExitStack() as stack:
                 files = []
@@ -188,11 +188,11 @@ def prepare(
                     os.fsync(files[-1])
                 commit([one.path for one in new])
                 components = [_component(backend, one.path, file, []) for one, file in zip(new, files, strict=True)]
-            catalog.finish_replica(replica.id, components, [[] for _ in new])
+            catalog.replicas.finish(replica.id, components, [[] for _ in new])
         except BaseException as error:
             for one in new:
                 delete(one.path)
-            catalog.forget_replica(replica.id)
+            catalog.replicas.forget(replica.id)
             if isinstance(error, OSError):
                 raise PdlaError(f"cannot make a replica for writes to {path}: {error}") from error
             raise
@@ -208,7 +208,7 @@ def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Pat
         gone = [_deleted(path) for path in paths]
         with suppress(PdlaError):
             if all(gone):
-                catalog.forget_replica(replica.id)
+                catalog.replicas.forget(replica.id)
         if isinstance(error, OSError):
             raise PdlaError(f"cannot build a replica of {replica.original.path}: {error}") from error
         raise
@@ -226,7 +226,7 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
     """Remove what is stale of this original, and return its valid replicas of the same bytes."""
     fold(catalog, map_path)
     stale, same = [], []
-    for replica in catalog.replicas():
+    for replica in catalog.replicas.find():
         original = replica.original
         if original.path != path and (original.identity.device, original.identity.inode) != (
             identity.device,
@@ -236,7 +236,7 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
         if replica.state == "dirty":
             raise PdlaError(f"replica {replica.id} has what {path} has not yet: run pdla sync first")
         if replica.state == "valid" and not is_same(original.identity, identity):
-            catalog.mark(replica.id, "stale", CHANGED)
+            catalog.replicas.mark(replica.id, "stale", CHANGED)
             stale.append(replica.id)
         elif replica.state != "valid" or not components_unchanged(replica):
             stale.append(replica.id)
@@ -247,7 +247,7 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
 
 
 def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
-    left = room(pool.parts or (pool,), catalog.replicas())
+    left = room(pool.parts or (pool,), catalog.replicas.find())
     for space, needed in spaces(pool, sizes).items():
         if needed > left[space]:
             raise PdlaError(

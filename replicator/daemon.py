@@ -150,7 +150,7 @@ class Daemon:
     @contextmanager
     def _presence(self) -> Iterator[None]:
         """On record as running, which pdla status tells, and with metrics that are never old."""
-        with self._catalog.leased(DAEMON + this_process()), self._telling():
+        with self._catalog.leases.hold(DAEMON + this_process()), self._telling():
             log.info("started", extra={"holder": this_process(), "catalog": str(self._catalog)})
             self._stop.wait(LEAST_SECONDS)  # for a first look at what others do
             yield
@@ -202,7 +202,7 @@ class Daemon:
         """Build the first replica that waits and that nobody else builds; None: none does, or this is not the time."""
         if self._cluster is not None and (planned := plan_queued(self._catalog, self._cluster)):
             log.info("planned", extra={"patterns": planned})
-        for pattern in self._catalog.patterns(state="planned"):
+        for pattern in self._catalog.patterns.find(state="planned"):
             if self._stop.is_set() or self._is_busy():
                 return None
             if time.monotonic() < self._tries.get((pattern.id, pattern.plan), (0, 0.0))[1]:
@@ -226,18 +226,18 @@ class Daemon:
         except (BusyError, CatalogError):
             raise
         except UnfitError as error:
-            self._catalog.settle([signature], "failed", str(error))
+            self._catalog.queue.settle([signature], "failed", str(error))
             self._metrics.builds.labels("failed").inc()
             log.error("failed", extra={**about, "why": str(error)})
             return Done(pattern.id, signature.file, None, str(error))
         except (PdlaError, OSError) as error:
-            self._catalog.postpone(pattern.id, str(error))
+            self._catalog.queue.postpone(pattern.id, str(error))
             self._metrics.builds.labels("postponed").inc()
             log.error("postponed", extra={**about, "why": str(error), "seconds": self._postpone(pattern)})
             return Done(pattern.id, signature.file, None, str(error))
         finally:
             self._metrics.building.set(0)
-        self._catalog.settle([signature], "built")
+        self._catalog.queue.settle([signature], "built")
         self._metrics.builds.labels("kept" if built.kept else "built").inc()
         self._metrics.built_bytes.inc(0 if built.kept else built.bytes)
         facts = {"replica": built.id, "bytes": built.bytes, "seconds": round(built.seconds, 3), "kept": built.kept}
@@ -268,7 +268,7 @@ class Daemon:
             if self._stop.is_set():  # an alarm would end the process while Python ends
                 signal.setitimer(signal.ITIMER_REAL, 0)
         publish(self._catalog, self._map_path)
-        discard(self._catalog, [replica.id for replica in self._catalog.replicas("retired")], self._map_path)
+        discard(self._catalog, [replica.id for replica in self._catalog.replicas.find("retired")], self._map_path)
         return built
 
     def _progress(self, what: str, done: int, total: int) -> None:

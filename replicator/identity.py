@@ -75,7 +75,7 @@ def leased(catalog: Catalog, descriptor: int, path: Path) -> AbstractContextMana
         BusyError: another process has it.
     """
     # RATIONALE: a device has another number on every node. Files of one inode on two file systems wait for each other.
-    return catalog.leased(f"{ORIGINAL}{os.fstat(descriptor).st_ino}", name=str(path))
+    return catalog.leases.hold(f"{ORIGINAL}{os.fstat(descriptor).st_ino}", name=str(path))
 
 
 def is_same(one: Identity, other: Identity) -> bool:

@@ -223,7 +223,7 @@ def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
 
 def _copies(catalog: Catalog) -> list[Replica]:
     """The valid replicas that reads may be served from."""
-    return catalog.replicas("valid", purpose="read")
+    return catalog.replicas.find("valid", purpose="read")
 
 
 def _written(replicas: Iterable[Replica]) -> dict[Path, list[Replica]]:
@@ -237,7 +237,7 @@ def _written(replicas: Iterable[Replica]) -> dict[Path, list[Replica]]:
 def _targets(catalog: Catalog, map_path: Path) -> list[tuple[MapTarget, list[Replica]]]:
     """The files whose writes have replicas, in the map's order."""
     targets = []
-    for path, group in _written(catalog.replicas("valid", "dirty", purpose="write")).items():
+    for path, group in _written(catalog.replicas.find("valid", "dirty", purpose="write")).items():
         with suppress(PdlaError):  # a directory that is gone has no files to write to
             directory = directory_identity(path)
             journals = journals_of(map_path, path)
@@ -500,7 +500,7 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
     Raises:
         PdlaError: the catalog cannot be written.
     """
-    copies = catalog.copies()
+    copies = catalog.replicas.copies()
     stale: dict[int, str] = {}
     accepted: dict[tuple[int, int], tuple[Path, Identity]] = {}
     try:
@@ -517,29 +517,29 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
                 accepted[_key(now)] = (Path(copy.path), now)
                 if copy.id not in published.stale:
                     stale[copy.id] = "the original was written before the replica was published"
-                elif catalog.replica(copy.id).access_map.extent[1] > now.size:
+                elif catalog.replicas.get(copy.id).access_map.extent[1] > now.size:
                     stale[copy.id] = "the original was truncated"
     for copy in copies:
         _, identity = accepted.get(_key(copy.identity), ("", copy.identity))
         if copy.id not in stale and not is_at(copy.path, identity):
             stale[copy.id] = CHANGED
     if stale:
-        catalog.mark_stale(stale)
+        catalog.replicas.mark_stale(stale)
     # After that: none of them may pass for a copy of the new state.
     for original, now in accepted.values():
-        catalog.set_original(original, now)
+        catalog.originals.set(original, now)
     _fold_journals(catalog, path or config.map_path())
 
 
 def still_waiting(catalog: Catalog, map_path: Path | None = None) -> list[str]:
     """What redirected writes wait to be brought back, in a sentence each."""
     _fold_journals(catalog, map_path or config.map_path())
-    return [replica.why for replica in catalog.replicas("dirty")]
+    return [replica.why for replica in catalog.replicas.find("dirty")]
 
 
 def _fold_journals(catalog: Catalog, map_path: Path) -> None:
     """Replicas of which journals tell are dirty until their bytes are brought back."""
-    for target, group in _written(catalog.replicas(purpose="write")).items():
+    for target, group in _written(catalog.replicas.find(purpose="write")).items():
         waiting, damaged = bytes_waiting(journals_of(map_path, target))
         for replica in group:
             size = waiting.get(replica.id, 0)
@@ -548,9 +548,9 @@ def _fold_journals(catalog: Catalog, map_path: Path) -> None:
                 if damaged:
                     why = f"it may have newer bytes of {target}: a journal of them is damaged (pdla sync says more)"
                 if (replica.state, replica.why) != ("dirty", why):
-                    catalog.mark(replica.id, "dirty", why)
+                    catalog.replicas.mark(replica.id, "dirty", why)
             elif replica.state == "dirty":
-                catalog.mark(replica.id, "valid", "")
+                catalog.replicas.mark(replica.id, "valid", "")
 
 
 def _as_left(copy: Copy, published: _Published) -> Identity | None:

@@ -7,7 +7,7 @@ from pdla.catalog import Catalog, Pattern
 from pdla.catalog.records import pattern_digest
 from pdla.errors import FormatError, PdlaError, UnfitError
 from pdla.model import Cluster, Layout, Plan, Pool
-from pdla.policies.plan import make_plan
+from pdla.policies.plan import Limits, make_plan
 from pdla.policies.planfile import plan_from_json, plan_to_json
 from pdla.replicator.backends import obstacles
 
@@ -19,8 +19,8 @@ def enqueue(catalog: Catalog, plan: Plan) -> int:
         PdlaError: the catalog does not know one of the patterns; those that it knows wait.
     """
     chosen = [one.signature for one in plan.patterns if one.choice.layout is not None]
-    catalog.settle([one.signature for one in plan.patterns if one.choice.layout is None], "left")
-    known = catalog.queue_plan(plan_to_json(plan), chosen)
+    catalog.queue.settle([one.signature for one in plan.patterns if one.choice.layout is None], "left")
+    known = catalog.queue.add_plan(plan_to_json(plan), chosen)
     if known < len(chosen):
         raise PdlaError(f"the catalog knows {known} of the plan's {len(chosen)} patterns: run pdla analyze first")
     return known
@@ -33,24 +33,23 @@ def plan_queued(catalog: Catalog, cluster: Cluster, policy: str = "auto") -> int
         ConfigError: unknown policy.
     """
     planned = 0
-    while queued := catalog.patterns(state="queued"):
-        run, occurrences = catalog.run(catalog.pattern(queued[0].id)[1][-1][0].id)
+    while queued := catalog.patterns.find(state="queued"):
+        run, occurrences = catalog.runs.get(catalog.patterns.get(queued[0].id)[1][-1][0].id)
         found = tuple(one.signature for one in occurrences)
         plan = make_plan(
             Analysis(found, (), run.requests, run.bytes),
             cluster,
             policy,
             run.command,
-            replicas=catalog.replicas(),
-            obstacle=obstacles(),
+            limits=Limits(catalog.replicas.find(), obstacle=obstacles()),
         )
         waiting = {pattern_digest(one.signature) for one in queued}
         chosen = {
             pattern_digest(one.signature): one.signature for one in plan.patterns if one.choice.layout is not None
         }
         here = {pattern_digest(one): one for one in found}
-        catalog.settle([here[one] for one in here.keys() & waiting - chosen.keys()], "left")
-        planned += catalog.queue_plan(plan_to_json(plan), [chosen[one] for one in chosen.keys() & waiting])
+        catalog.queue.settle([here[one] for one in here.keys() & waiting - chosen.keys()], "left")
+        planned += catalog.queue.add_plan(plan_to_json(plan), [chosen[one] for one in chosen.keys() & waiting])
     return planned
 
 
@@ -63,7 +62,7 @@ def choice(catalog: Catalog, pattern: Pattern) -> tuple[Layout, Pool]:
     if pattern.plan is None:
         raise UnfitError(f"pattern {pattern.id} is {pattern.state}: it waits for no plan")
     try:
-        plan = plan_from_json(catalog.plan(pattern.plan))
+        plan = plan_from_json(catalog.queue.plan(pattern.plan))
     except FormatError as error:
         raise UnfitError(f"plan {pattern.plan}: {error}") from error
     digest = pattern_digest(pattern.signature)

@@ -36,7 +36,7 @@ class Status:
 
     def to_json(self, catalog: Catalog) -> dict[str, Any]:
         """Plain values, as docs/json.md says, with all that the catalog has."""
-        signatures, components = catalog.signatures(), catalog.component_paths()
+        signatures, components = catalog.replicas.signatures(), catalog.replicas.component_paths()
         return {
             "replicas": [
                 self._row(replica, signatures[replica.id], components.get(replica.id, [])) for replica in self.replicas
@@ -75,24 +75,24 @@ class Status:
 def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
     """What there is. Looks at every original once, and at the directories of the components, not at each of them."""
     fold(catalog, map_path)
-    away = {directory for directory in catalog.directories() if not Path(directory).is_dir()}
+    away = {directory for directory in catalog.replicas.directories() if not Path(directory).is_dir()}
     missing = {}
     if away:
-        for number, files in catalog.component_paths().items():
+        for number, files in catalog.replicas.component_paths().items():
             for path, _ in files:
                 if (directory := path[: path.rindex("/") + 1]) in away:
                     missing[number] = directory
     listed = [
-        one._replace(path=str(target_of(catalog.replica(one.id)))) if one.purpose == "write" else one
-        for one in catalog.listing()
+        one._replace(path=str(target_of(catalog.replicas.get(one.id)))) if one.purpose == "write" else one
+        for one in catalog.replicas.listing()
     ]
     census = catalog.census()
-    current = [lease for lease in catalog.leases() if lease.seconds > 0]
-    names = {f"{ORIGINAL}{one.identity.inode}": str(one.path) for one in catalog.originals()} if current else {}
+    current = [lease for lease in catalog.leases.all() if lease.seconds > 0]
+    names = {f"{ORIGINAL}{one.identity.inode}": str(one.path) for one in catalog.originals.all()} if current else {}
     return Status(
         replicas=listed,
         missing=missing,
         leases=[replace(lease, name=names.get(lease.resource, lease.name)) for lease in current],
         queue=census.queue,
-        failed=catalog.patterns(state="failed") if census.queue["failed"] else (),
+        failed=catalog.patterns.find(state="failed") if census.queue["failed"] else (),
     )

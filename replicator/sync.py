@@ -140,7 +140,7 @@ def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Pro
         return row
     unsynced = _length(good) - _length(_merged([journal.entries[: journal.synced] for journal in journals]))
     damaged = sum(journal.damaged for journal in journals)
-    extents = _extents(replicas_of(directory, catalog.replicas()), lost)
+    extents = _extents(replicas_of(directory, catalog.replicas.find()), lost)
     moved_from = None if path == named else named
     return replace(row, unsynced=max(unsynced, 0), lost=extents, damaged=damaged, moved_from=moved_from)
 
@@ -159,7 +159,7 @@ def _bring(
     progress: Progress | None,
 ) -> BroughtBack:
     """Bring home what can be believed, unless somebody else changed the original; then remove the journals."""
-    replicas = replicas_of(directory, catalog.replicas())
+    replicas = replicas_of(directory, catalog.replicas.find())
     with ExitStack() as stack:
         target = stack.enter_context(_opened(path))
         identity = identity_of(target)

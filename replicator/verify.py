@@ -66,11 +66,11 @@ def verify(
         BusyError: another process is changing the replicas.
     """
     with catalog.exclusive():
-        before = catalog.replicas("valid", purpose="read")
+        before = catalog.replicas.find("valid", purpose="read")
         fold(catalog, map_path)
-        now = {replica.id: replica for replica in catalog.replicas("valid")}
+        now = {replica.id: replica for replica in catalog.replicas.find("valid")}
         gone = [replica for replica in before if replica.id not in now]
-        findings = [Finding(one.id, one.original.path, catalog.replica(one.id).why) for one in gone]
+        findings = [Finding(one.id, one.original.path, catalog.replicas.get(one.id).why) for one in gone]
     total, done = sum(component.size for replica in now.values() for component in replica.components), 0
 
     def tell(count: int) -> None:
@@ -83,10 +83,10 @@ def verify(
     examined = (_examined(catalog, replica, deep, asked, tell) for replica in now.values())
     wrong = [found for found in examined if found is not None]
     with catalog.exclusive():
-        still = {replica.id for replica in catalog.replicas("valid")}
+        still = {replica.id for replica in catalog.replicas.find("valid")}
         findings += [found for found in wrong if found.replica in still]
         stale = {found.replica: f"{found.path}: {found.problem}" for found in wrong if not found.away}
-        catalog.mark_stale({number: why for number, why in stale.items() if number in still})
+        catalog.replicas.mark_stale({number: why for number, why in stale.items() if number in still})
         if gone or stale or not _is_readable(map_path or config.map_path()):
             publish(catalog, map_path)
     return findings
@@ -117,7 +117,7 @@ def _examined(
         except (OSError, PdlaError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             return Finding(number, component.path, f"is out of reach: {why}", away=True)
-    if (found := _damage(components, catalog.checksums(number), tell)) is not None:
+    if (found := _damage(components, catalog.replicas.checksums(number), tell)) is not None:
         place, problem = found
         return Finding(number, components[place].path, problem)
     try:
@@ -223,10 +223,10 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
         BusyError: it is being built.
         PdlaError: there is no such replica, or it holds what the original has not.
     """
-    replica = catalog.replica(replica_id)
+    replica = catalog.replicas.get(replica_id)
     if replica.state == "dirty":
         raise PdlaError(f"replica {replica_id}: {replica.why}")
-    for lease in catalog.leases():
+    for lease in catalog.leases.all():
         if replica.state in UNFINISHED and lease.token == replica.fence and lease.seconds > 0:
             raise BusyError(f"replica {replica_id} is being built by {lease.holder}: wait for it, or end that process")
     return discard(catalog, [replica_id], map_path)
@@ -242,10 +242,11 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
     map_path = map_path or config.map_path()
     with catalog.exclusive():
         fold(catalog, map_path)
-        catalog.end_leases()
-        working = {lease.token for lease in catalog.leases()}
-        unfinished = [replica.id for replica in catalog.replicas(*UNFINISHED) if replica.fence not in working]
-        unusable = [replica.id for replica in catalog.replicas("stale", "retired")]
+        catalog.leases.end_expired()
+        catalog.database.forget_marks()
+        working = {lease.token for lease in catalog.leases.all()}
+        unfinished = [replica.id for replica in catalog.replicas.find(*UNFINISHED) if replica.fence not in working]
+        unusable = [replica.id for replica in catalog.replicas.find("stale", "retired")]
         removed = discard(catalog, [*unfinished, *unusable], map_path)
         try:
             current = read_map(map_path).state_path
@@ -296,7 +297,7 @@ def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None 
                 raise PdlaError(f"replica {replica.id}: {replica.why}")
         for replica in _with_ids(catalog, replica_ids):
             if replica.state == "valid":
-                catalog.mark(replica.id, "retired", "removed")
+                catalog.replicas.mark(replica.id, "retired", "removed")
         publish(catalog, map_path)
         asked = cache(responds)
         for replica in _with_ids(catalog, replica_ids):
@@ -306,12 +307,12 @@ def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None 
                     freed += delete(component.path)
             except OSError as error:
                 problem = f"cannot be removed: {error.strerror}"
-                catalog.mark(replica.id, "retired", f"{error.filename} {problem}")
+                catalog.replicas.mark(replica.id, "retired", f"{error.filename} {problem}")
                 kept.append(Finding(replica.id, Path(error.filename), problem))
                 continue
-            catalog.forget_replica(replica.id)
+            catalog.replicas.forget(replica.id)
     return Removed(freed, tuple(kept))
 
 
 def _with_ids(catalog: Catalog, replica_ids: Iterable[int]) -> list[Replica]:
-    return [catalog.replica(replica_id) for replica_id in replica_ids]
+    return [catalog.replicas.get(replica_id) for replica_id in replica_ids]

@@ -83,7 +83,7 @@ class Place:
         catalog = open_catalog()
         gc(catalog)
         assert verify(catalog, deep=True) == []
-        (replica,) = catalog.replicas()
+        (replica,) = catalog.replicas.find()
         catalog.close()
         assert replica.state == "valid"
         assert self.files() == {component.path for component in replica.components}

@@ -37,14 +37,14 @@ class Place(Built):
         self.old = directory / "old.db"
         with closing(open_catalog()) as catalog:
             run = Run("app", 4, "trace", "/t.h5", "csv", None, "", (), {}, (str(self.original),), 1, 1)
-            catalog.record_run(run, [Occurrence(self.signature, {})])
+            catalog.runs.record(run, [Occurrence(self.signature, {})])
 
     # What is there before, what is done, and what must be so wherever it was interrupted.
 
     def before_gc(self) -> None:
         self.before_publish()
         with closing(open_catalog()) as catalog:
-            catalog.mark(catalog.replicas("valid")[0].id, "stale", "because")
+            catalog.replicas.mark(catalog.replicas.find("valid")[0].id, "stale", "because")
 
     def gc(self) -> None:
         with closing(open_catalog()) as catalog:
@@ -85,7 +85,7 @@ class Place(Built):
             assert version in ("1", str(SCHEMA_VERSION))
         database.close()
         with closing(open_catalog(f"sqlite:///{self.old}")) as catalog:
-            assert [(one.id, one.state, len(one.components)) for one in catalog.replicas()] == [(1, "valid", 2)]
+            assert [(one.id, one.state, len(one.components)) for one in catalog.replicas.find()] == [(1, "valid", 2)]
 
     def before_daemon(self) -> None:
         with closing(open_catalog()) as catalog:
@@ -100,8 +100,8 @@ class Place(Built):
         assert self.served() in ([], [1], [4])
         self.daemon()
         with closing(open_catalog()) as catalog:
-            assert [one.state for one in catalog.patterns()] == ["built"]
-            assert catalog.leases() == []
+            assert [one.state for one in catalog.patterns.find()] == ["built"]
+            assert catalog.leases.all() == []
         self.check()
         assert self.served() == [4]
 

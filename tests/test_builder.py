@@ -50,7 +50,7 @@ class Place:
         return sorted(file for where in self.pool.where for file in Path(where).rglob("*") if file.is_file())
 
     def replica(self, replica_id: int) -> Replica:
-        return self.catalog.replica(replica_id)
+        return self.catalog.replicas.get(replica_id)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_checksums_are_those_of_the_components(place: Place):
 
     signature = pattern(place, *COLUMNS)
     replica = place.replica(build(signature, layout(signature, 1, (1000, 0, 300, 7)), place.pool, place.catalog).id)
-    for component, checksums in zip(replica.components, place.catalog.checksums(replica.id), strict=True):
+    for component, checksums in zip(replica.components, place.catalog.replicas.checksums(replica.id), strict=True):
         content = component.path.read_bytes()
         assert component.crc32c == google_crc32c.value(content)
         assert [google_crc32c.value(content[c.offset :][: c.length]) for c in checksums] == [
@@ -235,7 +235,7 @@ def test_a_replica_of_a_changed_original_is_replaced(place: Place):
     build(signature, layout(signature), place.pool, place.catalog)
     place.original.write_bytes(np.random.default_rng(3).bytes(1 << 20))
     built = build(signature, layout(signature), place.pool, place.catalog)
-    assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(2, "valid")]
+    assert [(replica.id, replica.state) for replica in place.catalog.replicas.find()] == [(2, "valid")]
     assert read_through_components(place.replica(built.id)) == bytes_in_access_order(place.content, signature)
     assert len(place.components) == SERVERS
 
@@ -273,15 +273,15 @@ def test_a_new_layout_for_the_same_bytes_replaces_the_old_one(place: Place):
     signature = pattern(place, *COLUMNS)
     replicate(plan_of(place, (signature, layout(signature, 1))), place.catalog)
     replicate(plan_of(place, (signature, layout(signature, 4))), place.catalog)
-    assert [(replica.id, replica.layout.name) for replica in place.catalog.replicas()] == [(2, "1-DV")]
+    assert [(replica.id, replica.layout.name) for replica in place.catalog.replicas.find()] == [(2, "1-DV")]
     assert [replica.id for replica in read_map(place.home / "replicas.map").replicas] == [2]
     assert [file.name for file in place.components] == ["2.0", "2.1", "2.2", "2.3"]
 
 
 def assert_nothing_is_left(place: Place) -> None:
     assert place.components == []
-    assert place.catalog.replicas() == []
-    assert place.catalog.originals() == []
+    assert place.catalog.replicas.find() == []
+    assert place.catalog.originals.all() == []
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.5, 1.0])
@@ -394,7 +394,7 @@ def test_a_pool_takes_no_more_than_its_capacity(place: Place):
     other = pattern(place, 0, 64, (64, 4), (1024, 900))
     with pytest.raises(PdlaError, match=r"no room for 248 KiB of a replica: pool disks has 38\.5 KiB left"):
         build(other, layout(other), small, place.catalog)
-    assert len(place.catalog.replicas()) == 1
+    assert len(place.catalog.replicas.find()) == 1
 
 
 KILLED = """
@@ -418,7 +418,7 @@ def progress(what, done, total):
 
 catalog = open_catalog()
 if moment == "finishing":  # after the components have their final names, before the catalog says valid
-    type(catalog).finish_replica = die
+    type(catalog.replicas).finish = die
 builder.build(signature, Layout("disks", 4, 1, (4096,) * 4, 262144), pool, catalog, progress=progress)
 """
 
@@ -427,7 +427,7 @@ builder.build(signature, Layout("disks", 4, 1, (4096,) * 4, 262144), pool, catal
 def test_h32_a_killed_build_leaves_litter_that_gc_removes(place: Place, moment: str):
     done = subprocess.run([sys.executable, "-c", KILLED, ":".join(place.pool.where), place.original, moment])
     assert done.returncode == -signal.SIGKILL
-    assert [replica.state for replica in place.catalog.replicas()] == ["building"]
+    assert [replica.state for replica in place.catalog.replicas.find()] == ["building"]
     assert len(place.components) == SERVERS
     assert gc(place.catalog) == Removed(1 << 20, ())
     assert_nothing_is_left(place)
@@ -438,7 +438,7 @@ def test_h32_a_killed_build_does_not_hinder_the_next(place: Place):
     subprocess.run([sys.executable, "-c", KILLED, ":".join(place.pool.where), place.original, "verifying"])
     signature = pattern(place, 0, 64, (64, 4), (256, 4096))
     built = build(signature, layout(signature), place.pool, place.catalog)
-    assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(built.id, "valid")]
+    assert [(replica.id, replica.state) for replica in place.catalog.replicas.find()] == [(built.id, "valid")]
     assert len(place.components) == SERVERS
 
 
@@ -454,7 +454,7 @@ def test_h36_two_builds_at_once_are_refused(place: Place):
 
     built = build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
     assert verify(place.catalog) == []
-    assert [replica.id for replica in other.replicas("valid")] == [built.id]
+    assert [replica.id for replica in other.replicas.find("valid")] == [built.id]
     other.close()
 
 
@@ -466,14 +466,14 @@ def test_h36_a_build_whose_lease_was_lost_leaves_nothing(place: Place):
     def meanwhile(what: str, done: int, total: int) -> None:
         if not others:
             catalog = open_catalog()
-            for lease in catalog.leases():
-                catalog.release(lease)
+            for lease in catalog.leases.all():
+                catalog.leases.release(lease)
             others.append(build(signature, layout(signature), place.pool, catalog).id)
             catalog.close()
 
     with pytest.raises(PdlaError, match=f"^another process has taken over the work on {place.original}: nothing"):
         build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
-    assert [(replica.id, replica.state) for replica in place.catalog.replicas()] == [(others[0], "valid")]
+    assert [(replica.id, replica.state) for replica in place.catalog.replicas.find()] == [(others[0], "valid")]
     assert len(place.components) == SERVERS
     assert verify(place.catalog) == []
 

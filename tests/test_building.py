@@ -104,7 +104,7 @@ def test_any_number_of_processes_builds_the_same_files(mpi: Mpi, tmp_path: Path,
             done = replicated(plan, mpi, processes)
             assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
         assert verify(catalog, deep=True) == []
-        built.append((components(plan.parent), catalog.checksums(1), catalog.checksums(2)))
+        built.append((components(plan.parent), catalog.replicas.checksums(1), catalog.replicas.checksums(2)))
         catalog.close()
     assert all(one == built[0] for one in built)
 
@@ -143,7 +143,7 @@ def test_a_plan_that_cannot_be_read_ends_all_processes(mpi: Mpi, tmp_path: Path)
 def assert_nothing_is_left(home: Path) -> None:
     assert [file for file in (home / "pools").rglob("*") if file.is_file()] == []
     catalog = open_catalog()
-    assert catalog.replicas() == []
+    assert catalog.replicas.find() == []
     catalog.close()
 
 
@@ -169,7 +169,7 @@ class Site:
         try:
             (built,) = replicate(plan, catalog, progress=progress)
             assert verify(catalog, deep=True) == []
-            return catalog.replica(built.id)
+            return catalog.replicas.get(built.id)
         finally:
             catalog.close()
 
@@ -360,7 +360,7 @@ def test_a_back_end_that_goes_away_is_told(site: Site, moment: str) -> None:
         site.replicate(lose)
     catalog = open_catalog()
     gc(catalog)
-    assert [replica.state for replica in catalog.replicas()] == ["retired"]  # for its files may come back
+    assert [replica.state for replica in catalog.replicas.find()] == ["retired"]  # for its files may come back
     (folder_in(site.home / "pools/2") / catalog.token).mkdir(parents=True)
     gc(catalog)
     catalog.close()

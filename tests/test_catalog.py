@@ -75,11 +75,11 @@ def catalog(request: pytest.FixtureRequest) -> Catalog:
 
 
 def add(catalog: Catalog, identity: Identity = IDENTITY, access_map: AccessMap = MAP) -> Replica:
-    catalog.set_original(Path("/data"), identity)
-    replica = catalog.begin_replica(identity, PATTERN, access_map, LAYOUT)
+    catalog.originals.set(Path("/data"), identity)
+    replica = catalog.replicas.begin(identity, PATTERN, access_map, LAYOUT)
     planned = [Component(Path(f"/pool/{replica.id}.{n}"), 100) for n in range(2)]
-    catalog.set_components(replica.id, planned)
-    return catalog.replica(replica.id)
+    catalog.replicas.set_components(replica.id, planned)
+    return catalog.replicas.get(replica.id)
 
 
 def test_a_replica_is_building_then_valid_with_everything_it_was_given(catalog: Catalog):
@@ -87,38 +87,38 @@ def test_a_replica_is_building_then_valid_with_everything_it_was_given(catalog: 
     assert (replica.id, replica.state, replica.why, replica.size) == (1, "building", "", 1024)
     built = [Component(c.path, 100, 2**63 + n, 99, 0xFFFFFFFF) for n, c in enumerate(replica.components)]
     checksums = [[Checksum(0, 64, 1), Checksum(64, 36, 0xFFFFFFFF)], []]
-    catalog.finish_replica(1, built, checksums)
-    got = catalog.replica(1)
+    catalog.replicas.finish(1, built, checksums)
+    got = catalog.replicas.get(1)
     assert (got.state, got.components, got.access_map, got.layout) == ("valid", tuple(built), MAP, LAYOUT)
     assert (got.signature, got.original.path, got.original.identity) == (PATTERN, Path("/data"), IDENTITY)
-    assert catalog.checksums(1) == checksums
+    assert catalog.replicas.checksums(1) == checksums
     assert got.created.utcoffset().total_seconds() == 0
 
 
 def test_an_extent_table_is_kept(catalog: Catalog):
     irregular = AccessMap(extents=np.array([[0, 3, 0], [3, 1, 6], [4, 3, 3], [7, 1, 7]]))
     add(catalog, access_map=irregular)
-    assert catalog.replica(1).access_map == irregular
+    assert catalog.replicas.get(1).access_map == irregular
 
 
 @pytest.mark.parametrize("name", [b"m\xe4rz", b"back\\slash", b"\\xe4", b"\\x5c", "m\u00e4rz".encode(), b"\xff\\x"])
 def test_paths_of_any_bytes_come_back(catalog: Catalog, name: bytes):
     path = Path(os.fsdecode(b"/data/" + name))
-    catalog.set_original(path, IDENTITY)
-    replica = catalog.begin_replica(IDENTITY, replace(PATTERN, file=str(path)), MAP, LAYOUT)
-    catalog.set_components(replica.id, [Component(path.with_suffix(".0"), 100)])
-    assert catalog.directories() == ["/data/"]
-    got = catalog.replica(replica.id)
+    catalog.originals.set(path, IDENTITY)
+    replica = catalog.replicas.begin(IDENTITY, replace(PATTERN, file=str(path)), MAP, LAYOUT)
+    catalog.replicas.set_components(replica.id, [Component(path.with_suffix(".0"), 100)])
+    assert catalog.replicas.directories() == ["/data/"]
+    got = catalog.replicas.get(replica.id)
     assert (got.original.path, got.signature.file, got.components[0].path) == (path, str(path), path.with_suffix(".0"))
 
 
 def test_a_replica_is_planned_until_its_files_are_on_record(catalog: Catalog):
-    catalog.set_original(Path("/data"), IDENTITY)
-    lease = catalog.acquire("original")
-    replica = catalog.begin_replica(IDENTITY, PATTERN, MAP, LAYOUT, purpose="write", lease=lease)
+    catalog.originals.set(Path("/data"), IDENTITY)
+    lease = catalog.leases.acquire("original")
+    replica = catalog.replicas.begin(IDENTITY, PATTERN, MAP, LAYOUT, purpose="write", lease=lease)
     assert (replica.state, replica.purpose, replica.fence) == ("planned", "write", lease.token)
-    catalog.set_components(replica.id, [Component(Path("/pool/1.0"), 100)])
-    assert catalog.replica(replica.id).state == "building"
+    catalog.replicas.set_components(replica.id, [Component(Path("/pool/1.0"), 100)])
+    assert catalog.replicas.get(replica.id).state == "building"
 
 
 def test_uses_of_replicas_are_counted_a_run_at_a_time(catalog: Catalog):
@@ -127,11 +127,11 @@ def test_uses_of_replicas_are_counted_a_run_at_a_time(catalog: Catalog):
     used = {"id": 1, "bytes": 100, "state": "valid"}
     files = [{"replicas": [used, {**used, "id": 2, "bytes": 0}]}, {"replicas": [used]}]
     for report in ({"files": files}, {"files": []}):
-        catalog.add_result(Plain(report))
-    first, second = catalog.listing()
-    assert (first.runs, first.bytes_read, first.used) == (1, 200, catalog.results()[0].time)
+        catalog.results.add(Plain(report))
+    first, second = catalog.replicas.listing()
+    assert (first.runs, first.bytes_read, first.used) == (1, 200, catalog.results.all()[0].time)
     assert (second.runs, second.bytes_read, second.used) == (0, 0, None)
-    assert [result.report for result in catalog.results(last=1)] == [{"files": []}]
+    assert [result.report for result in catalog.results.all(last=1)] == [{"files": []}]
 
 
 @dataclass
@@ -147,36 +147,36 @@ class Plain:
 def test_h36_a_lease_is_held_by_one_process_at_a_time(catalog: Catalog):
     code = (
         f"import os, sys, time\nfrom pdla.catalog import open_catalog\n"
-        f"lease = open_catalog({str(catalog)!r}).acquire('this')\nprint(lease.token, flush=True)\n"
+        f"lease = open_catalog({str(catalog)!r}).leases.acquire('this')\nprint(lease.token, flush=True)\n"
         "if sys.argv[1] == 'die': os.kill(os.getpid(), 9)\ntime.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", code, "live"], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "1\n"
         with pytest.raises(BusyError, match=rf"^{re.escape(socket.gethostname())}:{other.pid}:\d+ works on this: wait"):
-            catalog.acquire("this")
-        assert catalog.acquire("that").token == 2
+            catalog.leases.acquire("this")
+        assert catalog.leases.acquire("that").token == 2
         other.kill()
-    assert catalog.leases()[1].seconds == 0
-    assert catalog.acquire("this").token == 3
+    assert catalog.leases.all()[1].seconds == 0
+    assert catalog.leases.acquire("this").token == 3
     subprocess.run([sys.executable, "-c", code, "die"], check=False)
-    assert [(lease.resource, lease.token) for lease in catalog.leases()] == [("that", 2), ("this", 3)]
+    assert [(lease.resource, lease.token) for lease in catalog.leases.all()] == [("that", 2), ("this", 3)]
 
 
 def test_h36_a_lease_that_is_up_is_anyone_s_and_its_old_holder_is_fenced_off(catalog: Catalog):
-    catalog.set_original(Path("/data"), IDENTITY)
-    old = catalog.acquire("this", seconds=0)
-    late = catalog.begin_replica(IDENTITY, PATTERN, MAP, LAYOUT, lease=old)
-    new = catalog.acquire("this")
+    catalog.originals.set(Path("/data"), IDENTITY)
+    old = catalog.leases.acquire("this", seconds=0)
+    late = catalog.replicas.begin(IDENTITY, PATTERN, MAP, LAYOUT, lease=old)
+    new = catalog.leases.acquire("this")
     assert new.token == old.token + 1
-    for use in (lambda: catalog.check(old), lambda: catalog.finish_replica(late.id, [], [], old)):
+    for use in (lambda: catalog.leases.check(old), lambda: catalog.replicas.finish(late.id, [], [], old)):
         with pytest.raises(PdlaError, match=r"^another process has taken over the work on this: nothing of"):
             use()
-    assert catalog.replica(late.id).state == "planned"
-    assert not catalog.renew(old)
-    catalog.release(old)
-    assert catalog.renew(new)
-    catalog.check(new)
+    assert catalog.replicas.get(late.id).state == "planned"
+    assert not catalog.leases.renew(old)
+    catalog.leases.release(old)
+    assert catalog.leases.renew(new)
+    catalog.leases.check(new)
 
 
 def test_h36_nothing_is_known_of_a_holder_on_another_host():
@@ -185,40 +185,40 @@ def test_h36_nothing_is_known_of_a_holder_on_another_host():
 
 
 def test_h44_a_lease_ends_by_the_clock_of_the_database(catalog: Catalog, monkeypatch: pytest.MonkeyPatch):
-    lease = catalog.acquire("this")
+    lease = catalog.leases.acquire("this")
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert 0 < catalog.leases()[0].seconds <= 60
-    catalog.release(lease)
-    assert catalog.leases() == []
-    assert catalog.acquire("this").token == lease.token + 1
+    assert 0 < catalog.leases.all()[0].seconds <= 60
+    catalog.leases.release(lease)
+    assert catalog.leases.all() == []
+    assert catalog.leases.acquire("this").token == lease.token + 1
 
 
 def test_a_lease_in_use_is_renewed(catalog: Catalog):
-    with catalog.leased("this", seconds=0.4) as lease:
+    with catalog.leases.hold("this", seconds=0.4) as lease:
         first = expiry(catalog)
         while expiry(catalog) == first:
             time.sleep(0.02)
-        catalog.check(lease)
-    assert catalog.leases() == []
+        catalog.leases.check(lease)
+    assert catalog.leases.all() == []
 
 
 def expiry(catalog: Catalog) -> float:
-    with create_engine(catalog._url).connect() as connection:
+    with create_engine(catalog.database.url).connect() as connection:
         return float(connection.execute(text("SELECT expires FROM leases")).scalar_one())
 
 
 def test_a_plan_waits_in_the_queue_for_as_long_as_a_pattern_waits_for_it(catalog: Catalog):
     other = replace(PATTERN, start=0)
     run = Run("./app", 2, "t", "/t.h5", "csv", None, "", (), {}, ("/data",), 32, 2048)
-    catalog.record_run(run, [Occurrence(PATTERN, {}), Occurrence(other, {})])
-    assert catalog.queue_plan({"a": 1}, [PATTERN, replace(PATTERN, length=8)]) == 1
-    assert catalog.queue_plan({"b": 1}, [PATTERN, other]) == 2
-    (first, second) = catalog.patterns(state="planned")
-    assert (first.signature.start, first.plan, second.plan, catalog.plan(2)) == (5, 2, 2, {"b": 1})
+    catalog.runs.record(run, [Occurrence(PATTERN, {}), Occurrence(other, {})])
+    assert catalog.queue.add_plan({"a": 1}, [PATTERN, replace(PATTERN, length=8)]) == 1
+    assert catalog.queue.add_plan({"b": 1}, [PATTERN, other]) == 2
+    (first, second) = catalog.patterns.find(state="planned")
+    assert (first.signature.start, first.plan, second.plan, catalog.queue.plan(2)) == (5, 2, 2, {"b": 1})
     with pytest.raises(PdlaError, match="there is no plan 1 in the queue"):
-        catalog.plan(1)
-    catalog.settle([PATTERN], "failed", "no space")
-    assert [(one.state, one.why, one.plan) for one in catalog.patterns()] == [
+        catalog.queue.plan(1)
+    catalog.queue.settle([PATTERN], "failed", "no space")
+    assert [(one.state, one.why, one.plan) for one in catalog.patterns.find()] == [
         ("failed", "no space", None),
         ("planned", "", 2),
     ]
@@ -227,56 +227,59 @@ def test_a_plan_waits_in_the_queue_for_as_long_as_a_pattern_waits_for_it(catalog
 def test_replicas_are_found_by_state(catalog: Catalog):
     for _ in range(3):
         add(catalog)
-    catalog.mark(2, "stale", "because")
-    assert [replica.id for replica in catalog.replicas()] == [1, 2, 3]
-    assert [(replica.id, replica.why) for replica in catalog.replicas("stale", "retired")] == [(2, "because")]
+    catalog.replicas.mark(2, "stale", "because")
+    assert [replica.id for replica in catalog.replicas.find()] == [1, 2, 3]
+    assert [(replica.id, replica.why) for replica in catalog.replicas.find("stale", "retired")] == [(2, "because")]
 
 
 def test_an_unknown_state_is_refused(catalog: Catalog):
     add(catalog)
     with pytest.raises(PdlaError, match=r"the catalog .* failed: .*[Cc][Hh][Ee][Cc][Kk] constraint"):
-        catalog.mark(1, "lost", "")
+        catalog.replicas.mark(1, "lost", "")
 
 
 def test_numbers_of_replicas_are_never_used_again(catalog: Catalog):
     add(catalog)
-    catalog.forget_replica(1)
+    catalog.replicas.forget(1)
     assert add(catalog).id == 2
 
 
 def test_an_original_goes_with_its_last_replica(catalog: Catalog):
     add(catalog)
     add(catalog)
-    catalog.forget_replica(1)
-    assert len(catalog.originals()) == 1
-    catalog.forget_replica(2)
-    assert (catalog.originals(), catalog.replicas()) == ([], [])
+    catalog.replicas.forget(1)
+    assert len(catalog.originals.all()) == 1
+    catalog.replicas.forget(2)
+    assert (catalog.originals.all(), catalog.replicas.find()) == ([], [])
 
 
 def test_setting_an_original_again_changes_what_its_replicas_are_copies_of(catalog: Catalog):
     add(catalog)
     later = Identity(IDENTITY.device, IDENTITY.inode, 5000, 7, 8)
-    catalog.set_original(Path("/renamed"), later)
-    assert catalog.replica(1).original == catalog.originals()[0]
-    assert (catalog.replica(1).original.path, catalog.replica(1).original.identity) == (Path("/renamed"), later)
+    catalog.originals.set(Path("/renamed"), later)
+    assert catalog.replicas.get(1).original == catalog.originals.all()[0]
+    assert (catalog.replicas.get(1).original.path, catalog.replicas.get(1).original.identity) == (
+        Path("/renamed"),
+        later,
+    )
 
 
 def test_an_original_is_known_by_its_path_where_mounts_have_changed_their_device_numbers(catalog: Catalog):
     one, other = Identity(1, 7, 100, 2, 3), Identity(2, 7, 100, 4, 5)
-    catalog.set_original(Path("/a/file"), one)
-    catalog.set_original(Path("/b/file"), other)
-    catalog.set_original(Path("/a/file"), replace(one, device=2))
-    assert [(row.path, row.identity) for row in catalog.originals()] == [
+    catalog.originals.set(Path("/a/file"), one)
+    catalog.originals.set(Path("/b/file"), other)
+    catalog.originals.set(Path("/a/file"), replace(one, device=2))
+    assert [(row.path, row.identity) for row in catalog.originals.all()] == [
         (Path("/a/file"), replace(one, device=2)),
         (Path("/b/file"), replace(other, device=1)),
     ]
-    catalog.set_original(Path("/a/file"), replace(one, device=3))
-    assert [row.identity.device for row in catalog.originals()] == [3, 1]
+    catalog.originals.set(Path("/a/file"), replace(one, device=3))
+    assert [row.identity.device for row in catalog.originals.all()] == [3, 1]
 
 
 def test_an_unknown_replica_is_refused(catalog: Catalog):
     with pytest.raises(PdlaError, match="there is no replica 9"):
-        catalog.replica(9)
+        catalog.replicas.get(9)
 
 
 def test_generations_only_grow(catalog: Catalog):
@@ -333,12 +336,12 @@ def test_a_number_that_is_none_gives_one_line(tmp_path: Path, column: str, value
     path = tmp_path / "catalog.db"
     catalog = open_catalog(f"sqlite:///{path}")
     replica = add(catalog)
-    catalog.finish_replica(replica.id, replica.components, [[Checksum(0, 100, 1)]] * 2)
+    catalog.replicas.finish(replica.id, replica.components, [[Checksum(0, 100, 1)]] * 2)
     with sqlite3.connect(path) as database:
         database.execute("UPDATE {} SET {} = ?".format(*column.split(".")), (value,))
     with pytest.raises(CatalogError, match="damaged") as caught:
-        catalog.replica(replica.id)
-        catalog.checksums(replica.id)
+        catalog.replicas.get(replica.id)
+        catalog.replicas.checksums(replica.id)
     assert "\n" not in str(caught.value)
     catalog.close()
 
@@ -391,13 +394,13 @@ def version_1(tmp_path: Path) -> Path:
 
 
 def has_all_of_version_1(catalog: Catalog) -> bool:
-    (replica,) = catalog.replicas()
+    (replica,) = catalog.replicas.find()
     return (
         (replica.state, replica.signature, replica.access_map, replica.layout) == ("valid", PATTERN, MAP, LAYOUT)
         and replica.original.identity == IDENTITY
         and [component.inode for component in replica.components] == [2**63, 2**63 + 1]
-        and catalog.checksums(1) == [[Checksum(0, 512, 1)], [Checksum(0, 512, 2)]]
-        and [result.report for result in catalog.results()] == [{"command": "./app", "ranks": 4}]
+        and catalog.replicas.checksums(1) == [[Checksum(0, 512, 1)], [Checksum(0, 512, 2)]]
+        and [result.report for result in catalog.results.all()] == [{"command": "./app", "ranks": 4}]
         and catalog.token == "2c074a15"
     )
 
@@ -406,7 +409,7 @@ def test_an_older_catalog_is_brought_up_to_date_with_all_that_it_has(version_1: 
     for _ in range(2):
         catalog = open_catalog(f"sqlite:///{version_1}")
         assert has_all_of_version_1(catalog)
-        assert catalog.patterns() == []
+        assert catalog.patterns.find() == []
         catalog.close()
     with sqlite3.connect(version_1) as database:
         assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("5",)]
@@ -423,16 +426,16 @@ def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version
             database.execute("INSERT INTO results VALUES (NULL, '2026-01-02 03:04:05', ?)", [json.dumps(report)])
     database.close()
     catalog = open_catalog(f"sqlite:///{version_1}")
-    assert catalog.replica(1).original.path == Path(r"/a\b\xe4")
-    (listed,) = catalog.listing()
+    assert catalog.replicas.get(1).original.path == Path(r"/a\b\xe4")
+    (listed,) = catalog.replicas.listing()
     assert (listed.runs, listed.bytes_read, listed.used) == (2, 10, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert add(catalog).id == 10
-    assert catalog.acquire("x").token == 1
+    assert catalog.leases.acquire("x").token == 1
     catalog.close()
 
 
 def test_a_postgresql_catalog_of_version_2_is_brought_up_to_date(postgresql: Catalog):
-    with create_engine(postgresql._url).begin() as connection:
+    with create_engine(postgresql.database.url).begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
         upgrade(connection, None, "2")
@@ -450,11 +453,15 @@ def test_a_postgresql_catalog_of_version_2_is_brought_up_to_date(postgresql: Cat
             },
         )
     catalog = open_catalog(str(postgresql))
-    assert (catalog.replica(1).original.path, catalog.replica(1).state) == (Path(r"/a\b"), "valid")
-    assert (catalog.replica(1).purpose, catalog.replica(1).fence, catalog.listing()[0].runs) == ("read", 0, 0)
-    catalog.mark(1, "dirty", "written")
-    assert catalog.replicas("dirty") == [catalog.replica(1)]
-    with create_engine(postgresql._url).connect() as connection:
+    assert (catalog.replicas.get(1).original.path, catalog.replicas.get(1).state) == (Path(r"/a\b"), "valid")
+    assert (catalog.replicas.get(1).purpose, catalog.replicas.get(1).fence, catalog.replicas.listing()[0].runs) == (
+        "read",
+        0,
+        0,
+    )
+    catalog.replicas.mark(1, "dirty", "written")
+    assert catalog.replicas.find("dirty") == [catalog.replicas.get(1)]
+    with create_engine(postgresql.database.url).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
     catalog.close()
 
@@ -499,7 +506,7 @@ def killed_at(moment: int) -> None:
 
 
 def test_the_migrations_make_the_tables_that_the_classes_describe(catalog: Catalog):
-    with create_engine(catalog._url).connect() as connection:
+    with create_engine(catalog.database.url).connect() as connection:
         # SQLite gives no types back, only what was written.
         exact = connection.dialect.name == "postgresql"
         context = MigrationContext.configure(connection, opts={"compare_type": exact})

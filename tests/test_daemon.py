@@ -45,9 +45,9 @@ ANYTIME = ("--idle-load", "1", "--idle-io", "1T")
 
 WITH_LEASES_OF = """
 import functools, sys
-from pdla.catalog import Catalog
+from pdla.catalog.leases import Leases
 from pdla.cli import main
-Catalog.leased = functools.partialmethod(Catalog.leased, seconds=float(sys.argv.pop(1)))
+Leases.hold = functools.partialmethod(Leases.hold, seconds=float(sys.argv.pop(1)))
 main()
 """
 
@@ -94,7 +94,7 @@ class Place(InProcess):
                 return False
 
     def queue(self) -> list[tuple[str, str]]:
-        return [(one.state, one.why) for one in self.catalog.patterns()]
+        return [(one.state, one.why) for one in self.catalog.patterns.find()]
 
     def files(self) -> list[str]:
         """What is in the pools."""
@@ -102,7 +102,7 @@ class Place(InProcess):
 
     def is_sound(self) -> bool:
         """Every published replica has the original's bytes; nothing else is there, and gc finds nothing."""
-        valid = self.catalog.replicas("valid")
+        valid = self.catalog.replicas.find("valid")
         for replica in valid:
             held = [component.path.read_bytes() for component in replica.components]
             pieces = locate(replica.rule, 0, replica.size)
@@ -113,7 +113,7 @@ class Place(InProcess):
         before = self.files()
         return (
             sorted(one.id for one in read_map(self.home / "replicas.map").replicas) == [one.id for one in valid]
-            and self.catalog.replicas() == valid
+            and self.catalog.replicas.find() == valid
             and gc(self.catalog) == Removed(0, ())
             and before == self.files() == sorted(one.path.name for replica in valid for one in replica.components)
         )
@@ -150,7 +150,7 @@ def test_it_builds_and_publishes_what_a_plan_put_into_the_queue(queued: Place):
     assert [(one.pattern, one.why, one.replica and one.replica.bytes) for one in done] == [(1, "", 4 * MiB)]
     assert removed == Removed(0, ())
     assert queued.queue() == [("built", "")]
-    assert len(queued.catalog.replicas("valid")) == 1
+    assert len(queued.catalog.replicas.find("valid")) == 1
     assert queued.is_sound()
     assert queued.daemon().once() == ([], Removed(0, ()))
 
@@ -191,7 +191,7 @@ def test_a_scan_removes_replicas_whose_original_is_gone_or_changed(place: Place)
     (place.directory / "1.dat").write_bytes(b"other")
     _, removed = place.daemon().once()
     assert removed == Removed(2 * MiB, ())
-    assert [replica.original.path.name for replica in place.catalog.replicas()] == ["2.dat"]
+    assert [replica.original.path.name for replica in place.catalog.replicas.find()] == ["2.dat"]
     assert place.is_sound()
 
 
@@ -202,8 +202,8 @@ def test_h36_two_daemons_build_every_replica_once(place: Place):
     told = [json.loads(daemon.communicate(timeout=60)[0])["built"] for daemon in daemons]
     built = [one["id"] for one in (*told[0], *told[1]) if not one["kept"]]
     place.daemon().once()
-    assert sorted(built) == [replica.id for replica in place.catalog.replicas("valid")]
-    assert {replica.original.path.name for replica in place.catalog.replicas()} == {f"{n}.dat" for n in range(4)}
+    assert sorted(built) == [replica.id for replica in place.catalog.replicas.find("valid")]
+    assert {replica.original.path.name for replica in place.catalog.replicas.find()} == {f"{n}.dat" for n in range(4)}
     assert place.is_sound()
 
 
@@ -229,7 +229,7 @@ def test_sigterm_undoes_what_is_not_complete(queued: Place):
         _, log = daemon.communicate(timeout=30)
     assert daemon.returncode == 0
     assert [json.loads(line)["event"] for line in log.splitlines()][-2:] == ["undone", "stopped"]
-    assert (queued.files(), queued.catalog.replicas(), queued.catalog.leases()) == ([], [], [])
+    assert (queued.files(), queued.catalog.replicas.find(), queued.catalog.leases.all()) == ([], [], [])
     assert queued.queue() == [("planned", "")]
 
 
@@ -237,9 +237,9 @@ def test_h32_after_kill_9_the_next_daemon_builds_it(queued: Place):
     with queued.start("--max-bandwidth", "1M") as daemon:
         wait_for(queued.files)
         daemon.kill()
-    assert [replica.state for replica in queued.catalog.replicas()] == ["building"]
+    assert [replica.state for replica in queued.catalog.replicas.find()] == ["building"]
     queued.daemon().once()
-    assert [replica.id for replica in queued.catalog.replicas()] == [2]
+    assert [replica.id for replica in queued.catalog.replicas.find()] == [2]
     assert queued.is_sound()
 
 
@@ -260,7 +260,7 @@ def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: 
     with queued.start("--once", "--max-bandwidth", "3M", lease=1) as daemon:
         wait_for(queued.files)
         wait_for(lambda: queued.stopped(daemon))
-        wait_for(lambda: all(lease.seconds <= 0 for lease in queued.catalog.leases()))
+        wait_for(lambda: all(lease.seconds <= 0 for lease in queued.catalog.leases.all()))
         done, _ = queued.daemon().once()
         assert [one.replica and one.replica.id for one in done] == [2]
         daemon.send_signal(signal.SIGCONT)
@@ -268,7 +268,7 @@ def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: 
     events = {event["event"]: event for event in map(json.loads, log.splitlines())}
     taken_over = f"another process has taken over the work on {queued.directory}/0.dat: nothing of this one's is kept"
     assert events["left for later"]["why"] == taken_over
-    assert [replica.id for replica in queued.catalog.replicas()] == [2]
+    assert [replica.id for replica in queued.catalog.replicas.find()] == [2]
     assert queued.queue() == [("built", "")]
     assert queued.is_sound()
 
@@ -313,9 +313,9 @@ def test_a_database_that_goes_away_in_the_middle_of_a_build_does_no_harm(
     assert re.fullmatch(rf"the catalog postgresql\+psycopg://\S+/{name}\S* failed: .+", said)
     administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     with closing(open_catalog(url)) as catalog:
-        assert [replica.state for replica in catalog.replicas()] == ["building"]
+        assert [replica.state for replica in catalog.replicas.find()] == ["building"]
         assert gc(catalog) == Removed(0, ())
-        assert (catalog.replicas(), catalog.leases(), place.files()) == ([], [], set())
+        assert (catalog.replicas.find(), catalog.leases.all(), place.files()) == ([], [], set())
         replicate(place.plan(1), catalog)
         assert place.served() == [1]
 
@@ -399,7 +399,7 @@ def test_sigterm_ends_a_step_of_copying_that_takes_long(queued: Place):
             daemon.kill()
     assert daemon.returncode == 0
     assert [json.loads(line)["event"] for line in log.splitlines()][-2:] == ["undone", "stopped"]
-    assert (queued.files(), queued.catalog.replicas(), queued.catalog.leases()) == ([], [], [])
+    assert (queued.files(), queued.catalog.replicas.find(), queued.catalog.leases.all()) == ([], [], [])
     assert queued.queue() == [("planned", "")]
 
 
@@ -450,8 +450,8 @@ def test_a_daemon_waits_for_a_catalog_that_is_away_when_it_starts_and_later(
 ):
     url = own_postgresql.new_database()
     open_catalog(url).close()
-    code = "from pdla import catalog\nfrom pdla.catalog import outages, store\nfrom pdla.replicator import daemon\n"
-    code += "store.OUTAGE_SECONDS = daemon.QUEUE_SECONDS = 0.1\nfrom pdla.cli import main\nmain()"
+    code = "from pdla import catalog\nfrom pdla.catalog import database, outages\nfrom pdla.replicator import daemon\n"
+    code += "database.OUTAGE_SECONDS = daemon.QUEUE_SECONDS = 0.1\nfrom pdla.cli import main\nmain()"
     own_postgresql.stop()
     environment = {**place.environment, "PDLA_CATALOG": url}
     words = [sys.executable, "-c", code, "daemon", *ANYTIME]

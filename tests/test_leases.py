@@ -249,7 +249,7 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
         assert file.open(how, "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
         (row,) = bring_back(file.place.catalog)
         assert "journal" in row.problem and row.bytes == 0
-        assert {replica.state for replica in file.place.catalog.replicas()} == {"valid"} or still_waiting(
+        assert {replica.state for replica in file.place.catalog.replicas.find()} == {"valid"} or still_waiting(
             file.place.catalog
         )
         path.write_bytes(image)

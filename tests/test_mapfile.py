@@ -49,11 +49,11 @@ def register(catalog: Catalog, file: Path, *loops: Loop, length: int = 16) -> Re
     pattern = Signature(str(file), "read", False, 0, length, loops, (0, 1), rank_loops=1)
     layout = Layout("disk", 2, 1, (64, 64), AccessMap.section(pattern))
     identity = identity_of(file)
-    catalog.set_original(file, identity)
-    replica = catalog.begin_replica(identity, pattern, AccessMap.from_signature(pattern), layout)
+    catalog.originals.set(file, identity)
+    replica = catalog.replicas.begin(identity, pattern, AccessMap.from_signature(pattern), layout)
     components = [Component(Path(f"/pool/{n}/{replica.id}.{n}"), 100 + n, 7 + n, 99, 5) for n in range(2)]
-    catalog.set_components(replica.id, components)
-    return catalog.finish_replica(replica.id, components, [[], []])
+    catalog.replicas.set_components(replica.id, components)
+    return catalog.replicas.finish(replica.id, components, [[], []])
 
 
 REGULAR = (Loop(1024, 2), Loop(64, 16))
@@ -189,7 +189,7 @@ def append(file: Path) -> None:
 
 
 def states(catalog: Catalog) -> list[tuple[str, str]]:
-    return [(replica.state, replica.why) for replica in catalog.replicas()]
+    return [(replica.state, replica.why) for replica in catalog.replicas.find()]
 
 
 def test_a_replica_whose_bytes_a_run_wrote_is_stale_and_the_others_stay(tmp_path: Path, catalog: Catalog, path: Path):
@@ -213,7 +213,7 @@ def test_folding_twice_follows_a_second_write(tmp_path: Path, catalog: Catalog, 
         append(file)
         set_state(path)
         fold(catalog, path)
-    assert catalog.replica(1).original.identity == identity_of(file)
+    assert catalog.replicas.get(1).original.identity == identity_of(file)
     assert states(catalog) == [("valid", "")]
 
 
@@ -275,14 +275,14 @@ def random_replica(catalog: Catalog, file: Path, choose: random.Random) -> Repli
         "disk", groups * len(strips), groups, strips if any(strips) else (1,) * len(strips), choose.randint(1, 40)
     )
     identity = identity_of(file)
-    catalog.set_original(file, identity)
-    replica = catalog.begin_replica(identity, pattern, AccessMap.from_signature(pattern), layout)
+    catalog.originals.set(file, identity)
+    replica = catalog.replicas.begin(identity, pattern, AccessMap.from_signature(pattern), layout)
     components = [
         Component(Path(f"/pool/{n}/{replica.id}.{n}"), size)
         for n, size in enumerate(component_sizes(layout, replica.size))
     ]
-    catalog.set_components(replica.id, components)
-    return catalog.finish_replica(replica.id, components, [[]] * len(components))
+    catalog.replicas.set_components(replica.id, components)
+    return catalog.replicas.finish(replica.id, components, [[]] * len(components))
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")

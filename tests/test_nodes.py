@@ -73,7 +73,7 @@ class Place:
         """For the daemons."""
         made = read_plan(plan)
         run = Run("app", RANKS, plan.name, "/t.h5", "csv", None, "", (), {}, (str(self.original),), 1, 1)
-        self.catalog.record_run(run, [Occurrence(one.signature, {}) for one in made.patterns])
+        self.catalog.runs.record(run, [Occurrence(one.signature, {}) for one in made.patterns])
         enqueue(self.catalog, made)
 
     def both(self, *words: str | Path) -> list[tuple[int, str]]:
@@ -135,7 +135,7 @@ def test_h48_two_nodes_have_one_lease_of_a_file(place: Place) -> None:
     assert other.run("stat", "-c", "%i", place.original).strip() == inode
     refused = other.start(PDLA, "replicate", place.plan("read"), env=place.environment)
     assert re.search(refusal(place.original), refused.communicate(timeout=60)[1])
-    assert refused.returncode != 0 and place.catalog.replicas() == []
+    assert refused.returncode != 0 and place.catalog.replicas.find() == []
     holder.communicate(timeout=60)
 
 
@@ -151,7 +151,7 @@ def test_h48_replicas_are_built_on_one_node_at_a_time(place: Place) -> None:
             done = place.both("replicate", plan, "--json")
             built = [one for code, said in done if code == 0 for one in said_of(said)["replicas"]]
             assert all(code == 0 or re.search(refusal(place.original), said) for code, said in done)
-        (replica,) = place.catalog.replicas()
+        (replica,) = place.catalog.replicas.find()
         assert ([one["id"] for one in built if not one["kept"]], replica.state) == ([replica.id], "valid")
         assert all("1 of 1 replicas" in place.on(node, "verify") for node in (0, 1))
         assert held(replica) == place.wanted

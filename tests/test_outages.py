@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ from pdla.catalog import open_catalog
 from pdla.errors import BusyError
 
 def work(catalog, generation):
-    with catalog.leased(f"of {client}") as lease, catalog.exclusive(wait=1000):
-        catalog.check(lease)
+    with catalog.leases.hold(f"of {client}") as lease, catalog.exclusive(wait=1000):
+        catalog.leases.check(lease)
         used = {"id": 1, "bytes": 1}
         report = {"generation": generation, "files": [{"replicas": [used]}]}
-        catalog.add_result(SimpleNamespace(to_json=lambda: report))
+        catalog.results.add(SimpleNamespace(to_json=lambda: report))
 
 url, client = sys.argv[1:]
 for turns in iter(sys.stdin.readline, ""):
@@ -71,13 +72,13 @@ def answer_lost(connection: Connection) -> None:
 @contextmanager
 def failing_once(catalog: Catalog, how: Callable[[Connection], None]) -> Iterator[None]:
     """The next commit fails in some way."""
-    event.listen(catalog._engine, "commit", how, once=True)
+    event.listen(catalog.database.engine, "commit", how, once=True)
     yield
 
 
 def contents(catalog: Catalog) -> dict[str, list[Any]]:
     """All that is kept, but for times and what tells of commits."""
-    with create_engine(catalog._url).connect() as connection:
+    with create_engine(catalog.database.url).connect() as connection:
         found = {
             name: connection.execute(table.select()).mappings().all() for name, table in Base.metadata.tables.items()
         }
@@ -93,30 +94,31 @@ def everything(catalog: Catalog, how: Callable[[Connection], None] | None) -> li
 
     def do(method: str, *values: Any, **named: Any) -> Any:
         with failing_once(catalog, how or (lambda _: None)):
-            returned.append(getattr(catalog, method)(*values, **named))
+            returned.append(attrgetter(method)(catalog)(*values, **named))
         return returned[-1]
 
     returned: list[Any] = []
-    lease = do("acquire", "this")
-    do("renew", lease)
+    lease = do("leases.acquire", "this")
+    do("leases.renew", lease)
     do("next_generation", 5)
-    do("set_original", Path("/data"), IDENTITY)
-    number = do("begin_replica", IDENTITY, PATTERN, MAP, LAYOUT, lease=lease).id
+    do("originals.set", Path("/data"), IDENTITY)
+    number = do("replicas.begin", IDENTITY, PATTERN, MAP, LAYOUT, lease=lease).id
     files = [Component(Path(f"/pool/{part}"), 100) for part in range(2)]
-    do("set_components", number, files)
-    do("finish_replica", number, files, [[Checksum(0, 100, 1)]] * 2, lease)
-    do("mark", number, "dirty", "because")
-    do("mark_stale", {number: "because"})
-    do("add_result", Plain({"files": [{"replicas": [{"id": number, "bytes": 7}]}]}))
-    do("add_simulation", {"a": 1})
-    do("record_run", RUN, [Occurrence(PATTERN, {})])
-    do("queue_plan", {"a": 1}, [PATTERN])
-    do("settle", [PATTERN], "failed", "no space")
-    do("set_original", Path("/other"), IDENTITY.__class__(1, 2, 3, 4, 5))
-    other = do("begin_replica", IDENTITY.__class__(1, 2, 3, 4, 5), PATTERN, MAP, LAYOUT).id
-    do("forget_replica", other)
-    do("release", lease)
-    do("end_leases")
+    do("replicas.set_components", number, files)
+    do("replicas.finish", number, files, [[Checksum(0, 100, 1)]] * 2, lease)
+    do("replicas.mark", number, "dirty", "because")
+    do("replicas.mark_stale", {number: "because"})
+    do("results.add", Plain({"files": [{"replicas": [{"id": number, "bytes": 7}]}]}))
+    do("simulations.add", {"a": 1})
+    do("runs.record", RUN, [Occurrence(PATTERN, {})])
+    do("queue.add_plan", {"a": 1}, [PATTERN])
+    do("queue.settle", [PATTERN], "failed", "no space")
+    do("originals.set", Path("/other"), IDENTITY.__class__(1, 2, 3, 4, 5))
+    other = do("replicas.begin", IDENTITY.__class__(1, 2, 3, 4, 5), PATTERN, MAP, LAYOUT).id
+    do("replicas.forget", other)
+    do("leases.release", lease)
+    do("leases.end_expired")
+    do("database.forget_marks")
     return returned
 
 
@@ -139,31 +141,31 @@ def test_a_change_whose_commit_was_never_heard_of_is_made(catalog: Catalog, own_
         everything(catalog, lost_on_its_way)
         kept, wanted = contents(catalog), contents(other)  # but for numbers, which databases skip
         assert {name: len(rows) for name, rows in kept.items()} == {name: len(rows) for name, rows in wanted.items()}
-        assert [(one.state, one.runs, one.bytes_read) for one in catalog.listing()] == [("stale", 1, 7)]
+        assert [(one.state, one.runs, one.bytes_read) for one in catalog.replicas.listing()] == [("stale", 1, 7)]
 
 
 def test_nothing_is_left_of_what_tells_of_commits(catalog: Catalog):
     everything(catalog, answer_lost)
     catalog.close()
-    with create_engine(catalog._url).connect() as connection:
+    with create_engine(catalog.database.url).connect() as connection:
         assert connection.scalars(text("SELECT key FROM meta WHERE key LIKE 'commit%'")).all() == []
 
 
 def test_marks_of_killed_processes_go_after_an_hour(catalog: Catalog):
-    with create_engine(catalog._url).begin() as connection:
+    with create_engine(catalog.database.url).begin() as connection:
         now = connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())"))
         for key, time in (("commit old", now - 3601), ("commit new", now)):
             connection.execute(text("INSERT INTO meta VALUES (:key, :value)"), {"key": key, "value": str(time)})
-    catalog.end_leases()
-    with create_engine(catalog._url).connect() as connection:
+    catalog.database.forget_marks()
+    with create_engine(catalog.database.url).connect() as connection:
         assert connection.scalars(text("SELECT key FROM meta WHERE key LIKE 'commit%'")).all() == ["commit new"]
 
 
 def test_a_server_that_is_restarted_under_load_loses_nothing_and_does_nothing_twice(
     catalog: Catalog, own_postgresql: PostgreSQLServer, tmp_path: Path
 ):
-    catalog.set_original(Path("/data"), IDENTITY)
-    catalog.begin_replica(IDENTITY, PATTERN, MAP, LAYOUT)
+    catalog.originals.set(Path("/data"), IDENTITY)
+    catalog.replicas.begin(IDENTITY, PATTERN, MAP, LAYOUT)
     command = [sys.executable, "-c", CLIENT, str(catalog)]
     errors = (tmp_path / "errors").open("w+")
     clients = [
@@ -189,9 +191,9 @@ def test_a_server_that_is_restarted_under_load_loses_nothing_and_does_nothing_tw
             counted.update(int(client.stdout.readline() or 0) for _ in range(5))  # type: ignore[union-attr]
     assert [client.wait() for client in clients if not client.stdin.close()] == [0] * 4  # type: ignore[union-attr]
     assert sorted(counted.elements()) == list(range(1, 49))
-    assert sorted(result.report["generation"] for result in catalog.results()) == list(range(1, 49))
-    (used,) = catalog.listing()
-    assert (used.runs, used.bytes_read, catalog.leases()) == (48, 48, [])
+    assert sorted(result.report["generation"] for result in catalog.results.all()) == list(range(1, 49))
+    (used,) = catalog.replicas.listing()
+    assert (used.runs, used.bytes_read, catalog.leases.all()) == (48, 48, [])
 
 
 def test_who_alone_may_change_replicas_goes_on_after_a_restart_unless_another_one_did_meanwhile(
@@ -201,16 +203,16 @@ def test_who_alone_may_change_replicas_goes_on_after_a_restart_unless_another_on
         with catalog.exclusive():
             own_postgresql.stop()
             own_postgresql.start()
-            catalog.set_original(Path("/data"), IDENTITY)
+            catalog.originals.set(Path("/data"), IDENTITY)
             with pytest.raises(BusyError, match="is locked"), other.exclusive(wait=0):
                 pass
         with pytest.raises(BusyError, match="has changed the replicas since"), catalog.exclusive():
             own_postgresql.stop()
             own_postgresql.start()
             with other.exclusive():
-                other.set_original(Path("/other"), IDENTITY)
-            catalog.set_original(Path("/data"), IDENTITY)
-        (original,) = catalog.originals()
+                other.originals.set(Path("/other"), IDENTITY)
+            catalog.originals.set(Path("/data"), IDENTITY)
+        (original,) = catalog.originals.all()
         assert original.path == Path("/other")
 
 
@@ -224,7 +226,7 @@ def test_who_gives_up_does_not_wait(catalog: Catalog, own_postgresql: PostgreSQL
     own_postgresql.stop()
     try:
         catalog.giving_up.set()
-        catalog.patience = 1e6
+        catalog.database.patience = 1e6
         with pytest.raises(CatalogError, match="failed: "):
             catalog.census()
     finally:

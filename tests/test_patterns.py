@@ -188,9 +188,9 @@ def test_a_run_of_many_patterns_is_replaced_by_one_of_few(tmp_path: Path) -> Non
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
     run = Run(command="./app", ranks=1, hosts=("n1",), environment={}, files=("/a",), **FACTS)
     many = [Occurrence(Signature("/a", "read", False, at, 8, (), (0,), calls=1), {}) for at in range(20_000)]
-    assert catalog.record_run(run, many) == Recorded(run=1, application=1, patterns=20_000, new=20_000)
-    assert catalog.record_run(run, many[:10]).new == 0
-    assert len(catalog.patterns()) == 10
+    assert catalog.runs.record(run, many) == Recorded(run=1, application=1, patterns=20_000, new=20_000)
+    assert catalog.runs.record(run, many[:10]).new == 0
+    assert len(catalog.patterns.find()) == 10
     catalog.close()
 
 
@@ -198,9 +198,9 @@ def test_paths_that_are_no_text_are_kept(tmp_path: Path) -> None:
     name = os.fsdecode(b"/data/m\xe4rz")
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
     run = Run(command=name, ranks=1, hosts=(), environment={}, files=(name,), **FACTS)
-    catalog.record_run(run, [Occurrence(Signature(name, "read", False, 0, 8, (), (0,)), {})])
-    assert [one.signature.file for one in catalog.patterns(file=name)] == [name]
-    assert catalog.run(1)[0].files == (name,)
+    catalog.runs.record(run, [Occurrence(Signature(name, "read", False, 0, 8, (), (0,)), {})])
+    assert [one.signature.file for one in catalog.patterns.find(file=name)] == [name]
+    assert catalog.runs.get(1)[0].files == (name,)
     catalog.close()
 
 

@@ -25,7 +25,7 @@ from pdla.layouts.config import load_cluster
 from pdla.layouts.striping import component_sizes
 from pdla.model import STILL, Cluster, Growth, Identity, Layout, Loop, Plan, Pool, Signature
 from pdla.policies import policy_names
-from pdla.policies.plan import make_plan
+from pdla.policies.plan import Limits, RedirectedWrites, make_plan
 from pdla.policies.planfile import SCHEMA, plan_from_json, plan_to_json, read_plan, write_plan
 from pdla.units import GiB, KiB, MiB
 
@@ -114,7 +114,7 @@ def test_what_the_storage_cannot_do_is_not_chosen_and_the_plan_says_why():
     def obstacle(pool: Pool, layout: Layout, size: int) -> str:
         return "" if len({part.backend for part in pool.parts}) < 2 else f"{size} bytes over {layout.servers} servers"
 
-    made = make_plan(analysis(CONTIGUOUS), mixed, "pdla-s", obstacle=obstacle)
+    made = make_plan(analysis(CONTIGUOUS), mixed, "pdla-s", limits=Limits(obstacle=obstacle))
     hybrid = made.patterns[0].candidates[-1]
     assert (hybrid.space, hybrid.refused) == ("hdd+ssd", "67108864 bytes over 6 servers")
     assert made.patterns[0].choice.space == "ssd"
@@ -137,18 +137,18 @@ def test_writes_go_to_the_original():
 
 def test_writes_that_are_to_be_redirected_get_replicas_unless_their_bytes_were_accessed_before():
     write = replace(STRIDED, op="write", loops=(Loop(4096, 4), Loop(1 << 24, 64), Loop(16384, 1024)))
-    made = make_plan(analysis(write), CLUSTER, dependences=[RAW])
+    made = make_plan(analysis(write), CLUSTER, writes=RedirectedWrites([RAW]))
     assert made.patterns[0].choice.layout is not None
     before = made.patterns[0].candidates[0].cost.total
     assert made.patterns[0].choice.cost.total < before
-    made = make_plan(analysis(write), CLUSTER, dependences=[WAR | WAW])
+    made = make_plan(analysis(write), CLUSTER, writes=RedirectedWrites([WAR | WAW]))
     why = "its bytes are accessed before they are written (write-after-read and write-after-write)"
     assert (made.patterns[0].chosen, made.refused[0][1]) == (0, why)
 
 
 def test_the_writes_of_patterns_that_grow_are_redirected_too():
     triangle = replace(STRIDED, op="write", growth=(STILL, Growth(0, 512, 0)))
-    (pattern,) = make_plan(analysis(triangle), CLUSTER, dependences=[0]).patterns
+    (pattern,) = make_plan(analysis(triangle), CLUSTER, writes=RedirectedWrites([0])).patterns
     assert {one.refused.split(" ")[0] for one in pattern.candidates if one.layout} <= {"", "saves"}
 
 
@@ -158,7 +158,7 @@ def test_bringing_back_that_the_program_computes_through_costs_nothing():
 
     def seconds(*computes: float) -> float:
         phases = [WritePhase(20.0 * i, 20.0 * i + 10, 100, compute) for i, compute in enumerate(computes)]
-        (pattern,) = make_plan(analysis(write), CLUSTER, dependences=[0], writes={write.file: phases}).patterns
+        (pattern,) = make_plan(analysis(write), CLUSTER, writes=RedirectedWrites([0], {write.file: phases})).patterns
         return next(one.cost.total for one in pattern.candidates if one.space == "ssd")
 
     alone, sync = 0.0312057, 1.281876
@@ -271,10 +271,10 @@ def test_what_other_replicas_take_is_subtracted_and_the_own_is_not():
     cluster = replace(CLUSTER, pools=(pool,))
     other = replica_of(replace(STRIDED, file="/d/other"), pool, 4096)
     own = replica_of(STRIDED, pool, MiB)
-    assert make_plan(analysis(STRIDED), cluster, replicas=[other]).patterns[0].reason == (
+    assert make_plan(analysis(STRIDED), cluster, limits=Limits(replicas=[other])).patterns[0].reason == (
         "left in the original: a replica needs 1 MiB, and pool hdd has 1,020 KiB left"
     )
-    assert make_plan(analysis(STRIDED), cluster, replicas=[own]).patterns[0].chosen > 0
+    assert make_plan(analysis(STRIDED), cluster, limits=Limits(replicas=[own])).patterns[0].chosen > 0
 
 
 def test_a_pool_without_a_capacity_has_what_its_file_systems_have_free(tmp_path):
@@ -524,6 +524,6 @@ def test_e10_puts_collective_writes_on_the_nodes():
     cluster = replace(CLUSTER, pools=(HDD, node))
     write = replace(STRIDED, op="write", collective=True)
     found = analysis(write, replace(write, file="/d/b", collective=False), replace(STRIDED, file="/d/c"))
-    collective, independent, read = make_plan(found, cluster, "e10", dependences=(0, 0, 0)).patterns
+    collective, independent, read = make_plan(found, cluster, "e10", writes=RedirectedWrites((0, 0, 0))).patterns
     assert [one.space for one in collective.candidates[1:]] == ["scratch"] * 3
     assert (independent.choice.space, read.choice.space) == ("original", "original")

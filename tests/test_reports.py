@@ -130,8 +130,8 @@ def test_a_report_kept_in_the_catalog_says_the_same(tmp_path: Path):
     leave(tmp_path, process(0, file()))
     report = collect(tmp_path, "app")
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
-    catalog.add_result(report)
-    (result,) = catalog.results()
+    catalog.results.add(report)
+    (result,) = catalog.results.all()
     catalog.close()
     assert result.report == json.loads(json.dumps(report.to_json()))
     assert sentence(result.report) == report.sentence

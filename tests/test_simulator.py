@@ -433,14 +433,16 @@ def test_layouts_stripe_as_everywhere_else() -> None:
 
 def test_what_was_written_to_a_replica_is_brought_back() -> None:
     from pdla.analyzers.dependence import pattern_dependences
-    from pdla.policies.plan import make_plan
+    from pdla.policies.plan import RedirectedWrites, make_plan
 
     views = [View(1000 * rank, 1, 4000, 1000, np.array([BLOCK, 1000])) for rank in range(4)]
     trace = make_trace([Call(rank, "write", 0, 16_000, view=rank + 1) for rank in range(4)], views)
     disk = replace(pool(), startup=((0, 0.0), (1, 1.0)))
     storage = cluster(disk, strip=1000, buffer=32_000)
     analysis = analyze(trace)
-    plan = make_plan(analysis, storage, "pdla-h", dependences=pattern_dependences(analysis, trace.accesses()))
+    plan = make_plan(
+        analysis, storage, "pdla-h", writes=RedirectedWrites(pattern_dependences(analysis, trace.accesses()))
+    )
     (one,) = plan.patterns
     chosen = next(number for number, found in enumerate(one.candidates) if found.layout)  # whether it pays or not
     plan = replace(plan, patterns=(replace(one, chosen=chosen),))

@@ -134,13 +134,15 @@ def test_a_replica_is_not_read_before_it_is_written() -> None:
     """48 pieces of 4,000 bytes, one after another in its 47 pages; the node brings them back from its cache."""
     from pdla.analyzers.analysis import analyze
     from pdla.analyzers.dependence import pattern_dependences
-    from pdla.policies.plan import make_plan
+    from pdla.policies.plan import RedirectedWrites, make_plan
 
     disk = replace(DISK, name="replicas", where=("b",))
     cluster = replace(CACHED, pools=(DISK, disk))
     trace = make_trace([Call(0, "write", at * 64 * KiB, 4000) for at in range(48)])
     analysis = analyze(trace)
-    plan = make_plan(analysis, cluster, "pdla-h", dependences=pattern_dependences(analysis, trace.accesses()))
+    plan = make_plan(
+        analysis, cluster, "pdla-h", writes=RedirectedWrites(pattern_dependences(analysis, trace.accesses()))
+    )
     (one,) = plan.patterns
     chosen = next(number for number, found in enumerate(one.candidates) if found.layout and found.space == "replicas")
     plan = replace(plan, patterns=(replace(one, chosen=chosen),))

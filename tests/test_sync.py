@@ -200,7 +200,7 @@ def test_h32_after_a_kill_sync_brings_back_what_was_acknowledged(either: Place, 
     assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
     check(either, done, begun)
     assert either.journals == []
-    assert {replica.state for replica in either.catalog.replicas()} == {"valid"}
+    assert {replica.state for replica in either.catalog.replicas.find()} == {"valid"}
     assert bring_back(either.catalog) == []
 
 
@@ -236,7 +236,7 @@ def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: P
     (row,) = bring_back(place.catalog)
     assert row.problem.startswith("it was changed since by somebody else")
     assert (row.bytes, place.original.read_bytes()) == (0, b"somebody else's")
-    (replica,) = place.catalog.replicas()
+    (replica,) = place.catalog.replicas.find()
     assert replica.state == "dirty"
     with pytest.raises(PdlaError, match="pdla sync"):
         remove(place.catalog, replica.id)
@@ -244,7 +244,7 @@ def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: P
     assert [one.state for one in status(place.catalog).replicas] == ["dirty"]
     (row,) = bring_back(place.catalog, conflict="discard")
     assert row.dropped > 0 and place.original.read_bytes() == b"somebody else's"
-    assert place.catalog.replica(replica.id).state == "valid"
+    assert place.catalog.replicas.get(replica.id).state == "valid"
 
 
 def test_h15_a_deleted_original_is_not_made_again(place: Place) -> None:
@@ -316,7 +316,7 @@ def test_bytes_of_a_replica_of_another_file_are_never_brought_back(place: Place)
 
 def test_h33_a_lost_component_is_told_and_nothing_is_dropped(place: Place) -> None:
     killed_with_journals(place)
-    (replica,) = place.catalog.replicas()
+    (replica,) = place.catalog.replicas.find()
     replica.components[0].path.unlink()
     (row,) = bring_back(place.catalog)
     assert "missing" in row.problem
@@ -372,7 +372,7 @@ def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
 def test_nothing_is_written_to_a_component_that_is_another_user_s(place: Place) -> None:
     if os.geteuid() != 0:
         unavailable("only root gives files away")
-    (replica,) = place.catalog.replicas()
+    (replica,) = place.catalog.replicas.find()
     os.chown(replica.components[1].path, 1234, -1)
     writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
     out = place.directory / "said"
@@ -426,7 +426,7 @@ def test_h31_what_cannot_be_brought_back_is_an_error_and_waits(place: Place) -> 
 
 def test_h30_a_replica_that_is_full_leaves_the_call_to_the_original(place: Place) -> None:
     """Its components are sparse and reach further than files may; the original does not."""
-    (old,) = place.catalog.replicas()
+    (old,) = place.catalog.replicas.find()
     remove(place.catalog, old.id)
     build(old.signature, Layout("disks", 2, 1, (4096, 4096), 64), pool_in(place.directory), place.catalog)
     publish(place.catalog)
@@ -529,12 +529,12 @@ def test_h32_after_a_kill_the_original_may_be_later_than_the_last_note_by_the_sl
 
 
 def test_a_replica_in_another_layout_takes_the_place_of_the_first(place: Place) -> None:
-    (old,) = place.catalog.replicas()
+    (old,) = place.catalog.replicas.find()
     pool = pool_in(place.directory)
     again = build(old.signature, old.layout, pool, place.catalog)
     assert (again.id, again.kept) == (old.id, True)
     other = build(old.signature, replace(old.layout, groups=2, strips=(4096,)), pool, place.catalog)
-    assert [replica.id for replica in place.catalog.replicas()] == [other.id]
+    assert [replica.id for replica in place.catalog.replicas.find()] == [other.id]
     assert not old.components[0].path.exists()
 
 

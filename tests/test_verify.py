@@ -46,10 +46,10 @@ class Place:
         publish(self.catalog)
 
     def component(self, replica: int, number: int) -> Path:
-        return self.catalog.replica(replica).components[number].path
+        return self.catalog.replicas.get(replica).components[number].path
 
     def states(self) -> list[tuple[int, str, str]]:
-        return [(replica.id, replica.state, replica.why) for replica in self.catalog.replicas()]
+        return [(replica.id, replica.state, replica.why) for replica in self.catalog.replicas.find()]
 
     def published(self) -> list[int]:
         return [replica.id for replica in read_map(self.map_path).replicas]
@@ -202,7 +202,7 @@ def test_h21_an_original_of_the_same_size_and_mtime_is_found_by_its_ctime(place:
 def test_a_deep_comparison_finds_an_original_that_differs_behind_an_unchanged_identity(place: Place):
     """What a file system that keeps no ctime would hide."""
     damage(place.original, 64 * 5)
-    place.catalog.set_original(place.original, identity_now(place.original))
+    place.catalog.originals.set(place.original, identity_now(place.original))
     assert verify(place.catalog) == []
     (finding, *others) = verify(place.catalog, deep=True)
     assert (finding.replica, finding.path) == (1, place.original)
@@ -256,7 +256,7 @@ def test_what_is_listed_of_many_replicas_fits_80_columns(place: Place):
     """Also where a path would act upon the terminal: its bytes are told, not printed."""
     odd = place.original.with_name("odd\n\x1b[2J" + os.fsdecode(b"m\xe4rz") + "x" * 100)
     place.original.rename(odd)
-    place.catalog.set_original(odd, identity_now(odd))
+    place.catalog.originals.set(odd, identity_now(odd))
     text = status_text(status(place.catalog), [])
     assert max(map(len, text.splitlines())) <= 80
     assert text.isascii()
@@ -278,7 +278,7 @@ def test_removing_an_unknown_replica_is_refused(place: Place):
 
 
 def test_gc_removes_stale_replicas_and_old_state_files_only(place: Place):
-    place.catalog.mark(1, "stale", "old")
+    place.catalog.replicas.mark(1, "stale", "old")
     other = place.map_path.parent / "replicas.map.txt"
     other.write_text("not ours")
     assert gc(place.catalog) == Removed(65536, ())
@@ -291,7 +291,7 @@ def test_gc_removes_stale_replicas_and_old_state_files_only(place: Place):
 def test_what_cannot_be_removed_stays_on_record(place: Place):
     """A disk that is not mounted: its directory is missing. What is on the other one is removed."""
     away, pool = place.map_path.parent / "away", place.map_path.parent / "pools" / "b"
-    place.catalog.mark(1, "stale", "old")
+    place.catalog.replicas.mark(1, "stale", "old")
     path = place.component(1, 1)
     pool.rename(away)
     problem = "cannot be removed: its directory is not there (mount its file system)"

@@ -36,8 +36,13 @@ class OutageError(CatalogError):
 class Client(Protocol):
     """Whose methods are tried again."""
 
-    patience: float
-    giving_up: threading.Event
+    @property
+    def patience(self) -> float:
+        """How long an outage is waited for, in seconds."""
+
+    @property
+    def giving_up(self) -> threading.Event:
+        """Whether nobody waits any more."""
 
 
 def is_outage(error: SQLAlchemyError) -> bool:

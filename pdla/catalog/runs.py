@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -12,6 +12,8 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from pdla.catalog.database import Section
+from pdla.catalog.outages import again
 from pdla.catalog.records import (
     Occurrence,
     Pattern,
@@ -31,6 +33,7 @@ from pdla.catalog.tables import (
     QueueRow,
     RunRow,
     printable,
+    utc,
 )
 from pdla.errors import PdlaError
 from pdla.model import Begin, Phase, Signature
@@ -38,12 +41,145 @@ from pdla.model import Begin, Phase, Signature
 _AT_ONCE = 5000  # values in one statement: databases have a limit
 
 
-def utc(time: datetime) -> datetime:
-    """SQLite stores no time zone: it is UTC."""
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+class Runs(Section):
+    """Traced runs, their patterns as they were in them, and their phases."""
+
+    @again
+    def record(self, run: Run, found: Sequence[Occurrence], phases: Sequence[Phase] = ()) -> Recorded:
+        """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.
+
+        A run that is there already, which the fingerprint of its trace tells, is replaced.
+        """
+        with self._session(alone=True, once=True) as session:
+            return _record(session, run, found, phases)
+
+    @again
+    def get(self, run_id: int) -> tuple[Run, list[Occurrence]]:
+        """A run, and its patterns as they were in it.
+
+        Raises:
+            PdlaError: there is no such run.
+        """
+        with self._session() as session:
+            row = session.get(RunRow, run_id)
+            if row is None:
+                raise PdlaError(f"there is no run {run_id} (pdla patterns show ID lists those that have a pattern)")
+            query = select(PatternRow, OccurrenceRow).join(OccurrenceRow, OccurrenceRow.pattern_id == PatternRow.id)
+            query = query.where(OccurrenceRow.run_id == run_id).order_by(OccurrenceRow.number)
+            return _run(row), [_occurrence(found, one) for found, one in session.execute(query)]
+
+    @again
+    def phases(self, run_id: int) -> list[Phase]:
+        """The phases of a run, file by file."""
+        with self._session() as session:
+            rows = session.scalars(select(PhaseRow).filter_by(run_id=run_id).order_by(PhaseRow.number))
+            return [
+                Phase(
+                    row.file,
+                    row.phase,
+                    cast(Begin, row.begins),
+                    row.t_start,
+                    row.t_end,
+                    row.ranks,
+                    row.calls,
+                    row.bytes_read,
+                    row.bytes_written,
+                )
+                for row in rows
+            ]
 
 
-def record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase]) -> Recorded:
+class Patterns(Section):
+    """The patterns of all runs, each once."""
+
+    @again
+    def find(
+        self, *, file: str = "*", application: str = "*", ranks: int | None = None, state: QueueState | None = None
+    ) -> list[Pattern]:
+        """The patterns by number: of a file and of an application's command (globs), of runs of so many ranks, in this
+        state of the queue."""
+        with self._session() as session:
+            of_application = [
+                one.id
+                for one in session.scalars(select(ApplicationRow))
+                if ranks in (None, one.ranks) and fnmatchcase(one.command, application)
+            ]
+            counted = (
+                select(OccurrenceRow.pattern_id, func.count(OccurrenceRow.run_id.distinct()).label("runs"))
+                .join(RunRow, RunRow.id == OccurrenceRow.run_id)
+                .where(RunRow.application_id.in_(of_application))
+                .group_by(OccurrenceRow.pattern_id)
+                .subquery()
+            )
+            query = select(PatternRow, counted.c.runs).join(counted, counted.c.pattern_id == PatternRow.id)
+            if state is not None:
+                query = query.join(QueueRow).where(QueueRow.state == state)
+            glob = printable(file)
+            rows = session.execute(query.order_by(PatternRow.id))
+            return [_pattern(row, runs) for row, runs in rows if fnmatchcase(row.file, glob)]
+
+    @again
+    def get(self, pattern_id: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
+        """A pattern, the runs that have it, and how it was in each.
+
+        Raises:
+            PdlaError: there is no such pattern.
+        """
+        with self._session() as session:
+            row = session.get(PatternRow, pattern_id)
+            if row is None:
+                raise PdlaError(f"there is no pattern {pattern_id} (pdla patterns list lists them)")
+            query = select(OccurrenceRow, RunRow).join(RunRow, RunRow.id == OccurrenceRow.run_id)
+            query = query.where(OccurrenceRow.pattern_id == pattern_id).order_by(RunRow.id, OccurrenceRow.number)
+            seen = [(_run(of), _occurrence(row, one)) for one, of in session.execute(query)]
+            return _pattern(row, len({of.id for of, _ in seen})), seen
+
+
+class Queue(Section):
+    """What is to become of patterns: they wait for a plan, and then for the daemon to build the replica that it has."""
+
+    @again
+    def settle(self, signatures: Collection[Signature], state: QueueState, why: str = "") -> None:
+        """Say what became of those of these patterns that are in the queue, and why."""
+        with self._session(once=True) as session:
+            _settle(session, signatures, state, why)
+
+    @again
+    def postpone(self, pattern_id: int, why: str) -> None:
+        """Say why a pattern waits still."""
+        with self._session(once=True) as session:
+            session.execute(update(QueueRow).where(QueueRow.pattern_id == pattern_id).values(why=why))
+
+    @again
+    def add_plan(self, document: Mapping[str, Any], chosen: Sequence[Signature]) -> int:
+        """Keep a plan for the daemon to build the replicas of these patterns of it; returns how many are known.
+
+        The catalog knows patterns of analyzed runs. Plans that no pattern waits for any more are forgotten.
+        """
+        with self._session(alone=True, once=True) as session:
+            row = PlanRow(created=datetime.now(UTC), document=dict(document))
+            session.add(row)
+            session.flush()
+            known = _settle(session, chosen, "planned", plan=row.id)
+            waited_for = select(QueueRow.plan_id).where(QueueRow.plan_id.is_not(None))
+            session.execute(delete(PlanRow).where(PlanRow.id.not_in(waited_for)))
+            return known
+
+    @again
+    def plan(self, number: int) -> Mapping[str, Any]:
+        """A plan that was queued.
+
+        Raises:
+            PdlaError: there is no such plan.
+        """
+        with self._session() as session:
+            row = session.get(PlanRow, number)
+            if row is None:
+                raise PdlaError(f"there is no plan {number} in the queue (pdla plan --queue puts one there)")
+            return row.document
+
+
+def _record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase]) -> Recorded:
     """Take in a run with its patterns; one that was there, which its trace's fingerprint tells, is replaced."""
     row = session.scalars(select(RunRow).filter_by(trace=run.trace)).one_or_none()
     known = row is not None
@@ -126,7 +262,7 @@ def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
     return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
 
 
-def settle(
+def _settle(
     session: Session, signatures: Iterable[Signature], state: QueueState, why: str = "", plan: int | None = None
 ) -> int:
     """What became of those of these patterns that are known, and how many are."""
@@ -137,99 +273,6 @@ def settle(
         query = update(QueueRow).where(QueueRow.pattern_id.in_(chosen)).values(changed)
         known += cast("CursorResult[Any]", session.execute(query)).rowcount
     return known
-
-
-def queue_plan(session: Session, document: Mapping[str, Any], chosen: Iterable[Signature]) -> int:
-    """Keep a plan for these patterns, which wait for it from now on; returns how many of them are known."""
-    row = PlanRow(created=datetime.now(UTC), document=dict(document))
-    session.add(row)
-    session.flush()
-    known = settle(session, chosen, "planned", plan=row.id)
-    waited_for = select(QueueRow.plan_id).where(QueueRow.plan_id.is_not(None))
-    session.execute(delete(PlanRow).where(PlanRow.id.not_in(waited_for)))
-    return known
-
-
-def plan(session: Session, number: int) -> Mapping[str, Any]:
-    """A plan that was queued.
-
-    Raises:
-        PdlaError: there is no such plan.
-    """
-    row = session.get(PlanRow, number)
-    if row is None:
-        raise PdlaError(f"there is no plan {number} in the queue (pdla plan --queue puts one there)")
-    return row.document
-
-
-def patterns(session: Session, file: str, application: str, ranks: int | None, state: str | None) -> list[Pattern]:
-    """Those of a file and of an application's command (globs), of runs of so many ranks, in this state; by number."""
-    of_application = [
-        one.id
-        for one in session.scalars(select(ApplicationRow))
-        if ranks in (None, one.ranks) and fnmatchcase(one.command, application)
-    ]
-    counted = (
-        select(OccurrenceRow.pattern_id, func.count(OccurrenceRow.run_id.distinct()).label("runs"))
-        .join(RunRow, RunRow.id == OccurrenceRow.run_id)
-        .where(RunRow.application_id.in_(of_application))
-        .group_by(OccurrenceRow.pattern_id)
-        .subquery()
-    )
-    query = select(PatternRow, counted.c.runs).join(counted, counted.c.pattern_id == PatternRow.id)
-    if state is not None:
-        query = query.join(QueueRow).where(QueueRow.state == state)
-    glob = printable(file)
-    rows = session.execute(query.order_by(PatternRow.id))
-    return [_pattern(row, runs) for row, runs in rows if fnmatchcase(row.file, glob)]
-
-
-def pattern(session: Session, number: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
-    """One of them, the runs that have it, and how it was in each.
-
-    Raises:
-        PdlaError: there is no such pattern.
-    """
-    row = session.get(PatternRow, number)
-    if row is None:
-        raise PdlaError(f"there is no pattern {number} (pdla patterns list lists them)")
-    query = select(OccurrenceRow, RunRow).join(RunRow, RunRow.id == OccurrenceRow.run_id)
-    query = query.where(OccurrenceRow.pattern_id == number).order_by(RunRow.id, OccurrenceRow.number)
-    seen = [(_run(of), _occurrence(row, one)) for one, of in session.execute(query)]
-    return _pattern(row, len({of.id for of, _ in seen})), seen
-
-
-def run(session: Session, number: int) -> tuple[Run, list[Occurrence]]:
-    """A run, and its patterns as they were in it.
-
-    Raises:
-        PdlaError: there is no such run.
-    """
-    row = session.get(RunRow, number)
-    if row is None:
-        raise PdlaError(f"there is no run {number} (pdla patterns show ID lists those that have a pattern)")
-    query = select(PatternRow, OccurrenceRow).join(OccurrenceRow, OccurrenceRow.pattern_id == PatternRow.id)
-    query = query.where(OccurrenceRow.run_id == number).order_by(OccurrenceRow.number)
-    return _run(row), [_occurrence(found, one) for found, one in session.execute(query)]
-
-
-def phases(session: Session, number: int) -> list[Phase]:
-    """The phases of a run, file by file."""
-    rows = session.scalars(select(PhaseRow).filter_by(run_id=number).order_by(PhaseRow.number))
-    return [
-        Phase(
-            row.file,
-            row.phase,
-            cast(Begin, row.begins),
-            row.t_start,
-            row.t_end,
-            row.ranks,
-            row.calls,
-            row.bytes_read,
-            row.bytes_written,
-        )
-        for row in rows
-    ]
 
 
 def _pattern(row: PatternRow, runs: int) -> Pattern:

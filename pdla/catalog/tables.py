@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -14,19 +14,44 @@ from sqlalchemy import (
     DateTime,
     Dialect,
     Double,
+    Float,
     ForeignKey,
     Integer,
     String,
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import PURPOSES, STATES
 
 SCHEMA_VERSION = 5
 """The number of the last migration."""
+
+
+class Now(FunctionElement[float]):
+    """Seconds since 1970 by the clock of the database: the nodes that share a catalog need not agree on the time."""
+
+    type = Float()
+    inherit_cache = True
+
+
+@compiles(Now)
+def _now(element: Now, compiler: Any, **_: Any) -> str:
+    return "EXTRACT(EPOCH FROM clock_timestamp())"
+
+
+@compiles(Now, "sqlite")
+def _now_sqlite(element: Now, compiler: Any, **_: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+def utc(time: datetime) -> datetime:
+    """SQLite stores no time zone: it is UTC."""
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 T = TypeVar("T")

@@ -43,7 +43,7 @@ def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspec
         for signature, of_signature in zip(analysis.signatures, aspects, strict=True)
     ]
     try:
-        kept = open_catalog().record_run(run, found, phases.phases[:PHASES])
+        kept = open_catalog().runs.record(run, found, phases.phases[:PHASES])
     except PdlaError as error:
         # The answer is there already: whoever asked for it is to get it.
         say(f"the patterns are not kept: {error}")

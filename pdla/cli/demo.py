@@ -169,7 +169,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
             program, directory / f"{program.name}-redirected.h5", variables, directory
         )
         redirected = collect(reports, shlex.join(program.command))
-    catalog.add_result(redirected)
+    catalog.results.add(redirected)
     say(output_after.rstrip())
     say(f"pdla: {redirected.sentence}")
     comparison = Comparison.of(

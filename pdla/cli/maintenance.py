@@ -31,7 +31,7 @@ def status(as_json: bool) -> None:
 
     catalog = open_catalog()
     found = examine(catalog)
-    results = catalog.results(last=LATEST_RUNS)
+    results = catalog.results.all(last=LATEST_RUNS)
     if as_json:
         runs = [{"time": result.time.isoformat(timespec="seconds"), **result.report} for result in results]
         print_json({**found.to_json(catalog), "runs": runs})
@@ -51,7 +51,7 @@ def verify(as_json: bool) -> None:
     from pdla.replicator.verify import verify as check
 
     catalog = open_catalog()
-    checked = len(catalog.replicas("valid"))
+    checked = len(catalog.replicas.find("valid"))
     with progress() as tell:
         findings = check(catalog, progress=tell)
     if as_json:

@@ -37,7 +37,9 @@ def list_(file: str, application: str, ranks: int | None, queued: bool, as_json:
     from pdla.catalog import open_catalog
     from pdla.report.patterns import pattern_table
 
-    found = open_catalog().patterns(file=file, application=application, ranks=ranks, state="queued" if queued else None)
+    found = open_catalog().patterns.find(
+        file=file, application=application, ranks=ranks, state="queued" if queued else None
+    )
     if as_json:
         print_json({"patterns": [_pattern_json(one) for one in found]})
     else:
@@ -57,7 +59,7 @@ def show(number: int, as_json: bool) -> None:
     from pdla.catalog.records import members_of
     from pdla.report.patterns import pattern_text
 
-    found, seen = open_catalog().pattern(number)
+    found, seen = open_catalog().patterns.get(number)
     one = found.signature
     members = list(members_of(one)) if one.scope == "global" else []
     if as_json:
@@ -157,7 +159,7 @@ def _signatures(word: str) -> tuple[Signature, ...]:
     if _is_number(word):
         from pdla.catalog import open_catalog
 
-        return tuple(occurrence.signature for occurrence in open_catalog().run(int(word))[1])
+        return tuple(occurrence.signature for occurrence in open_catalog().runs.get(int(word))[1])
     from pdla.analyzers.analysis import analyze
 
     return analyze(pdla.load(word)).signatures

@@ -77,7 +77,7 @@ def plan(
     from pdla.analyzers.dependence import write_dependences
     from pdla.analyzers.phases import write_phases
     from pdla.catalog import open_catalog
-    from pdla.policies.plan import make_plan
+    from pdla.policies.plan import Limits, RedirectedWrites, make_plan
     from pdla.policies.planfile import plan_to_json, write_plan
     from pdla.replicator.backends import obstacles
     from pdla.replicator.queued_plans import enqueue
@@ -86,19 +86,19 @@ def plan(
     storage = read_cluster(cluster, trace_path)
     trace = pdla.load(trace_path)
     catalog = open_catalog()
-    replicas = catalog.replicas()
+    replicas = catalog.replicas.find()
     analysis = analyzed(trace)
-    depends = None if writes == "original" else write_dependences(analysis, trace)
+    redirected = None
+    if writes != "original":
+        phases = write_phases(trace) if writes == "lease" else None
+        redirected = RedirectedWrites(write_dependences(analysis, trace), phases)
     gone = _gone(analysis)
     with progress(" patterns") as tell:
         made = make_plan(
             *(analysis, storage, policy, trace.command),
             selection=selection,
-            replicas=replicas,
-            dependences=depends,
-            gone=gone,
-            writes=write_phases(trace) if writes == "lease" else None,
-            obstacle=obstacles(),
+            writes=redirected,
+            limits=Limits(replicas, gone, obstacles()),
             progress=tell,
         )
     none = gone and all(one.op == "read" and one.file in gone for one in analysis.signatures)

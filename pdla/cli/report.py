@@ -31,7 +31,7 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
 
     Who accessed which bytes when, signatures, what the planner compares, advice; and another run beside it.
     """
-    from pdla.policies.plan import make_plan
+    from pdla.policies.plan import Limits, make_plan
     from pdla.replicator.backends import obstacles
     from pdla.report.comparison import Contrast
     from pdla.report.html import Run, write_report
@@ -42,7 +42,7 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     analysis = analyzed(trace)
     contrast = Contrast(trace, after) if after else None
     with progress(" parts") as tell:
-        plan = make_plan(analysis, storage, command=trace.command, obstacle=obstacles(), progress=tell)
+        plan = make_plan(analysis, storage, command=trace.command, limits=Limits(obstacle=obstacles()), progress=tell)
         run = Run(trace, analysis, plan, after, comparison=contrast, simulated=_simulated(trace))
         write_report(output, [run], tell)
     if as_json:
@@ -55,6 +55,6 @@ def _simulated(trace: Trace) -> Mapping[str, Any] | None:
     """What was last simulated of this program, on as many ranks."""
     from pdla.catalog import open_catalog
 
-    answers = (one.answer for one in reversed(open_catalog().simulations()))
+    answers = (one.answer for one in reversed(open_catalog().simulations.all()))
     own = (trace.command, trace.ranks)
     return next((one for one in answers if "schemes" in one and (one["command"], one["ranks"]) == own), None)

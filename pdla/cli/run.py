@@ -69,7 +69,7 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
     code = code or int(bool(report.errors or report.difference))
     try:
         catalog = open_catalog()
-        catalog.add_result(report)
+        catalog.results.add(report)
         waiting = still_waiting(catalog)
     except PdlaError as error:
         # The program has done its work: whoever waits for its exit code is to get it.

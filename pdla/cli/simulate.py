@@ -117,7 +117,7 @@ def simulate(
     else:
         click.echo("\n\n".join(sweep_text(key, points) for key, points in swept))
     try:
-        open_catalog().add_simulation(answer)
+        open_catalog().simulations.add(answer)
     except PdlaError as error:
         # The answer is there already: whoever asked for it is to get it.
         say(f"the simulation is not kept: {error}")

@@ -14,7 +14,7 @@ from pdla.analyzers.phases import WritePhase
 from pdla.errors import ConfigError, PdlaError
 from pdla.layouts.candidates import candidates
 from pdla.layouts.capacity import room, space_of_each, summed
-from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal
+from pdla.layouts.selection import Choose, Option, choose_greedy, choose_optimal, take
 from pdla.layouts.striping import component_sizes
 from pdla.model import Candidate, Cluster, Op, PatternPlan, Plan, Signature
 from pdla.policies import get_policy
@@ -29,6 +29,35 @@ SELECTIONS: Mapping[str, Choose] = {"optimal": choose_optimal, "greedy": choose_
 """How space is shared out where there is not enough for all; the first is the default."""
 
 
+@dataclass(frozen=True)
+class RedirectedWrites:
+    """What is to be known of a program whose writes may go to replicas.
+
+    Attributes:
+        dependences: of each signature, how its writes depend on other accesses (``pdla.analyzers.dependence``).
+        phases: of each file, the phases after which its bytes are brought back, hidden by what the program computes
+            then (E10); None: they are brought back once, and at the end.
+    """
+
+    dependences: Sequence[int]
+    phases: Mapping[str, Sequence[WritePhase]] | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What keeps a plan from what its policy wishes.
+
+    Attributes:
+        replicas: those that there are already; they take room.
+        gone: files that are no longer there.
+        obstacle: why storage cannot hold a layout.
+    """
+
+    replicas: Sequence[Replica] = ()
+    gone: Collection[str] = ()
+    obstacle: Obstacle = lambda pool, layout, size: ""
+
+
 def make_plan(
     analysis: Analysis,
     cluster: Cluster,
@@ -36,23 +65,17 @@ def make_plan(
     command: str = "",
     *,
     selection: str = "optimal",
-    replicas: Sequence[Replica] = (),
-    dependences: Sequence[int] | None = None,
-    gone: Collection[str] = (),
-    writes: Mapping[str, Sequence[WritePhase]] | None = None,
-    obstacle: Obstacle = lambda pool, layout, size: "",
+    writes: RedirectedWrites | None = None,
+    limits: Limits = Limits(),
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Plan:
-    """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``, which has ``replicas`` already.
+    """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``.
 
     The policy wishes; what refuses it is here: a pattern that writes, unless its writes are to be redirected and do not
-    depend on earlier accesses (PDLA 6; ``dependences``: those of each signature, given where that is asked for) nor are
-    read by other ranks before a sync or a close (UNSYNCED there), or that reads bytes that the same run writes (a
-    replica would be stale at once), storage that cannot hold the layout (``obstacle``), a pool without room. What is
-    written is brought back after each of the phases in ``writes``, hidden by what the program computes then (E10);
-    without them, once and at the end. Irregular accesses are not costed, nor patterns that another one's replica
-    serves. Signatures in the plan carry no members. ``progress`` is called with what is done, the patterns costed and
-    how many there are.
+    depend on earlier accesses (PDLA 6) nor are read by other ranks before a sync or a close (UNSYNCED), or that reads
+    bytes that the same run writes (a replica would be stale at once), the ``limits``, a pool without room. Irregular
+    accesses are not costed, nor patterns that another one's replica serves. Signatures in the plan carry no members.
+    ``progress`` is called with what is done, the patterns costed and how many there are.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -60,24 +83,25 @@ def make_plan(
     if selection not in SELECTIONS:
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
     chosen_policy = get_policy(policy)
-    patterns, refused = _patterns(analysis, dependences, gone)
+    patterns, refused = _patterns(analysis, writes, limits.gone)
+    phases = writes.phases if writes else None
     servers = cache(lambda name: space_of_each(cluster.pool(name)))
     asked = []
     for pattern in patterns:
-        asked.append(_ask(pattern, cluster, chosen_policy, obstacle, writes, servers))
+        asked.append(_ask(pattern, cluster, chosen_policy, limits.obstacle, phases, servers))
         if progress:
             progress("costing", len(asked), len(patterns))
-    left = _room(cluster, patterns, replicas)
+    left = _room(cluster, patterns, limits.replicas)
     choice = SELECTIONS[selection]([one.options for one in asked], left)
 
     placed = [one.wishes[j] if j is not None else None for one, j in zip(asked, choice.options, strict=True)]
     for one, place in zip(asked, placed, strict=True):
-        _take(left, one.space(place), 1)
+        take(left, one.space(place), 1)
     plans = []
     for one, place in zip(asked, placed, strict=True):
-        _take(left, one.space(place), -1)
+        take(left, one.space(place), -1)
         plans.append(_explained(one, place, left, cluster.threshold_seconds))
-        _take(left, one.space(place), 1)
+        take(left, one.space(place), 1)
         if one.pattern.obstacle or (one.wishes and not place):
             refused.append((_name(one.pattern.signature), plans[-1].reason.removeprefix(LEFT)))
     return Plan(policy, command, tuple(plans), tuple(refused), cluster, selection, choice.gap)
@@ -115,11 +139,11 @@ def _ask(
     cluster: Cluster,
     policy: Policy,
     obstacle: Obstacle,
-    writes: Mapping[str, Sequence[WritePhase]] | None,
+    written: Mapping[str, Sequence[WritePhase]] | None,
     servers: Callable[[str], Sequence[str]],
 ) -> _Asked:
     pools, hybrids = policy.spaces(cluster)
-    size, phases = pattern.map.size, None if writes is None else _brought_back(pattern.signature, writes)
+    size, phases = pattern.map.size, None if written is None else _brought_back(pattern.signature, written)
     found = candidates(pattern.signature, size, cluster, pools, hybrids, phases)
     refusals = [
         (pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size)) if one.layout else ""
@@ -150,11 +174,6 @@ def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Rep
     planned = {(pattern.signature.file, pattern.map) for pattern in patterns}
     own = [replica for replica in replicas if (replica.signature.file, replica.access_map) in planned]
     return room(cluster.pools, replicas, leaving=own)
-
-
-def _take(left: dict[str, int], space: Mapping[str, int], sign: int) -> None:
-    for name, size in space.items():
-        left[name] -= sign * size
 
 
 def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], threshold: float) -> PatternPlan:
@@ -206,7 +225,7 @@ def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> st
 
 
 def _patterns(
-    analysis: Analysis, dependences: Sequence[int] | None, gone: Collection[str]
+    analysis: Analysis, writes: RedirectedWrites | None, gone: Collection[str]
 ) -> tuple[list[_Pattern], list[tuple[str, str]]]:
     """The patterns to cost, and why the other accesses are not."""
     written = _written(analysis)
@@ -224,10 +243,10 @@ def _patterns(
             continue
         if signature.op == "read":
             obstacle = GONE if signature.file in gone else _reading_obstacle(signature, written)
-        elif dependences is None:
+        elif writes is None:
             obstacle = "writes go to the original"
         else:
-            obstacle = _writing_obstacle(dependences[number])
+            obstacle = _writing_obstacle(writes.dependences[number])
         if not obstacle:
             twin = seen.setdefault((signature.file, signature.op, access_map), signature)
             if twin is not signature:

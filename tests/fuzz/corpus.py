@@ -50,12 +50,12 @@ def register(
     """A valid replica as far as the catalog knows: its components are not looked at by publication."""
     path, identity = owner
     access_map = AccessMap.from_signature(pattern)
-    catalog.set_original(path, identity)
-    replica = catalog.begin_replica(identity, pattern, access_map, layout, purpose=purpose)
+    catalog.originals.set(path, identity)
+    replica = catalog.replicas.begin(identity, pattern, access_map, layout, purpose=purpose)
     sizes = component_sizes(layout, replica.size)
     components = [Component(Path(f"/p/{replica.id}.{n}"), size, 1, 1, 1) for n, size in enumerate(sizes)]
-    catalog.set_components(replica.id, components)
-    catalog.finish_replica(replica.id, components, [[]] * len(components))
+    catalog.replicas.set_components(replica.id, components)
+    catalog.replicas.finish(replica.id, components, [[]] * len(components))
 
 
 def write_maps(corpus: Path, count: int = 12) -> None:

@@ -1,0 +1,230 @@
+"""The database of a catalog: its connections, and transactions that outlast an outage."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Text, create_engine, delete, event, func, insert, inspect, select
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from pdla.catalog.migrate import upgrade
+from pdla.catalog.outages import OUTAGE_SECONDS, again, failed, is_outage, one_line
+from pdla.catalog.serverlock import LOCK, ServerLock
+from pdla.catalog.tables import SCHEMA_VERSION, MetaRow, Now
+from pdla.errors import CatalogError, ConfigError, FormatError, PdlaError
+
+BUSY_SECONDS = 20
+CONNECT_SECONDS = 4
+MARK = "commit "
+"""Begins the key of a row by which a commit is known to have been done."""
+MARK_SECONDS = 3600.0
+DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What comes of rows with other values than are written to them, and of values that no row can have."""
+_ENFORCED = "pdla_foreign_keys"
+OLDER_VERSIONS = tuple(map(str, range(1, SCHEMA_VERSION)))
+
+
+def connect(text: str, giving_up: threading.Event) -> Database:
+    """The database at an SQLAlchemy URL; a file is made if there is none.
+
+    Raises:
+        ConfigError: not a URL of a database that can be reached from here.
+    """
+    try:
+        parsed = make_url(text)
+        if parsed.get_backend_name() == "sqlite" and parsed.database:
+            _make_private(Path(parsed.database))
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        limit = parsed.get_backend_name() == "postgresql" and "connect_timeout" not in parsed.query
+        engine = create_engine(parsed, connect_args={"connect_timeout": CONNECT_SECONDS} if limit else {})
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the catalog {text} needs {error.name}: pip install 'pdla[postgresql]'") from error
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise ConfigError(f"cannot use the catalog {text}: {one_line(error)} (write sqlite:////path)") from error
+    except OSError as error:
+        raise ConfigError(f"cannot make the catalog {text}: {error}") from error
+    if parsed.get_backend_name() == "sqlite":
+        _set_up_sqlite(engine)
+    return Database(engine, parsed, giving_up)
+
+
+def _make_private(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _set_up_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+        for pragma in (
+            f"busy_timeout={1000 * BUSY_SECONDS}",
+            "journal_mode=WAL",
+            # A replica's row must never be lost while its files are kept: gc finds files through rows.
+            "synchronous=FULL",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    # RATIONALE: a transaction that begins reading and then writes fails at once, whatever the timeout, when another
+    # one wrote in between. All of ours are short, so each takes the write lock from its beginning.
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # Only outside of a transaction can this be changed. Migrations make a table anew: what refers to it must stay.
+        enforced = connection.get_execution_options().get(_ENFORCED, True)
+        connection.exec_driver_sql(f"PRAGMA foreign_keys={'ON' if enforced else 'OFF'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+class Database:
+    """An engine and its transactions.
+
+    They raise CatalogError when the database fails. A method that meets an outage is tried again, and is never applied
+    twice.
+    """
+
+    def __init__(self, engine: Engine, url: URL, giving_up: threading.Event) -> None:
+        self.engine, self.url, self.giving_up = engine, url, giving_up
+        self.patience = OUTAGE_SECONDS if self.is_server else BUSY_SECONDS
+        self.lock: ServerLock | None = None
+        self._known: list[str] = []
+
+    def __str__(self) -> str:
+        return self.url.render_as_string()
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is PostgreSQL, and may be on another node."""
+        return self.engine.dialect.name == "postgresql"
+
+    @contextmanager
+    def session(self, *, alone: bool = False, enforced: bool = True, once: bool = False) -> Iterator[Session]:
+        """A transaction; ``alone``: no other such one runs at the same time; ``enforced``: the references are;
+        ``once``: it must not be applied twice."""
+        engine = self.engine.execution_options(**{_ENFORCED: enforced})
+        if self.lock is not None:
+            self.lock.keep()
+        try:
+            with Session(engine, expire_on_commit=False) as session:
+                if alone and self.is_server:
+                    session.execute(select(func.pg_advisory_xact_lock(LOCK)))
+                yield session
+                session.flush()
+                if once and self.is_server:
+                    self._commit_once(session)
+                else:
+                    session.commit()
+        except SQLAlchemyError as error:
+            raise failed(self, error) from error
+        except DAMAGE as error:
+            raise CatalogError(
+                f"the catalog {self} cannot hold, or is damaged where it has, a value: {error}"
+            ) from error
+
+    def _commit_once(self, session: Session) -> None:
+        """Commit with a mark by which one can tell, where the answer was lost, whether it was done.
+
+        Marks that are not needed any more go with the next such commit.
+        """
+        known, self._known, mark = self._known, [], MARK + secrets.token_hex(8)
+        try:
+            if known:
+                session.execute(delete(MetaRow).where(MetaRow.key.in_(known)))
+            session.execute(insert(MetaRow).values(key=mark, value=sql_cast(Now(), Text)))
+            session.commit()
+        except SQLAlchemyError as error:
+            if not is_outage(error) or not self._was_committed(mark):
+                self._known += known
+                raise
+        self._known.append(mark)
+
+    def _was_committed(self, mark: str) -> bool:
+        try:
+            return self._is_marked(mark)
+        except CatalogError as error:
+            raise CatalogError(f"{error}: whether the last change was made is not known") from error
+
+    @again
+    def _is_marked(self, mark: str) -> bool:
+        """Whether a commit was done; waits for a server process that is still at it."""
+        try:
+            with self.engine.connect() as connection:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{OUTAGE_SECONDS:.0f}s'")
+                put = postgresql_insert(MetaRow).values(key=mark, value="").on_conflict_do_nothing()
+                return connection.scalar(put.returning(MetaRow.key)) is None  # it is never committed itself
+        except SQLAlchemyError as error:
+            raise failed(self, error) from error
+
+    @again
+    def prepare(self) -> None:
+        """Make the tables of a new catalog, bring those of an older version up to date; refuse a newer one.
+
+        Raises:
+            FormatError: the version is unknown, or this is not a catalog.
+        """
+        try:
+            with self.session(alone=True, enforced=False) as session:
+                tables = inspect(session.connection()).get_table_names()
+                if not tables:
+                    upgrade(session.connection(), None)
+                    session.add(MetaRow(key="schema", value=str(SCHEMA_VERSION)))
+                    session.add(MetaRow(key="token", value=secrets.token_hex(4)))
+                    session.add(MetaRow(key="generation", value="0"))
+                    return
+                row = session.get(MetaRow, "schema") if "meta" in tables else None
+                found = row.value if row else None
+                if found in OLDER_VERSIONS:
+                    upgrade(session.connection(), found)
+                    return
+        except PdlaError as error:
+            # The operational ones, such as a full disk or a lock, are no fault of the file.
+            if isinstance(error.__cause__, DatabaseError) and not isinstance(error.__cause__, OperationalError):
+                raise FormatError(f"{error} (move the file away to begin with an empty catalog)") from error
+            raise
+        if found is None:
+            raise FormatError(f"{self} is a database, but not a pdla catalog")
+        if found != str(SCHEMA_VERSION):
+            raise FormatError(f"the catalog {self} has version {found}; this pdla reads up to {SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._known:
+            with suppress(SQLAlchemyError), self.engine.begin() as connection:
+                connection.execute(delete(MetaRow).where(MetaRow.key.in_(self._known)))
+        self.engine.dispose()
+
+    @again
+    def forget_marks(self) -> None:
+        """Forget the commits that nobody asks about any more: those of processes that were killed."""
+        marks = select(MetaRow.key, MetaRow.value).where(MetaRow.key.startswith(MARK))
+        with self.session(alone=True) as session:
+            before = session.scalars(select(Now())).one() - MARK_SECONDS
+            old = [key for key, time in session.execute(marks) if float(time) < before]
+            session.execute(delete(MetaRow).where(MetaRow.key.in_(old)))
+
+
+class Section:
+    """What a catalog keeps of one kind. Every method is a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._session = database, database.session
+
+    @property
+    def patience(self) -> float:
+        """How long an outage is waited for, in seconds."""
+        return self._database.patience
+
+    @property
+    def giving_up(self) -> threading.Event:
+        """Whether nobody waits any more."""
+        return self._database.giving_up

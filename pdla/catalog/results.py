@@ -1,0 +1,63 @@
+"""What redirected runs reported, and what was simulated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from sqlalchemy import select, update
+
+from pdla.catalog.database import Section
+from pdla.catalog.outages import again
+from pdla.catalog.records import Result, Simulation
+from pdla.catalog.tables import ReplicaRow, ResultRow, SimulationRow, utc
+
+
+class Report(Protocol):
+    """What a redirected run reports."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+
+
+class Results(Section):
+    """The merged reports of redirected runs."""
+
+    @again
+    def add(self, report: Report) -> None:
+        """Keep the merged report of a redirected run, and count which replicas it used."""
+        document, now = report.to_json(), datetime.now(UTC)
+        read = Counter[int]()
+        for used in (used for file in document["files"] for used in file["replicas"] if used["bytes"]):
+            read[used["id"]] += used["bytes"]
+        with self._session(once=True) as session:
+            session.add(ResultRow(time=now, report=document))
+            for replica_id, size in sorted(read.items()):
+                more = {"runs": ReplicaRow.runs + 1, "bytes_read": ReplicaRow.bytes_read + size, "used": now}
+                session.execute(update(ReplicaRow).where(ReplicaRow.id == replica_id).values(more))
+
+    @again
+    def all(self, last: int | None = None) -> list[Result]:
+        """The reports of redirected runs (the ``last`` ones), in the order in which they came in."""
+        with self._session() as session:
+            rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
+            return [Result(utc(row.time), row.report) for row in reversed(rows)]
+
+
+class Simulations(Section):
+    """The answers of pdla simulate."""
+
+    @again
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """Keep what pdla simulate answered."""
+        with self._session(once=True) as session:
+            session.add(SimulationRow(time=datetime.now(UTC), answer=dict(answer)))
+
+    @again
+    def all(self, last: int | None = None) -> list[Simulation]:
+        """What was simulated (the ``last`` times), in the order in which it was."""
+        with self._session() as session:
+            rows = session.scalars(select(SimulationRow).order_by(SimulationRow.id.desc()).limit(last)).all()
+            return [Simulation(utc(row.time), row.answer) for row in reversed(rows)]
