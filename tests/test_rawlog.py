@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdla.collectors import rawlog
 from pdla.collectors.rawlog import read_raw
 from pdla.errors import FormatError, PdlaError
 from pdla.traces.file_views import View
@@ -403,32 +400,3 @@ def test_random_bytes_are_refused_or_read_but_never_crash(tmp_path: Path, seed: 
         read_raw(tmp_path)
     except PdlaError as error:
         assert "\n" not in str(error)
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
-def test_the_structs_are_those_of_the_c_header(tmp_path: Path) -> None:
-    structs = {
-        "rawlog_header": rawlog.HEADER,
-        "rawlog_record": rawlog.RECORD,
-        "rawlog_side": rawlog.SIDE_ENTRY,
-        "rawlog_file": rawlog.SIDE_FILE,
-        "rawlog_view": rawlog.SIDE_VIEW,
-    }
-    prints = [
-        f'printf("{name}.{column} %zu %zu\\n", offsetof(struct {name}, {column}), '
-        f"sizeof(((struct {name} *)0)->{column}));"
-        for name, dtype in structs.items()
-        for column in dtype.names or ()
-    ]
-    shim = Path(__file__).parent.parent / "collectors" / "shim"
-    (tmp_path / "layout.c").write_text(
-        '#include <stddef.h>\n#include <stdio.h>\n#include "rawlog.h"\nint main(void) {\n' + "\n".join(prints) + "\n}\n"
-    )
-    program = tmp_path / "layout"
-    subprocess.run(["gcc", "-std=gnu11", f"-I{shim}", "-o", program, tmp_path / "layout.c"], check=True)
-    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert printed == [
-        f"{name}.{column} {dtype.fields[column][1]} {dtype.fields[column][0].itemsize}"
-        for name, dtype in structs.items()
-        for column in dtype.names
-    ]
