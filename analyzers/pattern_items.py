@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.analyzers.shapes import BoolArray, Shapes
+from pdla.errors import FormatError
 from pdla.model import Int64Array, Nest
-from pdla.traces.blocks import Block
+from pdla.traces.blocks import TOO_FAR, Block
 
 FloatArray = npt.NDArray[np.float64]
 _NONE = np.empty(0, np.int64)
@@ -153,8 +154,20 @@ def spread(start: Int64Array, count: Int64Array) -> Int64Array:
     return np.repeat(start - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def _extents(forms: Sequence[Nest]) -> Int64Array:
+    """[low, high) of each form, from its first byte on."""
+    try:
+        return np.array([nest.extent for nest in forms], np.int64)
+    except OverflowError:
+        raise FormatError(TOO_FAR) from None
+
+
 def items_of(block: Block, ancestry: Ancestry | None = None) -> Items:
-    """The items of a block's calls."""
+    """The items of a block's calls.
+
+    Raises:
+        FormatError: what a call touches has no place in a file.
+    """
     stream = (block.file.astype(np.int64) * 2 + block.written) * 2 + block.collective
     rank = block.rank
     begins = np.ones(len(rank), np.bool_)
@@ -179,7 +192,7 @@ def items_of(block: Block, ancestry: Ancestry | None = None) -> Items:
     low, high = start, start + length
     if block.forms:
         nests = np.flatnonzero(form >= 0)
-        extents = np.array([nest.extent for nest in block.forms], np.int64)
+        extents = _extents(block.forms)
         low = start.copy()
         low[nests] = start[nests] + extents[form[nests], 0]
         high[nests] = start[nests] + extents[form[nests], 1]

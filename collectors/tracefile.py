@@ -196,7 +196,7 @@ def _damage(path: Path) -> Iterator[None]:
     """Says of what goes wrong while the file is read that it is cut short or damaged."""
     try:
         yield
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+    except (OSError, RuntimeError, AttributeError, LookupError, ArithmeticError, ValueError, TypeError) as error:
         raise FormatError(f"the trace {path} is cut short or damaged: {' '.join(str(error).split())}") from None
 
 

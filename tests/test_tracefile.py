@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdla
+from pdla.analyzers.analysis import analyze
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 from pdla.traces.file_views import View
@@ -223,3 +224,20 @@ def test_contents_that_do_not_fit_together_are_one_line(
             file[name].attrs.update(attributes)
     with pytest.raises(FormatError, match=rf"the trace .*run\.h5 is cut short or damaged: .*({message})"):
         read_trace(tmp_path / "run.h5")
+
+
+@pytest.mark.parametrize(("name", "value"), [("truncated", "x"), ("ranks", "x"), ("hosts", 7), ("notes", "x")])
+def test_an_attribute_of_another_type_is_one_line(tmp_path: Path, name: str, value: object) -> None:
+    write_trace(some_trace(), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file.attrs[name] = value
+    with pytest.raises(FormatError, match=r"the trace .*run\.h5 is cut short or damaged: .") as caught:
+        read_trace(tmp_path / "run.h5")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [64, 6400])
+def test_a_view_that_reaches_further_than_a_file_can_is_one_line(length: int) -> None:
+    view = View(0, 8, 1 << 62, 16, np.array([1, 2, 24, 0, 8]))
+    with pytest.raises(FormatError, match="further than a file can"):
+        analyze(make_trace([Call(0, "read", 0, length, view=1)], [view]))

@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from pdla.errors import FormatError
 from pdla.model import Int64Array, Nest
 from pdla.traces.file_views import Tilings, View, runs_of, touched
 from pdla.traces.tables import OPS
 
 ROWS = 1 << 18
 """Calls in a block, and extents of calls with many, about."""
+TOO_FAR = "a file view of the trace reaches further than a file can"
 
 COLUMNS = ("rank", "call", "file", "op", "collective", "offset", "length", "t_start", "t_end", "view", "position")
 
@@ -74,6 +76,9 @@ def blocks(records: Records, part: int = 0, parts: int = 1, rows: int = ROWS) ->
     """What the data calls of one part of the ranks touch, about ``rows`` calls and extents at a time.
 
     Calls that moved nothing, and those whose place in the file is not known (offset -1), are left out.
+
+    Raises:
+        FormatError: a call touches bytes that no file has.
     """
     heads = records.heads()
     shapes = Tilings.of(records.views)
@@ -126,6 +131,8 @@ def _split(columns: Columns, shapes: Tilings, rows: int, whole: bool, last: bool
 
 def _block(columns: Columns, shapes: Tilings, whole: bool, last: bool) -> Block:
     found = touched(shapes, *(columns[name] for name in ("view", "position", "offset", "length")))
+    if (found.offset < 0).any():
+        raise FormatError(TOO_FAR)
     return Block(
         **{name: columns[name] for name in ("rank", "call", "file", "collective", "t_start", "t_end")},
         written=columns["op"] == OPS.index("write"),
