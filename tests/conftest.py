@@ -34,8 +34,19 @@ settings.load_profile("pdla")
 
 __all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server"]  # fixtures
 
+SLOWEST = (
+    *("test_cephfs", "test_writes", "test_leases", "test_nodes", "test_neighbours", "test_stub", "test_daemon"),
+    *("test_tutorial", "test_loop", "test_building", "test_notebooks", "test_report", "test_fuzz", "test_demo"),
+)
+"""These modules begin first, so that at the end no process waits for another that has a long one."""
+
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slowest modules first."""
+    items.sort(key=lambda item: item.path.stem not in SLOWEST)
 
 
 class Pdla:
