@@ -6,7 +6,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Sets *real, a pointer to a function, to the definition after this library; false, with errno ENOSYS, if there is none. */
+/* Sets *real, a pointer to a function, to the definition after this library; false, with errno ENOSYS, if there is
+ * none. */
 bool find_next(void *real, const char *name);
 
 /* pdla_posix_begin() for the caller of the function that this is in. */

@@ -1,7 +1,8 @@
-/* How far the clock of this node is from those of the others. One process of each node measures it, at MPI_Init, by Cristian's
- * algorithm (Distributed Computing 3, 1989): of a few exchanges with another node the shortest is used, in whose middle the
- * other clock was read. The nodes are a binomial tree, in which each measures against its parent, so that the time that all of
- * it takes grows with the logarithm of their number; the offsets are added up when the logs are packed. */
+/* How far the clock of this node is from those of the others. One process of each node measures it, at MPI_Init, by
+ * Cristian's algorithm (Distributed Computing 3, 1989): of a few exchanges with another node the shortest is used, in
+ * whose middle the other clock was read. The nodes are a binomial tree, in which each measures against its parent, so
+ * that the time that all of it takes grows with the logarithm of their number; the offsets are added up when the logs
+ * are packed. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 
 enum { TAG = 32026, EXCHANGES = 6, MAX_CLOCKS = 4096 };
 
-/* RATIONALE: where the ranks of a node run without this library, the others must not wait for ever; none that has it comes
- * so late from MPI_Init, which itself waits for all. */
+/* RATIONALE: where the ranks of a node run without this library, the others must not wait for ever; none that has it
+ * comes so late from MPI_Init, which itself waits for all. */
 static const int64_t patience_ns = INT64_C(3000000000);
 
 struct clock {
@@ -122,8 +123,9 @@ static void add(struct hello *sum, const struct hello *other)
     sum->missing |= other->missing;
 }
 
-/* True when all ranks are here and do not all read one clock. RATIONALE: those without this library never answer. A message
- * that one of them was sent disturbs less than a collective call that is not everybody's, which breaks all later ones. */
+/* True when all ranks are here and do not all read one clock. RATIONALE: those without this library never answer. A
+ * message that one of them was sent disturbs less than a collective call that is not everybody's, which breaks all
+ * later ones. */
 static bool clocks_differ(const struct mpi *mpi, int rank, int ranks)
 {
     enum { LEVELS = 31 };

@@ -9,8 +9,8 @@
 
 #include "output.h"
 
-/* RATIONALE: a program may close the descriptors that it does not know, or have begun without the standard ones: numbers as
- * high as these are seldom met, and none of them is written to by others' prints. */
+/* RATIONALE: a program may close the descriptors that it does not know, or have begun without the standard ones:
+ * numbers as high as these are seldom met, and none of them is written to by others' prints. */
 static int move_up(int file)
 {
     int moved = fcntl(file, F_DUPFD_CLOEXEC, 512);

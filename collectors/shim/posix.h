@@ -1,5 +1,5 @@
-/* Between libpdla-posix.so, which stands in front of the C library's file calls (collectors/posix), and libpdla.so, which
- * records them (posix.c). Only the functions declared here are exported to it. */
+/* Between libpdla-posix.so, which stands in front of the C library's file calls (collectors/posix), and libpdla.so,
+ * which records them (posix.c). Only the functions declared here are exported to it. */
 #ifndef PDLA_POSIX_H
 #define PDLA_POSIX_H
 

@@ -344,8 +344,8 @@ static struct rawlog_record *next_record(void)
     return full ? NULL : &window[recorded % WINDOW_RECORDS];
 }
 
-/* RATIONALE: a mutex, although one thread alone seldom has to wait for it: numbers, places and the appending of the window
- * agree by it, and a free one costs less than either reading of the clock. */
+/* RATIONALE: a mutex, although one thread alone seldom has to wait for it: numbers, places and the appending of the
+ * window agree by it, and a free one costs less than either reading of the clock. */
 uint64_t recorder_append(const struct rawlog_record *record)
 {
     uint64_t number = 0;

@@ -186,8 +186,8 @@ static int watch_access(const struct access *access, struct file_handle *handle)
     return rc;
 }
 
-/* RATIONALE: in every wrapper, so that there is no function between it and MPI. A processor that guards against speculation
- * forgets in the kernel where to return to, and each function on the way there costs a few ns. */
+/* RATIONALE: in every wrapper, so that there is no function between it and MPI. A processor that guards against
+ * speculation forgets in the kernel where to return to, and each function on the way there costs a few ns. */
 __attribute__((always_inline)) static inline int access_file(struct access *access)
 {
     if (access->count > INT_MAX && is_missing(find_call(access->call, false)))

@@ -128,9 +128,9 @@ static bool is_made_inside(void)
     return i < count || count == MOST;
 }
 
-/* RATIONALE: an error handler may leave a call by longjmp or by an exception of C++. A call whose frame is not below that of
- * the outermost one cannot have been made from there: that one is over. One made from deeper on may be, which its callers tell;
- * to look at them takes some microseconds, and only error handlers jump. */
+/* RATIONALE: an error handler may leave a call by longjmp or by an exception of C++. A call whose frame is not below
+ * that of the outermost one cannot have been made from there: that one is over. One made from deeper on may be, which
+ * its callers tell; to look at them takes some microseconds, and only error handlers jump. */
 static bool is_over(const char *frame)
 {
     return frame >= in_call.outermost || (__atomic_load_n(&handles_errors, __ATOMIC_ACQUIRE) && !is_made_inside());

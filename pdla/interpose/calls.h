@@ -14,8 +14,8 @@
 #define INTERCEPT(hook, arguments) (interpose_interceptor.hook ? interpose_interceptor.hook arguments : (void)0)
 #define ASK(hook, arguments) (interpose_interceptor.hook ? interpose_interceptor.hook arguments : 0)
 
-/* What is defined here is part of every call, also on files that are of no interest: a function call costs as much as what it
- * does. */
+/* What is defined here is part of every call, also on files that are of no interest: a function call costs as much as
+ * what it does. */
 
 /* Of a thread. One object, which a call has to find once. */
 struct in_call {
@@ -108,8 +108,8 @@ void handle_free(struct file_handle *handle);     /* NULL is allowed */
 
 /* ---- nonblocking operations (requests.c) ------------------------------------------------------------------------- */
 
-/* The observer's operation, or 0, ends when a call completes `request`. Its status is then to say `served` bytes, unless
- * they are -1. */
+/* The observer's operation, or 0, ends when a call completes `request`. Its status is then to say `served` bytes,
+ * unless they are -1. */
 void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_handle file);
 
 /* Forgets operations on a file that is being closed: a call that does not come through this library completed them. */

@@ -1,5 +1,5 @@
-/* The calls that complete requests: they end nonblocking operations that are observed, or were done by the interceptor. While
- * there are none, they go straight through. */
+/* The calls that complete requests: they end nonblocking operations that are observed, or were done by the
+ * interceptor. While there are none, they go straight through. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +53,8 @@ static void discard(struct pending *pending)
     free(pending);
 }
 
-/* RATIONALE: taken out before the call that may complete the request: MPI gives the handle of a completed one to another
- * thread at once. */
+/* RATIONALE: taken out before the call that may complete the request: MPI gives the handle of a completed one to
+ * another thread at once. */
 static struct pending *take(mpi_handle request)
 {
     pthread_mutex_lock(&mutex);

@@ -228,8 +228,8 @@ static mpi_count count_in(const struct mpi *mpi, const void *status)
 
 static bool count_is_known; /* changes in learn_moved_bytes() only */
 
-/* RATIONALE: asking costs as much as all else that is done to record a call, and the place is no part of the MPI standard:
- * it is relied on where a number that MPI itself wrote is found there. */
+/* RATIONALE: asking costs as much as all else that is done to record a call, and the place is no part of the MPI
+ * standard: it is relied on where a number that MPI itself wrote is found there. */
 void learn_moved_bytes(void)
 {
     const struct mpi *mpi = pdla_mpi();

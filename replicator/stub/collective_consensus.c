@@ -4,8 +4,8 @@
 
 enum { LONGEST = 31 }; /* collective calls without agreeing anew */
 
-/* RATIONALE: nonblocking and waited for. MPICH's blocking reductions and broadcasts on a node spin without yielding, which
- * takes 10 ms a call where there are more ranks than cores; these take a two-hundredth of that. */
+/* RATIONALE: nonblocking and waited for. MPICH's blocking reductions and broadcasts on a node spin without yielding,
+ * which takes 10 ms a call where there are more ranks than cores; these take a two-hundredth of that. */
 static bool finish(int rc, mpi_handle *request)
 {
     const struct mpi *mpi = pdla_mpi();

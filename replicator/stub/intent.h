@@ -1,6 +1,6 @@
-/* The intent: somebody is bringing home what journals in a directory tell, and they are not his own. It is made before the first
- * byte of the original is written, and removed after the last journal: as long as it is there the original may be half old, half
- * new, and who comes next does it all again. replicator/intent.py reads and writes it, too. */
+/* The intent: somebody is bringing home what journals in a directory tell, and they are not his own. It is made before
+ * the first byte of the original is written, and removed after the last journal: as long as it is there the original
+ * may be half old, half new, and who comes next does it all again. replicator/intent.py reads and writes it, too. */
 #ifndef PDLA_INTENT_H
 #define PDLA_INTENT_H
 

@@ -196,8 +196,8 @@ bool journal_entry_at(const struct journal_header *header, uint64_t number, stru
         && seal_of(entry->replica, entry->start, (uint32_t)*length) == entry->seal;
 }
 
-/* RATIONALE: under another name until its header is there: so what is called a journal and is none was damaged. By a link, which
- * takes nobody's place. */
+/* RATIONALE: under another name until its header is there: so what is called a journal and is none was damaged. By a
+ * link, which takes nobody's place. */
 static int begin(struct journal *journal, const struct journal_owner *owner, int original, const char *unfinished)
 {
     journal->fd = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -249,8 +249,8 @@ static bool extend(struct journal *journal, uint64_t replica, int64_t start, int
     return true;
 }
 
-/* Makes room for entries of `length` bytes more. RATIONALE: before the first of them is noted. So all of a write counts, or
- * nothing of it. */
+/* Makes room for entries of `length` bytes more. RATIONALE: before the first of them is noted. So all of a write
+ * counts, or nothing of it. */
 static int make_room(struct journal *journal, int64_t length)
 {
     const uint64_t entries = journal_count(journal) + (uint64_t)length / UINT32_MAX + 1;

@@ -1,7 +1,6 @@
-/* The journal of one open file in one process: which bytes of the write replicas are newer than the original. It is mapped
- * into the program, so that what is in it outlives a killed process at once, and a crash of the node from journal_sync() on. All
- * of it is under checksums.
- * replicator/journals.py reads it. */
+/* The journal of one open file in one process: which bytes of the write replicas are newer than the original. It is
+ * mapped into the program, so that what is in it outlives a killed process at once, and a crash of the node from
+ * journal_sync() on. All of it is under checksums. replicator/journals.py reads it. */
 #ifndef PDLA_JOURNAL_H
 #define PDLA_JOURNAL_H
 
@@ -15,8 +14,8 @@
 #define JOURNAL_UNFINISHED ".new"
 enum { JOURNAL_HEADER = 4096 };
 
-/* What a process knows of the original. There are two of it, and the valid one of the higher sequence counts: one that a killed
- * process had not finished leaves the other. */
+/* What a process knows of the original. There are two of it, and the valid one of the higher sequence counts: one that
+ * a killed process had not finished leaves the other. */
 struct journal_state {
     uint64_t sequence;
     int64_t size, mtime_ns, ctime_ns; /* the original when this process had last done with it */
@@ -46,7 +45,8 @@ _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER, "a page");
 _Static_assert(offsetof(struct journal_header, count) % 8 == 0, "what changes is aligned");
 _Static_assert(sizeof(struct journal_state) == 56, "no padding");
 
-/* `start` .. `start + length` of a replica; the length is not 0. The last word is set by one store, which makes the entry. */
+/* `start` .. `start + length` of a replica; the length is not 0. The last word is set by one store, which makes the
+ * entry. */
 struct journal_entry {
     uint64_t replica;      /* the catalog's number */
     int64_t start;

@@ -25,18 +25,20 @@ struct loaded_map {
     struct loaded_map *next;
 };
 
-/* The map at `path`: loaded at the first call, again when another one has been published there. NULL when it is refused, with
- * *why set to a literal that says what is wrong. Maps stay in memory for the life of the process: handles and the exit
- * report point into them. Safe to call from several threads. */
+/* The map at `path`: loaded at the first call, again when another one has been published there. NULL when it is
+ * refused, with *why set to a literal that says what is wrong. Maps stay in memory for the life of the process:
+ * handles and the exit report point into them. Safe to call from several threads. */
 const struct loaded_map *map_current(const char *path, const char **why);
 
-/* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; else a literal that says what is wrong. */
+/* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; else a literal that says what is
+ * wrong. */
 const char *map_check(const void *base, size_t size);
 
 /* The file with this inode that has this path, or else this device; or NULL. */
 const struct map_file *map_find(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode);
 
-/* The target of this name in the directory with this inode, of this path, or else in a directory with this device; or NULL. */
+/* The target of this name in the directory with this inode, of this path, or else in a directory with this device; or
+ * NULL. */
 const struct map_target *map_find_target(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode,
                                          const char *name);
 

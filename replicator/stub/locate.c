@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* The block that holds `relative` or, when none does, the next one; offsets from the first block. False: there is none. */
+/* The block that holds `relative` or, when none does, the next one; offsets from the first block. False: there is
+ * none. */
 static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative, int64_t *block,
                        int64_t *replica_block)
 {
@@ -30,9 +31,9 @@ static bool find_block(const struct map_replica *replica, const struct map_loop 
     return at >= 0;
 }
 
-/* RATIONALE: a search in a large table costs what it has to fetch from memory. The starts of every BLOCK-th extent are a tree
- * small enough to stay in the cache; in the block that it names the extent is near the place in proportion to its offset or,
- * where extents are clustered, on a known side of it. */
+/* RATIONALE: a search in a large table costs what it has to fetch from memory. The starts of every BLOCK-th extent are
+ * a tree small enough to stay in the cache; in the block that it names the extent is near the place in proportion to
+ * its offset or, where extents are clustered, on a known side of it. */
 enum { BLOCK = 256, FAN = 16, WINDOW = 16, LEVELS = 6 /* BLOCK * FAN^LEVELS = 2^32 */ };
 
 struct extent_index {

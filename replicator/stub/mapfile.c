@@ -121,7 +121,8 @@ static bool extents_are_dense(const struct image *image, const struct map_replic
     return end == replica->size;
 }
 
-/* Whether each byte of a target's replica stands for one of the original. The inverse of a regular map is found by division. */
+/* Whether each byte of a target's replica stands for one of the original. The inverse of a regular map is found by
+ * division. */
 static bool is_dense(const struct image *image, const struct map_replica *replica)
 {
     if (replica->extent_count > 0)
@@ -352,7 +353,8 @@ static uint32_t first_with(const void *entries, size_t size, uint32_t count, uin
 _Static_assert(offsetof(struct map_file, identity) == 0, "begins with device and inode");
 _Static_assert(offsetof(struct map_target, inode) == offsetof(struct map_identity, inode), "likewise");
 
-/* How sure it is that an entry with the right inode is meant; 0: it is not. The path counts more: devices change their numbers. */
+/* How sure it is that an entry with the right inode is meant; 0: it is not. The path counts more: devices change their
+ * numbers. */
 static int likeness(const struct loaded_map *map, uint32_t its_path, uint64_t its_device, const char *path, uint64_t device)
 {
     return 2 * (strcmp(map_at(map, its_path), path) == 0) + (its_device == device);

@@ -28,9 +28,9 @@ struct map_header {         /* at byte 0 */
 };
 _Static_assert(sizeof(struct map_header) == 64, "header");
 
-/* Of an original when its replicas were built. RATIONALE: of file systems without a block device the device has another number
- * on every node and after every mount. So a file is this one if its inode is, and its device or its path; whether it is
- * unchanged size and times tell. */
+/* Of an original when its replicas were built. RATIONALE: of file systems without a block device the device has
+ * another number on every node and after every mount. So a file is this one if its inode is, and its device or its
+ * path; whether it is unchanged size and times tell. */
 struct map_identity {
     uint64_t device, inode;
     int64_t size, mtime_ns, ctime_ns;
@@ -43,8 +43,8 @@ struct map_file {
     uint32_t reserved;
 };
 
-/* A file whose writes may go to replicas, which hold nothing between runs. It is known by its name in its directory: it may
- * not exist yet, or be made anew by every run. */
+/* A file whose writes may go to replicas, which hold nothing between runs. It is known by its name in its directory:
+ * it may not exist yet, or be made anew by every run. */
 struct map_target {
     uint64_t device, inode; /* of the directory */
     uint32_t name;          /* NUL-terminated, in the directory */
@@ -54,9 +54,10 @@ struct map_target {
     uint32_t reserved;
 };
 
-/* AccessMap: original byte start + sum(i_k * stride_k) + j  <->  replica byte replica_start + sum(i_k * replica_stride_k) + j,
- * 0 <= i_k < count_k, 0 <= j < length. Loops are sorted by stride, outermost largest; stride_k >= the span of the loops inside
- * it (so that digits are found by division); strides > 0, replica strides may be negative. */
+/* AccessMap: original byte start + sum(i_k * stride_k) + j  <->  replica byte replica_start + sum(i_k *
+ * replica_stride_k) + j, 0 <= i_k < count_k, 0 <= j < length. Loops are sorted by stride, outermost largest; stride_k
+ * >= the span of the loops inside it (so that digits are found by division); strides > 0, replica strides may be
+ * negative. */
 struct map_loop {
     int64_t count, stride, replica_stride;
 };
@@ -95,9 +96,10 @@ struct map_replica {
     uint32_t reserved;
 };
 
-/* The state file: what redirected runs have changed since publication; mapped shared and writable by every rank, beside the
- * map. Header, then struct state_file[file_count], then one byte per replica: 0 = valid, else an enum state_stale; then, at the
- * next multiple of 8, uint64_t[STATE_PLACES]: when (seconds since 1970) storage of components did not answer: storage.c. */
+/* The state file: what redirected runs have changed since publication; mapped shared and writable by every rank,
+ * beside the map. Header, then struct state_file[file_count], then one byte per replica: 0 = valid, else an enum
+ * state_stale; then, at the next multiple of 8, uint64_t[STATE_PLACES]: when (seconds since 1970) storage of
+ * components did not answer: storage.c. */
 enum { STATE_PLACES = 64 };
 struct state_header {
     char magic[8];

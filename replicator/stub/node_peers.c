@@ -1,8 +1,9 @@
-/* RATIONALE: a rank brings home all that a neighbour's journal tells of, not only what it reads: the journal is cleared then, so
- * that later reads find nothing, and whatever else the reader does (sizes, shared pointers, the MPI library's own reads) is right by
- * itself. Each journal has a mutex, which outlives the process that holds it: it is held while the journal grows, by its owner, and
- * while it is brought home and cleared, by anybody. Nobody waits for a second one. To look takes no mutex: what was noted before
- * the look began is either still there or, when the journal was cleared meanwhile, in the original. */
+/* RATIONALE: a rank brings home all that a neighbour's journal tells of, not only what it reads: the journal is
+ * cleared then, so that later reads find nothing, and whatever else the reader does (sizes, shared pointers, the MPI
+ * library's own reads) is right by itself. Each journal has a mutex, which outlives the process that holds it: it is
+ * held while the journal grows, by its owner, and while it is brought home and cleared, by anybody. Nobody waits for a
+ * second one. To look takes no mutex: what was noted before the look began is either still there or, when the journal
+ * was cleared meanwhile, in the original. */
 #include "node_peers.h"
 
 #include <errno.h>
@@ -51,8 +52,8 @@ struct address {
     char name[120];
 };
 
-/* RATIONALE: a mapping of its own, which stays where it is when that of a journal moves as it grows: a mutex that is held is known
- * by its address. */
+/* RATIONALE: a mapping of its own, which stays where it is when that of a journal moves as it grows: a mutex that is
+ * held is known by its address. */
 static struct shared *map_shared(int fd)
 {
     char *page = mmap(NULL, JOURNAL_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

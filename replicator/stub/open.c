@@ -35,8 +35,8 @@ struct sight {
 };
 enum { SIGHT_WORDS = sizeof(struct sight) / sizeof(uint64_t) };
 
-/* What the ranks agree on: the AND of what each has to say. All bits or none where nothing else is said. The ANDs of words and of
- * their complements stay complements only where all ranks have the same words. */
+/* What the ranks agree on: the AND of what each has to say. All bits or none where nothing else is said. The ANDs of
+ * words and of their complements stay complements only where all ranks have the same words. */
 struct read_abilities {
     uint64_t sight[SIGHT_WORDS], not_sight[SIGHT_WORDS];
     uint64_t node, not_node; /* node_hash() */
@@ -65,7 +65,8 @@ static uint64_t node_hash(const struct loaded_map *map)
 /* Descriptors of components, over all open files. */
 static uint64_t descriptors;
 
-/* RATIONALE: most of the descriptors that the process may have are the program's: its own opens must not fail for ours. */
+/* RATIONALE: most of the descriptors that the process may have are the program's: its own opens must not fail for
+ * ours. */
 static bool too_many_descriptors(void)
 {
     struct rlimit limit;

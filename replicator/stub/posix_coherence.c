@@ -12,8 +12,8 @@
 #include "recovery.h"
 #include "write_open.h"
 
-/* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's; also where
- * nothing is recorded or redirected. */
+/* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's; also
+ * where nothing is recorded or redirected. */
 static bool is_the_programs(const char *path)
 {
     return (enter() || in_call.depth == 1) && path != NULL;

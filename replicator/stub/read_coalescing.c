@@ -33,7 +33,8 @@ static struct stream *stream_of(const struct run *run, int64_t *hole)
     return older;
 }
 
-/* Whether the kernel has it on its way: it reads ahead of reads in order, in larger requests than it could be asked for here. */
+/* Whether the kernel has it on its way: it reads ahead of reads in order, in larger requests than it could be asked
+ * for here. */
 static bool read_ahead(const struct run *run)
 {
     const struct stream *streams = run->progress->streams;
@@ -42,9 +43,10 @@ static bool read_ahead(const struct run *run)
             || run->start == __atomic_load_n(&streams[1].end, __ATOMIC_RELAXED));
 }
 
-/* RATIONALE: what a request needs of a striped replica is on several disks, which work at the same time when the kernel is
- * asked for all of it before any of it is waited for. Threads would not make it faster, and would be there when the program
- * forks or counts its threads. Returns how many hints (at most one for each run) there are to be given. */
+/* RATIONALE: what a request needs of a striped replica is on several disks, which work at the same time when the
+ * kernel is asked for all of it before any of it is waited for. Threads would not make it faster, and would be there
+ * when the program forks or counts its threads. Returns how many hints (at most one for each run) there are to be
+ * given. */
 static int others_of(const struct runs *runs, const struct run *but, struct hint *hints)
 {
     int count = 0;
@@ -79,8 +81,8 @@ static int first_flags(const struct runs *runs, const struct run *run)
     return 0;
 }
 
-/* RATIONALE: where ranks share bytes, one reads them in the sections of others, a little of each row. The kernel takes that
- * for random reads, and makes small requests, which the neighbour's large ones then have to go around. */
+/* RATIONALE: where ranks share bytes, one reads them in the sections of others, a little of each row. The kernel takes
+ * that for random reads, and makes small requests, which the neighbour's large ones then have to go around. */
 static struct hint past_holes(const struct run *run)
 {
     int64_t hole, end = run->start + run->length;

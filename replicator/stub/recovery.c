@@ -149,9 +149,9 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
 
 /* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
 
-/* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second; opens whose writes
- * are redirected share the third by one rank each, and one that is the last to close has it alone. The
- * fourth is that of lock_left(). */
+/* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second; opens
+ * whose writes are redirected share the third by one rank each, and one that is the last to close has it alone. The fourth
+ * is that of lock_left(). */
 enum { WRITERS, HELPERS, OPENS, LOCK_ALL };
 _Static_assert((int)LOCK_ALL == (int)LOCK_LEFT, "beside the others");
 
@@ -235,8 +235,8 @@ static int lock_beside(const char *directory, bool joins)
     return -1;
 }
 
-/* Alone; or, if it `joins`, beside others that have the file open. RATIONALE: waits for pdla sync, and for another program that
- * opens or closes the file; all end soon. */
+/* Alone; or, if it `joins`, beside others that have the file open. RATIONALE: waits for pdla sync, and for another
+ * program that opens or closes the file; all end soon. */
 static int lock_or_wait(const char *directory, const char *path, bool joins)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
@@ -361,7 +361,9 @@ static const char *settle(struct settler *settler, bool able, struct range *rang
     } else if (original_look(writer->fd, NULL, &found)) {
         intent_stop(directory, &settler->intent, &found);
     }
-    return error == 0 ? NULL : error == ENOSPC || error == EDQUOT ? "there is no space to bring them home" : "they could not all be brought home";
+    if (error == 0)
+        return NULL;
+    return error == ENOSPC || error == EDQUOT ? "there is no space to bring them home" : "they could not all be brought home";
 }
 
 /* What rank 0 has read; on all ranks. NULL: out of memory. */
@@ -406,7 +408,8 @@ static const char *bring_home(mpi_handle comm, int rank, int ranks, const char *
 
 /* ---- before an open --------------------------------------------------------------------------------------------------- */
 
-/* Looks into one directory. *lock: locked alone, where something was found that can be brought home; `keep`: or for the open. */
+/* Looks into one directory. *lock: locked alone, where something was found that can be brought home; `keep`: or for
+ * the open. */
 static enum leftover look_into(const struct loaded_map *map, const char *directory, const char *path,
                                const struct original_sight *original, bool keep, int *lock, struct leftovers *left)
 {
@@ -447,7 +450,8 @@ static void tell_refusal(const char *path, const char *why)
          old_bytes() ? "stay there" : "it cannot be opened", why);
 }
 
-/* Rank 0's part: one thing after the other, until nothing waits. Returns whether there is something for all ranks to do. */
+/* Rank 0's part: one thing after the other, until nothing waits. Returns whether there is something for all ranks to
+ * do. */
 static bool find_one(const struct loaded_map *map, const char *path, bool keep, int *kept, int *lock, struct homecoming *what,
                      struct leftovers *left)
 {

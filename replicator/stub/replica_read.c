@@ -81,7 +81,7 @@ static bool read_scattered(struct stub_file *stub, int chosen, const struct requ
 }
 
 bool replica_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
-                 const struct typemap *memory, struct served *served)
+                  const struct typemap *memory, struct served *served)
 {
     struct runs runs = {.map = stub->source->map,
                         .components = chosen < 0 ? 0 : replica_of(stub->source, (uint32_t)chosen)->servers,

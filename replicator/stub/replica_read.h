@@ -12,6 +12,6 @@ struct served {
  * `buffer`, laid out as `memory` (NULL: contiguous). False when that could not be done; the buffer's contents are then
  * undefined, and the replica is refused if it is to blame. */
 bool replica_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
-                 const struct typemap *memory, struct served *);
+                  const struct typemap *memory, struct served *);
 
 #endif

@@ -68,7 +68,8 @@ static void begin_report(void)
         close(fd);
 }
 
-/* Says once why nothing is redirected. RATIONALE: before the first pdla replicate there is no map, which pdla run says. */
+/* Says once why nothing is redirected. RATIONALE: before the first pdla replicate there is no map, which pdla run
+ * says. */
 static void tell_refusal(const char *path, const char *refusal)
 {
     static bool told;

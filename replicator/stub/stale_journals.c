@@ -76,7 +76,8 @@ struct judgement {
     const char *why; /* not all that they tell can be believed: a literal */
 };
 
-/* RATIONALE: not by the ctime. It differs after a chmod or a new link, too; who writes to the file leaves another mtime. */
+/* RATIONALE: not by the ctime. It differs after a chmod or a new link, too; who writes to the file leaves another
+ * mtime. */
 static bool is_as_left(const struct original_sight *original, uint64_t inode, int64_t size, int64_t mtime_ns)
 {
     return original->inode == inode && original->size == size && original->mtime_ns == mtime_ns;
@@ -177,7 +178,7 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
 }
 
 enum leftover stale_journals_read(const struct loaded_map *map, const struct map_target *target, const char *directory,
-                            const struct original_sight *original, struct leftovers *left)
+                                  const struct original_sight *original, struct leftovers *left)
 {
     struct judgement judgement = {.original = original};
     const char *problem = NULL;

@@ -1,5 +1,5 @@
-/* Journals of programs that have ended, or of files that they have closed. Their directory is to be locked alone, but for the
- * first glance. The rules are those of docs/formats.md, "Bringing home", which replicator/sync.py has, too. */
+/* Journals of programs that have ended, or of files that they have closed. Their directory is to be locked alone, but
+ * for the first glance. The rules are those of docs/formats.md, "Bringing home", which replicator/sync.py has, too. */
 #ifndef PDLA_STALE_JOURNALS_H
 #define PDLA_STALE_JOURNALS_H
 
@@ -27,13 +27,14 @@ struct leftovers {
 
 /* A glance without a lock: whether there may be something. */
 bool stale_journals_seen(const char *directory);
-/* What the journals in a directory tell of the original. `map` NULL: nobody knows the replicas. `original` NULL: there is no such
- * file. */
+/* What the journals in a directory tell of the original. `map` NULL: nobody knows the replicas. `original` NULL: there
+ * is no such file. */
 enum leftover stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
-                            const struct original_sight *original, struct leftovers *);
+                                  const struct original_sight *original, struct leftovers *);
 /* How many journals there are. */
 uint64_t stale_journals_count(const char *directory);
-/* While others write: whether a process that has ended left a journal that tells of bytes, or there are too many to look at. */
+/* While others write: whether a process that has ended left a journal that tells of bytes, or there are too many to
+ * look at. */
 bool stale_journals_waits(const char *directory);
 /* Removes those that ended processes left and that tell of no bytes. */
 void stale_journals_tidy(const char *directory);

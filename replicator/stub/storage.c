@@ -40,7 +40,8 @@ __attribute__((constructor)) static void note_birth(void) { born = (uint64_t)tim
 /* Of the directory of a component. */
 static uint32_t hash_of(const char *path) { return crc32c(0, path, (size_t)(strrchr(path, '/') - path)); }
 
-/* Hashes of directories of which this process knows that they are on the node's own file systems, or that they are not; 0: none. */
+/* Hashes of directories of which this process knows that they are on the node's own file systems, or that they are
+ * not; 0: none. */
 static uint32_t own[PLACES], remote[PLACES];
 static bool any_remote;
 
@@ -92,7 +93,8 @@ static bool is_fuse(const char *type, dev_t device, dev_t wanted)
     return strncmp(type, "fuse.", 5) == 0 || strncmp(type, "fuse ", 5) == 0;
 }
 
-/* RATIONALE: of the list of mounts. statfs() asks servers, and of some file systems those, too, that do not concern the file. */
+/* RATIONALE: of the list of mounts. statfs() asks servers, and of some file systems those, too, that do not concern
+ * the file. */
 static bool by_network(dev_t device) { return any_mount(is_remote, device); }
 
 static void note_kind(const char *path, dev_t device)
@@ -112,8 +114,8 @@ static bool lately(const uint64_t *place)
     return then != 0 && (uint64_t)time(NULL) - then < AWAY_SECONDS;
 }
 
-/* RATIONALE: a program asks no storage twice that did not answer: it may last long, and the storage come and go. Where its writes
- * wait, though, each wish to bring them home counts. */
+/* RATIONALE: a program asks no storage twice that did not answer: it may last long, and the storage come and go. Where
+ * its writes wait, though, each wish to bring them home counts. */
 static bool tells_away(const uint64_t *place, enum patience patience)
 {
     return lately(place) || (patience == HURRIED && __atomic_load_n(place, __ATOMIC_RELAXED) >= born);
@@ -235,7 +237,8 @@ static void wait_a_slice(struct job *job)
     pthread_cond_timedwait(&job->change, &job->mutex, &until);
 }
 
-/* Whether it ends within these seconds, and before somebody else finds that the storage is away. *slow: it took more than a slice. */
+/* Whether it ends within these seconds, and before somebody else finds that the storage is away. *slow: it took more
+ * than a slice. */
 static bool ends_within(const struct loaded_map *map, struct job *job, int seconds, enum patience patience, bool *slow)
 {
     pthread_mutex_lock(&job->mutex);
@@ -273,8 +276,8 @@ static int seconds_for(const struct loaded_map *map, enum patience patience)
     return patience == HURRIED ? ANSWER_SECONDS : lately(&map->away[PLACES - 1]) ? PROBE_SECONDS : PATIENT_SECONDS;
 }
 
-/* Does *job, which may be NULL. 0 or an errno. *job is NULL when it was left behind. `lasting`: not as long as the storage is there.
- * `lock` as in struct component_file. */
+/* Does *job, which may be NULL. 0 or an errno. *job is NULL when it was left behind. `lasting`: not as long as the
+ * storage is there. `lock` as in struct component_file. */
 static int done(const struct loaded_map *map, struct job **job, enum patience patience, bool lasting, int lock)
 {
     char path[PATH_MAX];
@@ -305,8 +308,8 @@ static bool has_fuse;
 
 static void look_for_fuse(void) { has_fuse = any_mount(is_fuse, 0); }
 
-/* RATIONALE: with the memory of the thread, which waits: it calls nothing that a library could have in its hands. It asks only
- * where it could close the program's descriptors (Linux 5.9): locks would last as long as it waits. */
+/* RATIONALE: with the memory of the thread, which waits: it calls nothing that a library could have in its hands. It
+ * asks only where it could close the program's descriptors (Linux 5.9): locks would last as long as it waits. */
 static int look_apart(void *path)
 {
     struct statx found;
@@ -316,8 +319,9 @@ static int look_apart(void *path)
     return 0;
 }
 
-/* Has a process of its own look at a file by network first. RATIONALE: one that waits for an answer of FUSE cannot end. This one is
- * left behind, which the program could not be. Nobody is told when it ends: the program may wait for its own children. */
+/* Has a process of its own look at a file by network first. RATIONALE: one that waits for an answer of FUSE cannot
+ * end. This one is left behind, which the program could not be. Nobody is told when it ends: the program may wait for
+ * its own children. */
 static void ask(char *path)
 {
     static pthread_once_t looked = PTHREAD_ONCE_INIT;

@@ -46,13 +46,13 @@ bool storage_remote(const char *path);
 int storage_open(const struct loaded_map *, const char *path, int flags, enum patience, struct stat *found);
 /* As lstat() with faccessat() for reading and writing. 0 or an errno. */
 int storage_look(const struct loaded_map *, const char *path, enum patience, struct stat *found);
-/* All of the parts, from `offset` on; the hints are given before. 0 or an errno; ETIMEDOUT: the descriptor is not to be closed any
- * more, nor its number to be used. */
+/* All of the parts, from `offset` on; the hints are given before. 0 or an errno; ETIMEDOUT: the descriptor is not to
+ * be closed any more, nor its number to be used. */
 int storage_read(const struct component_file *, const struct iovec *parts, int count, int64_t offset, const struct hint *,
                  int hints);
 int storage_write(const struct component_file *, const struct iovec *parts, int count, int64_t offset);
-/* As fdatasync(), or only begins it. 0 or an errno. As long as the storage tells of a file within PROBE_SECONDS it is waited for:
- * it may be much. */
+/* As fdatasync(), or only begins it. 0 or an errno. As long as the storage tells of a file within PROBE_SECONDS it is
+ * waited for: it may be much. */
 int storage_sync(const struct component_file *, bool begin);
 /* Closes it, or leaves that to the end of the process. */
 void storage_close(const struct loaded_map *, const char *path, int fd);

@@ -1,5 +1,5 @@
-/* Bytes between memory and the components of a replica: gathered, sorted by where they are, and moved in calls as large as the
- * components allow, in whichever order they were asked for. */
+/* Bytes between memory and the components of a replica: gathered, sorted by where they are, and moved in calls as
+ * large as the components allow, in whichever order they were asked for. */
 #ifndef PDLA_TRANSFER_H
 #define PDLA_TRANSFER_H
 

@@ -224,8 +224,8 @@ void stub_ending(bool over)
     errno = error;
 }
 
-/* The file is being opened once more in this process: who writes to it by another handle goes on with the original. Whether there
- * is one. */
+/* The file is being opened once more in this process: who writes to it by another handle goes on with the original.
+ * Whether there is one. */
 static bool settle_others(const char *path)
 {
     struct stat found;
@@ -241,7 +241,8 @@ static void enter_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* With rank 0's offer. `lock` is taken over. `objection`: why this rank's writes are not to be redirected; NULL: they may be. */
+/* With rank 0's offer. `lock` is taken over. `objection`: why this rank's writes are not to be redirected; NULL: they
+ * may be. */
 static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
                          const struct loaded_map *map, const struct offer *offer, int lock,
                          const char *objection)
@@ -316,8 +317,8 @@ static void leave_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* Whether no process has the file open in another way, too. RATIONALE: and all ranks are here. Who waits for this one to be the
- * last must not be one of them. */
+/* Whether no process has the file open in another way, too. RATIONALE: and all ranks are here. Who waits for this one
+ * to be the last must not be one of them. */
 static bool is_only_handle(const struct stub_writer *writer)
 {
     int64_t mine = !writer->again, all;
@@ -341,8 +342,8 @@ static enum company company_of(const struct stub_writer *writer)
     return agree_broadcast(&company, (int)sizeof company, writer->comm) ? company : COMPANY_WRITES;
 }
 
-/* RATIONALE: where others still write, or have, this journal may be the one that knows how the original was left, which theirs need
- * when they are killed. */
+/* RATIONALE: where others still write, or have, this journal may be the one that knows how the original was left,
+ * which theirs need when they are killed. */
 static void end_journal(struct write_stats *written, struct journal *journal, enum company company)
 {
     const bool kept = company != COMPANY_NONE && journal->state.size >= 0;

@@ -129,7 +129,8 @@ static int fetch(const struct batch *batch)
     return error;
 }
 
-/* The chunks from `first` on that follow one another in the original: where they end there, and which is the first after them. */
+/* The chunks from `first` on that follow one another in the original: where they end there, and which is the first
+ * after them. */
 static int64_t span_end(const struct batch *batch, size_t first, size_t *after)
 {
     int64_t end = batch->chunks[first].offset;
@@ -343,9 +344,9 @@ static void original_end(struct file_handle *handle)
         journal_original_end(&writer_of(handle)->journal, writer_of(handle)->fd);
 }
 
-/* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what others write to the
- * block's other bytes is not lost: ranks of this file, or those that opened it apart. Bringing back is such a write. The wait
- * has an end because the program itself may hold such a lock. */
+/* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what others write
+ * to the block's other bytes is not lost: ranks of this file, or those that opened it apart. Bringing back is such a
+ * write. The wait has an end because the program itself may hold such a lock. */
 static bool lock_original(const struct stub_writer *writer, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
@@ -419,8 +420,8 @@ static int read_last(const struct stub_writer *writer, int64_t high, char *last)
     return error;
 }
 
-/* RATIONALE: by writing the last byte, which comes home anyway. To set a size would cut off what another rank has written since
- * this one looked, and to allocate is not possible everywhere. */
+/* RATIONALE: by writing the last byte, which comes home anyway. To set a size would cut off what another rank has
+ * written since this one looked, and to allocate is not possible everywhere. */
 int lengthen_to(struct file_handle *handle, int64_t high)
 {
     struct stub_writer *writer = writer_of(handle);

@@ -79,8 +79,9 @@ static bool begins(const struct stub_writer *writer, uint32_t replica, const str
         && piece->offset == extent->offset;
 }
 
-/* The next piece in the order of the stream; replica_offset -1 where no replica has it. False at the end. RATIONALE: the replica of
- * the last piece is asked first. No byte is in two replicas of a target, so that the order does not count. */
+/* The next piece in the order of the stream; replica_offset -1 where no replica has it. False at the end. RATIONALE:
+ * the replica of the last piece is asked first. No byte is in two replicas of a target, so that the order does not
+ * count. */
 static bool stitch_next(struct stitch *stitch, struct piece *piece)
 {
     const uint32_t count = stitch->writer->target->replica_count;
@@ -323,8 +324,9 @@ static void hull_of(const struct io_call *call, int64_t *low, int64_t *high)
     *high = request_last(&request) + 1;
 }
 
-/* Before all ranks make the MPI library's collective call. RATIONALE: it may read the original's bytes between those of the
- * ranks, and write them back later than a rank that is done with the call brings back newer ones. 0 or, on all ranks, an errno. */
+/* Before all ranks make the MPI library's collective call. RATIONALE: it may read the original's bytes between those
+ * of the ranks, and write them back later than a rank that is done with the call brings back newer ones. 0 or, on all
+ * ranks, an errno. */
 static int make_way(const struct io_call *call)
 {
     struct stub_writer *writer = writer_of(call->handle);
@@ -355,9 +357,10 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     return redirects;
 }
 
-/* A nonblocking or split collective write, which cannot wait for the other ranks. RATIONALE: all ranks take the same way, for
- * what one redirects must not meet the MPI library's collective of the others, which may write back what it has read between
- * their bytes at any time until all of them have completed it. So who cannot redirect writes by itself. */
+/* A nonblocking or split collective write, which cannot wait for the other ranks. RATIONALE: all ranks take the same
+ * way, for what one redirects must not meet the MPI library's collective of the others, which may write back what it
+ * has read between their bytes at any time until all of them have completed it. So who cannot redirect writes by
+ * itself. */
 static bool write_joining(struct io_call *call, int *rc, const char **why)
 {
     struct stub_writer *writer = writer_of(call->handle);

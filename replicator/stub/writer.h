@@ -43,27 +43,27 @@ static inline const struct map_replica *target_replica(const struct stub_writer 
     return &writer->map->replicas[writer->target->first_replica + i];
 }
 
-/* A write (not shared) on a handle that has a writer. True when it was redirected, or otherwise done: as for stub_read(), but
- * whoever joins does so whatever *rc is. */
+/* A write (not shared) on a handle that has a writer. True when it was redirected, or otherwise done: as for
+ * stub_read(), but whoever joins does so whatever *rc is. */
 bool stub_write(struct io_call *call, int *rc);
 /* After MPI_File_set_view, on all ranks of a handle that has a writer. */
 void stub_viewed(struct file_handle *handle);
-/* Before a call that sees the contents of the file, on a handle that has a writer. Returns what stub_write_begin() does. With
- * STUB_TOGETHER (`call` may be NULL) all ranks make the call, and what any of them wrote is in the original afterwards. Else that is
- * what this rank wrote, and of the bytes that it reads what other ranks of its node did. STUB_FOR_GOOD: and no more writes are
- * redirected by this rank. */
+/* Before a call that sees the contents of the file, on a handle that has a writer. Returns what stub_write_begin()
+ * does. With STUB_TOGETHER (`call` may be NULL) all ranks make the call, and what any of them wrote is in the original
+ * afterwards. Else that is what this rank wrote, and of the bytes that it reads what other ranks of its node did.
+ * STUB_FOR_GOOD: and no more writes are redirected by this rank. */
 enum stub_look { STUB_ALONE, STUB_TOGETHER, STUB_FOR_GOOD };
 int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how);
-/* Before a call of one rank or of all `together` that sees the size of the file only, likewise: nothing is brought back, but the
- * original is made as long as it was written. */
+/* Before a call of one rank or of all `together` that sees the size of the file only, likewise: nothing is brought
+ * back, but the original is made as long as it was written. */
 int stub_look_at_size(struct file_handle *handle, bool together);
 
 /* What MPI is to return for an errno, after its error handler; 0 for 0. */
 int writer_raise(const struct file_handle *handle, int error);
 /* This process redirects no more of the handle's writes: a literal says why. */
 void writer_stop(struct stub_writer *, const char *why);
-/* What this process has in its journal goes to the original; with the mutex held. 0 or an errno: then it stays in the journal,
- * for pdla sync. */
+/* What this process has in its journal goes to the original; with the mutex held. 0 or an errno: then it stays in the
+ * journal, for pdla sync. */
 int writer_bring_back(struct file_handle *handle);
 /* Before and after a write to the original by the MPI library. Not 0: stub_write_begin() is to return that. */
 int writer_original_begin(struct file_handle *handle, const struct io_call *call);
