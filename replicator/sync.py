@@ -1,6 +1,6 @@
 """Bring back to originals what redirected runs left in write replicas: after a crash, or because they had a lease.
 
-The rules are those of docs/formats.md, "Bringing home", which replicator/stub/stale_journals.c has, too.
+The rules are those of docs/formats.md, "Write-back", which replicator/stub/stale_journals.c has, too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 /* Journals of programs that have ended, or of files that they have closed. Their directory is to be locked alone, but
- * for the first glance. The rules are those of docs/formats.md, "Bringing home", which replicator/sync.py has, too. */
+ * for the first glance. The rules are those of docs/formats.md, "Write-back", which replicator/sync.py has, too. */
 #ifndef PDLA_STALE_JOURNALS_H
 #define PDLA_STALE_JOURNALS_H
 
