@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from tests.support.handmade_maps import Replica, build_gone, read_places, write_map, write_places
-from tests.support.mpi import Mpi, available_mpis, unavailable
+from tests.support.mpi import GCC, Mpi, available_mpis, unavailable
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "replicator" / "stub"
@@ -37,7 +37,7 @@ def unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(STUB / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness")),
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run(["gcc", *flags, "-o", program, *sources, "-lpthread"], check=True)
+    subprocess.run([*GCC, *flags, "-o", program, *sources, "-lpthread"], check=True)
     return program
 
 

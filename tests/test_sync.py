@@ -33,7 +33,7 @@ from pdla.replicator.write_targets import journals_of
 from tests.conftest import Launching
 from tests.support.counted_disk import Disk
 from tests.support.handmade_journals import Image
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis, unavailable
+from tests.support.mpi import GCC, REPOSITORY, Mpi, available_mpis, unavailable
 
 RANKS, ROWS, WORDS, HEADER = 3, 200, 64, 512
 KILLS = int(os.environ.get("PDLA_TEST_KILLS", "3"))
@@ -458,7 +458,7 @@ def journal_unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stub = REPOSITORY / "replicator/stub"
     sources = [REPOSITORY / "tests/programs/journal_unit.c", stub / "journal.c", stub / "locks.c", stub / "crc32c.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run(["gcc", *flags, f"-I{stub}", "-o", program, *sources], check=True)
+    subprocess.run([*GCC, *flags, f"-I{stub}", "-o", program, *sources], check=True)
     return program
 
 

@@ -27,6 +27,10 @@ OPENMPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 
+# `make coverage` has the lines counted that ran, by all processes and threads.
+COVERAGE = os.environ.get("PDLA_TEST_COVERAGE", "").split()
+GCC = ["gcc", *COVERAGE]
+
 # MPICH's collectives on a node spin in memory they share, for turns of 10 ms each where ranks outnumber cores.
 _COLLECTIVES = ["BCAST", "IBCAST", "REDUCE", "IREDUCE", "ALLREDUCE", "BARRIER", "ALLTOALL", "ALLGATHER", "ALLGATHERV"]
 MPICH_OVERSUBSCRIBED = {
@@ -106,8 +110,9 @@ def build_tools(path: Path, *tools: Path, flags: Sequence[str] = (), compiler: s
     rooms = [REPOSITORY / "pdla/interpose", *tools]
     sources = [source for room in rooms for source in (room.glob("*.c") if room.is_dir() else [room])]
     includes = [f"-I{room}" for room in rooms if room.is_dir()]
-    command = [compiler, "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
-    subprocess.run([*command, *flags, *includes, "-o", path, *sources, "-ldl", "-lpthread"], check=True)
+    command = GCC if compiler == "gcc" else [compiler]
+    options = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
+    subprocess.run([*command, *options, *flags, *includes, "-o", path, *sources, "-ldl", "-lpthread"], check=True)
     return path
 
 
@@ -115,7 +120,7 @@ def build_posix_library(path: Path) -> Path:
     """Likewise libpdla-posix.so."""
     shim, wrappers = REPOSITORY / "collectors/shim", REPOSITORY / "collectors/posix"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
-    subprocess.run(["gcc", *flags, f"-I{shim}", f"-I{wrappers}", "-o", path, *wrappers.glob("*.c"), "-ldl"], check=True)
+    subprocess.run([*GCC, *flags, f"-I{shim}", f"-I{wrappers}", "-o", path, *wrappers.glob("*.c"), "-ldl"], check=True)
     return path
 
 
@@ -124,7 +129,7 @@ def build_coherence_library(path: Path) -> Path:
     stub, wrappers = REPOSITORY / "replicator/stub", REPOSITORY / "collectors/posix"
     flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
     source = REPOSITORY / "replicator/posix_coherence/wrappers.c"
-    subprocess.run(["gcc", *flags, f"-I{stub}", f"-I{wrappers}", "-o", path, source, "-ldl"], check=True)
+    subprocess.run([*GCC, *flags, f"-I{stub}", f"-I{wrappers}", "-o", path, source, "-ldl"], check=True)
     return path
 
 
