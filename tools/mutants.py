@@ -33,7 +33,7 @@ LIST = REPOSITORY / "tests/mutants.toml"
 COPIES = 2
 # Seconds for a test, without what it compiles first: what hangs is noticed, too.
 LIMITS = "--timeout=100", "-o", "timeout_func_only=true"
-LEFT_OUT = ".git", ".venv", ".venv-openmpi", "build", "__pycache__", ".*_cache", ".hypothesis", "pdla-demo"
+LEFT_OUT = ".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "pdla-demo"
 PASSED, FAILED = 0, 1  # what pytest exits with
 
 # The environment of the tests has pdla from the tree that is copied, by a finder that comes before all paths.
