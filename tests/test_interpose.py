@@ -1,9 +1,13 @@
-"""Interposition without the recorder and the redirector: the observer that its README shows."""
+"""Interposition without the recorder and the redirector: the observer in its README, and who includes what."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -55,3 +59,46 @@ def test_an_observer_of_its_own_counts_what_every_form_of_call_moves(
 def test_the_library_of_an_observer_knows_neither_the_recorder_nor_the_redirector(observer: Path) -> None:
     binary = observer.read_bytes()
     assert b"PDLA_TRACE" not in binary and b"PDLA_MAP" not in binary
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """How CMake compiles a source of each part of the library, by the part's directory."""
+    build = tmp_path_factory.mktemp("build")
+    configure = [Path(sys.executable).parent / "cmake", "-S", REPOSITORY, "-B", build]
+    options = ["-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    subprocess.run([*configure, *options], check=True, capture_output=True)
+    entries = json.loads((build / "compile_commands.json").read_text())
+    return {str(Path(entry["file"]).parent.relative_to(REPOSITORY)): shlex.split(entry["command"]) for entry in entries}
+
+
+@pytest.mark.parametrize(
+    ("part", "header", "allowed"),
+    [
+        ("pdla/interpose", "typemap.h", True),
+        ("pdla/interpose", "recorder.h", False),
+        ("pdla/interpose", "redirection.h", False),
+        ("collectors/shim", "interpose.h", True),
+        ("collectors/shim", "redirection.h", False),
+        ("replicator/stub", "interpose.h", True),
+        ("replicator/stub", "recorder.h", False),
+    ],
+)
+def test_a_part_of_the_library_includes_only_what_is_below_it(
+    commands: dict[str, list[str]], tmp_path: Path, part: str, header: str, allowed: bool
+) -> None:
+    source = tmp_path / "includes.c"
+    source.write_text(f'#include "{header}"\n')
+    words = commands[part]
+    check = [*words[: words.index("-o")], "-fsyntax-only", source]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == allowed, done.stderr
+    assert allowed or f"{header}: No such file" in done.stderr
+
+
+def test_no_part_of_the_library_includes_a_header_by_a_path_of_its_own() -> None:
+    """The compiler finds ``"../stub/redirection.h"`` whatever directories a part is given."""
+    parts = ["pdla/interpose", "collectors/shim", "replicator/stub"]
+    sources = [path for part in parts for path in (REPOSITORY / part).rglob("*.[ch]")]
+    assert len(sources) > 50
+    assert not [path for path in sources if re.search(r'#\s*include\s*"[^"]*/', path.read_text())]

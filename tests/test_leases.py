@@ -351,7 +351,7 @@ def test_who_waits_for_a_lease_is_told_who_has_it(file: Leased) -> None:
         )
         assert job.stderr is not None
         line = job.stderr.readline()
-        assert line.startswith(f"pdla: {file.original}: waiting until what was written to replicas is brought home by")
+        assert line.startswith(f"pdla: {file.original}: waiting for the write-back of its newest bytes by")
         assert f"pdla sync (process {os.getpid()} on " in line and "since 20" in line
     assert job.wait(timeout=60) == 0
     assert job.stderr.read() == ""

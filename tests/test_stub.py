@@ -26,6 +26,7 @@ from tests.support.mpi import GCC, Mpi, available_mpis, unavailable
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "replicator" / "stub"
+NO_MAP = "pdla: nothing is redirected, because the map"
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +238,7 @@ def test_a_map_that_leads_astray_is_refused(unit: Path, tmp_path: Path, how: str
     original.write_bytes(bytes(100))
     write_map(tmp_path / "map", [(original, [replace(ASTRAY[how], components=[original] * ASTRAY[how].servers)])])
     done = run_unit(unit, "locate", tmp_path / "map")
-    assert (done.returncode, done.stderr) == (1, "map: a replica's entry is wrong\n")
+    assert (done.returncode, done.stderr) == (1, "a replica's entry is wrong\n")
 
 
 def test_h28_a_file_with_the_inode_of_an_original_may_be_another(unit: Path, tmp_path: Path) -> None:
@@ -573,7 +574,7 @@ def test_h20_a_write_beside_the_replica_leaves_it_valid(case: Case) -> None:
     assert reasons(reports) <= {
         "not replicated",
         "mostly not replicated",
-        "being written",
+        "the file is being written",
         "another rank cannot redirect",
     }
     reports = case.compare("independent", "collective")
@@ -644,7 +645,7 @@ def test_a_short_read_of_a_replica_falls_back_to_the_original(mpich: Case) -> No
     write_map(mpich.map, [(mpich.original, [replica])])
     reports = mpich.compare(*STEPS)
     assert "a replica could not be read" in reasons(reports)
-    assert "refused: a read of it failed or was short" in states(reports)
+    assert "refused: a read from it failed or was short" in states(reports)
 
 
 @pytest.fixture
@@ -715,20 +716,20 @@ def of_generation(state: Path, number: int) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (lambda path: path.write_bytes(b"\0" * 200), "map: not a map of replicas"),
+        (lambda path: path.write_bytes(b"\0" * 200), "it is not a map of replicas"),
         (
             lambda path: path.write_bytes(b"PDLAMAP2" + path.read_bytes()[8:]),
-            "map: of another version of pdla, whose pdla gc makes a new one",
+            "it is of another version of pdla (pdla gc writes a new one)",
         ),
-        (lambda path: path.write_bytes(path.read_bytes()[:-8]), "map: cut short or too long"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "map: checksum does not match"),
-        (lambda path: path.write_bytes(b""), "empty or not a regular file"),
-        (lambda path: path.unlink(), "cannot be opened"),
-        (lambda path: path.chmod(0o666), "neither the user's nor root's, or writable by others"),
-        (give_away, "neither the user's nor root's, or writable by others"),
-        (lambda path: path.with_suffix(".1.state").unlink(), "state file: missing or not writable"),
-        (lambda path: path.with_suffix(".1.state").write_bytes(b"x" * 200), "state file: not the map's"),
-        (lambda path: of_generation(path.with_suffix(".1.state"), 2), "state file: not the map's"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-8]), "it was cut short or is too long"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "its checksum does not match"),
+        (lambda path: path.write_bytes(b""), "it is empty or not a regular file"),
+        (lambda path: path.unlink(), "it cannot be opened"),
+        (lambda path: path.chmod(0o666), "it is neither the user's nor root's, or others may write to it"),
+        (give_away, "it is neither the user's nor root's, or others may write to it"),
+        (lambda path: path.with_suffix(".1.state").unlink(), "its state file is missing or not writable"),
+        (lambda path: path.with_suffix(".1.state").write_bytes(b"x" * 200), "its state file is of another map"),
+        (lambda path: of_generation(path.with_suffix(".1.state"), 2), "its state file is of another map"),
     ],
 )
 def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable[[Path], object], why: str) -> None:
@@ -736,7 +737,7 @@ def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable
     damage(mpich.map)
     reports = mpich.compare("independent", "collective", ranks=2)
     assert [(report["map"], report["files"]) for report in reports] == [(why, [])] * 2
-    assert mpich.said(PDLA_MAP=mpich.map) == [f"pdla: nothing is redirected by {mpich.map} (PDLA_MAP): {why}"]
+    assert mpich.said(PDLA_MAP=mpich.map) == [f"{NO_MAP} {mpich.map} (PDLA_MAP) cannot be used: {why}"]
 
 
 def test_without_a_map_nothing_is_said_where_pdla_run_says_it(mpich: Case) -> None:
@@ -759,7 +760,7 @@ def test_a_rank_that_was_killed_is_known_to_have_opened_files(mpich: Case) -> No
 def test_what_cannot_be_printed_of_a_path_is_escaped_on_standard_error(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     (line,) = mpich.said(PDLA_MAP="/a\nb\x1b[2J\x7f \u00e4\u009b \udcff")
-    assert line == r"pdla: nothing is redirected by /a\x0ab\x1b[2J\x7f ä\xc2\x9b \xff (PDLA_MAP): cannot be opened"
+    assert line == NO_MAP + r" /a\x0ab\x1b[2J\x7f ä\xc2\x9b \xff (PDLA_MAP) cannot be used: it cannot be opened"
 
 
 def calls_by_reason(reports: list[dict[str, Any]]) -> Counter[str]:
@@ -779,7 +780,7 @@ def test_why_no_replica_is_chosen_is_said_of_the_best_of_them(mpich: Case) -> No
     scattered = Replica(size=1 << 13, extents=extents)
     beyond = Replica(size=64, start=0, length=64)
     mpich.publish(scattered, beyond)
-    assert "in pieces in the replica" in reasons(mpich.compare("collective-late", ranks=2))
+    assert "in too many pieces in the replica" in reasons(mpich.compare("collective-late", ranks=2))
 
 
 @pytest.mark.parametrize("bad", [0, 1])
@@ -796,7 +797,7 @@ def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, ba
         words += [mpich.program, mpich.original, out / "rank", "writable", "look", "write-inside", "look", "collective"]
     mpich.mpi.run([*mpich.mpi.mpiexec, *map(str, words)])
     reports = [json.loads(path.read_text()) for path in out.glob("*.json")]
-    assert sorted(report["map"] for report in reports) == ["cannot be opened"] * 2 + ["ok"] * 2
+    assert sorted(report["map"] for report in reports) == ["it cannot be opened"] * 2 + ["ok"] * 2
     assert total(reports, "replica", "bytes") == 0
     reports = mpich.compare("independent", "collective")
     assert total(reports, "replica", "bytes") == 0
@@ -834,7 +835,7 @@ def test_h32_a_writer_that_was_killed_leaves_no_trust(mpich: Case) -> None:
         file.write(b"\1")
     reports = mpich.compare("independent", "collective")
     assert total(reports, "replica", "bytes") == 0
-    assert reasons(reports) == {"being written"}
+    assert reasons(reports) == {"the file is being written"}
 
 
 def test_a_write_of_very_many_extents_spares_only_what_lies_outside_their_hull(mpich: Case) -> None:

@@ -347,7 +347,7 @@ def test_a_run_after_a_kill_brings_back_what_was_left_or_leaves_it_to_sync(place
     place.mpi.run(place.words(*words, out=out))
     (refused,) = {file["refused"] for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]}
     assert (place.journals == []) == (refused == "")
-    assert refused in ("", "earlier writes wait for pdla sync")
+    assert refused in ("", "bytes of an earlier run wait for pdla sync")
     bring_back(place.catalog)
     check(place, done, begun)
 

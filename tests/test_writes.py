@@ -231,7 +231,7 @@ def test_a_call_that_leaves_the_replicas_is_not_redirected(mpich: Case) -> None:
     last = Replica(size=ROWS * PIECE, start=START + 3 * PIECE, length=PIECE, loops=loops)
     mpich.prepare(halves()[0], last)
     reports = mpich.compare("open-both", "rows", "strided", "visible", "rows", "close")
-    assert reasons(reports) == {"partly in the replica", "no replica for these writes"}
+    assert reasons(reports) == {"only partly in the replica", "no replica for these writes"}
     assert total(reports, "redirected", "calls") == 3 * ROWS
 
 
@@ -256,7 +256,7 @@ def test_h02_a_collective_write_of_the_library_around_redirected_bytes_does_not_
     steps += ["around-later", "own-reads", "twice", "visible", "joining", "visible", "twice", "around", "close"]
     reports = case.compare(*steps)
     assert total(reports, "redirected") > SIZE
-    assert "nonblocking collective beside the replicas" in reasons(reports)
+    assert "nonblocking or split collective that the replicas do not cover" in reasons(reports)
 
 
 def test_h02_bringing_back_waits_for_others_that_write_back_what_they_have_read(mpich: Case) -> None:
@@ -416,8 +416,8 @@ def test_h18_posix_calls_of_the_same_process_see_what_it_wrote(mpi: Mpi, library
     reports = [file for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]]
     redirected = {Path(file["path"]).name for file in reports if file["redirected"]["calls"]}
     assert redirected == {*LOOKS} - {"before"}
-    assert "the file was opened beside MPI" in reasons(reports)
-    assert "the file is open beside MPI" in {file["refused"] for file in reports}
+    assert "the program opened the file without MPI, too" in reasons(reports)
+    assert "the program has the file open without MPI, too" in {file["refused"] for file in reports}
 
 
 def test_h19_a_reader_without_the_library_sees_the_last_sync_and_close(mpich: Case) -> None:
@@ -490,8 +490,8 @@ def test_h34_what_a_file_that_is_not_closed_cannot_have_is_said(mpich: Case) -> 
     words = [*settings, f"LD_PRELOAD={mpich.library}", mpich.program, mpich.original, out / "rank"]
     command = mpich.mpi.command(2, "env", *words, "open", "strided", "limit")
     done = subprocess.run(command, env={**os.environ, **mpich.mpi.env}, capture_output=True, text=True, check=True)
-    line = f"pdla: {mpich.original} was not closed, and what was written to it could not be brought home"
-    line += " (File too large): run pdla sync"
+    line = f"pdla: {mpich.original}: the program did not close it, and the write-back failed (File too large): "
+    line += "its newest bytes are in replicas (run pdla sync)"
     assert done.stderr.splitlines() == [line] * 2
     assert collect(out, "").errors == (f"{mpich.original}: File too large",)
 
@@ -607,7 +607,7 @@ def test_nobody_joins_where_somebody_was_killed(mpich: Case) -> None:
             mpich.run("close", "open-both", "backwards", "stop", ranks=1)
         reports = mpich.run("close", "open-both", "twice", "close", ranks=1)[1]
         assert total(reports, "redirected") == 0
-        assert [report["refused"] for report in reports] == ["earlier writes wait for pdla sync"]
+        assert [report["refused"] for report in reports] == ["bytes of an earlier run wait for pdla sync"]
         let_go()
 
 

@@ -15,7 +15,7 @@ enum { TAG = 32026, EXCHANGES = 6, MAX_CLOCKS = 4096 };
 
 /* RATIONALE: where the ranks of a node run without this library, the others must not wait for ever; none that has it
  * comes so late from MPI_Init, which itself waits for all. */
-static const int64_t patience_ns = INT64_C(3000000000);
+static const int64_t timeout_ns = INT64_C(3000000000);
 
 struct clock {
     int64_t id, rank; /* the first rank found that reads it */
@@ -99,14 +99,14 @@ static bool completes(const struct mpi *mpi, mpi_handle *request, int64_t deadli
     return done;
 }
 
-static void tell(const struct mpi *mpi, const struct hello *hello, int rank, int64_t deadline_ns)
+static void send_hello(const struct mpi *mpi, const struct hello *hello, int rank, int64_t deadline_ns)
 {
     mpi_handle request = begin_send(mpi, hello, 3, rank);
     if (!completes(mpi, &request, deadline_ns))
         mpi->Request_free(&request);
 }
 
-static bool hear(const struct mpi *mpi, struct hello *hello, int rank, int64_t deadline_ns)
+static bool receive_hello(const struct mpi *mpi, struct hello *hello, int rank, int64_t deadline_ns)
 {
     mpi_handle request = begin_receive(mpi, hello, 3, rank);
     if (completes(mpi, &request, deadline_ns))
@@ -138,18 +138,19 @@ static bool clocks_differ(const struct mpi *mpi, int rank, int ranks)
         if (rank + (INT64_C(1) << level) >= ranks)
             continue;
         /* Somewhat longer than that rank waits for its own. */
-        heard[level] = hear(mpi, &others[level], rank + (1 << level), start + patience_ns + level * patience_ns / 8);
+        heard[level] = receive_hello(mpi, &others[level], rank + (1 << level),
+                                     start + timeout_ns + level * timeout_ns / 8);
         add(&sum, heard[level] ? &others[level] : &(struct hello){sum.lowest, sum.highest, true});
     }
     answer = sum;
     if (rank > 0) {
-        tell(mpi, &sum, rank - (1 << level), start + 4 * patience_ns);
-        if (!hear(mpi, &answer, rank - (1 << level), start + 4 * patience_ns))
+        send_hello(mpi, &sum, rank - (1 << level), start + 4 * timeout_ns);
+        if (!receive_hello(mpi, &answer, rank - (1 << level), start + 4 * timeout_ns))
             return false;
     }
     while (level-- > 0)
         if (heard[level])
-            tell(mpi, &answer, rank + (1 << level), start + 4 * patience_ns);
+            send_hello(mpi, &answer, rank + (1 << level), start + 4 * timeout_ns);
     return !answer.missing && answer.lowest != answer.highest;
 }
 
@@ -232,7 +233,7 @@ static bool on_one_node(int ranks)
 void clocks_align(void)
 {
     static struct clock clocks[MAX_CLOCKS];
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     int rank, ranks;
     clocks_own();
     if (!mpi || mpi->Comm_size(mpi->comm_world, &ranks) != 0 || ranks == 1 || on_one_node(ranks) ||

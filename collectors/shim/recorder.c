@@ -85,7 +85,7 @@ static bool write_names(void)
 
 static void fill_header(const char *host)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of every family */
     int length;
     struct timespec realtime;
@@ -146,7 +146,7 @@ static void end_in_child(void)
 
 void recorder_start(void)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     const char *directory = getenv("PDLA_TRACE");
     if (!mpi)
         return;
@@ -269,8 +269,8 @@ uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
     int rank = 0, size = 0;
     if (!recorder_on())
         return 0;
-    pdla_mpi()->Comm_rank(comm, &rank);
-    pdla_mpi()->Comm_size(comm, &size);
+    running_mpi()->Comm_rank(comm, &rank);
+    running_mpi()->Comm_size(comm, &size);
     file.comm_rank = (uint32_t)rank;
     file.comm_size = (uint32_t)size;
     if (stat(path, &status) == 0)

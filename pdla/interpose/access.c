@@ -1,4 +1,4 @@
-/* Reading and writing, and the calls that touch no data. */
+/* The calls that read and write, and those that touch no data. */
 #include <limits.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { ERR_COUNT = 2 }; /* MPI_ERR_COUNT of every family */
 
 enum form { PLAIN, AT, BEGIN, BEGIN_AT };
 
-/* A data call as the program made it. `last` is the status or the request of the forms that have one. */
+/* A data call as the program made it. `last` is the status or the request, if the form has one. */
 struct access {
     enum call call;
     unsigned flags;
@@ -41,19 +41,20 @@ __attribute__((always_inline)) static inline int make_real(const struct access *
     }
 }
 
-/* A contiguous type that every MPICH defines, whose handle has its size in it. */
+/* A contiguous type that every MPICH defines. Its handle contains its size. */
 static bool is_basic(mpi_handle datatype)
 {
-    return pdla_mpi()->family == MPI_FAMILY_MPICH && datatype >> 24 == 0x4c;
+    return running_mpi()->family == MPI_FAMILY_MPICH && datatype >> 24 == 0x4c;
 }
 
 static int64_t bytes_of(const struct access *access)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     mpi_handle datatype = value_of(access->datatype);
     mpi_count size = 1;
     int64_t bytes;
-    /* RATIONALE: asking about no datatype raises an error that the program's own call does not. */
+    /* RATIONALE: a question about no datatype raises an error that the program's own call does not
+     * raise. */
     if (access->count < 0 || datatype == mpi->datatype_null)
         return -1;
     if (is_basic(datatype))
@@ -65,7 +66,7 @@ static int64_t bytes_of(const struct access *access)
 
 bool is_strided(const struct io_call *call)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     mpi_count lb, extent, true_lb, true_extent;
     return call->bytes >= 0 && call->datatype != mpi->byte && !is_basic(call->datatype) &&
            mpi->Type_get_extent_x(call->datatype, &lb, &extent) == 0 &&
@@ -76,25 +77,26 @@ bool is_strided(const struct io_call *call)
 static mpi_handle request_of(const void *place)
 {
     mpi_handle request = 0;
-    memcpy(&request, place, pdla_mpi()->handle_size);
+    memcpy(&request, place, running_mpi()->handle_size);
     return request;
 }
 
-/* Bytes of the view's data stream before the shared file pointer; -1 unknown. RATIONALE: ranks that share it move it at
- * any time, and so it says where a call goes only to a rank that has it alone. */
+/* Bytes of the view's data stream before the shared file pointer; -1: not known. RATIONALE: ranks
+ * that share it move it at any time. So it tells a rank where a call goes only if the rank has the
+ * file alone. */
 static int64_t shared_position(const struct file_handle *handle)
 {
     mpi_offset offset;
     if (!handle->view.map || handle->ranks != 1 || (handle->amode & AMODE_SEQUENTIAL) ||
-        pdla_mpi()->File_get_position_shared(handle->file, &offset) != 0)
+        running_mpi()->File_get_position_shared(handle->file, &offset) != 0)
         return -1;
     return offset * handle->view.etype_size;
 }
 
-/* RATIONALE: only what every MPI refuses before it looks at anything else. */
+/* RATIONALE: only what every MPI refuses before it examines anything else. */
 static bool is_refused(const struct access *access, const struct file_handle *handle)
 {
-    return access->count < 0 || value_of(access->datatype) == pdla_mpi()->datatype_null ||
+    return access->count < 0 || value_of(access->datatype) == running_mpi()->datatype_null ||
            (access->flags & CALL_EXPLICIT && access->offset < 0) ||
            (access->flags & CALL_WRITE && handle->amode & AMODE_RDONLY);
 }
@@ -112,7 +114,8 @@ static int64_t position_of(const struct access *access, const struct file_handle
     return position;
 }
 
-/* Makes the collective call for nothing, after the interceptor has read or written, which returned `done`. */
+/* Makes the collective call for no bytes, after the interceptor has read or written and returned
+ * `done`. */
 static int join(const struct access *access, const struct io_call *call, int done)
 {
     struct access nothing = *access;
@@ -123,7 +126,7 @@ static int join(const struct access *access, const struct io_call *call, int don
     return done ? done : rc;
 }
 
-/* It is over only when another call says so. */
+/* Only another call tells when it is over. */
 static bool is_pending(const struct access *access, int rc)
 {
     return rc == 0 && access->flags & (CALL_NONBLOCKING | CALL_SPLIT);
@@ -142,7 +145,7 @@ static int perform(const struct access *access, struct io_call *call)
     return rc;
 }
 
-/* The call has begun the observer's operation, or 0, which another call ends. */
+/* The call has begun the observer's operation (0: none), which another call ends. */
 static void begun(const struct access *access, const struct io_call *call, uint64_t operation)
 {
     const int64_t served = call->joins ? call->bytes : -1;
@@ -159,7 +162,8 @@ static int watch_access(const struct access *access, struct file_handle *handle)
     const bool pointer = !(access->flags & (CALL_EXPLICIT | CALL_COLLECTIVE | CALL_SHARED));
     if (pointer)
         hold_pointer(handle);
-    /* RATIONALE: the bytes moved are read from a status, which the program may not want; 64 bytes hold any family's. */
+    /* RATIONALE: the bytes moved are read from a status, which the program may not want. 64 bytes
+     * hold that of any family. */
     max_align_t status[64 / sizeof(max_align_t)];
     struct io_call call = {.number = access->call,
                            .name = call_names[access->call],
@@ -175,7 +179,7 @@ static int watch_access(const struct access *access, struct file_handle *handle)
     if (access->flags & CALL_NONBLOCKING)
         call.request = access->last;
     else if (!(access->flags & CALL_SPLIT))
-        call.status = handle->observed && access->last == pdla_mpi()->status_ignore ? status : access->last;
+        call.status = handle->observed && access->last == running_mpi()->status_ignore ? status : access->last;
     int rc = perform(access, &call);
     const bool pending = is_pending(access, rc), told = handle->observed && interpose_observer.accessed;
     uint64_t operation = told ? interpose_observer.accessed(&call, rc, pending) : 0;
@@ -186,8 +190,9 @@ static int watch_access(const struct access *access, struct file_handle *handle)
     return rc;
 }
 
-/* RATIONALE: in every wrapper, so that there is no function between it and MPI. A processor that guards against
- * speculation forgets in the kernel where to return to, and each function on the way there costs a few ns. */
+/* RATIONALE: part of every wrapper, so that no function is between it and MPI. A processor that
+ * guards against speculation forgets its return addresses in the kernel, and then each function on
+ * the way back costs a few ns. */
 __attribute__((always_inline)) static inline int access_file(struct access *access)
 {
     if (access->count > INT_MAX && is_missing(find_call(access->call, false)))
@@ -208,7 +213,7 @@ static int watch_end(int (*real)(mpi_handle, void *, void *), enum call call, un
 {
     max_align_t own[64 / sizeof(max_align_t)];
     struct file_handle *handle = handle_find(file);
-    if (handle && handle->split && status == pdla_mpi()->status_ignore)
+    if (handle && handle->split && status == running_mpi()->status_ignore)
         status = own;
     int rc = real(file, buffer, status);
     const bool joined = handle && handle->split_served >= 0;

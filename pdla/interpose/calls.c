@@ -1,4 +1,4 @@
-/* Which call to go on with, and what the wrappers have in common. */
+/* Finds the definition of each call after this library, and what the wrappers share. */
 #define _GNU_SOURCE
 #include <execinfo.h>
 #include <link.h>
@@ -39,15 +39,16 @@ static const char *name_of(enum call call)
     return call < CALL_COUNT ? call_names[call] : others[call - CALL_COUNT];
 }
 
-/* What stands in for a call that MPI does not have. */
+/* Stands in for a call that MPI does not have. */
 int missing_call(void)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     return mpi && mpi->family == MPI_FAMILY_MPICH ? 15 : 16; /* MPI_ERR_OTHER */
 }
 
-/* RATIONALE: from outside the MPI_ name, so that another tool preloaded after this one sees the call; from inside the
- * PMPI_ name, since that tool, calling on with PMPI_, comes back here and must not be called again. */
+/* RATIONALE: from outside a wrapped call it is the MPI_ name, so that another tool preloaded after
+ * this one sees the call. From inside it is the PMPI_ name: that tool calls PMPI_ to go on, comes
+ * back here, and must not be called again. */
 any_call look_up_call(enum call call, bool inside)
 {
     char name[64];
@@ -66,8 +67,8 @@ static bool is_large(enum call call)
     return strcmp(name + strlen(name) - 2, "_c") == 0;
 }
 
-/* RATIONALE: mpi4py looks whether the _c calls exist, and with this library they always do: where MPI has none, the int
- * twin (listed before it) does the work. */
+/* RATIONALE: mpi4py tests whether the _c calls exist, and with this library they always do. If MPI
+ * has none, the int twin (listed before it) does the work. */
 any_call twin_call(enum call call)
 {
     return is_large(call) ? find_call(call - 1, in_call.depth > 0) : (any_call)missing_call;
@@ -109,12 +110,13 @@ void handlers_made(void)
 {
     void *caller;
     find_own_code();
-    /* The first call loads a library, which a signal handler must not. */
+    /* RATIONALE: the first call loads a library, which a signal handler must not do. */
     backtrace(&caller, 1);
     __atomic_store_n(&handles_errors, true, __ATOMIC_RELEASE);
 }
 
-/* Whether another wrapped call of the thread has not returned: this library is among the callers of the present one. */
+/* Whether another wrapped call of the thread has not returned: this library is among the callers of
+ * the present one. */
 static bool is_made_inside(void)
 {
     enum { MOST = 256 };
@@ -128,9 +130,10 @@ static bool is_made_inside(void)
     return i < count || count == MOST;
 }
 
-/* RATIONALE: an error handler may leave a call by longjmp or by an exception of C++. A call whose frame is not below
- * that of the outermost one cannot have been made from there: that one is over. One made from deeper on may be, which
- * its callers tell; to look at them takes some microseconds, and only error handlers jump. */
+/* RATIONALE: an error handler may leave a call by longjmp or by a C++ exception. A call whose frame
+ * is not below that of the outermost call cannot have been made inside it: the outermost one is
+ * over. A call from deeper on the stack may have been, which only its callers tell. To examine them
+ * takes some microseconds, and only error handlers jump. */
 static bool is_over(const char *frame)
 {
     return frame >= in_call.outermost || (__atomic_load_n(&handles_errors, __ATOMIC_ACQUIRE) && !is_made_inside());
@@ -178,14 +181,14 @@ uint32_t *call_note(void)
 
 mpi_handle value_of(mpi_handle handle)
 {
-    return handle & pdla_mpi()->handle_mask;
+    return handle & running_mpi()->handle_mask;
 }
 
 int error_class(int error)
 {
     int class = error;
     if (error != 0)
-        pdla_mpi()->Error_class(error, &class);
+        running_mpi()->Error_class(error, &class);
     return class;
 }
 
@@ -208,7 +211,7 @@ void end_operation(uint64_t operation, const void *status, int rc)
 
 bool move_pointer(const struct io_call *call, int64_t position)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     return call->flags & CALL_EXPLICIT ||
            mpi->File_seek(call->handle->file, position / call->handle->view.etype_size, mpi->seek_set) == 0;
 }
@@ -223,9 +226,9 @@ int64_t clock_ns(void)
 int64_t current_position(const struct file_handle *handle)
 {
     mpi_offset offset;
-    /* RATIONALE: asking raises an error on a sequential file. */
+    /* RATIONALE: the question raises an error on a sequential file. */
     if (!handle->view.map || (handle->amode & AMODE_SEQUENTIAL) ||
-        pdla_mpi()->File_get_position(handle->file, &offset) != 0)
+        running_mpi()->File_get_position(handle->file, &offset) != 0)
         return -1;
     return offset * handle->view.etype_size;
 }

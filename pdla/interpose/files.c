@@ -14,7 +14,7 @@ static int mpich_amode(int amode)
     static const int abi[] = {AMODE_APPEND, AMODE_CREATE, AMODE_DELETE_ON_CLOSE, AMODE_EXCL, AMODE_RDONLY, AMODE_RDWR,
                               AMODE_SEQUENTIAL, AMODE_UNIQUE_OPEN, AMODE_WRONLY};
     int translated = 0;
-    if (pdla_mpi()->family != MPI_FAMILY_ABI)
+    if (running_mpi()->family != MPI_FAMILY_ABI)
         return amode;
     for (unsigned bit = 0; bit < sizeof abi / sizeof *abi; bit++)
         if (amode & (1 << bit))
@@ -41,14 +41,14 @@ enum { ERR_COMM = 5 }; /* MPI_ERR_COMM of every family */
 
 typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 
-/* Where nothing is watched the interceptor is asked all the same: nobody is to see a file as it was before writes that
- * it holds back. */
+/* The interceptor is called even if no tool watches: nobody may see a file without the writes that
+ * the interceptor holds back. */
 static int open_settled(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
     struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode)};
     int rc = ASK(opening, (&opening));
     if (rc)
-        *file = pdla_mpi()->file_null;
+        *file = running_mpi()->file_null;
     INTERCEPT(not_opened, (&opening));
     return rc ? rc : real(comm, name, amode, info, file);
 }
@@ -58,7 +58,7 @@ static struct file_handle *make_handle(mpi_handle file, const struct opening *op
     struct file_handle *handle = handle_open(file);
     if (handle) {
         handle->amode = opening->amode;
-        pdla_mpi()->Comm_size(opening->comm, &handle->ranks);
+        running_mpi()->Comm_size(opening->comm, &handle->ranks);
     }
     return handle;
 }
@@ -72,7 +72,7 @@ static int watch_open(open_call *real, mpi_handle comm, const char *name, int am
     opened.rc = ASK(opening, (&opening));
     const bool refused = opened.rc != 0;
     if (refused)
-        *file = pdla_mpi()->file_null;
+        *file = running_mpi()->file_null;
     else
         opened.rc = real(comm, name, amode, info, file);
     resolve_path(name ? name : "", path);
@@ -132,7 +132,7 @@ static void set_view(struct file_handle *handle, mpi_offset displacement, mpi_ha
     typemap_release(view->map);
     *view = (struct file_view){.displacement = displacement, .native = strcasecmp(representation, "native") == 0};
     /* RATIONALE: a negative displacement is MPI_DISPLACEMENT_CURRENT, of sequential files. */
-    if (view->native && displacement >= 0 && pdla_mpi()->Type_size_x(etype, &etype_size) == 0)
+    if (view->native && displacement >= 0 && running_mpi()->Type_size_x(etype, &etype_size) == 0)
         view->map = typemap_flatten(filetype);
     view->etype_size = etype_size;
     if (handle->observed)
@@ -171,7 +171,7 @@ static int watch_seek(seek_call *real, mpi_handle file, mpi_offset offset, int w
     struct file_handle *handle = handle_find(file);
     if (handle)
         hold_pointer(handle);
-    int rc = handle && handle->intercepted && whence == pdla_mpi()->seek_end ? ASK(look_at_size, (handle, false)) : 0;
+    int rc = handle && handle->intercepted && whence == running_mpi()->seek_end ? ASK(before_size, (handle, false)) : 0;
     rc = rc ? rc : real(file, offset, whence);
     if (handle && handle->observed)
         sought.position = current_position(handle);
@@ -187,11 +187,11 @@ EXPORT int MPI_File_seek(mpi_handle file, mpi_offset offset, int whence)
 }
 ALIAS(File_seek)
 
-/* RATIONALE: another rank may already have moved the shared pointer, so that asking for it says nothing: only a place
- * sought from the start is known. */
+/* RATIONALE: another rank may already have moved the shared pointer, so that its value says
+ * nothing. Only a seek from the start gives a known place. */
 static int64_t sought_position(const struct file_handle *handle, mpi_offset offset, int whence)
 {
-    const int seek_set = pdla_mpi()->family == MPI_FAMILY_ABI ? 403 : 600;
+    const int seek_set = running_mpi()->family == MPI_FAMILY_ABI ? 403 : 600;
     int64_t position;
     if (!handle || !handle->view.map || whence != seek_set ||
         __builtin_mul_overflow(offset, handle->view.etype_size, &position))
@@ -206,7 +206,7 @@ EXPORT int MPI_File_seek_shared(mpi_handle file, mpi_offset offset, int whence)
         return leave(real(file, offset, whence));
     struct file_call sought = {.number = CALL_File_seek_shared, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->intercepted && whence == pdla_mpi()->seek_end ? ASK(look_at_size, (handle, true)) : 0;
+    int rc = handle && handle->intercepted && whence == running_mpi()->seek_end ? ASK(before_size, (handle, true)) : 0;
     rc = rc ? rc : real(file, offset, whence);
     sought.position = rc == 0 ? sought_position(handle, offset, whence) : -1;
     return leave(called(&sought, handle, rc));
@@ -253,7 +253,7 @@ EXPORT int MPI_File_get_size(mpi_handle file, mpi_offset *size)
         return leave(real(file, size));
     struct file_call asked = {.number = CALL_File_get_size, .start = clock_ns()};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->intercepted ? ASK(look_at_size, (handle, false)) : 0;
+    int rc = handle && handle->intercepted ? ASK(before_size, (handle, false)) : 0;
     rc = rc ? rc : real(file, size);
     return leave(called(&asked, handle, rc));
 }

@@ -1,4 +1,5 @@
-/* Takes an MPI datatype apart, as MPI-4.1 section 5.1.13 says that it was put together, into a typemap. */
+/* Takes an MPI datatype apart into a typemap, as MPI-4.1 section 5.1.13 describes its construction.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { NESTING = 256 }; /* of constructors; most add no loop */
 
-/* MPICH's values; the other families' are translated. */
+/* MPICH's values; those of other families are translated. */
 enum combiner { NAMED = 1, DUP, CONTIGUOUS, VECTOR, HVECTOR_INTEGER, HVECTOR, INDEXED, HINDEXED_INTEGER, HINDEXED,
                 INDEXED_BLOCK, STRUCT_INTEGER, STRUCT, SUBARRAY, DARRAY, F90_REAL, F90_COMPLEX, F90_INTEGER, RESIZED,
                 HINDEXED_BLOCK, VALUE_INDEX, UNKNOWN };
@@ -37,8 +38,9 @@ static struct array_constants array_constants(enum mpi_family family)
     return (struct array_constants){56, 121, 122, 123, -49767};
 }
 
-/* What a datatype was made from. `values`: its integers, addresses and large counts one after another, which is the
- * same order for the plain and the large-count constructors, but for the two array ones. */
+/* The construction of a datatype. `values` has its integers, addresses and large counts one after
+ * another. This order is the same for the plain and the large-count constructors, except for the
+ * two array ones. */
 struct contents {
     enum combiner combiner;
     bool large;
@@ -101,7 +103,7 @@ static bool is_predefined(enum combiner combiner)
     return combiner == NAMED || combiner == F90_REAL || combiner == F90_COMPLEX || combiner == F90_INTEGER;
 }
 
-/* The types that MPI handed out are references to free, except for predefined ones. */
+/* The types that MPI returned are references to free, except for predefined ones. */
 static void release_contents(const struct mpi *mpi, struct contents *contents)
 {
     for (int64_t i = 0; i < contents->type_count; i++) {
@@ -122,7 +124,7 @@ struct child {
     int64_t extent;
 };
 
-/* A run of `count` children as the constructors make it. */
+/* A run of `count` children, as the constructors make it. */
 static struct part repeat(struct builder *builder, int64_t count, const struct child *child)
 {
     return typemap_loop(builder, count, child->extent, child->part);
@@ -147,7 +149,8 @@ static struct part *take_parts(struct builder *builder, int64_t count)
     return parts;
 }
 
-/* `count` runs of `lengths[i]` children, or all of `lengths[0]` when `same`, at `displacements[i] * unit`. */
+/* Runs of `lengths[i]` children (if `same`, all of `lengths[0]`) at `displacements[i] * unit`,
+ * `count` of them. */
 static struct part indexed(struct builder *builder, int64_t count, const int64_t *lengths, bool same,
                            const int64_t *displacements, int64_t unit, const struct child *child)
 {
@@ -194,7 +197,8 @@ static struct part subarray(struct builder *builder, const struct contents *cont
     return part;
 }
 
-/* One dimension of a distributed array: blocks of `block` elements dealt to `processes` in turn; those of `process`. */
+/* One dimension of a distributed array: blocks of `block` elements go to `processes` in turn; the
+ * result is those of `process`. */
 static struct part dealt(struct builder *builder, int64_t elements, int64_t block, int64_t processes, int64_t process,
                          int64_t stride, struct part part)
 {
@@ -221,7 +225,7 @@ static struct part darray(struct builder *builder, const struct contents *conten
     int64_t stride = child->extent;
     for (int64_t i = 0; i < dimensions; i++) {
         int64_t d = order_c ? dimensions - 1 - i : i;
-        int64_t inner = 1; /* the process grid is in row-major order whatever the array's */
+        int64_t inner = 1; /* the process grid is in row-major order, whatever the array's order is */
         for (int64_t k = d + 1; k < dimensions; k++)
             inner *= grid[k];
         int64_t block = arguments[d];
@@ -235,7 +239,7 @@ static struct part darray(struct builder *builder, const struct contents *conten
     return part;
 }
 
-/* A value and an index, as in a C struct: the holes of MPI_SHORT_INT and its like. */
+/* A value and an index, as in a C struct: MPI_SHORT_INT and its like have holes. */
 static struct part pair(struct builder *builder, int64_t value_size, int64_t index_size)
 {
     struct part parts[2] = {{0, value_size, NULL},
@@ -331,7 +335,7 @@ static struct part flatten(struct builder *builder, const struct mpi *mpi, mpi_h
 
 struct typemap *typemap_flatten(uintptr_t datatype)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     struct builder builder = {0};
     mpi_count lb, extent = 0;
     if (!mpi || !mpi->Type_get_extent_x)

@@ -1,4 +1,4 @@
-/* The table of open files: from an MPI_File to what is known about it. */
+/* The table of open files, by MPI_File. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ struct file_handle *handle_open(mpi_handle file)
     pthread_mutex_init(&handle->pointer, NULL);
     handle->view = (struct file_view){.map = typemap_bytes(1), .etype_size = 1, .native = true};
     pthread_mutex_lock(&mutex);
-    /* A file closed by a call that does not come through this library leaves its entry behind. */
+    /* A file that a call outside this library closed leaves its entry behind. */
     struct file_handle *stale = find(file);
     if (stale)
         unlink_handle(stale);
@@ -63,7 +63,7 @@ static __thread struct {
     unsigned changes;
     mpi_handle file;
     struct file_handle *handle;
-} last __attribute__((tls_model("initial-exec"))); /* found by the thread */
+} last __attribute__((tls_model("initial-exec"))); /* found last by the thread */
 
 __attribute__((noinline)) static struct file_handle *find_anew(mpi_handle file)
 {
@@ -75,7 +75,8 @@ __attribute__((noinline)) static struct file_handle *find_anew(mpi_handle file)
     return last.handle;
 }
 
-/* RATIONALE: taking a lock costs more than all the rest; what a thread found last holds until the table changes. */
+/* RATIONALE: a lock costs more than all the rest. What a thread found last holds until the table
+ * changes. */
 struct file_handle *handle_find(mpi_handle file)
 {
     if (last.changes == __atomic_load_n(&changes, __ATOMIC_ACQUIRE) && last.file == file)

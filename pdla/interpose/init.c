@@ -22,8 +22,8 @@ static void report_once(void)
         INTERCEPT(report, ());
 }
 
-/* What files that were not closed are to have. */
-static void settle(bool over)
+/* Ends the interceptor's work on files that were not closed. */
+static void end_files(bool over)
 {
     enter();
     if (active)
@@ -33,7 +33,7 @@ static void settle(bool over)
 
 __attribute__((destructor)) static void end_process(void)
 {
-    settle(true);
+    end_files(true);
     report_once();
 }
 
@@ -60,14 +60,15 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 }
 ALIAS(Init_thread)
 
-/* RATIONALE: a guard of its own: programs close files in callbacks of MPI_Finalize, and those calls are theirs. */
+/* RATIONALE: a guard of its own: programs close files in callbacks of MPI_Finalize, and those calls
+ * are the program's. */
 EXPORT int MPI_Finalize(void)
 {
     static __thread bool inside;
     int (*real)(void) = (int (*)(void))find_call(CALL_Finalize, inside);
     if (active && !inside) {
         OBSERVE(finalizing, ());
-        settle(false);
+        end_files(false);
         report_once();
     }
     inside = true;

@@ -1,5 +1,6 @@
-/* What stands in for an observer or an interceptor that a library has not. RATIONALE: in a file of its own. A compiler
- * may take the value of a weak constant that it sees for the one that the library will have. */
+/* Stands in for an observer or an interceptor that a library does not have. RATIONALE: in a file of
+ * its own, since a compiler may use the value of a weak constant that it sees instead of the one
+ * that is linked. */
 #include "interpose.h"
 
 __attribute__((weak)) const struct observer interpose_observer;

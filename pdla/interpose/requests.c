@@ -1,18 +1,19 @@
-/* The calls that complete requests: they end nonblocking operations that are observed, or were done by the
- * interceptor. While there are none, they go straight through. */
+/* The calls that complete requests. They end nonblocking operations that the observer sees or the
+ * interceptor did. While there are none, the calls go straight through. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calls.h"
 
-/* An operation under way. It is either in the table or taken out by the call that tries to complete its request. */
+/* An operation under way. It is in the table, or the call that tries to complete its request has
+ * taken it out. */
 struct pending {
     struct pending *next;
     mpi_handle request, file;
     uint64_t operation;
-    int64_t served; /* bytes that the status is to say; -1: those that MPI says */
-    mpi_offset position; /* `served`: the file's pointer before the call that tries to complete it */
+    int64_t served; /* bytes that the status must count; -1: those that MPI counts */
+    mpi_offset position; /* if `served`: the file's pointer before the call that tries to complete it */
 };
 
 enum { BUCKETS = 1024 };
@@ -26,7 +27,7 @@ static struct pending **bucket_of(mpi_handle request)
     return &buckets[(request * UINT64_C(0x9E3779B97F4A7C15)) >> 54];
 }
 
-/* With the mutex held: out of the table, or NULL. */
+/* With the mutex held: takes an operation out of the table. NULL: it is not there. */
 static struct pending *unlink_request(mpi_handle request)
 {
     for (struct pending **link = bucket_of(request); *link; link = &(*link)->next)
@@ -53,8 +54,8 @@ static void discard(struct pending *pending)
     free(pending);
 }
 
-/* RATIONALE: taken out before the call that may complete the request: MPI gives the handle of a completed one to
- * another thread at once. */
+/* RATIONALE: taken out before the call that may complete the request, since MPI then gives the
+ * handle of a completed one to another thread at once. */
 static struct pending *take(mpi_handle request)
 {
     pthread_mutex_lock(&mutex);
@@ -65,7 +66,7 @@ static struct pending *take(mpi_handle request)
 
 void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_handle file)
 {
-    struct pending *pending = request == pdla_mpi()->request_null ? NULL : malloc(sizeof *pending);
+    struct pending *pending = request == running_mpi()->request_null ? NULL : malloc(sizeof *pending);
     if (!pending) {
         end_operation(operation, NULL, 0);
         return;
@@ -98,18 +99,18 @@ void requests_forget(mpi_handle file)
 
 enum { FEW = 16 };
 
-/* The operations among a call's requests, and the statuses that it is to be given. */
+/* The operations among a call's requests, and the statuses for the call. */
 struct completion {
     int count, found;
     bool looks; /* the requests stay, complete or not */
-    struct pending *few[FEW], **taken; /* by place in the array of requests; NULL: not ours, or done with */
+    struct pending *few[FEW], **taken; /* by place in the array of requests; NULL: none, or done with */
     max_align_t status[64 / sizeof(max_align_t)];
     void *statuses, *allocated;
 };
 
 static bool begin(struct completion *completion, int count, const void *requests)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     *completion = (struct completion){.count = count, .taken = completion->few};
     if (count > FEW && !(completion->taken = calloc((size_t)count, sizeof *completion->taken)))
         return false;
@@ -125,10 +126,11 @@ static bool begin(struct completion *completion, int count, const void *requests
     return true;
 }
 
-/* The place for the call's status or statuses: the program's, or one of our own where it wants none. */
+/* The place for the call's status or statuses: the program's, or our own if the program wants none.
+ */
 static void *statuses(struct completion *completion, void *wanted, bool one)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     completion->statuses = wanted;
     if (completion->found && wanted == mpi->status_ignore && one)
         completion->statuses = completion->status;
@@ -138,10 +140,10 @@ static void *statuses(struct completion *completion, void *wanted, bool one)
     return completion->statuses;
 }
 
-/* The request at `place` is complete, and its status is the `order`-th. */
+/* The request at `place` is complete, and its status is number `order`. */
 static void complete(struct completion *completion, int place, int order, int rc)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     struct pending *pending = completion->taken[place];
     char *status = completion->statuses == mpi->status_ignore ? NULL : completion->statuses;
     if (!pending)
@@ -157,10 +159,11 @@ static void complete(struct completion *completion, int place, int order, int rc
     completion->taken[place] = NULL;
 }
 
-/* RATIONALE: a collective read of nothing that goes on in MPICH sets the file pointer to what it was when it began. */
+/* RATIONALE: when a collective read of no bytes ends, MPICH sets the file pointer to its value at
+ * the begin. */
 static void keep_pointers(const struct completion *completion)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     for (int i = 0; i < completion->count; i++) {
         const struct pending *pending = completion->taken[i];
         mpi_offset position;
@@ -170,7 +173,7 @@ static void keep_pointers(const struct completion *completion)
     }
 }
 
-/* What is not complete is still under way. */
+/* The other requests are still under way. */
 static int end(struct completion *completion, int rc)
 {
     for (int i = 0; i < completion->count; i++)
@@ -184,14 +187,14 @@ static int end(struct completion *completion, int rc)
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
 
-/* True when there is something to do for a call on `count` requests, in `completion`. */
+/* True if there is something to do for a call on `count` requests, in `completion`. */
 static bool watch(struct completion *completion, int count, const void *requests)
 {
     return enter() && count > 0 && requests && __atomic_load_n(&outstanding, __ATOMIC_RELAXED) &&
            begin(completion, count, requests);
 }
 
-/* Of forms for one request: it is complete if `done`. */
+/* For forms with one request: it is complete if `done`. */
 static int end_one(struct completion *completion, bool done, int rc)
 {
     if (done)
@@ -199,7 +202,7 @@ static int end_one(struct completion *completion, bool done, int rc)
     return end(completion, rc);
 }
 
-/* Of forms for any of several: `index` is complete. */
+/* For forms with any of several: `index` is complete. */
 static int end_any(struct completion *completion, bool done, int index, int rc)
 {
     if (done && index >= 0 && index < completion->count)
@@ -207,28 +210,28 @@ static int end_any(struct completion *completion, bool done, int index, int rc)
     return end(completion, rc);
 }
 
-/* Of forms for all. RATIONALE: after an error, which of them failed is known to the statuses alone. */
+/* For forms with all. RATIONALE: after an error only the statuses tell which requests failed. */
 static int end_all(struct completion *completion, bool done, int rc)
 {
     if (rc != 0)
-        completion->statuses = pdla_mpi()->status_ignore;
+        completion->statuses = running_mpi()->status_ignore;
     for (int i = 0; (done || rc != 0) && i < completion->count; i++)
         complete(completion, i, i, 0);
     return end(completion, rc);
 }
 
-/* Of forms for some: `indices[0..done)` are complete, with as many statuses. */
+/* For forms with some: `indices[0..done)` are complete, with as many statuses. */
 static int end_some(struct completion *completion, int done, const int *indices, int rc)
 {
     if (rc != 0)
-        completion->statuses = pdla_mpi()->status_ignore;
+        completion->statuses = running_mpi()->status_ignore;
     for (int i = 0; i < done && done <= completion->count; i++)
         if (indices[i] >= 0 && indices[i] < completion->count)
             complete(completion, indices[i], i, 0);
     return end(completion, rc);
 }
 
-/* `call` with `arguments`, which name `place` where the status goes; then `finish`. */
+/* Makes `call` with `arguments`, where `place` is the place of the status; then calls `finish`. */
 #define EXPORT_CALL(name, parameters, count, requests, one, arguments, finish)              \
     EXPORT_FORM(name, parameters, count, requests, one, false, arguments, finish)
 #define EXPORT_LOOK(name, parameters, count, requests, one, arguments, finish)              \
@@ -284,7 +287,7 @@ EXPORT int MPI_Request_free(void *request)
     struct completion completion;
     bool watched = watch(&completion, 1, request);
     if (watched)
-        completion.statuses = pdla_mpi()->status_ignore;
+        completion.statuses = running_mpi()->status_ignore;
     int rc = real(request);
     return leave(watched ? end_one(&completion, rc == 0, rc) : rc);
 }

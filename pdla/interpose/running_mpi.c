@@ -1,4 +1,5 @@
-/* Finds the running MPI: which family it is, its calls and its constants. No mpi.h: one library serves every family. */
+/* Finds the running MPI: its family, its calls and its constants. Without mpi.h one library serves
+ * every family. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -9,7 +10,7 @@
 
 #include "running_mpi.h"
 
-const struct mpi *running_mpi; /* set with release order once it is complete */
+const struct mpi *known_mpi; /* stored with release order when it is complete */
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
 
 struct search {
@@ -28,8 +29,9 @@ static int search_library(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-/* RATIONALE: mpi4py loads libmpi RTLD_LOCAL, where RTLD_NEXT does not see it. The library is opened after the walk, not
- * in it: the loader's two locks are taken in the other order by a dlopen in another thread. */
+/* RATIONALE: mpi4py loads libmpi with RTLD_LOCAL, where RTLD_NEXT does not see it. The library is
+ * opened after the walk, not in it: a dlopen in another thread takes the loader's two locks in the
+ * other order. */
 static void *local_symbol(const char *name)
 {
     struct search search;
@@ -52,7 +54,8 @@ void *mpi_symbol(const char *name)
     return symbol ? symbol : local_symbol(name);
 }
 
-/* An object of the MPI library. RATIONALE: an executable that uses it has a copy of its own (a copy relocation). */
+/* An object of the MPI library. RATIONALE: an executable that uses it has its own copy (a copy
+ * relocation). */
 static mpi_handle object(const char *name)
 {
     void *address = dlsym(RTLD_DEFAULT, name);
@@ -140,7 +143,8 @@ static bool is_abi(void)
     return get_version && get_version(&major, &minor) == 0 && major > 0;
 }
 
-/* RATIONALE: the PMPI_ names, so that other tools in the process do not see the questions that this library asks. */
+/* RATIONALE: the PMPI_ names, so that other tools in the process do not see the calls that this
+ * library makes. */
 static void find_calls(struct mpi *mpi)
 {
 #define FIND(call) *(void **)&mpi->call = mpi_symbol("PMPI_" #call)
@@ -192,7 +196,7 @@ static void find_calls(struct mpi *mpi)
 #undef FIND
 }
 
-/* False while no MPI is loaded. */
+/* False: no MPI is loaded. */
 static bool find(struct mpi *mpi)
 {
     if (!mpi_symbol("PMPI_Comm_rank"))
@@ -211,14 +215,14 @@ const struct mpi *find_mpi(void)
 {
     static struct mpi running;
     pthread_mutex_lock(&finding);
-    if (!running_mpi && find(&running))
-        __atomic_store_n(&running_mpi, &running, __ATOMIC_RELEASE);
-    const struct mpi *mpi = running_mpi;
+    if (!known_mpi && find(&running))
+        __atomic_store_n(&known_mpi, &running, __ATOMIC_RELEASE);
+    const struct mpi *mpi = known_mpi;
     pthread_mutex_unlock(&finding);
     return mpi;
 }
 
-/* What a status has where the family's statuses are known to have the bytes moved. */
+/* The bytes moved in a status of a family whose statuses are known to have them. */
 static mpi_count count_in(const struct mpi *mpi, const void *status)
 {
     uint32_t words[2];
@@ -228,11 +232,12 @@ static mpi_count count_in(const struct mpi *mpi, const void *status)
 
 static bool count_is_known; /* changes in learn_moved_bytes() only */
 
-/* RATIONALE: asking costs as much as all else that is done to record a call, and the place is no part of the MPI
- * standard: it is relied on where a number that MPI itself wrote is found there. */
+/* RATIONALE: a question to MPI costs as much as all the rest of recording a call. The place of the
+ * number is not part of the MPI standard. It is relied on if a number that MPI itself wrote is
+ * found there. */
 void learn_moved_bytes(void)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     const mpi_count several[] = {INT64_C(0x123456789ab), 0, 512};
     bool known = mpi->family != MPI_FAMILY_ABI && mpi->Status_set_elements_x;
     for (size_t i = 0; known && i < sizeof several / sizeof *several; i++) {
@@ -244,7 +249,7 @@ void learn_moved_bytes(void)
 
 mpi_count moved_bytes(const void *status)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     mpi_count moved;
     if (__atomic_load_n(&count_is_known, __ATOMIC_RELAXED))
         return count_in(mpi, status);
@@ -253,7 +258,7 @@ mpi_count moved_bytes(const void *status)
 
 void set_moved_bytes(void *status, int64_t bytes)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     if (status == NULL || status == mpi->status_ignore)
         return;
     if (mpi->Status_set_elements_x != NULL)

@@ -1,4 +1,4 @@
-/* The running MPI, without its mpi.h: which family it is, its calls and its constants. */
+/* The running MPI, without its mpi.h: its family, its calls and its constants. */
 #ifndef PDLA_RUNNING_MPI_H
 #define PDLA_RUNNING_MPI_H
 
@@ -8,26 +8,26 @@
 
 enum mpi_family { MPI_FAMILY_UNKNOWN = 0, MPI_FAMILY_MPICH = 1, MPI_FAMILY_OPENMPI = 2, MPI_FAMILY_ABI = 3 };
 
-/* MPI handles travel as uintptr_t. Handles that MPI writes are 4 bytes on MPICH and 8 elsewhere: give it a zeroed
- * uintptr_t. */
+/* MPI handles are passed as uintptr_t. Handles that MPI writes have 4 bytes on MPICH and 8
+ * elsewhere: give it a zeroed uintptr_t. */
 typedef uintptr_t mpi_handle;
 typedef int64_t mpi_offset;
 typedef int64_t mpi_count;
 
-/* MPICH's values whatever the family; mpich_amode() translates what a program passes. */
+/* MPICH's values in every family; mpich_amode() translates what a program passes. */
 enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMODE_DELETE_ON_CLOSE = 16,
        AMODE_UNIQUE_OPEN = 32, AMODE_EXCL = 64, AMODE_APPEND = 128, AMODE_SEQUENTIAL = 256 };
 
-/* The real calls and the family's constants, found on first use (interposition of a library that may be loaded later,
- * and RTLD_LOCAL). A pointer is NULL when this MPI has no such call. */
+/* The real calls and the family's constants, found at the first use, since the library may be
+ * loaded later, and with RTLD_LOCAL. A pointer is NULL if this MPI has no such call. */
 struct mpi {
     enum mpi_family family;
     mpi_handle comm_world, byte, int64, op_min, op_sum, op_band, request_null, comm_null, file_null;
     mpi_handle datatype_null;
-    uintptr_t handle_mask; /* what of a handle in a register or an array is its value (the low 4 bytes on MPICH) */
-    size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, else 8 */
+    uintptr_t handle_mask; /* which bits of a handle in a register or an array are its value (4 bytes on MPICH) */
+    size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, otherwise 8 */
     size_t status_size;
-    size_t count_place;    /* where a status has the bytes moved, as 8 bytes; on MPICH with the upper 4 shifted by 1 */
+    size_t count_place;    /* where a status has the bytes moved (8 bytes; on MPICH the upper 4 are shifted by 1) */
     int count_shift;
     void *status_ignore;   /* also STATUSES_IGNORE */
     int seek_set, seek_end, err_io, err_no_space;
@@ -78,23 +78,24 @@ struct mpi {
     int (*File_write_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
     int (*File_call_errhandler)(mpi_handle, int);
 };
-extern const struct mpi *running_mpi; /* NULL until it is found; running_mpi.c only */
+extern const struct mpi *known_mpi; /* NULL until it is found; running_mpi.c only */
 const struct mpi *find_mpi(void);
-/* Never NULL after the first MPI call of the program; NULL if no MPI is loaded. */
-static inline const struct mpi *pdla_mpi(void)
+/* Never NULL after the first MPI call of the program. NULL: no MPI is loaded. */
+static inline const struct mpi *running_mpi(void)
 {
-    const struct mpi *mpi = __atomic_load_n(&running_mpi, __ATOMIC_ACQUIRE);
+    const struct mpi *mpi = __atomic_load_n(&known_mpi, __ATOMIC_ACQUIRE);
     return mpi ? mpi : find_mpi();
 }
 
-/* The bytes that the call moved which gave this status; -1 unknown. */
+/* The bytes moved by the call that gave this status; -1: not known. */
 mpi_count moved_bytes(const void *status);
-/* Says in a status, which may be the family's STATUS_IGNORE, that the call moved so many. */
+/* Sets the bytes moved in a status, which may be the family's STATUS_IGNORE. */
 void set_moved_bytes(void *status, int64_t bytes);
-/* After MPI_Init: moved_bytes() need not ask MPI if this finds that it does not have to. */
+/* After MPI_Init: finds out whether moved_bytes() can do without calls of MPI. */
 void learn_moved_bytes(void);
 
-/* The next definition of an MPI function or object after this library, however libmpi was loaded; or NULL. */
+/* The next definition of an MPI function or object after this library, however libmpi was loaded;
+ * or NULL. */
 void *mpi_symbol(const char *name);
 
 #endif

@@ -1,5 +1,5 @@
-/* Typemaps: trees of loops and lists, kept canonical while they are built, encoded for the reader, walked with a
- * cursor. */
+/* Typemaps: trees of loops and lists. They are kept canonical while they are built, encoded for the
+ * trace, and walked with a cursor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ static bool equal(const struct node *a, const struct node *b)
     return true;
 }
 
-/* Drops empty parts and merges neighbouring blocks in place; returns how many are left. */
+/* Drops empty parts and merges adjacent blocks in place. Returns how many are left. */
 static int64_t merge(struct part *parts, int64_t count)
 {
     int64_t kept = 0;
@@ -193,7 +193,7 @@ int64_t typemap_extent(const struct typemap *map)
     return map->extent;
 }
 
-/* One run of bytes however many tiles, though it may start elsewhere than at 0. */
+/* One run of bytes for any number of tiles, though it may not start at 0. */
 static bool is_one_run(const struct typemap *map)
 {
     return !map->root.node && map->root.size == map->extent;
@@ -218,7 +218,7 @@ static void put(struct words *out, int64_t word)
     out->used++;
 }
 
-/* `shift` moves the entries of a list; loops and blocks have no offset to take it and are given 0. */
+/* `shift` moves the entries of a list. Loops and blocks have no offset to move and are given 0. */
 static void encode(struct words *out, const struct node *node, int64_t size, int64_t shift)
 {
     put(out, node ? node->kind : TYPEMAP_BLOCK);
@@ -267,7 +267,7 @@ size_t typemap_encode(const struct typemap *map, int64_t *words, size_t capacity
 
 /* ---- walking ----------------------------------------------------------------------------------------------------- */
 
-/* The entry of a list that holds data byte `skip` < size. */
+/* The entry of a list that has data byte `skip` < size. */
 static int64_t entry_at(const struct node *node, int64_t skip)
 {
     int64_t low = 0, high = node->count - 1;
@@ -290,7 +290,8 @@ static struct part entry(const struct node *node, int64_t index, int64_t base)
                          node->children ? node->children[index] : NULL};
 }
 
-/* From `part`, at an absolute offset, down to the block that holds its data byte `skip`; the rest of that block. */
+/* Walks from `part`, at an absolute offset, down to the block that has its data byte `skip`;
+ * returns the rest of that block. */
 static struct extent descend(struct typemap_cursor *cursor, struct part part, int64_t skip)
 {
     while (part.node) {

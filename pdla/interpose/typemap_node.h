@@ -1,10 +1,11 @@
-/* How typemaps are built: shared by flatten.c, which asks MPI, and typemap.c, which keeps the trees canonical. */
+/* How typemaps are built: shared by flatten.c, which reads datatypes, and typemap.c, which keeps
+ * the trees canonical. */
 #ifndef PDLA_TYPEMAP_NODE_H
 #define PDLA_TYPEMAP_NODE_H
 
 #include "typemap.h"
 
-/* A LOOP, LIST or RUNS of the tree. A block has no node of its own: its size says all. */
+/* A LOOP, LIST or RUNS of the tree. A block has no node of its own: its size is enough. */
 struct node {
     int kind;      /* enum typemap_word */
     int depth;     /* nodes from here to the deepest leaf */

@@ -1,7 +1,8 @@
-/* libpdla-coherence.so: the C library's calls that open, cut off or examine a file by itself, of programs whose writes libpdla.so
- * redirects. A library of its own, so that no other programs pay for it. Without libpdla.so everything passes through.
+/* libpdla-coherence.so wraps the C library's calls that open, cut off, delete or examine a file,
+ * for programs whose writes libpdla.so redirects. It is a library of its own so that other programs
+ * do not pay for it. Without libpdla.so the calls go straight through.
  *
- * Reads and writes need not be looked at: they are made through a descriptor. */
+ * Reads and writes need no wrapper: they use a descriptor, and the open was seen. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +17,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The definition after this library; `failed`, with errno ENOSYS, is returned if there is none. */
+/* Finds the definition after this library. If there is none, returns `failed` with errno ENOSYS. */
 #define NEXT(real, name, failed)                                                             \
     if (!__atomic_load_n(&(real), __ATOMIC_RELAXED))                                         \
         __atomic_store_n((void **)&(real), dlsym(RTLD_NEXT, name), __ATOMIC_RELAXED);        \
@@ -25,7 +26,7 @@
         return failed;                                                                       \
     }
 
-/* Whether the call may be made; else errno says why not. */
+/* Whether the call may be made. Otherwise errno says why not. */
 static bool may(int error)
 {
     if (error != 0)
@@ -76,7 +77,7 @@ OPEN(int, creat, -1, AT_FDCWD, (const char *path, mode_t mode), (path, mode))
 OPEN(int, creat64, -1, AT_FDCWD, (const char *path, mode_t mode), (path, mode))
 OPEN(int, truncate, -1, AT_FDCWD, (const char *path, off_t size), (path, size))
 OPEN(int, truncate64, -1, AT_FDCWD, (const char *path, off64_t size), (path, size))
-/* RATIONALE: the C library's streams do not open their files by way of open(). */
+/* RATIONALE: the C library's streams do not call open() to open their files. */
 OPEN(FILE *, fopen, NULL, AT_FDCWD, (const char *path, const char *mode), (path, mode))
 OPEN(FILE *, fopen64, NULL, AT_FDCWD, (const char *path, const char *mode), (path, mode))
 OPEN(FILE *, freopen, NULL, AT_FDCWD, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
@@ -100,7 +101,7 @@ OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FIL
 DELETE(unlink, AT_FDCWD, path, (const char *path), (path))
 DELETE(unlinkat, at, path, (int at, const char *path, int flags), (at, path, flags))
 DELETE(remove, AT_FDCWD, path, (const char *path), (path))
-/* The file that had the new name. */
+/* The file that had the new name is deleted. */
 DELETE(rename, AT_FDCWD, other, (const char *path, const char *other), (path, other))
 DELETE(renameat, to, other, (int at, const char *path, int to, const char *other), (at, path, to, other))
 DELETE(renameat2, to, (flags & RENAME_EXCHANGE ? NULL : other),
@@ -124,7 +125,7 @@ static bool examined(uint64_t device, uint64_t inode)
 #define EXAMINE(name, may_look, parameters, arguments) \
     EXAMINE_BY(name, may_look, found->st_dev, found->st_ino, parameters, arguments)
 
-/* `version`: programs that were linked with older C libraries call these. */
+/* `version`: for programs that were linked with older C libraries. */
 #define EXAMINE_BOTH(suffix, type)                                                                              \
     EXAMINE(stat##suffix, looking(AT_FDCWD, path), (const char *path, struct type *found), (path, found))       \
     EXAMINE(lstat##suffix, looking(AT_FDCWD, path), (const char *path, struct type *found), (path, found))      \

@@ -2,19 +2,20 @@
 
 #include <string.h>
 
-enum { LONGEST = 31 }; /* collective calls without agreeing anew */
+enum { LONGEST = 31 }; /* collective calls without a new agreement */
 
-/* RATIONALE: nonblocking and waited for. MPICH's blocking reductions and broadcasts on a node spin without yielding,
- * which takes 10 ms a call where there are more ranks than cores; these take a two-hundredth of that. */
+/* RATIONALE: nonblocking calls, and a wait. MPICH's blocking reductions and broadcasts on a node
+ * spin without yielding, which takes 10 ms a call if there are more ranks than cores. These take a
+ * two-hundredth of that. */
 static bool finish(int rc, mpi_handle *request)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     return rc == 0 && mpi->Wait(request, mpi->status_ignore) == 0;
 }
 
 bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_handle comm)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     if (comm == mpi->comm_null) {
         memcpy(all, mine, (size_t)words * sizeof(int64_t));
         return true;
@@ -25,14 +26,14 @@ bool agree_reduce(const void *mine, void *all, int words, mpi_handle op, mpi_han
 
 bool agree_broadcast(void *data, int bytes, mpi_handle comm)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     mpi_handle request = 0;
     return comm == mpi->comm_null || finish(mpi->Ibcast(data, bytes, mpi->byte, 0, comm, &request), &request);
 }
 
 bool agree_gather(const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     mpi_handle request = 0;
     if (comm == mpi->comm_null) {
         memcpy(all, mine, (size_t)bytes);
@@ -55,7 +56,7 @@ bool agreement_make(struct agreement *agreement, mpi_handle comm, bool lasting, 
                     int64_t calls_left)
 {
     int64_t mine[2] = {objection == NULL, calls_left}, all[2];
-    bool redirects = agree_reduce(mine, all, 2, pdla_mpi()->op_min, comm) && all[0] != 0;
+    bool redirects = agree_reduce(mine, all, 2, running_mpi()->op_min, comm) && all[0] != 0;
     bool again = agreement->views == views && agreement->redirects == redirects;
     int64_t span = !lasting || !again ? 0 : 2 * agreement->span + 1;
     span = span > LONGEST ? LONGEST : span;

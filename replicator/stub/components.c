@@ -13,11 +13,11 @@ static bool is_component(const struct map_component *component, const struct sta
         && (found->st_uid == 0 || found->st_uid == geteuid());
 }
 
-static int open_component(const struct loaded_map *map, const struct map_component *component, enum patience patience)
+static int open_component(const struct loaded_map *map, const struct map_component *component, enum timeout timeout)
 {
     struct stat found;
     const char *path = map_at(map, component->path);
-    int fd = storage_open(map, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, patience, &found);
+    int fd = storage_open(map, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, timeout, &found);
     if (fd < 0 || is_component(component, &found))
         return fd;
     storage_close(map, path, fd);
@@ -25,14 +25,15 @@ static int open_component(const struct loaded_map *map, const struct map_compone
     return -1;
 }
 
-int *components_make(const struct loaded_map *map, const struct map_replica *replica, enum patience patience)
+int *components_make(const struct loaded_map *map, const struct map_replica *replica, enum timeout timeout)
 {
     const struct map_component *files = map_at(map, replica->components);
     int *components = malloc(replica->servers * sizeof *components);
     for (uint32_t i = 0; components != NULL && i < replica->servers; i++) {
         struct stat found;
         components[i] = -1;
-        if (storage_look(map, map_at(map, files[i].path), patience, &found) != 0 || !is_component(&files[i], &found)) {
+        if (storage_examine(map, map_at(map, files[i].path), timeout, &found) != 0
+            || !is_component(&files[i], &found)) {
             free(components);
             return NULL;
         }
@@ -50,21 +51,22 @@ void components_close(const struct loaded_map *map, const struct map_replica *re
 }
 
 int components_descriptor(const struct loaded_map *map, const struct map_replica *replica, int *components, uint32_t number,
-                          enum patience patience)
+                          enum timeout timeout)
 {
     const struct map_component *files = map_at(map, replica->components);
     if (components[number] < 0)
-        components[number] = open_component(map, &files[number], patience);
+        components[number] = open_component(map, &files[number], timeout);
     return components[number];
 }
 
-/* RATIONALE: not by network. A call that was left behind would drop what is written later. */
+/* RATIONALE: not on network storage, where an abandoned call would discard what is written later.
+ */
 void components_drop(const struct loaded_map *map, const struct map_replica *replica)
 {
     const struct map_component *files = map_at(map, replica->components);
     for (uint32_t i = 0; i < replica->servers; i++) {
         const char *path = map_at(map, files[i].path);
-        int fd = files[i].size > 0 && !storage_remote(path) ? open_component(map, &files[i], HURRIED) : -1;
+        int fd = files[i].size > 0 && !storage_remote(path) ? open_component(map, &files[i], TIMEOUT_SHORT) : -1;
         if (fd < 0)
             continue;
         if (!storage_remote(path))
@@ -75,7 +77,7 @@ void components_drop(const struct loaded_map *map, const struct map_replica *rep
 
 static int sync_component(const struct loaded_map *map, const char *path, int fd, bool begin)
 {
-    const struct component_file file = {map, path, fd, PATIENT, -1};
+    const struct component_file file = {map, path, fd, TIMEOUT_LONG, -1};
     if (storage_remote(path))
         return storage_sync(&file, begin);
     if (begin)

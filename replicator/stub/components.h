@@ -1,22 +1,23 @@
-/* The components of a replica for writes; `components` are their descriptors, -1 until one is needed. RATIONALE:
- * CephFS lets a client keep what it writes in memory only as long as no other client has the file open. */
+/* The components of a write replica. `components` is an array of descriptors; one is -1 until it is
+ * needed. RATIONALE: CephFS lets a client keep written bytes in memory only while no other client
+ * has the file open. */
 #ifndef PDLA_COMPONENTS_H
 #define PDLA_COMPONENTS_H
 
 #include "storage.h"
 
-/* NULL: they cannot be used. */
-int *components_make(const struct loaded_map *, const struct map_replica *, enum patience);
+/* NULL: the components cannot be used. */
+int *components_make(const struct loaded_map *, const struct map_replica *, enum timeout);
 void components_close(const struct loaded_map *, const struct map_replica *, int *components);
-/* The descriptor of one. -1: errno says why there is none. */
+/* The descriptor of one component. -1: errno says why there is none. */
 int components_descriptor(const struct loaded_map *, const struct map_replica *, int *components, uint32_t number,
-                          enum patience);
-/* Drops what is in them; their space stays. RATIONALE: a page of which a part is written would else be read first, a
- * request for each piece of a program whose pieces are not whole pages. Where the file system cannot do this all goes
- * on as before. */
+                          enum timeout);
+/* Discards the bytes of the components and keeps their space. RATIONALE: otherwise a write of a
+ * part of a page first reads the page, with one request for each piece. Where the file system
+ * cannot do this, writes work all the same. */
 void components_drop(const struct loaded_map *, const struct map_replica *);
-/* Has the devices of those that were needed write what is in memory. 0 or the errno of the first that failed. `begin`:
- * they only begin it; else it is durable. */
+/* Writes the bytes of all open components from memory to their devices. With `begin` it only starts
+ * that; otherwise they are durable afterwards. 0 or the errno of the first failure. */
 int components_sync(const struct loaded_map *, const struct map_replica *, const int *components, bool begin);
 
 #endif

@@ -23,7 +23,7 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t size)
     pthread_once(&table_made, make_table);
     const uint8_t *at = bytes;
     crc = ~crc;
-    /* Eight bytes a step: an extent table of 10^7 entries is checked at every start of a program. */
+    /* Eight bytes a step: every start of a program checks its table of up to 10^7 extents. */
     for (; size >= 8; size -= 8, at += 8) {
         crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
         crc = table[7][crc & 255] ^ table[6][crc >> 8 & 255] ^ table[5][crc >> 16 & 255] ^ table[4][crc >> 24]

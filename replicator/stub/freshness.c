@@ -45,7 +45,7 @@ static bool examine(int fd, struct times *times)
     return true;
 }
 
-/* `writers` in the low half, `epoch` (writing calls begun since publication) in the high one. */
+/* The low half is `writers`, the high half `epoch` (writing calls begun since publication). */
 static uint64_t *word_of(struct state_file *record) { return (uint64_t *)(void *)&record->writers; }
 _Static_assert(offsetof(struct state_file, writers) % 8 == 0, "writers and epoch are one aligned word");
 _Static_assert(offsetof(struct state_file, epoch) == offsetof(struct state_file, writers) + 4, "in this order");
@@ -118,7 +118,8 @@ void freshness_write_begin(const struct loaded_map *map, const struct map_file *
     uint64_t word = __atomic_load_n(word_of(record), __ATOMIC_SEQ_CST);
     bool as_left;
     do {
-        /* The first writer compares before it counts itself: a second one could write before the comparison. */
+        /* The first writer compares before it counts itself: a second one could write before the
+         * comparison. */
         struct times now;
         as_left = writers_in(word) > 0 || (examine(fd, &now) && as_recorded(record, &now));
     } while (!exchange(record, &word, word + (UINT64_C(1) << 32) + 1));
@@ -135,7 +136,7 @@ void freshness_write_end(const struct loaded_map *map, const struct map_file *fi
             return; /* somebody replaced the state file's contents; never count below 0 */
         struct times now;
         if (writers_in(word) == 1 && publish && examine(fd, &now)) {
-            /* Only the last writer gets here, and starts again if another one has begun meanwhile. */
+            /* Only the last writer gets here. It starts again if another one has begun meanwhile. */
             __atomic_store_n(&record->size, now.size, __ATOMIC_RELAXED);
             __atomic_store_n(&record->mtime_ns, now.mtime_ns, __ATOMIC_RELAXED);
             __atomic_store_n(&record->ctime_ns, now.ctime_ns, __ATOMIC_RELAXED);

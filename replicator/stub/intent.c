@@ -42,7 +42,8 @@ int directory_sync(const char *directory)
     return error;
 }
 
-/* RATIONALE: of several ranks each may replace it; what they say differs by when they said it. */
+/* RATIONALE: any of several ranks may replace the file. Their intents differ only in their times.
+ */
 static int put(const char *directory, struct intent *intent)
 {
     char path[4096], name[64], unfinished[4096];
@@ -64,14 +65,14 @@ static int put(const char *directory, struct intent *intent)
     return error != 0 ? error : directory_sync(directory);
 }
 
-static void note(struct intent *intent, const struct original_sight *original)
+static void note(struct intent *intent, const struct original_state *original)
 {
     intent->size = original->size;
     intent->mtime_ns = original->mtime_ns;
     intent->ctime_ns = original->ctime_ns;
 }
 
-struct intent intent_now(const struct original_sight *original)
+struct intent intent_now(const struct original_state *original)
 {
     struct intent intent = {.busy = 1, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
     memcpy(intent.magic, INTENT_MAGIC, sizeof intent.magic);
@@ -80,7 +81,7 @@ struct intent intent_now(const struct original_sight *original)
     return intent;
 }
 
-int intent_begin(const char *directory, struct intent *intent, const struct original_sight *original)
+int intent_begin(const char *directory, struct intent *intent, const struct original_state *original)
 {
     *intent = intent_now(original);
     return put(directory, intent);
@@ -95,7 +96,7 @@ int intent_renew(const char *directory, struct intent *intent)
     return put(directory, intent);
 }
 
-void intent_stop(const char *directory, struct intent *intent, const struct original_sight *original)
+void intent_stop(const char *directory, struct intent *intent, const struct original_state *original)
 {
     intent->busy = 0;
     note(intent, original);

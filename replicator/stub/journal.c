@@ -28,7 +28,8 @@ static uint64_t seal_of(uint64_t replica, int64_t start, uint32_t length)
     return (uint64_t)crc32c(0, words, sizeof words) << 32 | length;
 }
 
-/* RATIONALE: allocated, not only lengthened: a store into a hole of a full disk kills the program. */
+/* RATIONALE: the space is allocated. A store into a hole of a file on a full disk kills the
+ * program. */
 static int grow(struct journal *journal)
 {
     size_t size = journal->size + GROWTH;
@@ -66,13 +67,13 @@ static int64_t statx_ns(struct statx_timestamp time)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-bool original_look(int fd, const char *path, struct original_sight *sight)
+bool original_examine(int fd, const char *path, struct original_state *sight)
 {
     struct statx found;
     int at = fd < 0 ? AT_FDCWD : fd, flags = fd < 0 ? 0 : AT_EMPTY_PATH;
     if (statx(at, fd < 0 ? path : "", flags, STATX_BASIC_STATS | STATX_BTIME, &found) != 0)
         return false;
-    *sight = (struct original_sight){.device = makedev(found.stx_dev_major, found.stx_dev_minor),
+    *sight = (struct original_state){.device = makedev(found.stx_dev_major, found.stx_dev_minor),
                                      .inode = found.stx_ino,
                                      .size = (int64_t)found.stx_size,
                                      .mtime_ns = statx_ns(found.stx_mtime),
@@ -129,8 +130,8 @@ static void put_state(struct journal *journal)
 
 static void note_original(struct journal *journal, int original)
 {
-    struct original_sight found;
-    if (!original_look(original, NULL, &found))
+    struct original_state found;
+    if (!original_examine(original, NULL, &found))
         return;
     journal->state.size = found.size;
     journal->state.mtime_ns = found.mtime_ns;
@@ -146,8 +147,8 @@ static uint32_t checksum_of(const struct journal_header *header)
 static void fill(struct journal *journal, const struct journal_owner *owner, int original)
 {
     struct journal_header *header = journal->header;
-    struct original_sight found = {0};
-    original_look(original, NULL, &found);
+    struct original_state found = {0};
+    original_examine(original, NULL, &found);
     header->rank = owner->rank;
     read_boot(header->boot);
     gethostname(header->host, sizeof header->host - 1);
@@ -162,7 +163,7 @@ static void fill(struct journal *journal, const struct journal_owner *owner, int
     set_number(header, &header->synced, 0);
     set_number(header, &header->count, 0);
     journal->state.size = -1;
-    if (!owner->beside)
+    if (!owner->others_write)
         note_original(journal, original);
     journal->state.stamp_ns = clock_real_ns();
     put_state(journal);
@@ -196,8 +197,8 @@ bool journal_entry_at(const struct journal_header *header, uint64_t number, stru
         && seal_of(entry->replica, entry->start, (uint32_t)*length) == entry->seal;
 }
 
-/* RATIONALE: under another name until its header is there: so what is called a journal and is none was damaged. By a
- * link, which takes nobody's place. */
+/* RATIONALE: the journal gets its name only when its header is complete: a file of that name
+ * without a header was damaged. link() replaces no other file. */
 static int begin(struct journal *journal, const struct journal_owner *owner, int original, const char *unfinished)
 {
     journal->fd = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -236,7 +237,8 @@ int journal_create(struct journal *journal, const struct journal_owner *owner, i
     return error;
 }
 
-/* RATIONALE: what follows the last entry extends it, by one store: a program that follows its pattern has one entry. */
+/* RATIONALE: bytes that follow the last entry extend it, by one store: a program that follows its
+ * pattern has one entry. */
 static bool extend(struct journal *journal, uint64_t replica, int64_t start, int64_t length)
 {
     if (journal_count(journal) == 0 || journal->fresh)
@@ -249,8 +251,8 @@ static bool extend(struct journal *journal, uint64_t replica, int64_t start, int
     return true;
 }
 
-/* Makes room for entries of `length` bytes more. RATIONALE: before the first of them is noted. So all of a write
- * counts, or nothing of it. */
+/* Makes room for entries of `length` more bytes. RATIONALE: this comes before the first entry, so
+ * that all of a write counts, or nothing of it. */
 static int make_room(struct journal *journal, int64_t length)
 {
     const uint64_t entries = journal_count(journal) + (uint64_t)length / UINT32_MAX + 1;

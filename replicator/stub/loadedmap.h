@@ -1,5 +1,5 @@
-/* A map file that has been read and believed, with its state file. Everything in it has been checked: offsets, counts,
- * arithmetic and checksum, so that the users of these pointers need no further checks. */
+/* A map file that has been loaded, with its state file. Everything in it has been checked: offsets,
+ * counts, arithmetic and checksum. Users of these pointers need no further checks. */
 #ifndef PDLA_LOADEDMAP_H
 #define PDLA_LOADEDMAP_H
 
@@ -17,28 +17,29 @@ struct loaded_map {
     const struct map_replica *replicas;
     struct state_file *state;          /* [file_count], shared with every process of the node */
     uint8_t *stale;                    /* [replica_count], enum state_stale */
-    uint64_t *away;                    /* [STATE_PLACES], likewise; of this process alone where the state file is an older one */
-    struct extent_index **indexes;     /* [replica_count], locate.c's; NULL: none of any replica, or of this one */
-    uint64_t device, inode;            /* of the map file, to notice that another one was published */
+    uint64_t *unreachable;                    /* [STATE_PLACES], shared, too, unless the state file is older */
+    struct extent_index **indexes;     /* [replica_count], locate.c's; NULL: there is none */
+    uint64_t device, inode;            /* of the map file, to notice a new publication */
     int64_t mtime_ns;
     uint64_t state_device, state_inode;
     struct loaded_map *next;
 };
 
-/* The map at `path`: loaded at the first call, again when another one has been published there. NULL when it is
- * refused, with *why set to a literal that says what is wrong. Maps stay in memory for the life of the process:
- * handles and the exit report point into them. Safe to call from several threads. */
+/* The map at `path`. It is loaded at the first call, and again when another one has been published
+ * there. NULL: it cannot be used, and *why (a literal) says what is wrong. Maps stay in memory for
+ * the life of the process, since handles and the exit report point into them. Safe to call from
+ * several threads. */
 const struct loaded_map *map_current(const char *path, const char **why);
 
-/* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; else a literal that says what is
- * wrong. */
+/* Checks `size` bytes at `base` (8-byte aligned) as a map file. NULL: they are one; otherwise a
+ * literal that says what is wrong. */
 const char *map_check(const void *base, size_t size);
 
-/* The file with this inode that has this path, or else this device; or NULL. */
+/* The file with this inode that has this path or, failing that, this device; or NULL. */
 const struct map_file *map_find(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode);
 
-/* The target of this name in the directory with this inode, of this path, or else in a directory with this device; or
- * NULL. */
+/* The target of this name in the directory with this inode. Its path must match or, failing that,
+ * the directory's device. Or NULL. */
 const struct map_target *map_find_target(const struct loaded_map *, const char *path, uint64_t device, uint64_t inode,
                                          const char *name);
 
@@ -49,7 +50,8 @@ static inline int64_t nanoseconds(struct timespec time)
 
 static inline const void *map_at(const struct loaded_map *map, uint32_t offset) { return map->base + offset; }
 
-/* CRC32C (Castagnoli) of `size` bytes, continued from the CRC32C of what precedes them (0 at the start). */
+/* CRC32C (Castagnoli) of `size` bytes, continued from the CRC32C of the bytes before them (0 at the
+ * start). */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t size);
 
 #endif

@@ -2,13 +2,14 @@
 
 #include <stdlib.h>
 
-/* The block that holds `relative` or, when none does, the next one; offsets from the first block. False: there is
- * none. */
+/* The block that holds `relative` or, failing that, the next one; offsets count from the first
+ * block. False: there is none. */
 static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative, int64_t *block,
                        int64_t *replica_block)
 {
     int64_t rest = relative > 0 ? relative : 0, at = 0, replica_at = 0;
-    /* Where the innermost digit that can grow was: the successor is one step of that loop, all digits inside it 0. */
+    /* The innermost digit that can grow: the next block is one step of that loop, with all digits
+     * inside it 0. */
     int64_t next = -1, replica_next = 0;
     for (uint32_t k = 0; k < replica->loop_count; k++) {
         int64_t digit = rest / loops[k].stride;
@@ -31,9 +32,10 @@ static bool find_block(const struct map_replica *replica, const struct map_loop 
     return at >= 0;
 }
 
-/* RATIONALE: a search in a large table costs what it has to fetch from memory. The starts of every BLOCK-th extent are
- * a tree small enough to stay in the cache; in the block that it names the extent is near the place in proportion to
- * its offset or, where extents are clustered, on a known side of it. */
+/* RATIONALE: the cost of a search in a large table is what it fetches from memory. The starts of
+ * every BLOCK-th extent are a tree small enough to stay in the cache. In the block that the tree
+ * names, the extent is near the place in proportion to its offset or, where extents are clustered,
+ * on a known side of that place. */
 enum { BLOCK = 256, FAN = 16, WINDOW = 16, LEVELS = 6 /* BLOCK * FAN^LEVELS = 2^32 */ };
 
 struct extent_index {
@@ -130,7 +132,7 @@ static uint32_t search(const struct extent_index *index, const struct map_extent
     return first + search_block(extents + first, BLOCK, starts[0], starts[1], start);
 }
 
-/* The extent that holds `start` or, when none does, the next one. NULL: there is none. */
+/* The extent that holds `start` or, failing that, the next one. NULL: there is none. */
 static const struct map_extent *find_extent(const struct loaded_map *map, const struct map_replica *replica, int64_t start)
 {
     const struct map_extent *extents = map_at(map, replica->extents);

@@ -1,5 +1,5 @@
-/* Where the bytes of an original are in a replica (the AccessMap), and where the bytes of a replica are on its
- * components. */
+/* Where the bytes of an original are in a replica (the AccessMap), and where the bytes of a replica
+ * are on its components. */
 #ifndef PDLA_LOCATE_H
 #define PDLA_LOCATE_H
 
@@ -7,21 +7,22 @@
 
 #include "loadedmap.h"
 
-/* Bytes of the original that are contiguous in the replica, too. */
+/* Bytes that are contiguous in the original and in the replica. */
 struct piece {
     int64_t offset, length; /* in the original */
     int64_t replica_offset;
 };
 
-/* Makes what is found faster with: once, of a map that has been checked. */
+/* Builds the indexes of a map that has been checked. To be called once. */
 void locate_prepare(struct loaded_map *);
 
-/* The first piece of the replica in [start, stop), start < stop, cut to it. False when the replica has no byte of it.
- * No more than a division per loop, or the fetch of two places of a table from memory. */
+/* The first piece of the replica in [start, stop), start < stop, cut to it. False: the replica has
+ * no byte of it. The cost is at most one division for each loop, or two reads of a table from
+ * memory. */
 bool locate_piece(const struct loaded_map *, const struct map_replica *, int64_t start, int64_t stop, struct piece *);
 
-/* The byte of the original that byte `offset` of a target's replica stands for, 0 <= offset < size; *length: as many
- * from there on are contiguous in both. */
+/* The byte of the original for byte `offset` of a target's replica, 0 <= offset < size. *length:
+ * how many bytes from there on are contiguous in both. */
 int64_t locate_original(const struct loaded_map *, const struct map_replica *, int64_t offset, int64_t *length);
 
 /* Bytes of a replica that are contiguous on a component. */

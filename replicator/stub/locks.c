@@ -25,18 +25,18 @@ bool lock_free(int fd, enum lock_kind kind, int64_t low, int64_t high)
     return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK;
 }
 
-/* RATIONALE: by a description of its own, which has none of the program's locks. */
-int lock_left(int lock)
+/* RATIONALE: a new open file description, which has none of the program's locks. */
+int lock_abandoned(int lock)
 {
     char name[32];
     snprintf(name, sizeof name, "/proc/self/fd/%d", lock);
     int fd = open(name, O_RDWR | O_CLOEXEC);
     if (fd >= 0)
-        lock_bytes(fd, LOCK_SHARED, LOCK_LEFT, LOCK_LEFT + 1);
+        lock_bytes(fd, LOCK_SHARED, LOCK_ABANDONED, LOCK_ABANDONED + 1);
     return fd;
 }
 
-bool lock_is_quiet(int lock)
+bool lock_none_abandoned(int lock)
 {
-    return lock_free(lock, LOCK_ALONE, LOCK_LEFT, LOCK_LEFT + 1);
+    return lock_free(lock, LOCK_ALONE, LOCK_ABANDONED, LOCK_ABANDONED + 1);
 }

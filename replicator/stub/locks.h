@@ -1,5 +1,5 @@
-/* Locks of open files (OFD locks). RATIONALE: those of the process vanish when anybody in it closes any descriptor of
- * the file. */
+/* Locks that belong to an open file (OFD locks). RATIONALE: locks of the process vanish when
+ * anything in the process closes any descriptor of the file. */
 #ifndef PDLA_LOCKS_H
 #define PDLA_LOCKS_H
 
@@ -8,15 +8,16 @@
 
 enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 
-/* Locks bytes [low, high) at once, or not. Other processes' locks of either sort, and other descriptors' of this one,
- * are in the way. */
+/* Locks bytes [low, high) without waiting. False: another process, or another descriptor of this
+ * one, has a lock in the way. */
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
-/* Whether it could be locked like that; true also where there are no locks. */
+/* Whether lock_bytes() would succeed. Also true where there are no locks. */
 bool lock_free(int fd, enum lock_kind, int64_t low, int64_t high);
-/* A descriptor of the journals' lock file that tells, until it is closed, that a write to the replicas was left behind
- * and may still arrive; -1: there cannot be one. Quiet: nobody tells that. */
-enum { LOCK_LEFT = 3 /* the byte for it */ };
-int lock_left(int lock);
-bool lock_is_quiet(int lock);
+/* lock_abandoned() opens the journals' lock file again and marks, until that descriptor is closed,
+ * that an abandoned write to the replicas may still arrive; -1: not possible.
+ * lock_none_abandoned(): nobody has set that mark. */
+enum { LOCK_ABANDONED = 3 /* the byte for it */ };
+int lock_abandoned(int lock);
+bool lock_none_abandoned(int lock);
 
 #endif

@@ -28,7 +28,7 @@ static bool path_inside(const struct image *image, uint32_t offset)
         && memchr(image->base + offset, '\0', image->size - offset) != NULL;
 }
 
-/* True when base + count * step >= 0 can be computed. */
+/* True if base + count * step >= 0 can be computed. */
 static bool add_product(int64_t *base, int64_t count, int64_t step)
 {
     int64_t product;
@@ -121,8 +121,8 @@ static bool extents_are_dense(const struct image *image, const struct map_replic
     return end == replica->size;
 }
 
-/* Whether each byte of a target's replica stands for one of the original. The inverse of a regular map is found by
- * division. */
+/* Whether each byte of a target's replica stands for one of the original. The inverse of a regular
+ * map is found by division. */
 static bool is_dense(const struct image *image, const struct map_replica *replica)
 {
     if (replica->extent_count > 0)
@@ -141,7 +141,7 @@ static bool is_dense(const struct image *image, const struct map_replica *replic
     return low == 0 && dense == replica->size;
 }
 
-/* Whether a replica from the table, which is the next one's, is sound. */
+/* Whether an entry of the table of replicas is sound and belongs to `owner`. */
 static bool replica_fits(const struct image *image, const struct map_replica *replica, uint32_t owner, int64_t original_size)
 {
     bool fits = replica->extent_count > 0 ? extents_fit(image, replica, original_size)
@@ -181,22 +181,22 @@ const char *map_check(const void *base, size_t size)
     const struct image image = {base, size};
     const struct map_header *header = base;
     if (size < sizeof *header)
-        return "map: too short";
+        return "it is too short";
     if (memcmp(header->magic, MAPFILE_MAGIC, sizeof header->magic) != 0)
         return memcmp(header->magic, MAPFILE_MAGIC, sizeof header->magic - 1) == 0
-            ? "map: of another version of pdla, whose pdla gc makes a new one"
-            : "map: not a map of replicas";
+            ? "it is of another version of pdla (pdla gc writes a new one)"
+            : "it is not a map of replicas";
     if (header->total_size != size)
-        return "map: cut short or too long";
+        return "it was cut short or is too long";
     size_t after = offsetof(struct map_header, checksum) + sizeof header->checksum;
     uint32_t before = crc32c(0, base, offsetof(struct map_header, checksum));
     if (crc32c(before, image.base + after, size - after) != header->checksum)
-        return "map: checksum does not match";
+        return "its checksum does not match";
     if (!array_inside(&image, header->files_offset, header->file_count, sizeof(struct map_file))
         || !array_inside(&image, header->replicas_offset, header->replica_count, sizeof(struct map_replica))
         || !array_inside(&image, header->targets_offset, header->target_count, sizeof(struct map_target))
         || !path_inside(&image, header->state_path))
-        return "map: an offset leaves the file";
+        return "an offset leaves the file";
     const struct map_file *files = (const struct map_file *)(image.base + header->files_offset);
     const struct map_replica *replicas = (const struct map_replica *)(image.base + header->replicas_offset);
     uint32_t replica = 0;
@@ -204,10 +204,10 @@ const char *map_check(const void *base, size_t size)
         const struct map_file *file = &files[i];
         if (!path_inside(&image, file->path) || file->identity.size < 0 || file->first_replica != replica
             || file->replica_count > header->replica_count - replica || (i > 0 && !in_order(file - 1, file)))
-            return "map: a file's entry is wrong";
+            return "a file's entry is wrong";
         for (uint32_t last = replica + file->replica_count; replica < last; replica++) {
             if (!replica_fits(&image, &replicas[replica], i, file->identity.size))
-                return "map: a replica's entry is wrong";
+                return "a replica's entry is wrong";
         }
     }
     const struct map_target *targets = (const struct map_target *)(image.base + header->targets_offset);
@@ -217,33 +217,33 @@ const char *map_check(const void *base, size_t size)
             || !name_inside(&image, target->name) || target->first_replica != replica
             || target->replica_count > header->replica_count - replica
             || (i > 0 && compare_targets(target - 1, name_of(&image, target - 1), target, name_of(&image, target)) >= 0))
-            return "map: a target's entry is wrong";
+            return "a target's entry is wrong";
         for (uint32_t last = replica + target->replica_count; replica < last; replica++) {
             const struct map_replica *entry = &replicas[replica];
             if (!replica_fits(&image, entry, i, INT64_MAX) || !is_dense(&image, entry))
-                return "map: a replica's entry is wrong";
+                return "a replica's entry is wrong";
         }
     }
-    return replica == header->replica_count ? NULL : "map: a replica without a file";
+    return replica == header->replica_count ? NULL : "a replica is of no file";
 }
 
 /* ---- loading ---------------------------------------------------------------------------------------------------------- */
 
-/* Maps a regular file. *why is set when the result is NULL. */
+/* Maps a regular file. *why is set if the result is NULL. */
 static void *map_whole(const char *path, int flags, int protection, struct stat *found, const char **why)
 {
-    *why = "cannot be opened";
+    *why = "it cannot be opened";
     int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return NULL;
     void *base = MAP_FAILED;
     if (fstat(fd, found) != 0 || !S_ISREG(found->st_mode) || found->st_size == 0)
-        *why = "empty or not a regular file";
+        *why = "it is empty or not a regular file";
     else if (protection == PROT_READ
              && ((found->st_uid != 0 && found->st_uid != geteuid()) || (found->st_mode & (S_IWGRP | S_IWOTH))))
-        *why = "neither the user's nor root's, or writable by others";
+        *why = "it is neither the user's nor root's, or others may write to it";
     else if ((base = mmap(NULL, (size_t)found->st_size, protection, MAP_SHARED, fd, 0)) == MAP_FAILED)
-        *why = "cannot be mapped";
+        *why = "it cannot be mapped";
     close(fd);
     return base == MAP_FAILED ? NULL : base;
 }
@@ -255,7 +255,7 @@ static const char *load_state(struct loaded_map *map)
     const char *why;
     char *base = map_whole(map_at(map, map->header->state_path), O_RDWR, PROT_READ | PROT_WRITE, &found, &why);
     if (base == NULL)
-        return "state file: missing or not writable";
+        return "its state file is missing or not writable";
     const struct state_header *header = (const struct state_header *)base;
     uint32_t files = map->header->file_count, replicas = map->header->replica_count;
     if ((uint64_t)found.st_size < sizeof *header || memcmp(header->magic, MAPFILE_STATE_MAGIC, sizeof header->magic) != 0
@@ -263,16 +263,16 @@ static const char *load_state(struct loaded_map *map)
         || header->replica_count != replicas
         || (uint64_t)found.st_size < sizeof *header + files * sizeof(struct state_file) + replicas) {
         munmap(base, (size_t)found.st_size);
-        return "state file: not the map's";
+        return "its state file is of another map";
     }
     map->state_device = found.st_dev;
     map->state_inode = found.st_ino;
     map->state = (struct state_file *)(base + sizeof *header);
     map->stale = (uint8_t *)(map->state + files);
-    const uint64_t away = (sizeof *header + files * sizeof(struct state_file) + replicas + 7) / 8 * 8;
+    const uint64_t unreachable = (sizeof *header + files * sizeof(struct state_file) + replicas + 7) / 8 * 8;
     static uint64_t unshared[STATE_PLACES];
-    const bool shared = (uint64_t)found.st_size >= away + sizeof unshared;
-    map->away = shared ? (uint64_t *)(void *)(base + away) : unshared;
+    const bool shared = (uint64_t)found.st_size >= unreachable + sizeof unshared;
+    map->unreachable = shared ? (uint64_t *)(void *)(base + unreachable) : unshared;
     return NULL;
 }
 
@@ -319,7 +319,7 @@ const struct loaded_map *map_current(const char *path, const char **why)
     static struct loaded_map *newest;
     struct stat found;
     if (stat(path, &found) != 0) {
-        *why = "cannot be opened";
+        *why = "it cannot be opened";
         return NULL;
     }
     pthread_mutex_lock(&lock);
@@ -336,7 +336,8 @@ const struct loaded_map *map_current(const char *path, const char **why)
     return map;
 }
 
-/* The first of `count` entries of `size` bytes, sorted by their inodes, with this inode or a larger one. */
+/* Of `count` entries of `size` bytes, sorted by inode, the first one with this inode or a larger
+ * one. */
 static uint32_t first_with(const void *entries, size_t size, uint32_t count, uint64_t inode)
 {
     uint32_t low = 0, high = count;
@@ -353,8 +354,8 @@ static uint32_t first_with(const void *entries, size_t size, uint32_t count, uin
 _Static_assert(offsetof(struct map_file, identity) == 0, "begins with device and inode");
 _Static_assert(offsetof(struct map_target, inode) == offsetof(struct map_identity, inode), "likewise");
 
-/* How sure it is that an entry with the right inode is meant; 0: it is not. The path counts more: devices change their
- * numbers. */
+/* How well an entry with the right inode matches; 0: not at all. The path counts more, since device
+ * numbers change. */
 static int likeness(const struct loaded_map *map, uint32_t its_path, uint64_t its_device, const char *path, uint64_t device)
 {
     return 2 * (strcmp(map_at(map, its_path), path) == 0) + (its_device == device);

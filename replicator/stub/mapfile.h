@@ -1,9 +1,10 @@
-/* The map file: which replicas exist, of what, and where their bytes are. Written by replicator/mapfile.py, mapped read-only
- * by the stub, replaced only by rename. Little endian, every section 8-byte aligned, every offset counted from byte 0.
+/* The map file: which replicas exist, of which originals, and where their bytes are.
+ * replicator/mapfile.py writes it, the redirector maps it read-only, and it is replaced only by
+ * rename. It is little endian, every section is 8-byte aligned, and offsets count from byte 0.
  *
- * A reader refuses (and passes everything through) when: the magic, version, sizes or checksum are wrong, an offset or count
- * leaves the file, or the file is not owned by the user or root or is writable by others.
- */
+ * A reader refuses a map, and redirects nothing, if the magic, version, sizes or checksum are
+ * wrong, if an offset or count leaves the file, if the file belongs to neither the user nor root,
+ * or if others may write to it. */
 #ifndef PDLA_MAPFILE_H
 #define PDLA_MAPFILE_H
 
@@ -28,9 +29,9 @@ struct map_header {         /* at byte 0 */
 };
 _Static_assert(sizeof(struct map_header) == 64, "header");
 
-/* Of an original when its replicas were built. RATIONALE: of file systems without a block device the device has
- * another number on every node and after every mount. So a file is this one if its inode is, and its device or its
- * path; whether it is unchanged size and times tell. */
+/* An original when its replicas were built. RATIONALE: on file systems without a block device the
+ * device number differs between nodes and mounts. So a file is this one if it has the inode, and
+ * the device or the path. Size and times tell whether it is unchanged. */
 struct map_identity {
     uint64_t device, inode;
     int64_t size, mtime_ns, ctime_ns;
@@ -43,8 +44,8 @@ struct map_file {
     uint32_t reserved;
 };
 
-/* A file whose writes may go to replicas, which hold nothing between runs. It is known by its name in its directory:
- * it may not exist yet, or be made anew by every run. */
+/* A file whose writes may go to replicas, which hold nothing between runs. Its name in its
+ * directory identifies it: it may not exist yet, or every run may make it anew. */
 struct map_target {
     uint64_t device, inode; /* of the directory */
     uint32_t name;          /* NUL-terminated, in the directory */
@@ -68,8 +69,8 @@ struct map_extent {
 struct map_component {      /* one file of a replica, on one server */
     uint32_t path;          /* NUL-terminated absolute path */
     uint32_t reserved;
-    uint64_t inode;         /* a component whose inode, size or mtime differs makes the replica unusable */
-    int64_t size, mtime_ns; /* of a target's replica the mtime does not count */
+    uint64_t inode;         /* with another inode, size or mtime the replica is not used */
+    int64_t size, mtime_ns; /* the mtime does not count for a target's replica */
 };
 
 /* Striping of the replica's logical bytes [0, size) over its components. With w = servers / groups, cycle = sum(strips):
@@ -96,10 +97,11 @@ struct map_replica {
     uint32_t reserved;
 };
 
-/* The state file: what redirected runs have changed since publication; mapped shared and writable by every rank,
- * beside the map. Header, then struct state_file[file_count], then one byte per replica: 0 = valid, else an enum
- * state_stale; then, at the next multiple of 8, uint64_t[STATE_PLACES]: when (seconds since 1970) storage of
- * components did not answer: storage.c. */
+/* The state file: what redirected runs have changed since the publication. Every rank maps it
+ * shared and writable. It is in the directory of the map. It has a header, struct
+ * state_file[file_count], and one byte for each replica: 0 = valid, else an enum state_stale. At
+ * the next multiple of 8 follows uint64_t[STATE_PLACES]: when (seconds since 1970) storage of
+ * components did not answer (storage.c). */
 enum { STATE_PLACES = 64 };
 struct state_header {
     char magic[8];
@@ -108,8 +110,8 @@ struct state_header {
     uint64_t reserved;
 };
 struct state_file {
-    int64_t size, mtime_ns, ctime_ns; /* the original as last left by a run that went through the library */
-    uint32_t writers;                 /* writing calls under way; not 0 after a crash: the identity is then not trusted */
+    int64_t size, mtime_ns, ctime_ns; /* the original after the last write of a run through the library */
+    uint32_t writers;                 /* writing calls under way; if not 0 after a crash, the identity is not trusted */
     uint32_t epoch;                   /* writing calls begun since publication; one atomic word with `writers` */
 };
 enum state_stale {

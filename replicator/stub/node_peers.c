@@ -1,9 +1,11 @@
-/* RATIONALE: a rank brings home all that a neighbour's journal tells of, not only what it reads: the journal is
- * cleared then, so that later reads find nothing, and whatever else the reader does (sizes, shared pointers, the MPI
- * library's own reads) is right by itself. Each journal has a mutex, which outlives the process that holds it: it is
- * held while the journal grows, by its owner, and while it is brought home and cleared, by anybody. Nobody waits for a
- * second one. To look takes no mutex: what was noted before the look began is either still there or, when the journal
- * was cleared meanwhile, in the original. */
+/* RATIONALE: a rank writes back all that another rank's journal lists, not only what it reads. Then
+ * the journal is cleared, later reads find nothing in it, and whatever else the reader does (sizes,
+ * shared pointers, the MPI library's own reads) is right without more work.
+ *
+ * Each journal has a mutex, which outlives the process that holds it. Its owner holds it while the
+ * journal grows, and any rank while it writes back and clears the journal. Nobody waits for a
+ * second mutex while holding one. Looking takes no mutex: an entry from before the look is either
+ * still there or, if the journal was cleared meanwhile, its bytes are in the original. */
 #include "node_peers.h"
 
 #include <errno.h>
@@ -18,32 +20,32 @@
 #include "collective_consensus.h"
 #include "read_plan.h"
 #include "request.h"
-#include "stub.h"
+#include "redirection.h"
 #include "writeback.h"
 #include "writer.h"
 
 enum {
     SHARED_BYTES = 128,
-    MOST_LOOKS = 1 << 16 /* at an entry for a piece; then bytes are taken for there */
+    MOST_LOOKS = 1 << 16 /* at an entry for a piece; with more, the journal is taken to have the bytes */
 };
 
 /* The last bytes of a journal's first page. */
 struct shared {
     pthread_mutex_t mutex;
-    int64_t low, high; /* atomic; what the journal tells of is in these bytes of the original */
+    int64_t low, high; /* atomic; bytes of the original that contain all entries of the journal */
 };
 _Static_assert(sizeof(struct shared) <= SHARED_BYTES, "the end of the page");
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER - SHARED_BYTES, "beside the header");
 
-struct neighbour {
+struct peer {
     struct journal journal;
     struct shared *shared;
 };
 
-struct neighbours {
+struct peers {
     struct shared *own;
     int count;
-    struct neighbour each[];
+    struct peer each[];
 };
 
 /* Where a rank's journal is. */
@@ -52,8 +54,8 @@ struct address {
     char name[120];
 };
 
-/* RATIONALE: a mapping of its own, which stays where it is when that of a journal moves as it grows: a mutex that is
- * held is known by its address. */
+/* RATIONALE: a mapping of its own, which does not move when the journal grows and its mapping
+ * moves. The address identifies a mutex that is held. */
 static struct shared *map_shared(int fd)
 {
     char *page = mmap(NULL, JOURNAL_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -82,14 +84,14 @@ static struct shared *make_shared(const struct journal *journal)
     return shared;
 }
 
-/* A rank that was killed leaves a journal that is whole at any time. */
+/* The journal of a rank that was killed is consistent at any time. */
 static void lock(struct shared *shared)
 {
     if (pthread_mutex_lock(&shared->mutex) == EOWNERDEAD)
         pthread_mutex_consistent(&shared->mutex);
 }
 
-static struct address address_of(const struct stub_writer *writer)
+static struct address address_of(const struct writer *writer)
 {
     struct address address = {0};
     struct stat found;
@@ -102,7 +104,7 @@ static struct address address_of(const struct stub_writer *writer)
     return address;
 }
 
-static bool map_neighbour(struct neighbour *neighbour, const char *directory, const char *name)
+static bool map_peer(struct peer *peer, const char *directory, const char *name)
 {
     char path[4096];
     struct stat found;
@@ -110,76 +112,76 @@ static bool map_neighbour(struct neighbour *neighbour, const char *directory, co
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return false;
-    *neighbour = (struct neighbour){.journal = {.fd = -1}, .shared = map_shared(fd)};
-    void *base = fstat(fd, &found) != 0 || neighbour->shared == NULL ? MAP_FAILED
+    *peer = (struct peer){.journal = {.fd = -1}, .shared = map_shared(fd)};
+    void *base = fstat(fd, &found) != 0 || peer->shared == NULL ? MAP_FAILED
         : mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (base == MAP_FAILED) {
-        unmap_shared(neighbour->shared);
+        unmap_shared(peer->shared);
         return false;
     }
-    neighbour->journal.header = base;
-    neighbour->journal.size = (size_t)found.st_size;
+    peer->journal.header = base;
+    peer->journal.size = (size_t)found.st_size;
     return true;
 }
 
-static void unmap_neighbour(struct neighbour *neighbour)
+static void unmap_peer(struct peer *peer)
 {
-    munmap(neighbour->journal.header, neighbour->journal.size);
-    unmap_shared(neighbour->shared);
+    munmap(peer->journal.header, peer->journal.size);
+    unmap_shared(peer->shared);
 }
 
-struct neighbours *peers_open(const struct stub_writer *writer)
+struct peers *peers_open(const struct writer *writer)
 {
     const char *directory = map_at(writer->map, writer->target->journals);
     const struct address mine = address_of(writer);
     struct address *all = malloc((size_t)writer->ranks * sizeof *all);
-    struct neighbours *neighbours = calloc(1, sizeof *neighbours + (size_t)writer->ranks * sizeof *neighbours->each);
+    struct peers *peers = calloc(1, sizeof *peers + (size_t)writer->ranks * sizeof *peers->each);
     struct shared *own = make_shared(&writer->journal);
-    int64_t able = all != NULL && neighbours != NULL && own != NULL, agreed;
-    able = agree_reduce(&able, &agreed, 1, pdla_mpi()->op_min, writer->comm) && agreed
+    int64_t able = all != NULL && peers != NULL && own != NULL, agreed;
+    able = agree_reduce(&able, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed
         && agree_gather(&mine, sizeof mine, all, NULL, NULL, writer->comm);
     for (int rank = 0; able && rank < writer->ranks; rank++)
         if (rank != writer->rank && mine.node != 0 && all[rank].node == mine.node)
-            neighbours->count += map_neighbour(&neighbours->each[neighbours->count], directory, all[rank].name);
+            peers->count += map_peer(&peers->each[peers->count], directory, all[rank].name);
     free(all);
-    if (able && neighbours->count > 0) {
-        neighbours->own = own;
-        return neighbours;
+    if (able && peers->count > 0) {
+        peers->own = own;
+        return peers;
     }
     unmap_shared(own);
-    free(neighbours);
+    free(peers);
     return NULL;
 }
 
-void peers_close(struct neighbours *neighbours)
+void peers_close(struct peers *peers)
 {
-    if (neighbours == NULL)
+    if (peers == NULL)
         return;
-    for (int i = 0; i < neighbours->count; i++)
-        unmap_neighbour(&neighbours->each[i]);
-    unmap_shared(neighbours->own);
-    free(neighbours);
+    for (int i = 0; i < peers->count; i++)
+        unmap_peer(&peers->each[i]);
+    unmap_shared(peers->own);
+    free(peers);
 }
 
-void peers_lock(const struct stub_writer *writer)
+void peers_lock(const struct writer *writer)
 {
-    if (writer->neighbours != NULL)
-        lock(writer->neighbours->own);
+    if (writer->peers != NULL)
+        lock(writer->peers->own);
 }
 
-void peers_unlock(const struct stub_writer *writer)
+void peers_unlock(const struct writer *writer)
 {
-    if (writer->neighbours == NULL)
+    if (writer->peers == NULL)
         return;
-    struct shared *own = writer->neighbours->own;
+    struct shared *own = writer->peers->own;
     __atomic_store_n(&own->low, writer->low, __ATOMIC_RELEASE);
     __atomic_store_n(&own->high, writer->high, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&own->mutex);
 }
 
-/* Whether a journal's first `count` entries may tell of a piece of a replica. */
-static bool tells_of(const struct journal *journal, int64_t count, uint64_t replica, const struct piece *piece)
+/* Whether a journal's first `count` entries have bytes of a piece of a replica. */
+static bool covers(const struct journal *journal, int64_t count, uint64_t replica, const struct piece *piece)
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t length;
@@ -191,10 +193,10 @@ static bool tells_of(const struct journal *journal, int64_t count, uint64_t repl
     return false;
 }
 
-/* Whether a neighbour may have any byte of a request (NULL: it is not known). */
-static bool has(const struct stub_writer *writer, struct neighbour *neighbour, const struct request *request)
+/* Whether another rank may have any byte of a request (NULL: the request is not known). */
+static bool may_have(const struct writer *writer, struct peer *peer, const struct request *request)
 {
-    int64_t count = journal_follow(&neighbour->journal), looks = MOST_LOOKS;
+    int64_t count = journal_follow(&peer->journal), looks = MOST_LOOKS;
     if (count <= 0 || request == NULL)
         return count != 0;
     for (uint32_t i = 0; i < writer->target->replica_count; i++) {
@@ -204,52 +206,52 @@ static bool has(const struct stub_writer *writer, struct neighbour *neighbour, c
         walk_start(&walk, writer->map, replica, request);
         while (walk_next(&walk, &piece)) {
             looks -= 1 + (piece.replica_offset < 0 ? 0 : count);
-            if (looks < 0 || (piece.replica_offset >= 0 && tells_of(&neighbour->journal, count, replica->id, &piece)))
+            if (looks < 0 || (piece.replica_offset >= 0 && covers(&peer->journal, count, replica->id, &piece)))
                 return true;
         }
     }
     return false;
 }
 
-static int bring_back_of(struct file_handle *handle, struct neighbour *neighbour)
+static int write_back_of_peer(struct file_handle *handle, struct peer *peer)
 {
-    lock(neighbour->shared);
-    int error = journal_follow(&neighbour->journal) < 0 ? ENOMEM
-        : bring_back_journal(handle, &neighbour->journal, neighbour->shared->low, neighbour->shared->high);
-    pthread_mutex_unlock(&neighbour->shared->mutex);
+    lock(peer->shared);
+    int error = journal_follow(&peer->journal) < 0 ? ENOMEM
+        : write_back_journal(handle, &peer->journal, peer->shared->low, peer->shared->high);
+    pthread_mutex_unlock(&peer->shared->mutex);
     return error;
 }
 
-int peers_bring_back(struct file_handle *handle, const struct io_call *call, bool *found)
+int peers_write_back(struct file_handle *handle, const struct io_call *call, bool *found)
 {
-    const struct stub_writer *writer = writer_of(handle);
-    struct neighbours *neighbours = writer->neighbours;
+    const struct writer *writer = writer_of(handle);
+    struct peers *peers = writer->peers;
     struct request request;
     int error = 0;
     *found = false;
-    if (neighbours == NULL || (call != NULL && call->bytes == 0))
+    if (peers == NULL || (call != NULL && call->bytes == 0))
         return 0;
     const bool known = call != NULL && !(call->flags & CALL_SHARED) && request_of(call, &request) == NULL;
-    for (int i = 0; error == 0 && i < neighbours->count; i++)
-        if (journal_count(&neighbours->each[i].journal) != 0 && has(writer, &neighbours->each[i], known ? &request : NULL)) {
+    for (int i = 0; error == 0 && i < peers->count; i++)
+        if (journal_count(&peers->each[i].journal) != 0 && may_have(writer, &peers->each[i], known ? &request : NULL)) {
             *found = true;
-            error = bring_back_of(handle, &neighbours->each[i]);
+            error = write_back_of_peer(handle, &peers->each[i]);
         }
     return error;
 }
 
-int peers_lengthen(struct file_handle *handle)
+int peers_extend_original(struct file_handle *handle)
 {
-    struct neighbours *neighbours = writer_of(handle)->neighbours;
+    struct peers *peers = writer_of(handle)->peers;
     int error = 0;
-    for (int i = 0; neighbours != NULL && error == 0 && i < neighbours->count; i++) {
-        struct neighbour *neighbour = &neighbours->each[i];
-        if (journal_count(&neighbour->journal) == 0)
+    for (int i = 0; peers != NULL && error == 0 && i < peers->count; i++) {
+        struct peer *peer = &peers->each[i];
+        if (journal_count(&peer->journal) == 0)
             continue;
-        lock(neighbour->shared);
-        if (journal_count(&neighbour->journal) > 0)
-            error = lengthen_to(handle, neighbour->shared->high);
-        pthread_mutex_unlock(&neighbour->shared->mutex);
+        lock(peer->shared);
+        if (journal_count(&peer->journal) > 0)
+            error = extend_original_to(handle, peer->shared->high);
+        pthread_mutex_unlock(&peer->shared->mutex);
     }
     return error;
 }

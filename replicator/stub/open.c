@@ -16,7 +16,7 @@
 #include "report.h"
 #include "staleness.h"
 #include "storage.h"
-#include "stub.h"
+#include "redirection.h"
 #include "write_open.h"
 #include "writer.h"
 
@@ -26,26 +26,27 @@ static const char *map_name(void)
     return name != NULL && *name != '\0' ? name : NULL;
 }
 
-/* What tells whether ranks mean the same file and state of it by the same map. */
-struct sight {
+/* With equal members, ranks mean the same file in the same state, by the same map. */
+struct common_state {
     uint64_t generation, checksum; /* of the map */
     uint64_t file;                 /* index in it */
     uint64_t inode;
     int64_t size, mtime_ns;
 };
-enum { SIGHT_WORDS = sizeof(struct sight) / sizeof(uint64_t) };
+enum { COMMON_WORDS = sizeof(struct common_state) / sizeof(uint64_t) };
 
-/* What the ranks agree on: the AND of what each has to say. All bits or none where nothing else is said. The ANDs of
- * words and of their complements stay complements only where all ranks have the same words. */
+/* What the ranks agree on: the AND of what each can do, all bits or none unless said otherwise. The
+ * ANDs of a word and of its complement are complements of each other only if all ranks have the
+ * same word. */
 struct read_abilities {
-    uint64_t sight[SIGHT_WORDS], not_sight[SIGHT_WORDS];
+    uint64_t common_state[COMMON_WORDS], not_common[COMMON_WORDS];
     uint64_t node, not_node; /* node_hash() */
     uint64_t usable;         /* there are replicas to read from */
     uint64_t publishes;
-    uint64_t no_target;      /* none of the replicas that rank 0 knows are for writes to it */
+    uint64_t no_target;      /* rank 0 knows no replicas for writes to it */
 };
 
-enum { DESCRIPTOR_SHARE = 4 /* one of so many descriptors of the process may be a component's */ };
+enum { DESCRIPTOR_SHARE = 4 /* components may use one descriptor of so many of the process */ };
 
 /* Ranks with the same hash have the same state file in the same memory. */
 static uint64_t node_hash(const struct loaded_map *map)
@@ -65,8 +66,8 @@ static uint64_t node_hash(const struct loaded_map *map)
 /* Descriptors of components, over all open files. */
 static uint64_t descriptors;
 
-/* RATIONALE: most of the descriptors that the process may have are the program's: its own opens must not fail for
- * ours. */
+/* RATIONALE: the program needs most of the descriptors that the process may have. Its own opens
+ * must not fail because of the redirector's. */
 static bool too_many_descriptors(void)
 {
     struct rlimit limit;
@@ -86,19 +87,19 @@ static void close_replica(const struct loaded_map *map, const struct map_replica
     if (opened->components == NULL)
         return;
     for (uint32_t i = 0; i < replica->servers; i++)
-        if (opened->components[i] >= 0 && !opened->progress[i].left)
+        if (opened->components[i] >= 0 && !opened->progress[i].abandoned)
             close_component(map, &files[i], opened->components[i]);
     free(opened->components);
     free(opened->progress);
     *opened = (struct opened_replica){.next = -1};
 }
 
-/* -1: it cannot be used, and *why says why not. */
+/* -1: it cannot be used, and *why says why. */
 static int open_component(const struct loaded_map *map, const struct map_component *component, const char **why)
 {
     struct stat found;
     const char *path = map_at(map, component->path);
-    int fd = storage_open(map, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, HURRIED, &found);
+    int fd = storage_open(map, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, TIMEOUT_SHORT, &found);
     if (fd < 0)
         *why = errno == ENOENT ? "a component is missing"
             : errno == ETIMEDOUT ? "its storage does not answer"
@@ -115,20 +116,21 @@ static int open_component(const struct loaded_map *map, const struct map_compone
     return -1;
 }
 
-int component_of(struct stub_file *stub, int replica, uint32_t number)
+int component_of(struct reader *reader, int replica, uint32_t number)
 {
-    const struct loaded_map *map = stub->source->map;
-    const struct map_component *component = map_at(map, replica_of(stub->source, (uint32_t)replica)->components);
-    int *place = &stub->replicas[replica].components[number], fd = __atomic_load_n(place, __ATOMIC_ACQUIRE), none = -1;
+    const struct loaded_map *map = reader->source->map;
+    const struct map_component *component = map_at(map, replica_of(reader->source, (uint32_t)replica)->components);
+    int *place = &reader->replicas[replica].components[number], fd = __atomic_load_n(place, __ATOMIC_ACQUIRE),
+        none = -1;
     const char *why;
     if (fd >= 0 || too_many_descriptors())
         return fd;
     if ((fd = open_component(map, &component[number], &why)) < 0) {
-        replica_refuse(stub->source, (uint32_t)replica, why);
+        replica_refuse(reader->source, (uint32_t)replica, why);
         return -1;
     }
     const char *path = map_at(map, component[number].path);
-    struct progress *progress = &stub->replicas[replica].progress[number];
+    struct progress *progress = &reader->replicas[replica].progress[number];
     __atomic_store_n(&progress->remote, storage_remote(path) ? path : NULL, __ATOMIC_RELAXED);
     __atomic_add_fetch(&descriptors, 1, __ATOMIC_RELAXED);
     if (__atomic_compare_exchange_n(place, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -137,7 +139,7 @@ int component_of(struct stub_file *stub, int replica, uint32_t number)
     return none;
 }
 
-/* Makes a replica one that can be read from. */
+/* Prepares a replica to be read from. */
 static bool use_replica(const struct map_replica *replica, struct opened_replica *opened)
 {
     opened->components = malloc(replica->servers * sizeof *opened->components);
@@ -154,32 +156,32 @@ static bool use_replica(const struct map_replica *replica, struct opened_replica
     return false;
 }
 
-void stub_forget(struct stub_file *stub)
+void reader_free(struct reader *reader)
 {
-    for (uint32_t i = 0; i < stub->source->file->replica_count; i++)
-        close_replica(stub->source->map, replica_of(stub->source, i), &stub->replicas[i]);
-    if (stub->fd >= 0)
-        close(stub->fd);
-    free(stub->replicas);
-    free(stub);
+    for (uint32_t i = 0; i < reader->source->file->replica_count; i++)
+        close_replica(reader->source->map, replica_of(reader->source, i), &reader->replicas[i]);
+    if (reader->fd >= 0)
+        close(reader->fd);
+    free(reader->replicas);
+    free(reader);
 }
 
-static struct stub_file *make_stub(const struct loaded_map *map, const struct map_file *file)
+static struct reader *make_reader(const struct loaded_map *map, const struct map_file *file)
 {
     struct source *source = report_source(map, file);
-    struct stub_file *stub = source == NULL ? NULL : calloc(1, sizeof *stub);
-    if (stub == NULL || (stub->replicas = calloc(file->replica_count, sizeof *stub->replicas)) == NULL) {
-        free(stub);
+    struct reader *reader = source == NULL ? NULL : calloc(1, sizeof *reader);
+    if (reader == NULL || (reader->replicas = calloc(file->replica_count, sizeof *reader->replicas)) == NULL) {
+        free(reader);
         return NULL;
     }
-    stub->source = source;
-    stub->progress.end = -1;
+    reader->source = source;
+    reader->progress.end = -1;
     for (uint32_t i = 0; i < file->replica_count; i++)
-        stub->replicas[i].next = -1;
-    return stub;
+        reader->replicas[i].next = -1;
+    return reader;
 }
 
-/* Why no read through a file opened in this way is redirected; NULL: they may be. */
+/* Why no read of a file opened in this mode is redirected. NULL: they may be. */
 static const char *unsuitable(int amode)
 {
     if (amode & AMODE_DELETE_ON_CLOSE)
@@ -189,76 +191,80 @@ static const char *unsuitable(int amode)
     return amode & (AMODE_RDONLY | AMODE_RDWR) ? NULL : "not opened for reading";
 }
 
-/* Whether any of the file's replicas may be read from, which are then made so. `found`: of the original, just now. */
-static bool use_replicas(struct stub_file *stub, const struct stat *found)
+/* Prepares the replicas that may be read from; whether there are any. `found`: the original,
+ * examined just now. */
+static bool use_replicas(struct reader *reader, const struct stat *found)
 {
-    struct source *source = stub->source;
+    struct source *source = reader->source;
     int64_t size;
     bool any = false;
     if (!freshness_seems_fresh(source->map, source->file, found)
-        && freshness_check(source->map, source->file, stub->fd, &size) == STATE_CHANGED)
+        && freshness_check(source->map, source->file, reader->fd, &size) == STATE_CHANGED)
         return false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         if (!replica_refused(source, i) && freshness_stale(source->map, replica) == STALE_NOT)
-            any |= use_replica(replica, &stub->replicas[i]);
+            any |= use_replica(replica, &reader->replicas[i]);
     }
     return any;
 }
 
 static uint64_t all_bits(bool truth) { return truth ? ~UINT64_C(0) : 0; }
 
-/* What this rank has to say. *stub: its own for the file, if there are replicas to speak of. */
-static struct read_abilities look(const struct loaded_map *map, const char *path, int amode, bool alone, struct stub_file **stub)
+/* What this rank can do. *reader: its own for the file, if the file has replicas. */
+static struct read_abilities own_abilities(const struct loaded_map *map, const char *path, int amode, bool alone,
+                                           struct reader **reader)
 {
     struct read_abilities mine = {0};
     struct stat found;
-    *stub = NULL;
+    *reader = NULL;
     int fd = map == NULL ? -1 : freshness_find(path, &found);
     const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
-    if (file == NULL || file->replica_count == 0 || (*stub = make_stub(map, file)) == NULL) {
+    if (file == NULL || file->replica_count == 0 || (*reader = make_reader(map, file)) == NULL) {
         if (fd >= 0)
             close(fd);
         return mine;
     }
     const bool readable = !(amode & AMODE_WRONLY) && freshness_reopen(&fd);
-    (*stub)->fd = fd;
-    const struct sight sight = {map->header->generation, map->header->checksum, (uint64_t)(file - map->files),
+    (*reader)->fd = fd;
+    const struct common_state common_state = {map->header->generation, map->header->checksum,
+                                              (uint64_t)(file - map->files),
                                 found.st_ino, found.st_size, nanoseconds(found.st_mtim)};
-    memcpy(mine.sight, &sight, sizeof sight);
-    for (int i = 0; i < SIGHT_WORDS; i++)
-        mine.not_sight[i] = ~mine.sight[i];
+    memcpy(mine.common_state, &common_state, sizeof common_state);
+    for (int i = 0; i < COMMON_WORDS; i++)
+        mine.not_common[i] = ~mine.common_state[i];
     mine.node = alone || amode & AMODE_RDONLY ? 0 : node_hash(map);
     mine.not_node = ~mine.node;
     mine.publishes = ~UINT64_C(0);
-    mine.usable = all_bits(readable && unsuitable(amode) == NULL && use_replicas(*stub, &found));
+    mine.usable = all_bits(readable && unsuitable(amode) == NULL && use_replicas(*reader, &found));
     return mine;
 }
 
-static void agreed(struct stub_file *stub, int amode, mpi_handle comm, const struct read_abilities *all)
+static void apply_agreement(struct reader *reader, int amode, mpi_handle comm, const struct read_abilities *all)
 {
-    struct source *source = stub->source;
-    const struct mpi *mpi = pdla_mpi();
+    struct source *source = reader->source;
+    const struct mpi *mpi = running_mpi();
     bool one_node = (all->node ^ all->not_node) == ~UINT64_C(0), usable = all->usable != 0;
     bool writable = !(amode & AMODE_RDONLY);
-    for (int i = 0; i < SIGHT_WORDS; i++)
-        usable = usable && (all->sight[i] ^ all->not_sight[i]) == ~UINT64_C(0);
+    for (int i = 0; i < COMMON_WORDS; i++)
+        usable = usable && (all->common_state[i] ^ all->not_common[i]) == ~UINT64_C(0);
     if (writable && !(one_node && all->publishes))
         __atomic_store_n(&source->shared_by_nodes, true, __ATOMIC_RELAXED);
-    /* Another node's writes show in the attributes only when its file system cares; collective reads ask the other ranks. */
-    stub->independent = one_node || !writable;
-    stub->why_not = unsuitable(amode);
-    if (stub->why_not == NULL && !usable)
-        stub->why_not = "no replica is usable";
-    stub->comm = mpi->comm_null;
-    stub->reads = stub->why_not == NULL && (comm == mpi->comm_null || mpi->Comm_dup(comm, &stub->comm) == 0);
-    if (stub->why_not == NULL && !stub->reads)
-        stub->why_not = "no communicator";
+    /* Only some file systems show another node's writes in the attributes. So collective reads ask
+     * the other ranks. */
+    reader->independent = one_node || !writable;
+    reader->why_not = unsuitable(amode);
+    if (reader->why_not == NULL && !usable)
+        reader->why_not = "no replica is usable";
+    reader->comm = mpi->comm_null;
+    reader->reads = reader->why_not == NULL && (comm == mpi->comm_null || mpi->Comm_dup(comm, &reader->comm) == 0);
+    if (reader->why_not == NULL && !reader->reads)
+        reader->why_not = "the communicator could not be duplicated";
 }
 
 static void open_agreed(struct file_handle *handle, struct opening *opening)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     const char *path = opening->path;
     const int amode = opening->amode;
     mpi_handle comm = opening->comm;
@@ -270,44 +276,45 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     const char *why = NULL;
     const struct loaded_map *map = map_current(map_name(), &why);
     report_opened(map, map_name(), map == NULL ? why : NULL, rank);
-    struct stub_file *stub;
-    struct read_abilities mine = look(handle == NULL ? NULL : map, path, amode, ranks == 1, &stub), all;
+    struct reader *reader;
+    struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
     mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || recovery_target(map, path) == NULL);
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
-    if (stub != NULL) {
-        agreed(stub, amode, comm, &all);
-        redirection_of(handle)->stub = stub;
+    if (reader != NULL) {
+        apply_agreement(reader, amode, comm, &all);
+        redirection_of(handle)->reader = reader;
     }
     writer_open(handle, comm, rank, ranks, map, opening, all.no_target == 0);
 }
 
-/* Why the file must not be opened, on all ranks alike: a literal. */
-static const char *settled(const struct opening *opening, int *lock)
+/* Why the file must not be opened, the same on all ranks: a literal. */
+static const char *recover_before_open(const struct opening *opening, int *lock)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     const mpi_handle comm = opening->comm;
     char path[PATH_MAX];
     int rank, ranks, inter = 1;
     if (opening->name == NULL)
         return NULL;
     resolve_path(opening->name, path);
-    /* RATIONALE: some ranks of a program that is only recorded may be without the library, and join no collective of it. */
+    /* RATIONALE: in a program that is only traced, some ranks may run without the library and would
+     * join no collective call of it. */
     if (map_name() == NULL)
-        return recovery_alone(path) == 0 ? NULL : "its newest bytes wait for pdla sync";
+        return recovery_by_one_process(path) == 0 ? NULL : "its newest bytes are in replicas";
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
     return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(opening->amode), lock);
 }
 
-int stub_opening(struct opening *opening)
+int redirector_opening(struct opening *opening)
 {
     int error = errno, lock = -1;
-    opening->notes[NOTE_BESIDE] = map_name() != NULL && opening->name != NULL && writer_wanted(opening->amode)
-        && coherence_open(opening->name);
-    const struct mpi *mpi = pdla_mpi();
-    const char *refused = settled(opening, &lock);
+    opening->notes[NOTE_OPEN_BY_POSIX] = map_name() != NULL && opening->name != NULL && writer_wanted(opening->amode)
+        && coherence_is_open(opening->name);
+    const struct mpi *mpi = running_mpi();
+    const char *refused = recover_before_open(opening, &lock);
     opening->notes[NOTE_LOCK] = lock;
     int rc = refused == NULL ? 0 : mpi->err_io;
     if (rc != 0)
@@ -328,55 +335,55 @@ static void redirection_free(struct file_handle *handle)
     handle->intercepted = NULL;
 }
 
-void stub_opened(struct opening *opening, struct file_handle *handle)
+void redirector_opened(struct opening *opening, struct file_handle *handle)
 {
     int error = errno;
     if (handle != NULL && (map_name() == NULL || !redirection_make(handle)))
         handle = NULL;
     if (map_name() != NULL)
         open_agreed(handle, opening);
-    if (handle != NULL && stub_of(handle) == NULL && writer_of(handle) == NULL)
+    if (handle != NULL && reader_of(handle) == NULL && writer_of(handle) == NULL)
         redirection_free(handle);
-    stub_not_opened(opening);
+    redirector_not_opened(opening);
     errno = error;
 }
 
-void stub_not_opened(struct opening *opening)
+void redirector_not_opened(struct opening *opening)
 {
     if (opening->notes[NOTE_LOCK] >= 0)
         close((int)opening->notes[NOTE_LOCK]);
     opening->notes[NOTE_LOCK] = -1;
 }
 
-struct stub_file *stub_known(const struct loaded_map *map, const char *path)
+struct reader *reader_to_mark(const struct loaded_map *map, const char *path)
 {
     struct stat found;
     int fd = freshness_find(path, &found);
     const struct map_file *file = fd < 0 ? NULL : map_find(map, path, found.st_dev, found.st_ino);
-    struct stub_file *stub = file == NULL || file->replica_count == 0 ? NULL : make_stub(map, file);
-    if (stub != NULL)
-        stub->fd = fd;
+    struct reader *reader = file == NULL || file->replica_count == 0 ? NULL : make_reader(map, file);
+    if (reader != NULL)
+        reader->fd = fd;
     else if (fd >= 0)
         close(fd);
-    return stub;
+    return reader;
 }
 
-static void close_stub(struct file_handle *handle)
+static void close_reader(struct file_handle *handle)
 {
-    struct stub_file *stub = stub_of(handle);
-    while (__atomic_load_n(&stub->writes, __ATOMIC_RELAXED) > 0)
+    struct reader *reader = reader_of(handle);
+    while (__atomic_load_n(&reader->writes, __ATOMIC_RELAXED) > 0)
         replicas_write_end(handle);
-    redirection_of(handle)->stub = NULL;
-    if (stub->reads && stub->comm != pdla_mpi()->comm_null)
-        pdla_mpi()->Comm_free(&stub->comm);
-    stub_forget(stub);
+    redirection_of(handle)->reader = NULL;
+    if (reader->reads && reader->comm != running_mpi()->comm_null)
+        running_mpi()->Comm_free(&reader->comm);
+    reader_free(reader);
 }
 
-int stub_closing(struct file_handle *handle)
+int redirector_closing(struct file_handle *handle)
 {
     int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_close(handle);
-    if (stub_of(handle) != NULL)
-        close_stub(handle);
+    if (reader_of(handle) != NULL)
+        close_reader(handle);
     redirection_free(handle);
     errno = error;
     return rc;

@@ -2,30 +2,33 @@
 #ifndef PDLA_OPEN_H
 #define PDLA_OPEN_H
 
-#include "stub.h"
+#include "redirection.h"
 
-/* What an open notes from its beginning to its end: the program has the file open by other means, and is to find there
- * what it writes by MPI; and rank 0's lock of the journals of the file's writes, or -1. */
-enum { NOTE_BESIDE, NOTE_LOCK };
-/* On every rank, before a real MPI_File_open: what earlier writes left in replicas is brought home. Returns what
- * MPI_File_open is to return at once, 0 if it is to be made. */
-int stub_opening(struct opening *);
-/* After it, on every rank (the agreement is collective). Sets handle->intercepted when redirection is possible;
- * `handle` is NULL when the open failed on this rank. */
-void stub_opened(struct opening *, struct file_handle *handle);
-/* Or there is nothing to agree on. */
-void stub_not_opened(struct opening *);
-/* Before the real MPI_File_close; collective. Frees handle->intercepted. Returns what MPI_File_close is to return if it
- * succeeds. */
-int stub_closing(struct file_handle *handle);
+/* The notes of an open. NOTE_OPEN_BY_POSIX: the program also has the file open without MPI, and
+ * must find there what it writes by MPI. NOTE_LOCK: rank 0's lock of the journals of the file's
+ * writes, or -1. */
+enum { NOTE_OPEN_BY_POSIX, NOTE_LOCK };
+/* Before a real MPI_File_open, on every rank: writes back what earlier writes left in replicas.
+ * Returns 0 if the call is to be made, otherwise what it is to return at once. */
+int redirector_opening(struct opening *);
+/* After the open, on every rank (the agreement is collective). Sets handle->intercepted if
+ * redirection is possible. `handle` is NULL if the open failed on this rank. */
+void redirector_opened(struct opening *, struct file_handle *handle);
+/* Instead, if there is nothing to agree on. */
+void redirector_not_opened(struct opening *);
+/* Before the real MPI_File_close; collective. Frees handle->intercepted. Returns what
+ * MPI_File_close is to return if it succeeds. */
+int redirector_closing(struct file_handle *handle);
 
-/* A descriptor of a component of a replica that this file uses. -1: it cannot be had; where the component is to blame
- * the replica is refused. RATIONALE: a rank opens what it reads from. Where each has a server of its own that is one of
- * many, and an open takes as long as a read where a metadata server is asked. */
-int component_of(struct stub_file *, int replica, uint32_t number);
+/* The descriptor of a component of a replica that this file uses. -1: there is none; if the
+ * component is to blame, the replica is refused. RATIONALE: a rank opens only what it reads from.
+ * Ranks may have a server each of many, and with a metadata server an open takes as long as a read.
+ */
+int component_of(struct reader *, int replica, uint32_t number);
 
-/* What is to be known of an original whose replicas are not read from: to mark them. NULL: it has none. */
-struct stub_file *stub_known(const struct loaded_map *, const char *path);
-void stub_forget(struct stub_file *);
+/* The reader of an original whose replicas are not read but may have to be marked as stale. NULL:
+ * the file has no replicas. */
+struct reader *reader_to_mark(const struct loaded_map *, const char *path);
+void reader_free(struct reader *);
 
 #endif

@@ -1,6 +1,6 @@
-/* Pages of a file of which only a part is going to be written. RATIONALE: the kernel reads such a page before it takes
- * the part, a request for each page, and the writer waits for it. So it is asked for them before, as far as they are
- * close together in large requests. */
+/* Fetches the pages of a file of which only a part will be written. RATIONALE: otherwise the kernel
+ * reads each such page when it gets the part, with one request a page, and the writer waits.
+ * Fetched before, pages that are close together take one large request. */
 #ifndef PDLA_PARTIAL_PAGES_H
 #define PDLA_PARTIAL_PAGES_H
 
@@ -8,19 +8,19 @@
 #include <stdint.h>
 
 struct partial_pages {
-    int fd;              /* -1: nothing is to be asked for */
+    int fd;              /* -1: nothing is to be fetched */
     int64_t page;
-    int64_t start, stop; /* bytes that are yet to be asked for */
+    int64_t start, stop; /* bytes that are still to be fetched */
     int64_t asked;       /* bytes, in all */
 };
 
-/* Of a file on a device of this node; others are left alone, for the clients of network file systems keep parts of
+/* For a file on a device of this node only: the clients of network file systems keep parts of
  * pages. */
 void partial_pages_start(struct partial_pages *, int fd, uint64_t device);
-/* Bytes [start, stop) are going to be written, with those of the next call after them; now or then the kernel is asked
- * for their pages. */
+/* Bytes [start, stop) will be written, together with those of the next call if they follow. Their
+ * pages are fetched now or later. */
 void partial_pages_add(struct partial_pages *, int64_t start, int64_t stop);
-/* The kernel has been asked for all of them. */
+/* Fetches the rest. */
 void partial_pages_flush(struct partial_pages *);
 
 #endif

@@ -1,4 +1,5 @@
-/* Calls of the C library on files whose writes are redirected. While there are none such, they cost a look. */
+/* Calls of the C library on files whose writes are redirected. While there are none, the cost is
+ * one look at a list. */
 #include "posix_coherence.h"
 
 #include <dirent.h>
@@ -12,8 +13,8 @@
 #include "recovery.h"
 #include "write_open.h"
 
-/* RATIONALE: what the MPI library itself opens and examines, inside a call that is watched, is not the program's; also
- * where nothing is recorded or redirected. */
+/* RATIONALE: opens and examinations by the MPI library itself, inside a wrapped call, do not count
+ * as the program's, even if nothing is traced or redirected. */
 static bool is_the_programs(const char *path)
 {
     return (enter() || in_call.depth == 1) && path != NULL;
@@ -27,11 +28,12 @@ static bool full_path(int directory, const char *path, char full[PATH_MAX])
     return length < (int)sizeof name && realpath(name, full) != NULL;
 }
 
-/* What earlier programs left is brought home. 0 or an errno. */
-static int bring_home(int directory, const char *path, const struct stat *found)
+/* Writes back what earlier programs left in replicas. 0 or an errno. */
+static int recover(int directory, const char *path, const struct stat *found)
 {
     char full[PATH_MAX];
-    return S_ISREG(found->st_mode) && recovery_noted(found->st_ino) && full_path(directory, path, full) ? recovery_alone(full) : 0;
+    return S_ISREG(found->st_mode) && recovery_noted(found->st_ino) && full_path(directory, path, full)
+        ? recovery_by_one_process(full) : 0;
 }
 
 int pdla_coherence_opening(int directory, const char *path)
@@ -40,8 +42,8 @@ int pdla_coherence_opening(int directory, const char *path)
     int error = errno, result = 0;
     if (is_the_programs(path) && fstatat(directory, path, &found, 0) == 0) {
         if (writers_any())
-            writers_settle(found.st_dev, found.st_ino, "the file was opened beside MPI");
-        result = bring_home(directory, path, &found);
+            writers_end_redirection(found.st_dev, found.st_ino, "the program opened the file without MPI, too");
+        result = recover(directory, path, &found);
     }
     leave(0);
     errno = error;
@@ -52,7 +54,8 @@ int pdla_coherence_looking(int directory, const char *path)
 {
     struct stat found;
     int error = errno;
-    int result = is_the_programs(path) && fstatat(directory, path, &found, 0) == 0 ? bring_home(directory, path, &found) : 0;
+    int result = is_the_programs(path) && fstatat(directory, path, &found, 0) == 0
+        ? recover(directory, path, &found) : 0;
     leave(0);
     errno = error;
     return result;
@@ -84,13 +87,13 @@ bool pdla_coherence_examined(uint64_t device, uint64_t inode)
     int error = errno;
     if (!writers_any())
         return false;
-    bool longer = enter() && writers_lengthen(device, inode);
+    bool longer = enter() && writers_extend_original(device, inode);
     leave(0);
     errno = error;
     return longer;
 }
 
-bool coherence_open(const char *name)
+bool coherence_is_open(const char *name)
 {
     struct stat wanted, found;
     char path[PATH_MAX];

@@ -1,7 +1,6 @@
 #include "read.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "collective_consensus.h"
 #include "freshness.h"
@@ -10,30 +9,30 @@
 #include "replica_read.h"
 #include "report.h"
 #include "request.h"
-#include "stub.h"
+#include "redirection.h"
 
 struct plan {
     struct request request;
     int64_t size;            /* of the original */
     int chosen;              /* replica, or -1 */
-    const char *why_none;    /* a literal, when it is -1 */
+    const char *why_none;    /* a literal, if it is -1 */
     int64_t covered;
     struct typemap *memory;  /* NULL: contiguous; to be released */
 };
 
-/* NULL: the stub could serve the call; else why not. */
+/* NULL: the redirector can serve the call; otherwise why not. */
 static const char *make_plan(const struct io_call *call, struct plan *plan)
 {
-    struct stub_file *stub = stub_of(call->handle);
+    struct reader *reader = reader_of(call->handle);
     *plan = (struct plan){.chosen = -1};
     if (call->bytes == 0)
         return NULL;
     const char *why = request_of(call, &plan->request);
     if (why != NULL)
         return why;
-    switch (freshness_check(stub->source->map, stub->source->file, stub->fd, &plan->size)) {
+    switch (freshness_check(reader->source->map, reader->source->file, reader->fd, &plan->size)) {
     case STATE_WRITING:
-        return "being written";
+        return "the file is being written";
     case STATE_CHANGED:
         return "the original was changed";
     case STATE_FRESH:
@@ -44,41 +43,36 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     if (request_last(&plan->request) >= plan->size)
         return "past the end of the file";
     if (!memory_of(call, &plan->memory))
-        return "the memory datatype is opaque";
-    plan->chosen = plan_choose(stub, &plan->request, &plan->covered, &plan->why_none);
+        return "the memory datatype cannot be flattened";
+    plan->chosen = plan_choose(reader, &plan->request, &plan->covered, &plan->why_none);
     return NULL;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Serves a planned call whole. Not NULL: it has to be read by the MPI library, as if nothing had happened. */
+/* Serves a planned call. NULL: all of it was served. Otherwise why not, and the MPI library must
+ * read it, as if nothing had happened. */
 static const char *serve(struct io_call *call, const struct plan *plan)
 {
-    struct stub_file *stub = stub_of(call->handle);
+    struct reader *reader = reader_of(call->handle);
     struct served served = {0};
     const char *why = NULL;
-    if (call->bytes > 0 && compare_wanted())
-        why = compare_read(stub, call->name, plan->chosen, &plan->request, plan->size);
+    if (call->bytes > 0 && verification_wanted())
+        why = verify_read(reader, call->name, plan->chosen, &plan->request, plan->size);
     if (why != NULL)
         return why;
-    uint64_t start = now_ns();
+    const int64_t start = clock_ns();
     if (call->bytes > 0
-        && !replica_read(stub, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
+        && !replica_read(reader, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
         return "a replica could not be read";
-    if (!result_give(call))
-        return "the result could not be given";
+    if (!result_set(call))
+        return "the status or request could not be set";
     if (call->bytes > 0)
-        report_served(stub->source, plan->chosen, call->bytes, &served, now_ns() - start);
+        report_served(reader->source, plan->chosen, call->bytes, &served, (uint64_t)(clock_ns() - start));
     call->redirected = served.replica.bytes > 0;
     return NULL;
 }
 
-/* An independent read, or one that the stub joins. True when it was served; else *why. */
+/* An independent read, or a collective one that the redirector joins. True: it was served;
+ * otherwise *why. */
 static bool read_alone(struct io_call *call, const char **why)
 {
     struct plan plan;
@@ -91,23 +85,25 @@ static bool read_alone(struct io_call *call, const char **why)
     return planned && *why == NULL;
 }
 
-/* A collective read. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
+/* A collective read. True: it was done, and *rc is its result. False: all ranks make the MPI
+ * library's call. */
 static bool read_together(struct io_call *call, int *rc, const char **why)
 {
-    struct stub_file *stub = stub_of(call->handle);
+    struct reader *reader = reader_of(call->handle);
     unsigned views = call->handle->views;
     struct plan plan;
-    bool held = agreement_holds(&stub->agreement, views);
+    bool held = agreement_holds(&reader->agreement, views);
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
-    /* RATIONALE: only what was agreed not to do holds for more than one call. Any read can reach the end of the file, after a
-     * seek of one rank, and what is read there is for the MPI library to say, by all ranks together. */
-    bool redirects = !held && agreement_make(&stub->agreement, stub->comm, stub->independent, views, mine, 0);
+    /* RATIONALE: an agreement to redirect holds for one call, only a refusal holds longer. After a
+     * seek of one rank any read may reach the end of the file, and there the MPI library must read,
+     * with all ranks. */
+    bool redirects = !held && agreement_make(&reader->agreement, reader->comm, reader->independent, views, mine, 0);
     const char *failed = redirects ? serve(call, &plan) : NULL;
     if (failed != NULL) {
-        report_passed(stub->source, call->bytes, failed);
-        *rc = make_alone(call);
+        report_passed(reader->source, call->bytes, failed);
+        *rc = call_independently(call);
     }
     *why = agreement_why(held, mine);
     typemap_release(plan.memory);
@@ -116,24 +112,24 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
 
 static bool read_call(struct io_call *call, int *rc)
 {
-    struct stub_file *stub = stub_of(call->handle);
+    struct reader *reader = reader_of(call->handle);
     bool collective = call->flags & CALL_COLLECTIVE, served = false;
-    const char *why = stub->why_not;
+    const char *why = reader->why_not;
     *rc = 0;
     call->joins = collective && call->flags & (CALL_NONBLOCKING | CALL_SPLIT);
-    if (why == NULL && (!collective || call->joins) && !stub->independent)
-        why = "writable on several nodes";
+    if (why == NULL && (!collective || call->joins) && !reader->independent)
+        why = "ranks on several nodes may write to the file";
     else if (why == NULL)
         served = collective && !call->joins ? read_together(call, rc, &why) : read_alone(call, &why);
     if (!served && call->bytes > 0)
-        report_passed(stub->source, call->bytes, why);
+        report_passed(reader->source, call->bytes, why);
     call->joins = call->joins && served;
     return served;
 }
 
-bool stub_read(struct io_call *call, int *rc)
+bool redirector_read(struct io_call *call, int *rc)
 {
-    if (stub_of(call->handle) == NULL)
+    if (reader_of(call->handle) == NULL)
         return false;
     int error = errno;
     bool served = read_call(call, rc);
@@ -141,8 +137,8 @@ bool stub_read(struct io_call *call, int *rc)
     return served;
 }
 
-void stub_passed(struct file_handle *handle, int64_t bytes, const char *why)
+void redirector_passed(struct file_handle *handle, int64_t bytes, const char *why)
 {
-    if (stub_of(handle) != NULL)
-        report_passed(stub_of(handle)->source, bytes, why);
+    if (reader_of(handle) != NULL)
+        report_passed(reader_of(handle)->source, bytes, why);
 }

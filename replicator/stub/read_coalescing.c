@@ -11,12 +11,12 @@
 
 enum {
     RUN_PARTS = 1024,      /* IOV_MAX of Linux */
-    FETCH_BYTES = 1 << 20, /* less makes small requests of it, and the kernel takes not much more at once */
-    HOLE_BYTES = 1 << 16,  /* that devices read in the time that a request takes to start up: 75 KiB and more */
-    BLIND_BYTES = 1 << 16  /* that cost more to copy than to ask for */
+    FETCH_BYTES = 1 << 20, /* less makes small requests, and the kernel fetches little more at once */
+    HOLE_BYTES = 1 << 16,  /* devices read 75 KiB and more in the time that a request takes to start up */
+    NO_NOWAIT_BYTES = 1 << 16  /* cost more to copy than to fetch */
 };
 
-/* The stream that a run goes on with, or a new one in the place of the older; *hole is what lies between. */
+/* The stream that a run continues, or a new one in place of the older. *hole: the bytes between. */
 static struct stream *stream_of(const struct run *run, int64_t *hole)
 {
     struct progress *progress = run->progress;
@@ -33,8 +33,8 @@ static struct stream *stream_of(const struct run *run, int64_t *hole)
     return older;
 }
 
-/* Whether the kernel has it on its way: it reads ahead of reads in order, in larger requests than it could be asked
- * for here. */
+/* Whether the kernel reads the run ahead: it does so for sequential reads, in larger requests than
+ * it could be asked for here. */
 static bool read_ahead(const struct run *run)
 {
     const struct stream *streams = run->progress->streams;
@@ -43,10 +43,10 @@ static bool read_ahead(const struct run *run)
             || run->start == __atomic_load_n(&streams[1].end, __ATOMIC_RELAXED));
 }
 
-/* RATIONALE: what a request needs of a striped replica is on several disks, which work at the same time when the
- * kernel is asked for all of it before any of it is waited for. Threads would not make it faster, and would be there
- * when the program forks or counts its threads. Returns how many hints (at most one for each run) there are to be
- * given. */
+/* RATIONALE: a request of a striped replica has bytes on several disks. These work at the same time
+ * if the kernel is asked for all the bytes before any is waited for. Threads would not be faster,
+ * and would disturb programs that fork or count their threads. Returns the number of hints to give,
+ * at most one for each run. */
 static int others_of(const struct runs *runs, const struct run *but, struct hint *hints)
 {
     int count = 0;
@@ -69,20 +69,22 @@ static void fetch_others(const struct runs *runs, const struct run *but)
     free(hints);
 }
 
-/* The flags of the first call for a run: not to wait, where others could be fetched meanwhile. */
+/* The flags of the first call for a run: it does not wait if other runs could be fetched meanwhile.
+ */
 static int first_flags(const struct runs *runs, const struct run *run)
 {
     if (runs->gathered < 2 || run->fetched)
         return 0;
-    if (!__atomic_load_n(runs->blind, __ATOMIC_RELAXED))
+    if (!__atomic_load_n(runs->no_nowait, __ATOMIC_RELAXED))
         return RWF_NOWAIT;
-    if (run->length >= BLIND_BYTES)
+    if (run->length >= NO_NOWAIT_BYTES)
         fetch_others(runs, run);
     return 0;
 }
 
-/* RATIONALE: where ranks share bytes, one reads them in the sections of others, a little of each row. The kernel takes
- * that for random reads, and makes small requests, which the neighbour's large ones then have to go around. */
+/* RATIONALE: where ranks share bytes, a rank reads a little of each row in the sections of other
+ * ranks. The kernel takes that for random reads and makes small requests, which disturb the large
+ * ones of the other ranks. */
 static struct hint past_holes(const struct run *run)
 {
     int64_t hole, end = run->start + run->length;
@@ -112,19 +114,19 @@ static void count(const struct run *run)
 /* Reads a run from storage that may not answer. */
 static enum outcome flush_remote(struct runs *runs, struct run *run, const char *path)
 {
-    const struct component_file file = {runs->map, path, run->fd, HURRIED, -1};
+    const struct component_file file = {runs->map, path, run->fd, TIMEOUT_SHORT, -1};
     struct hint *hints = malloc((runs->components + 2) * sizeof *hints);
     if (hints == NULL)
-        return OURS;
+        return FAILED_ELSEWHERE;
     count(run);
     hints[0] = past_holes(run);
     const int others = runs->gathered > 1 && !run->fetched ? others_of(runs, run, hints + 1) : 0;
     const int error = storage_read(&file, run->memory, run->parts, run->start, hints, 1 + others);
     free(hints);
     if (error == ETIMEDOUT)
-        __atomic_store_n(&run->progress->left, true, __ATOMIC_RELAXED);
+        __atomic_store_n(&run->progress->abandoned, true, __ATOMIC_RELAXED);
     if (error != 0)
-        return error == ENOMEM ? OURS : FAILED;
+        return error == ENOMEM ? FAILED_ELSEWHERE : FAILED;
     run->length = run->parts = 0;
     run->fetched = false;
     runs->gathered--;
@@ -153,11 +155,11 @@ enum outcome run_flush(struct runs *runs, struct run *run)
             if (errno == EAGAIN)
                 fetch_others(runs, run);
             else
-                __atomic_store_n(runs->blind, true, __ATOMIC_RELAXED);
+                __atomic_store_n(runs->no_nowait, true, __ATOMIC_RELAXED);
             continue;
         }
         if (got <= 0)
-            return got < 0 && (errno == EFAULT || errno == ENOMEM) ? OURS : FAILED;
+            return got < 0 && (errno == EFAULT || errno == ENOMEM) ? FAILED_ELSEWHERE : FAILED;
         run->start += got;
         run->length -= got;
         while (run->parts > 0 && (size_t)got >= memory->iov_len) {
@@ -195,7 +197,7 @@ enum outcome run_add(struct runs *runs, struct run *run, int64_t offset, int64_t
         int capacity = run->capacity == 0 ? 8 : 2 * run->capacity;
         struct iovec *larger = realloc(run->memory, (size_t)capacity * sizeof *larger);
         if (larger == NULL)
-            return OURS;
+            return FAILED_ELSEWHERE;
         run->memory = larger;
         run->capacity = capacity;
     }

@@ -12,23 +12,25 @@ struct tally {
     uint64_t requests, contiguous, bytes;
 };
 
-/* Reads of a descriptor that go on where others ended, or leave small holes. All of it is atomic, and hints. */
+/* Reads of a descriptor that continue others or leave small holes. All members are atomic, and
+ * hints. */
 struct stream {
-    int64_t end;   /* of the last one, or -1 */
-    int64_t ahead; /* of what the kernel was asked for */
+    int64_t end;   /* of the last read, or -1 */
+    int64_t ahead; /* end of what the kernel was asked to fetch */
     int holes;     /* in a row */
 };
 
-/* How far the reads of a descriptor have come: a rank may read its own bytes and a neighbour's in turns. */
+/* The latest reads of a descriptor. RATIONALE: two streams, since a rank may read its own bytes and
+ * those of another rank in turns. */
 struct progress {
     int64_t end; /* of the previous one, or -1 */
     struct stream streams[2];
     int latest;
-    bool left;          /* atomic; a call that was left behind has the descriptor, and it is not closed */
+    bool abandoned;     /* atomic; an abandoned call uses the descriptor, which is not to be closed */
     const char *remote; /* atomic; the path of a component whose storage may not answer (storage.h), or NULL */
 };
 
-/* A read that still grows: bytes that are adjacent in one descriptor, with the places in memory where they go. */
+/* A read that still grows: adjacent bytes of one descriptor, and the places in memory for them. */
 struct run {
     int fd;
     int64_t start, length;
@@ -44,15 +46,16 @@ struct runs {
     const struct loaded_map *map;
     uint32_t components, gathered; /* all; those that have something to read */
     struct run *each;
-    bool *blind;                   /* their file system cannot say what is in memory; atomic */
+    bool *no_nowait;                   /* their file system does not know RWF_NOWAIT; atomic */
 };
 
-/* OURS: nothing is wrong with the file. */
-enum outcome { DONE, FAILED, OURS };
+/* FAILED_ELSEWHERE: nothing is wrong with the file. */
+enum outcome { DONE, FAILED, FAILED_ELSEWHERE };
 
-/* Adds bytes to be read into `memory`; what does not follow on from what had gathered is read then. */
+/* Adds bytes to be read into `memory`. If they do not continue the run, what it had gathered is
+ * read first. */
 enum outcome run_add(struct runs *, struct run *, int64_t offset, int64_t length, char *memory);
-/* Reads what has gathered in a run, one request in as many calls as it takes. */
+/* Reads what a run has gathered: one request, in as many calls as it takes. */
 enum outcome run_flush(struct runs *, struct run *);
 
 #endif

@@ -2,13 +2,13 @@
 
 #include "freshness.h"
 #include "report.h"
-#include "stub.h"
+#include "redirection.h"
 
 enum {
     SCORED_EXTENTS = 64,   /* a request is judged by its beginning: the choice must cost less than the read */
     SCORED_PIECES = 1024,
     WRITTEN_EXTENTS = 4096,
-    SCATTER = 8,           /* replica reads for one of the original that are too many, ... */
+    SCATTER = 8,           /* replica reads for each one of the original that are too many, ... */
     SCATTER_BYTES = 65536  /* ... unless they are this large */
 };
 
@@ -69,10 +69,10 @@ int64_t request_last(const struct request *request)
 }
 
 struct score {
-    double covered;  /* share of the bytes looked at */
-    bool torn;       /* into more reads than it is worth */
-    bool whole;      /* all was looked at */
-    double reads;    /* per byte looked at */
+    double covered;  /* share of the bytes examined */
+    bool scattered;       /* into more reads than it is worth */
+    bool whole;      /* all of the request was examined */
+    double reads;    /* for each byte examined */
     bool continues;  /* starts where the previous request ended */
 };
 
@@ -104,7 +104,7 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
     return (struct score){
         .covered = (double)covered / (double)looked,
         .whole = looked == request->bytes,
-        .torn = reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads,
+        .scattered = reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads,
         .reads = (double)reads / (double)looked,
         .continues = first >= 0 && first == expected,
     };
@@ -119,18 +119,18 @@ static bool better(const struct score *one, const struct score *other)
     return one->continues && !other->continues;
 }
 
-int plan_choose(struct stub_file *stub, const struct request *request, int64_t *covered, const char **why)
+int plan_choose(struct reader *reader, const struct request *request, int64_t *covered, const char **why)
 {
-    const struct source *source = stub->source;
+    const struct source *source = reader->source;
     struct score best = {0};
     int chosen = -1;
     struct piece piece;
-    /* What lies outside costs no more than this look, however many replicas there are. */
+    /* Replicas of other bytes cost no more than this search, however many there are. */
     int64_t low = first_extent(request, request->position, 1).offset, high = request_last(request);
-    bool usable = false, whole = true, torn = false;
+    bool usable = false, whole = true, scattered = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
-        struct opened_replica *opened = &stub->replicas[i];
+        struct opened_replica *opened = &reader->replicas[i];
         if (opened->components == NULL || replica_refused(source, i) || freshness_stale(source->map, replica) != STALE_NOT)
             continue;
         usable = true;
@@ -142,15 +142,15 @@ int plan_choose(struct stub_file *stub, const struct request *request, int64_t *
             __atomic_store_n(&opened->next, next, __ATOMIC_RELAXED);
         if (score.covered == 0) {
             whole = whole && score.whole;
-        } else if (score.torn) {
-            torn = true;
+        } else if (score.scattered) {
+            scattered = true;
         } else if (chosen < 0 || better(&score, &best)) {
             best = score;
             chosen = (int)i;
         }
     }
-    *why = torn ? "in pieces in the replica"
-        : !whole ? "its beginning is not replicated"
+    *why = scattered ? "in too many pieces in the replica"
+        : !whole ? "the beginning of the request is not replicated"
         : usable ? "not replicated"
                  : "no replica is usable";
     *covered = best.covered == 1 ? request->bytes : (int64_t)(best.covered * (double)request->bytes);
@@ -171,7 +171,8 @@ bool request_touches(const struct loaded_map *map, const struct map_replica *rep
     }
     if (left == 0)
         return false;
-    /* All of the rest is taken for written, from its first byte to its last; tiles that interleave have no such order. */
+    /* The rest counts as written from its first byte to its last. Tiles that interleave have no
+     * such order. */
     int64_t tile = typemap_size(request->view);
     int64_t low = first_extent(request, 0, 1).offset, high = first_extent(request, tile - 1, 1).offset;
     if (high - low >= typemap_extent(request->view))

@@ -7,13 +7,13 @@
 #include "read_plan.h"
 #include "replica_read.h"
 #include "report.h"
-#include "stub.h"
+#include "redirection.h"
 
-enum { COMPARED_BYTES = 4 << 20 };
+enum { VERIFIED_BYTES = 4 << 20 };
 
-bool compare_wanted(void)
+bool verification_wanted(void)
 {
-    static int wanted; /* 0: not looked yet; 1: no; 2: yes */
+    static int wanted; /* 0: not known yet; 1: no; 2: yes */
     int known = __atomic_load_n(&wanted, __ATOMIC_RELAXED);
     if (known == 0) {
         const char *value = getenv("PDLA_VERIFY");
@@ -32,31 +32,34 @@ static int64_t place_of(const struct request *request, int64_t position)
 }
 
 /* Reads a part of a request from the replica and from the original. False: a read failed. */
-static bool read_both(struct stub_file *stub, int chosen, const struct request *part, int64_t size, char *one, char *other)
+static bool read_both(struct reader *reader, int chosen, const struct request *part, int64_t size, char *one,
+                      char *other)
 {
     struct served served = {0};
-    return replica_read(stub, chosen, part, size, one, NULL, &served) && replica_read(stub, -1, part, size, other, NULL, &served);
+    return replica_read(reader, chosen, part, size, one, NULL, &served)
+        && replica_read(reader, -1, part, size, other, NULL, &served);
 }
 
-const char *compare_read(struct stub_file *stub, const char *call, int chosen, const struct request *request, int64_t size)
+const char *verify_read(struct reader *reader, const char *call, int chosen, const struct request *request,
+                        int64_t size)
 {
-    struct source *source = stub->source;
+    struct source *source = reader->source;
     struct difference found = {.call = NULL};
-    char *both = malloc(2 * COMPARED_BYTES);
+    char *both = malloc(2 * VERIFIED_BYTES);
     const char *why = both == NULL ? "out of memory" : NULL;
-    for (int64_t done = 0; why == NULL && done < request->bytes; done += COMPARED_BYTES) {
+    for (int64_t done = 0; why == NULL && done < request->bytes; done += VERIFIED_BYTES) {
         struct request part = *request;
         part.position += done;
-        part.bytes = request->bytes - done < COMPARED_BYTES ? request->bytes - done : COMPARED_BYTES;
-        char *other = both + COMPARED_BYTES;
-        if (!read_both(stub, chosen, &part, size, both, other)) {
+        part.bytes = request->bytes - done < VERIFIED_BYTES ? request->bytes - done : VERIFIED_BYTES;
+        char *other = both + VERIFIED_BYTES;
+        if (!read_both(reader, chosen, &part, size, both, other)) {
             why = "a replica could not be read";
         } else if (memcmp(both, other, (size_t)part.bytes) != 0) {
             int64_t i = 0, now;
             while (both[i] == other[i])
                 i++;
             why = "the original was changed";
-            if (freshness_check(source->map, source->file, stub->fd, &now) != STATE_FRESH)
+            if (freshness_check(source->map, source->file, reader->fd, &now) != STATE_FRESH)
                 continue;
             why = "differs from the original";
             found = (struct difference){.call = call, .replica = replica_of(source, (uint32_t)chosen)->id,

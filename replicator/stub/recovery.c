@@ -15,7 +15,7 @@
 #include "locks.h"
 #include "open.h"
 #include "report.h"
-#include "stub.h"
+#include "redirection.h"
 #include "write_stats.h"
 #include "writeback.h"
 #include "writer.h"
@@ -23,14 +23,14 @@
 enum {
     LOCK_PAUSE_NS = 2000000,
     LOCK_TRIES = 150000,  /* five minutes */
-    TOLD_TRIES = 2500,    /* five seconds */
+    REPORT_TRIES = 2500,    /* five seconds */
     MOST_DIRECTORIES = 8, /* with journals of one inode */
-    TOLD_RANGES = 512
+    BROADCAST_RANGES = 512
 };
 
 /* ---- places ----------------------------------------------------------------------------------------------------------- */
 
-static const char *own_home(char path[4096])
+static const char *pdla_home(char path[4096])
 {
     const char *chosen = getenv("PDLA_HOME"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     int length = chosen != NULL && *chosen != '\0' ? snprintf(path, 4096, "%s", chosen)
@@ -39,17 +39,17 @@ static const char *own_home(char path[4096])
     return length < 4096 ? path : NULL;
 }
 
-/* The path of the map: PDLA_MAP, or the one in pdla's home. */
+/* The path of the map: PDLA_MAP, or the one in pdla's directory. */
 static const char *recovery_map(char path[4096])
 {
     const char *name = getenv("PDLA_MAP");
     if (name != NULL && *name != '\0')
         return snprintf(path, 4096, "%s", name) < 4096 ? path : NULL;
     char home[4096];
-    return own_home(home) != NULL && snprintf(path, 4096, "%s/replicas.map", home) < 4096 ? path : NULL;
+    return pdla_home(home) != NULL && snprintf(path, 4096, "%s/replicas.map", home) < 4096 ? path : NULL;
 }
 
-/* The directory that has those of the journals: beside the map. */
+/* The directory of all directories of journals, next to the map. */
 static bool journals_root(char root[4096])
 {
     char map[4096];
@@ -60,7 +60,7 @@ static bool journals_root(char root[4096])
     return snprintf(root, 4096, "%.*s/journals", length, name == NULL ? "." : map) < 4096;
 }
 
-/* `root`/inodes/<inode> has a file for each directory of journals of that inode, of its name. */
+/* `root`/inodes/<inode> has a file for each directory of journals of that inode, with its name. */
 static bool inode_place(const char *root, uint64_t inode, char place[4096])
 {
     return snprintf(place, 4096, "%s/inodes/%llu", root, (unsigned long long)inode) < 4096;
@@ -72,7 +72,7 @@ bool recovery_noted(uint64_t inode)
     return journals_root(root) && inode_place(root, inode, place) && access(place, F_OK) == 0;
 }
 
-/* The place of a directory of journals, and its name in it. */
+/* The place of a directory of journals, and the path of its note there. */
 static bool note_of(const char *directory, uint64_t inode, char place[4096], char note[4096])
 {
     char root[4096];
@@ -96,7 +96,7 @@ void recovery_note(const char *directory, uint64_t inode)
         close(fd);
 }
 
-/* There are none any more. */
+/* Removes the note. */
 static void recovery_forget(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096];
@@ -128,8 +128,8 @@ static const struct map_target *target_with(const struct loaded_map *map, const 
     return NULL;
 }
 
-/* The directories that may have journals of the file: that of its name first. Returns how many. */
-static int directories_of(const struct loaded_map *map, const char *path, const struct original_sight *original,
+/* The directories that may have journals of the file, first that of its name. Returns how many. */
+static int directories_of(const struct loaded_map *map, const char *path, const struct original_state *original,
                           char found[MOST_DIRECTORIES][4096])
 {
     char root[4096], place[4096];
@@ -149,11 +149,11 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
 
 /* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
 
-/* Bytes of the lock file: the writers share the first, ranks that bring home together with another the second; opens
- * whose writes are redirected share the third by one rank each, and one that is the last to close has it alone. The fourth
- * is that of lock_left(). */
+/* Bytes of the lock file. The writers share the first. Ranks that help another rank with the
+ * write-back share the second. One rank of each open with redirected writes shares the third, and
+ * the last one to close has it alone. The fourth is that of lock_abandoned(). */
 enum { WRITERS, HELPERS, OPENS, LOCK_ALL };
-_Static_assert((int)LOCK_ALL == (int)LOCK_LEFT, "beside the others");
+_Static_assert((int)LOCK_ALL == (int)LOCK_ABANDONED, "beside the others");
 
 static int open_lock(const char *directory)
 {
@@ -163,7 +163,7 @@ static int open_lock(const char *directory)
     return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* LOCK_IMPOSSIBLE, or -1: others have it. */
+/* A descriptor; LOCK_IMPOSSIBLE; or -1: others have the lock. */
 static int lock_journals(const char *directory, enum lock_kind kind, int64_t low, int64_t high)
 {
     int fd = open_lock(directory);
@@ -197,7 +197,8 @@ bool recovery_lock_last(int lock)
     return lock_bytes(lock, LOCK_ALONE, OPENS, LOCK_ALL);
 }
 
-/* Who has the lock alone says so in its file, for those who wait. replicator/journals.py reads and writes it, too. */
+/* A process that has the lock alone writes its name into the lock file, for those who wait.
+ * replicator/journals.py reads and writes it, too. */
 static void sign_lock(int fd)
 {
     char host[64] = "", note[256];
@@ -208,10 +209,10 @@ static void sign_lock(int fd)
     if (gmtime_r(&now, &since) != NULL)
         length += (int)strftime(note + length, sizeof note - (size_t)length, "%Y-%m-%dT%H:%M:%SZ", &since);
     if (pwrite(fd, note, (size_t)length, 0) == length && ftruncate(fd, length) != 0)
-        return; /* what follows is an older one's */
+        return; /* the rest is of an older note */
 }
 
-static void tell_holder(const char *directory, const char *path)
+static void print_holder(const char *directory, const char *path)
 {
     char note[256] = "";
     int fd = open_lock(directory);
@@ -219,12 +220,13 @@ static void tell_holder(const char *directory, const char *path)
     note[length > 0 ? length : 0] = '\0';
     if (fd >= 0)
         close(fd);
-    tell("%s: waiting until what was written to replicas is brought home by %s", path,
-         note[0] == '\0' ? "another process" : note);
+    print_message("%s: waiting for the write-back of its newest bytes by %s", path,
+                  note[0] == '\0' ? "another process" : note);
 }
 
-/* Beside those who have the file open; -1: there are none, or the last is closing it. */
-static int lock_beside(const char *directory, bool joins)
+/* Shares the lock with those who have the file open. -1: nobody has, or the last one is closing it.
+ */
+static int lock_with_others(const char *directory, bool joins)
 {
     const int fd = open_lock(directory);
     if (fd >= 0 && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
@@ -235,8 +237,9 @@ static int lock_beside(const char *directory, bool joins)
     return -1;
 }
 
-/* Alone; or, if it `joins`, beside others that have the file open. RATIONALE: waits for pdla sync, and for another
- * program that opens or closes the file; all end soon. */
+/* Takes the lock alone or, if the open `joins` others, shares it with those who have the file open.
+ * RATIONALE: it waits for pdla sync and for programs that open or close the file. All of these end
+ * soon. */
 static int lock_or_wait(const char *directory, const char *path, bool joins)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
@@ -246,7 +249,7 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
             sign_lock(fd);
         if (fd != -1)
             return fd;
-        fd = lock_beside(directory, joins);
+        fd = lock_with_others(directory, joins);
         if (fd >= 0 && joins)
             return fd;
         if (fd >= 0) {
@@ -255,8 +258,8 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
         }
         if (tries > LOCK_TRIES)
             return LOCK_HELD;
-        if (tries == TOLD_TRIES)
-            tell_holder(directory, path);
+        if (tries == REPORT_TRIES)
+            print_holder(directory, path);
         nanosleep(&pause, NULL);
     }
 }
@@ -264,216 +267,224 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
 /* ---- bringing home ---------------------------------------------------------------------------------------------------- */
 
 /* What rank 0 has found. */
-struct homecoming {
-    uint64_t ranges;               /* to be brought home */
+struct recovery_task {
+    uint64_t ranges;               /* to be written back */
     uint64_t generation, checksum; /* of its map */
     uint64_t target, inode;
     uint64_t refused;              /* 1: the file must not be opened */
 };
 
-/* One rank's part in it. */
-struct settler {
+/* One rank's part in a recovery. */
+struct participant {
     struct file_handle handle;
     struct redirection redirection;
-    struct stub_writer writer;
+    struct writer writer;
     struct intent intent;
-    int lock; /* helping rank 0, which has it; -1: none */
+    int lock; /* of a rank that helps rank 0, which has the lock itself; -1: none */
 };
 
-static void settler_free(struct settler *settler)
+static void participant_free(struct participant *participant)
 {
-    struct stub_writer *writer = &settler->writer;
+    struct writer *writer = &participant->writer;
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
     if (writer->fd >= 0)
         close(writer->fd);
-    if (settler->lock >= 0)
-        close(settler->lock);
-    if (settler->redirection.stub != NULL)
-        stub_forget(settler->redirection.stub);
+    if (participant->lock >= 0)
+        close(participant->lock);
+    if (participant->redirection.reader != NULL)
+        reader_free(participant->redirection.reader);
     pthread_mutex_destroy(&writer->mutex);
 }
 
-/* False: this rank cannot take part; it is to be freed all the same. */
-static bool settler_make(struct settler *settler, const struct loaded_map *map, const struct homecoming *what, const char *path,
-                         mpi_handle comm, int rank, int ranks)
+/* False: this rank cannot take part. The participant is to be freed all the same. */
+static bool participant_make(struct participant *participant, const struct loaded_map *map,
+                             const struct recovery_task *what, const char *path, mpi_handle comm, int rank, int ranks)
 {
-    struct stub_writer *writer = &settler->writer;
-    *settler = (struct settler){.handle = {.intercepted = &settler->redirection}, .redirection = {.writer = writer}, .lock = -1};
-    *writer = (struct stub_writer){.map = map, .target = &map->targets[what->target], .handle = &settler->handle, .fd = -1,
+    struct writer *writer = &participant->writer;
+    *participant = (struct participant){.handle = {.intercepted = &participant->redirection},
+                                        .redirection = {.writer = writer}, .lock = -1};
+    *writer = (struct writer){.map = map, .target = &map->targets[what->target], .handle = &participant->handle,
+                              .fd = -1,
                                    .lock = -1, .comm = comm, .rank = rank, .ranks = ranks, .low = INT64_MAX,
-                                   .intent = &settler->intent};
+                                   .intent = &participant->intent};
     pthread_mutex_init(&writer->mutex, NULL);
     writer->written = write_stats_of(map, writer->target);
     writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
     writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    struct original_sight found;
-    if (writer->written == NULL || writer->components == NULL || writer->fd < 0 || !original_look(writer->fd, NULL, &found)
+    struct original_state found;
+    if (writer->written == NULL || writer->components == NULL || writer->fd < 0
+        || !original_examine(writer->fd, NULL, &found)
         || found.inode != what->inode)
         return false;
     writer->device = found.device;
     writer->inode = found.inode;
-    settler->redirection.stub = stub_known(map, path);
+    participant->redirection.reader = reader_to_mark(map, path);
     if (rank != 0)
-        settler->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, HELPERS, OPENS);
-    bool able = rank == 0 || settler->lock >= 0;
+        participant->lock = lock_journals(map_at(map, writer->target->journals), LOCK_SHARED, HELPERS, OPENS);
+    bool able = rank == 0 || participant->lock >= 0;
     for (uint32_t i = 0; able && i < writer->target->replica_count; i++)
-        able = (writer->components[i] = components_make(map, target_replica(writer, i), PATIENT)) != NULL;
+        able = (writer->components[i] = components_make(map, target_replica(writer, i), TIMEOUT_LONG)) != NULL;
     return able;
 }
 
-static bool all_agree(const struct settler *settler, bool mine)
+static bool all_agree(const struct participant *participant, bool mine)
 {
-    const struct stub_writer *writer = &settler->writer;
+    const struct writer *writer = &participant->writer;
     int64_t word = mine, all = 0;
-    return writer->ranks == 1 ? mine : agree_reduce(&word, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+    return writer->ranks == 1 ? mine : agree_reduce(&word, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
 }
 
-/* On all ranks, which have the same ranges. NULL, or why it cannot be done. */
-static const char *settle(struct settler *settler, bool able, struct range *ranges, uint64_t count)
+/* The write-back, on all ranks, which have the same ranges. NULL, or why it failed. */
+static const char *recover(struct participant *participant, bool able, struct range *ranges, uint64_t count)
 {
-    struct stub_writer *writer = &settler->writer;
-    struct original_sight found = {0};
-    if (!all_agree(settler, able))
-        return "a replica that has them cannot be used, or the file cannot be written";
+    struct writer *writer = &participant->writer;
+    struct original_state found = {0};
+    if (!all_agree(participant, able))
+        return "a replica that holds them cannot be used, or the file cannot be written";
     const char *directory = map_at(writer->map, writer->target->journals);
-    int error = !original_look(writer->fd, NULL, &found)     ? errno
-        : writer->rank == 0 ? intent_begin(directory, &settler->intent, &found)
+    int error = !original_examine(writer->fd, NULL, &found)     ? errno
+        : writer->rank == 0 ? intent_begin(directory, &participant->intent, &found)
                             : 0;
     if (writer->rank != 0)
-        settler->intent = intent_now(&found);
-    if (!all_agree(settler, error == 0))
+        participant->intent = intent_now(&found);
+    if (!all_agree(participant, error == 0))
         return "the journals cannot be written";
-    const bool earlier = all_agree(settler, write_stats_waits(writer->written) == 0);
+    const bool earlier = all_agree(participant, write_stats_waits(writer->written) == 0);
     const int64_t start = clock_ns();
     pthread_mutex_lock(&writer->written->lock);
     const struct write_stats before = *writer->written;
     pthread_mutex_unlock(&writer->written->lock);
-    error = bring_back_left(&settler->handle, ranges, count);
+    error = write_back_pending(&participant->handle, ranges, count);
     if (error == 0 && earlier)
         write_stats_earlier(writer->written, &before, clock_ns() - start);
     if (writer->rank != 0)
-        return error == 0 ? NULL : "they could not all be brought home";
+        return error == 0 ? NULL : "the write-back failed before its end";
     if (error == 0) {
         stale_journals_remove(directory);
         recovery_forget(directory, writer->inode);
-    } else if (original_look(writer->fd, NULL, &found)) {
-        intent_stop(directory, &settler->intent, &found);
+    } else if (original_examine(writer->fd, NULL, &found)) {
+        intent_stop(directory, &participant->intent, &found);
     }
     if (error == 0)
         return NULL;
-    return error == ENOSPC || error == EDQUOT ? "there is no space to bring them home" : "they could not all be brought home";
+    return error == ENOSPC || error == EDQUOT ? "there is no space for them in the file"
+                                              : "the write-back failed before its end";
 }
 
-/* What rank 0 has read; on all ranks. NULL: out of memory. */
-static struct range *tell_ranges(struct range *ranges, uint64_t count, int rank, int ranks, mpi_handle comm)
+/* Rank 0's ranges, on all ranks. NULL: out of memory. */
+static struct range *broadcast_ranges(struct range *ranges, uint64_t count, int rank, int ranks, mpi_handle comm)
 {
-    struct range part[TOLD_RANGES];
+    struct range part[BROADCAST_RANGES];
     if (ranks == 1)
         return ranges;
     if (rank != 0)
         ranges = malloc(count * sizeof *ranges);
-    bool told = ranges != NULL;
-    for (uint64_t first = 0; first < count; first += TOLD_RANGES) {
-        size_t bytes = (count - first < TOLD_RANGES ? count - first : TOLD_RANGES) * sizeof *part;
+    bool complete = ranges != NULL;
+    for (uint64_t first = 0; first < count; first += BROADCAST_RANGES) {
+        size_t bytes = (count - first < BROADCAST_RANGES ? count - first : BROADCAST_RANGES) * sizeof *part;
         if (rank == 0)
             memcpy(part, ranges + first, bytes);
-        told = agree_broadcast(part, (int)bytes, comm) && told;
-        if (told)
+        complete = agree_broadcast(part, (int)bytes, comm) && complete;
+        if (complete)
             memcpy(ranges + first, part, bytes);
     }
-    if (told)
+    if (complete)
         return ranges;
     free(ranges);
     return NULL;
 }
 
-/* All ranks bring home what rank 0 has found, which keeps the journals locked. */
-static const char *bring_home(mpi_handle comm, int rank, int ranks, const char *path, const struct loaded_map *map,
-                              const struct homecoming *what, struct range *ranges)
+/* All ranks write back what rank 0 has found. Rank 0 keeps the journals locked. */
+static const char *write_back(mpi_handle comm, int rank, int ranks, const char *path, const struct loaded_map *map,
+                              const struct recovery_task *what, struct range *ranges)
 {
-    struct settler settler;
+    struct participant participant;
     const bool same = map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
-    ranges = tell_ranges(ranges, what->ranges, rank, ranks, comm);
+    ranges = broadcast_ranges(ranges, what->ranges, rank, ranks, comm);
     if (!same)
-        settler = (struct settler){.lock = -1, .writer = {.fd = -1, .comm = comm, .rank = rank, .ranks = ranks}};
-    const bool able = same && settler_make(&settler, map, what, path, comm, rank, ranks) && ranges != NULL;
-    const char *why = settle(&settler, able, ranges, what->ranges);
+        participant = (struct participant){.lock = -1,
+                                           .writer = {.fd = -1, .comm = comm, .rank = rank, .ranks = ranks}};
+    const bool able = same && participant_make(&participant, map, what, path, comm, rank, ranks) && ranges != NULL;
+    const char *why = recover(&participant, able, ranges, what->ranges);
     if (same)
-        settler_free(&settler);
+        participant_free(&participant);
     free(ranges);
     return why;
 }
 
 /* ---- before an open --------------------------------------------------------------------------------------------------- */
 
-/* Looks into one directory. *lock: locked alone, where something was found that can be brought home; `keep`: or for
- * the open. */
-static enum leftover look_into(const struct loaded_map *map, const char *directory, const char *path,
-                               const struct original_sight *original, bool keep, int *lock, struct leftovers *left)
+/* Examines one directory. *lock: the lock of its journals, alone, if something can be written back
+ * or, with `keep`, for the open. */
+static enum pending_state examine_directory(const struct loaded_map *map, const char *directory, const char *path,
+                               const struct original_state *original, bool keep, int *lock, struct pending *left)
 {
     const struct map_target *target = target_with(map, directory);
-    *left = (struct leftovers){0};
+    *left = (struct pending){0};
     *lock = -1;
-    if (!keep && !stale_journals_seen(directory))
-        return LEFTOVER_NONE;
+    if (!keep && !stale_journals_any(directory))
+        return PENDING_NONE;
     *lock = lock_or_wait(directory, path, keep);
     if (*lock == -1 || (*lock >= 0 && !recovery_lock_is_alone(*lock)))
-        return LEFTOVER_NONE; /* of programs that are writing it now */
+        return PENDING_NONE; /* of programs that are writing to the file now */
     const bool locked = *lock >= 0;
-    enum leftover found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory, original, left);
-    if (found == LEFTOVER_NONE && locked) {
+    enum pending_state found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory,
+                                                   original, left);
+    if (found == PENDING_NONE && locked) {
         stale_journals_remove(directory);
         if (original != NULL)
             recovery_forget(directory, original->inode);
     }
-    if (found == LEFTOVER_WAITS && !locked)
-        left->why = *lock == LOCK_HELD ? "another process has been bringing them home for five minutes"
+    if (found == PENDING_BLOCKED && !locked)
+        left->why = *lock == LOCK_HELD ? "the write-back by another process has not ended in five minutes"
                                        : "the journals cannot be locked";
-    if (locked && found != LEFTOVER_GOOD && !keep) {
+    if (locked && found != PENDING_READY && !keep) {
         close(*lock);
         *lock = -1;
     }
     return found;
 }
 
-static bool old_bytes(void)
+static bool old_bytes_allowed(void)
 {
     const char *wish = getenv("PDLA_OLD_BYTES");
     return wish != NULL && strcmp(wish, "1") == 0;
 }
 
-static void tell_refusal(const char *path, const char *why)
+static void print_refusal(const char *path, const char *why)
 {
-    tell("%s: its newest bytes wait in replicas and %s: %s (pdla sync brings them home or says more)", path,
-         old_bytes() ? "stay there" : "it cannot be opened", why);
+    const char *consequence = old_bytes_allowed() ? "the program sees old bytes" : "cannot be opened";
+    print_message("%s: %s: its newest bytes are in replicas, and their write-back is not possible: %s (run pdla sync)",
+                  path, consequence, why);
 }
 
-/* Rank 0's part: one thing after the other, until nothing waits. Returns whether there is something for all ranks to
- * do. */
-static bool find_one(const struct loaded_map *map, const char *path, bool keep, int *kept, int *lock, struct homecoming *what,
-                     struct leftovers *left)
+/* Rank 0's part: finds one directory with something to write back. False: nothing is left for the
+ * ranks to do. */
+static bool find_pending(const struct loaded_map *map, const char *path, bool keep, int *kept, int *lock,
+                         struct recovery_task *what, struct pending *left)
 {
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
-    struct original_sight original;
-    const bool exists = original_look(-1, path, &original);
+    struct original_state original;
+    const bool exists = original_examine(-1, path, &original);
     const int count = directories == NULL ? 0 : directories_of(map, path, exists ? &original : NULL, directories);
     const struct map_target *named = recovery_target(map, path);
     bool found = false;
-    *what = (struct homecoming){0};
+    *what = (struct recovery_task){0};
     for (int i = 0; !found && i < count; i++) {
         const bool mine = i == 0 && named != NULL && keep;
         if (mine && *kept >= 0)
             continue;
-        const enum leftover state = look_into(map, directories[i], path, exists ? &original : NULL, mine, lock, left);
-        if (state == LEFTOVER_GOOD)
-            *what = (struct homecoming){.ranges = left->count, .generation = map->header->generation,
+        const enum pending_state state = examine_directory(map, directories[i], path, exists ? &original : NULL,
+                                                           mine, lock, left);
+        if (state == PENDING_READY)
+            *what = (struct recovery_task){.ranges = left->count, .generation = map->header->generation,
                                         .checksum = map->header->checksum, .inode = original.inode,
                                         .target = (uint64_t)(target_with(map, directories[i]) - map->targets)};
-        if (state == LEFTOVER_GOOD) /* the other ranks help */
+        if (state == PENDING_READY) /* the other ranks help */
             lock_bytes(*lock, LOCK_SHARED, HELPERS, OPENS);
-        what->refused = state == LEFTOVER_WAITS;
+        what->refused = state == PENDING_BLOCKED;
         found = what->ranges > 0 || what->refused;
         if (mine) {
             *kept = *lock;
@@ -491,7 +502,8 @@ static const struct loaded_map *current_map(void)
     return recovery_map(name) == NULL ? NULL : map_current(name, &ignored);
 }
 
-/* RATIONALE: without PDLA_MAP no map is read for nothing: where writes wait there is a note of the inode. */
+/* RATIONALE: without PDLA_MAP a map is read only where a note of the inode says that bytes may
+ * wait. */
 static const struct loaded_map *map_for(const char *path)
 {
     const char *name = getenv("PDLA_MAP");
@@ -500,36 +512,37 @@ static const struct loaded_map *map_for(const char *path)
     return wanted ? current_map() : NULL;
 }
 
-/* RATIONALE: rank 0 keeps others out until the file is open. One of these may be a rank that opens it by itself first. */
-static bool all_are_here(mpi_handle comm, int ranks)
+/* RATIONALE: rank 0 keeps others out until the file is open. A rank that first opens the file by
+ * itself would wait for rank 0. */
+static bool wait_for_all_ranks(mpi_handle comm, int ranks)
 {
     int64_t mine = 0, all;
-    return ranks == 1 || agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, comm);
+    return ranks == 1 || agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm);
 }
 
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *kept)
 {
-    const char *why = all_are_here(comm, ranks) ? NULL : "the ranks cannot agree";
+    const char *why = wait_for_all_ranks(comm, ranks) ? NULL : "the ranks cannot agree";
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
     *kept = -1;
     for (bool more = true; more && why == NULL;) {
-        struct homecoming what = {0};
-        struct leftovers left = {0};
+        struct recovery_task what = {0};
+        struct pending left = {0};
         int lock = -1;
-        if (rank == 0 && find_one(map, path, keep, kept, &lock, &what, &left) && what.refused) {
-            tell_refusal(path, left.why);
-            what.refused = !old_bytes();
+        if (rank == 0 && find_pending(map, path, keep, kept, &lock, &what, &left) && what.refused) {
+            print_refusal(path, left.why);
+            what.refused = !old_bytes_allowed();
         }
         if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm))
             return "the ranks cannot agree";
         more = what.ranges > 0;
         if (rank != 0 && more)
             map = current_map();
-        why = more ? bring_home(comm, rank, ranks, path, map, &what, left.ranges)
-            : what.refused ? "its newest bytes wait for pdla sync" : NULL;
+        why = more ? write_back(comm, rank, ranks, path, map, &what, left.ranges)
+            : what.refused ? "its newest bytes are in replicas" : NULL;
         if (more && why != NULL && rank == 0)
-            tell_refusal(path, why);
-        if (more && why != NULL && old_bytes()) {
+            print_refusal(path, why);
+        if (more && why != NULL && old_bytes_allowed()) {
             why = NULL;
             more = false;
         }
@@ -543,8 +556,9 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
     return why;
 }
 
-/* RATIONALE: calls of the C library that this makes itself may come back to it, by libpdla-coherence.so. */
-int recovery_alone(const char *path)
+/* RATIONALE: calls of the C library that recovery makes may come back here through
+ * libpdla-coherence.so. */
+int recovery_by_one_process(const char *path)
 {
     int kept;
     return recovery_before_open(0, 0, 1, path, false, &kept) == NULL ? 0 : EIO;
@@ -553,11 +567,11 @@ int recovery_alone(const char *path)
 void recovery_deleted(const char *path, uint64_t inode)
 {
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
-    const struct original_sight original = {.inode = inode};
+    const struct original_state original = {.inode = inode};
     const struct loaded_map *map = current_map();
     const int count = directories == NULL ? 0 : directories_of(map, path, &original, directories);
     for (int i = 0; i < count; i++) {
-        const int lock = stale_journals_seen(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
+        const int lock = stale_journals_any(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
         if (lock < 0)
             continue;
         stale_journals_discard(directories[i], inode);

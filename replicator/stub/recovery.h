@@ -1,43 +1,46 @@
-/* Bringing home what earlier programs left in replicas (leases, killed programs), before anybody sees the file: an
- * open by MPI, by all of its ranks together, or a POSIX call of one process. A file is found by its name, and by its
- * inode: under another name, and by who has no map. */
+/* Recovery: the write-back of bytes that earlier programs left in replicas, because of a lease or
+ * because they were killed. It is made before anybody sees the file: all ranks do it before an open
+ * by MPI, one process before a POSIX call. A file is found by its name and by its inode. So it is
+ * found under another name, too, and by a process that has no map. */
 #ifndef PDLA_RECOVERY_H
 #define PDLA_RECOVERY_H
 
 #include "stale_journals.h"
-#include "stub.h"
+#include "redirection.h"
 
-/* Whether writes wait, or waited, for the file with this inode. */
+/* Whether redirected bytes wait, or waited, for the file with this inode. */
 bool recovery_noted(uint64_t inode);
 
-/* On all ranks of `comm`, or a single one (`ranks` 1). What waits for the file at `path` is in it afterwards. NULL:
- * nothing is in the way of opening it; else why it must not be, on all ranks alike: a literal. *lock: rank 0's lock of
- * the journals of the target of this name for the open, if `keep`: alone, or beside others that have the file open; -1
- * otherwise. */
+/* On all ranks of `comm`, or on a single one (`ranks` 1). Afterwards the file at `path` has its
+ * newest bytes. NULL: the file may be opened; otherwise a literal says why not, the same on all
+ * ranks.
+ *
+ * *lock: with `keep`, rank 0's lock of the journals of the target of this name, for the open:
+ * alone, or shared with others that have the file open. Otherwise -1. */
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *lock);
 
-/* The same for this process alone, which need not have MPI. 0, or an errno for the call that was about to see the
- * file. */
-int recovery_alone(const char *path);
-/* The file at `path` was deleted, which had this inode. */
+/* The same for this process alone, which need not have MPI. 0, or an errno for the call that was
+ * about to see the file. */
+int recovery_by_one_process(const char *path);
+/* The file at `path`, which had this inode, was deleted. */
 void recovery_deleted(const char *path, uint64_t inode);
 
-/* NULL: there are no replicas for writes to the file at `path`. */
+/* The target for writes to the file at `path`. NULL: there are no replicas for them. */
 const struct map_target *recovery_target(const struct loaded_map *, const char *path);
-/* Journals are about to be made in the directory of a target's, for writes to this inode. */
+/* Notes that journals for this inode are about to be made in the directory. */
 void recovery_note(const char *directory, uint64_t inode);
 
-/* A descriptor of the lock file of a directory of journals. Alone: nobody else reads or writes them. Shared: their
- * writers do, and of each open of the file one rank says that it is open. -1: programs are writing to the file;
- * LOCK_HELD: somebody has been alone with them for long; LOCK_IMPOSSIBLE: there cannot be such a file, or no locks on
- * it. */
+/* The lock file of a directory of journals. A process that has it alone is the only one that reads
+ * or writes the journals. Their writers share it, and so does one rank of each open of the file.
+ * The result is a descriptor, or -1: programs are writing to the file; LOCK_HELD: another process
+ * has had it alone for long; LOCK_IMPOSSIBLE: the file cannot exist, or cannot be locked. */
 enum { LOCK_IMPOSSIBLE = -2, LOCK_HELD = -3 };
 bool recovery_lock_is_alone(int lock);
 /* The open has begun: others may have the file open, too. */
 bool recovery_lock_share(int lock);
-/* Of its other ranks. */
+/* For its other ranks. */
 int recovery_lock_shared(const char *directory);
-/* Nobody else has the file open, and nobody opens it until the lock is given back. */
+/* Nobody else has the file open, and nobody can open it until the lock is released. */
 bool recovery_lock_last(int lock);
 
 #endif

@@ -5,7 +5,7 @@
 #include "read.h"
 #include "report.h"
 #include "staleness.h"
-#include "stub.h"
+#include "redirection.h"
 #include "write_open.h"
 #include "writer.h"
 
@@ -15,51 +15,52 @@ static bool wanted(void)
     return map != NULL && *map != '\0';
 }
 
-/* RATIONALE: what one rank alone finds out must not keep it from a collective call. */
+/* RATIONALE: an error that one rank finds must not keep it from a collective call. */
 static bool is_alone(const struct io_call *call)
 {
     return !(call->flags & CALL_COLLECTIVE);
 }
 
-/* RATIONALE: nonblocking and split collectives do not wait for the other ranks, so that nothing can be agreed on in
- * them. */
+/* RATIONALE: nonblocking and split collectives do not wait for the other ranks, so that the ranks
+ * cannot agree in them. */
 static bool is_together(const struct io_call *call)
 {
     return call->flags & CALL_COLLECTIVE && !(call->flags & (CALL_NONBLOCKING | CALL_SPLIT));
 }
 
-/* By the shared file pointer. True: the call is not to be made. */
-static bool look_for_good(struct io_call *call, int *rc)
+/* For calls by the shared file pointer. True: the call is not to be made. */
+static bool make_visible_for_good(struct io_call *call, int *rc)
 {
-    return writer_of(call->handle) != NULL && (*rc = stub_look(call->handle, call, STUB_FOR_GOOD)) != 0
+    return writer_of(call->handle) != NULL && (*rc = make_visible(call->handle, call, VISIBLE_FOR_GOOD)) != 0
         && is_alone(call);
 }
 
 static bool read_shared(struct io_call *call, int *rc)
 {
-    if (look_for_good(call, rc))
+    if (make_visible_for_good(call, rc))
         return true;
-    stub_passed(call->handle, call->bytes, "shared file pointer");
+    redirector_passed(call->handle, call->bytes, "shared file pointer");
     return false;
 }
 
 static bool read_data(struct io_call *call, int *rc)
 {
-    const enum stub_look look = is_together(call) ? STUB_TOGETHER : STUB_ALONE;
-    if (writer_of(call->handle) != NULL && (*rc = stub_look(call->handle, call, look)) != 0
-        && (look == STUB_TOGETHER || is_alone(call)))
+    const enum make_visible look = is_together(call) ? VISIBLE_BY_ALL : VISIBLE_BY_ONE;
+    if (writer_of(call->handle) != NULL && (*rc = make_visible(call->handle, call, look)) != 0
+        && (look == VISIBLE_BY_ALL || is_alone(call)))
         return true;
-    return stub_read(call, rc);
+    return redirector_read(call, rc);
 }
 
 static bool write_data(struct io_call *call, int *rc)
 {
     struct file_handle *handle = call->handle;
-    if (call->flags & CALL_SHARED ? look_for_good(call, rc) : writer_of(handle) != NULL && stub_write(call, rc))
+    if (call->flags & CALL_SHARED ? make_visible_for_good(call, rc)
+                                  : writer_of(handle) != NULL && redirector_write(call, rc))
         return true;
-    if (call->refused || (*rc = stub_write_begin(handle, call)) == 0 || !is_alone(call))
+    if (call->refused || (*rc = redirector_write_begin(handle, call)) == 0 || !is_alone(call))
         return false;
-    stub_write_end(handle);
+    redirector_write_end(handle);
     return true;
 }
 
@@ -73,40 +74,40 @@ static bool access_data(struct io_call *call, int *rc)
 static void access_end(struct file_handle *handle, unsigned flags)
 {
     if (flags & CALL_WRITE)
-        stub_write_end(handle);
+        redirector_write_end(handle);
 }
 
 static void viewed(struct file_handle *handle)
 {
     if (writer_of(handle) != NULL)
-        stub_viewed(handle);
+        redirector_viewed(handle);
 }
 
 static int sync_file(struct file_handle *handle)
 {
-    return writer_of(handle) == NULL ? 0 : stub_look(handle, NULL, STUB_TOGETHER);
+    return writer_of(handle) == NULL ? 0 : make_visible(handle, NULL, VISIBLE_BY_ALL);
 }
 
-static int look_at_size(struct file_handle *handle, bool together)
+static int before_size(struct file_handle *handle, bool together)
 {
-    return writer_of(handle) == NULL ? 0 : stub_look_at_size(handle, together);
+    return writer_of(handle) == NULL ? 0 : make_size_visible(handle, together);
 }
 
 const struct interceptor interpose_interceptor = {
     .wanted = wanted,
-    .opening = stub_opening,
-    .opened = stub_opened,
-    .not_opened = stub_not_opened,
-    .closing = stub_closing,
+    .opening = redirector_opening,
+    .opened = redirector_opened,
+    .not_opened = redirector_not_opened,
+    .closing = redirector_closing,
     .access = access_data,
     .access_end = access_end,
-    .resize = stub_resize_begin,
-    .resize_end = stub_write_end,
+    .resize = redirector_resize_begin,
+    .resize_end = redirector_write_end,
     .viewed = viewed,
     .sync = sync_file,
-    .look_at_size = look_at_size,
-    .deleting = stub_deleting,
-    .deleted = stub_deleted,
-    .ending = stub_ending,
-    .report = stub_report,
+    .before_size = before_size,
+    .deleting = redirector_deleting,
+    .deleted = redirector_deleted,
+    .ending = redirector_ending,
+    .report = redirector_report,
 };

@@ -6,15 +6,16 @@
 #include "open.h"
 #include "read_plan.h"
 #include "report.h"
-#include "stub.h"
+#include "redirection.h"
 
 enum { BOUNCE_BYTES = 4 << 20 };
 
-/* Reads a request into contiguous memory. False: a read failed; *blame tells whether it was one of the replica. */
-static bool read_stream(struct stub_file *stub, int chosen, const struct request *request, struct runs *runs, int64_t size,
-                        char *buffer, bool *blame)
+/* Reads a request into contiguous memory. False: a read failed; *blame: it was a read of the
+ * replica. */
+static bool read_stream(struct reader *reader, int chosen, const struct request *request, struct runs *runs,
+                        int64_t size, char *buffer, bool *blame)
 {
-    const struct source *source = stub->source;
+    const struct source *source = reader->source;
     const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
     struct walk walk;
     struct piece piece;
@@ -34,7 +35,7 @@ static bool read_stream(struct stub_file *stub, int chosen, const struct request
             if (strip.length > piece.length)
                 strip.length = piece.length;
             struct run *run = &runs->each[strip.component];
-            if (run->fd < 0 && (run->fd = component_of(stub, chosen, strip.component)) < 0)
+            if (run->fd < 0 && (run->fd = component_of(reader, chosen, strip.component)) < 0)
                 return false;
             enum outcome outcome = run_add(runs, run, strip.offset, strip.length, buffer);
             if (outcome != DONE) {
@@ -56,9 +57,10 @@ static bool read_stream(struct stub_file *stub, int chosen, const struct request
     return true;
 }
 
-/* The same into scattered memory, through a buffer: a read into many small places costs more than the copy. */
-static bool read_scattered(struct stub_file *stub, int chosen, const struct request *request, struct runs *runs, int64_t size,
-                           char *buffer, const struct typemap *memory, bool *blame)
+/* The same into scattered memory, through a buffer: a read into many small places costs more than
+ * the copy. */
+static bool read_scattered(struct reader *reader, int chosen, const struct request *request, struct runs *runs,
+                           int64_t size, char *buffer, const struct typemap *memory, bool *blame)
 {
     struct typemap_cursor cursor;
     char *bounce = malloc(request->bytes < BOUNCE_BYTES ? (size_t)request->bytes : BOUNCE_BYTES);
@@ -68,7 +70,7 @@ static bool read_scattered(struct stub_file *stub, int chosen, const struct requ
         struct request part = *request;
         part.position += done;
         part.bytes = request->bytes - done < BOUNCE_BYTES ? request->bytes - done : BOUNCE_BYTES;
-        read = read_stream(stub, chosen, &part, runs, size, bounce, blame);
+        read = read_stream(reader, chosen, &part, runs, size, bounce, blame);
         for (int64_t copied = 0; read && copied < part.bytes;) {
             struct extent place = typemap_cursor_next(&cursor, part.bytes - copied);
             memcpy(buffer + place.offset, bounce + copied, (size_t)place.length);
@@ -80,26 +82,27 @@ static bool read_scattered(struct stub_file *stub, int chosen, const struct requ
     return read;
 }
 
-bool replica_read(struct stub_file *stub, int chosen, const struct request *request, int64_t size, char *buffer,
+bool replica_read(struct reader *reader, int chosen, const struct request *request, int64_t size, char *buffer,
                   const struct typemap *memory, struct served *served)
 {
-    struct runs runs = {.map = stub->source->map,
-                        .components = chosen < 0 ? 0 : replica_of(stub->source, (uint32_t)chosen)->servers,
-                        .blind = chosen < 0 ? NULL : &stub->replicas[chosen].blind};
+    struct runs runs = {.map = reader->source->map,
+                        .components = chosen < 0 ? 0 : replica_of(reader->source, (uint32_t)chosen)->servers,
+                        .no_nowait = chosen < 0 ? NULL : &reader->replicas[chosen].no_nowait};
     if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
         return false;
     for (uint32_t i = 0; i < runs.components; i++)
-        runs.each[i] = (struct run){.fd = __atomic_load_n(&stub->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
-                                    .progress = &stub->replicas[chosen].progress[i],
+        runs.each[i] = (struct run){.fd = __atomic_load_n(&reader->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
+                                    .progress = &reader->replicas[chosen].progress[i],
                                     .tally = &served->replica};
-    runs.each[runs.components] = (struct run){.fd = stub->fd, .progress = &stub->progress, .tally = &served->original};
+    runs.each[runs.components] = (struct run){.fd = reader->fd, .progress = &reader->progress,
+                                              .tally = &served->original};
     bool blame = false;
-    bool read = memory == NULL ? read_stream(stub, chosen, request, &runs, size, buffer, &blame)
-                               : read_scattered(stub, chosen, request, &runs, size, buffer, memory, &blame);
+    bool read = memory == NULL ? read_stream(reader, chosen, request, &runs, size, buffer, &blame)
+                               : read_scattered(reader, chosen, request, &runs, size, buffer, memory, &blame);
     for (uint32_t i = 0; i <= runs.components; i++)
         free(runs.each[i].memory);
     free(runs.each);
     if (blame)
-        replica_refuse(stub->source, (uint32_t)chosen, "a read of it failed or was short");
+        replica_refuse(reader->source, (uint32_t)chosen, "a read from it failed or was short");
     return read;
 }

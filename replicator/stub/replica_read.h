@@ -1,4 +1,4 @@
-/* Reading from a replica. */
+/* Reads from a replica. */
 #ifndef PDLA_REPLICA_READ_H
 #define PDLA_REPLICA_READ_H
 
@@ -8,10 +8,11 @@ struct served {
     struct tally replica, original;
 };
 
-/* Reads a request from replica `chosen` (-1: none) and, where that has nothing, from the original of `size` bytes, into
- * `buffer`, laid out as `memory` (NULL: contiguous). False when that could not be done; the buffer's contents are then
- * undefined, and the replica is refused if it is to blame. */
-bool replica_read(struct stub_file *, int chosen, const struct request *, int64_t size, char *buffer,
+/* Reads a request into `buffer`, whose layout is `memory` (NULL: contiguous). The bytes come from
+ * replica `chosen` (-1: none) or, where that has none, from the original of `size` bytes. False:
+ * the read failed, the buffer's contents are undefined, and the replica is refused if it is to
+ * blame. */
+bool replica_read(struct reader *, int chosen, const struct request *, int64_t size, char *buffer,
                   const struct typemap *memory, struct served *);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "freshness.h"
 #include "replica_read.h"
-#include "stub.h"
+#include "redirection.h"
 #include "write_stats.h"
 
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -23,7 +23,7 @@ static struct {
     int rank, ranks;
     uint64_t generation;
     const char *refusal;
-    char host[64], begun[4096], report[4096]; /* the report's names until it is written, and then; "": none is wanted */
+    char host[64], begun[4096], report[4096]; /* its names while it is written, and afterwards; "": no report */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .rank = -1};
 
 struct source *report_source(const struct loaded_map *map, const struct map_file *file)
@@ -48,13 +48,13 @@ struct source *report_source(const struct loaded_map *map, const struct map_file
     return source;
 }
 
-/* The exit report, to be written. -1: it cannot be, or is not wanted. */
+/* Opens the exit report for writing. -1: not possible, or none is wanted. */
 static int open_report(void)
 {
     return process.begun[0] == '\0' ? -1 : open(process.begun, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-/* RATIONALE: an empty one from the beginning tells of a process that was killed before it could report. */
+/* RATIONALE: an empty report from the beginning shows that a process was killed before its exit. */
 static void begin_report(void)
 {
     const char *directory = getenv("PDLA_REPORT");
@@ -68,20 +68,20 @@ static void begin_report(void)
         close(fd);
 }
 
-/* Says once why nothing is redirected. RATIONALE: before the first pdla replicate there is no map, which pdla run
- * says. */
-static void tell_refusal(const char *path, const char *refusal)
+/* Prints once why nothing is redirected. RATIONALE: before the first pdla replicate there is no
+ * map, and pdla run says so. */
+static void print_refusal(const char *path, const char *refusal)
 {
     static bool told;
     bool none_yet = getenv("PDLA_REPORT") != NULL && access(path, F_OK) != 0 && errno == ENOENT;
     if (!told && !none_yet)
-        tell("nothing is redirected by %s (PDLA_MAP): %s", path, refusal);
+        print_message("nothing is redirected, because the map %s (PDLA_MAP) cannot be used: %s", path, refusal);
     told = told || !none_yet;
 }
 
 void report_opened(const struct loaded_map *map, const char *path, const char *refusal, int rank)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     pthread_mutex_lock(&process.lock);
     if (process.pid == 0) {
         int world = 0;
@@ -95,7 +95,7 @@ void report_opened(const struct loaded_map *map, const char *path, const char *r
     }
     process.refusal = refusal;
     if (refusal != NULL && (process.rank < 0 ? rank : process.rank) == 0)
-        tell_refusal(path, refusal);
+        print_refusal(path, refusal);
     if (map != NULL)
         process.generation = map->header->generation;
     pthread_mutex_unlock(&process.lock);
@@ -164,7 +164,7 @@ bool replica_refused(const struct source *source, uint32_t replica)
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
-/* The length of the UTF-8 sequence at `text`, 0 when it is none. */
+/* The length of the UTF-8 sequence at `text`; 0: it is none. */
 static int utf8_length(const unsigned char *text)
 {
     if (text[0] < 0x80)
@@ -181,7 +181,7 @@ static int utf8_length(const unsigned char *text)
     return length;
 }
 
-void tell(const char *format, ...)
+void print_message(const char *format, ...)
 {
     enum { LONGEST = 8192, ESCAPED = 4 /* bytes of one that cannot be printed */ };
     char text[LONGEST], line[ESCAPED * LONGEST + 8] = "pdla: ";
@@ -200,7 +200,7 @@ void tell(const char *format, ...)
     (void)!write(STDERR_FILENO, line, length);
 }
 
-/* Bytes that are not UTF-8 become lone surrogates, as Python's file names have them. */
+/* Bytes that are not UTF-8 become lone surrogates, as in Python's file names. */
 void write_string(FILE *out, const char *string)
 {
     fputc('"', out);
@@ -298,7 +298,7 @@ static void write_report(FILE *out)
     fputs("]}\n", out);
 }
 
-void stub_report(void)
+void redirector_report(void)
 {
     if (process.pid != getpid())
         return;

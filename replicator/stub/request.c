@@ -1,4 +1,4 @@
-/* A call as a request, and ending it in the place of the MPI library. */
+/* A call as a request, and its completion in place of the MPI library. */
 #include "request.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@ const char *request_of(const struct io_call *call, struct request *request)
     if (call->handle->atomic)
         return "atomic mode";
     if (view->map == NULL || !view->native || typemap_size(view->map) <= 0)
-        return "the view is opaque";
+        return "the file view is not native or cannot be flattened";
     if (call->position < 0 || call->bytes < 0 || view->etype_size <= 0 || call->bytes % view->etype_size != 0
         || call->position % view->etype_size != 0 || call->bytes > INT64_MAX - call->position)
         return "the position is not known";
@@ -24,7 +24,7 @@ const char *request_of(const struct io_call *call, struct request *request)
 bool memory_of(const struct io_call *call, struct typemap **memory)
 {
     *memory = NULL;
-    if (call->datatype == pdla_mpi()->byte)
+    if (call->datatype == running_mpi()->byte)
         return true;
     struct typemap *map = typemap_flatten(call->datatype);
     if (map == NULL)
@@ -39,7 +39,7 @@ bool memory_of(const struct io_call *call, struct typemap **memory)
 static int request_query(void *state, void *status)
 {
     set_moved_bytes(status, *(int64_t *)state);
-    pdla_mpi()->Status_set_cancelled(status, 0);
+    running_mpi()->Status_set_cancelled(status, 0);
     return 0;
 }
 
@@ -56,10 +56,10 @@ static int request_cancel(void *state, int complete)
     return 0;
 }
 
-/* A request that is complete when the program gets it. */
+/* Gives the program a request that is complete already. */
 static bool hand_out_request(const struct io_call *call)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     mpi_handle request = 0;
     int64_t *bytes = malloc(sizeof *bytes);
     if (bytes == NULL)
@@ -76,11 +76,11 @@ static bool hand_out_request(const struct io_call *call)
 
 const char *result_fits(const struct io_call *call)
 {
-    bool fits = pdla_mpi()->Status_set_elements_x != NULL || call->bytes <= INT_MAX;
-    return fits ? NULL : "too large for a status";
+    bool fits = running_mpi()->Status_set_elements_x != NULL || call->bytes <= INT_MAX;
+    return fits ? NULL : "more bytes than a status of this MPI can count";
 }
 
-bool result_give(const struct io_call *call)
+bool result_set(const struct io_call *call)
 {
     if (call->joins)
         return true;
@@ -95,9 +95,9 @@ bool result_give(const struct io_call *call)
     return true;
 }
 
-int make_alone(const struct io_call *call)
+int call_independently(const struct io_call *call)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     const mpi_handle file = call->handle->file;
     const bool large = call->count > INT_MAX, writing = call->flags & CALL_WRITE;
     const int count = (int)call->count;

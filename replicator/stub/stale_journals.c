@@ -9,8 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_LOOKED_AT = 256 /* journals, by each open beside others */ };
-/* The file system stamps a write of a killed program no later than this after the program's own note of it. */
+enum { MOST_LOOKED_AT = 256 /* journals that an open examines while others write */ };
+/* The file system's time of a killed program's write is at most this much later than the program's
+ * own note of it. */
 static const int64_t STAMP_SLACK_NS = INT64_C(2000000000);
 
 static const char suffix[] = ".journal", unfinished[] = JOURNAL_UNFINISHED;
@@ -21,7 +22,7 @@ static bool ends_with(const char *name, const char *end)
     return length > wanted && strcmp(name + length - wanted, end) == 0;
 }
 
-/* The path of the next file whose name ends in `end`; false: there are no more. */
+/* The path of the next file whose name ends in `end`. False: there are no more. */
 static bool next_file(DIR *files, const char *directory, const char *end, char path[4096])
 {
     for (struct dirent *entry; files != NULL && (entry = readdir(files)) != NULL;)
@@ -32,7 +33,7 @@ static bool next_file(DIR *files, const char *directory, const char *end, char p
     return false;
 }
 
-/* Maps a journal; NULL: it cannot be read, or is damaged. */
+/* Maps a journal. NULL: it cannot be read, or is damaged. */
 static const struct journal_header *open_journal(const char *path, size_t *size)
 {
     struct stat found;
@@ -66,24 +67,24 @@ static uint64_t entries_in(const struct journal_header *header)
 
 /* What is known after some of the journals. */
 struct judgement {
-    const struct original_sight *original;
-    bool telling;    /* some tell of bytes, */
-    bool damaged;    /* or nobody knows of what, */
-    bool of_it;      /* of the original, */
+    const struct original_state *original;
+    bool pending;    /* some have entries, */
+    bool damaged;    /* or may have, and are damaged */
+    bool of_it;      /* entries are of the original, */
     bool of_others;  /* or of another file */
-    bool as_left;    /* the original is as somebody left it who is not writing to it */
-    int64_t busy_ns; /* who was killed while he wrote to it did not begin a write after this; 0: nobody was */
-    const char *why; /* not all that they tell can be believed: a literal */
+    bool as_left;    /* the original is as a process left it that no longer writes to it */
+    int64_t busy_ns; /* a killed process began no write to it after this; 0: none was killed */
+    const char *why; /* why some entries cannot be trusted: a literal */
 };
 
-/* RATIONALE: not by the ctime. It differs after a chmod or a new link, too; who writes to the file leaves another
- * mtime. */
-static bool is_as_left(const struct original_sight *original, uint64_t inode, int64_t size, int64_t mtime_ns)
+/* RATIONALE: the ctime is not compared. It also differs after a chmod or a new link. Whoever writes
+ * to the file leaves another mtime. */
+static bool is_as_left(const struct original_state *original, uint64_t inode, int64_t size, int64_t mtime_ns)
 {
     return original->inode == inode && original->size == size && original->mtime_ns == mtime_ns;
 }
 
-static bool is_of(const struct journal_header *header, const struct original_sight *original)
+static bool is_of(const struct journal_header *header, const struct original_state *original)
 {
     return original != NULL && header->inode == original->inode
         && (header->birth_ns == 0 || original->birth_ns == 0 || header->birth_ns == original->birth_ns);
@@ -91,16 +92,17 @@ static bool is_of(const struct journal_header *header, const struct original_sig
 
 static int64_t later(int64_t one, int64_t other) { return one > other ? one : other; }
 
-/* RATIONALE: also of one that tells nothing. It may be the one that knows how the original was left. */
+/* RATIONALE: journals without entries count, too. One may be the only one that has the last state
+ * of the original. */
 static void judge(struct judgement *judgement, const struct journal_header *header)
 {
     struct journal_state state = {0};
-    const bool telling = entries_in(header) > 0, of_it = is_of(header, judgement->original);
+    const bool pending = entries_in(header) > 0, of_it = is_of(header, judgement->original);
     uint64_t synced = 0;
     journal_state_of(header, &state);
-    judgement->telling = judgement->telling || telling;
-    judgement->of_it = judgement->of_it || (telling && of_it);
-    judgement->of_others = judgement->of_others || (telling && !of_it);
+    judgement->pending = judgement->pending || pending;
+    judgement->of_it = judgement->of_it || (pending && of_it);
+    judgement->of_others = judgement->of_others || (pending && !of_it);
     if (!of_it)
         return;
     if (state.busy != 0)
@@ -108,10 +110,10 @@ static void judge(struct judgement *judgement, const struct journal_header *head
     else if (is_as_left(judgement->original, header->inode, state.size, state.mtime_ns))
         judgement->as_left = true;
     journal_number(header, &header->synced, &synced);
-    if (telling && state.overtaken != 0)
-        judgement->why = "the file may have newer bytes, from a run that could not bring these home";
-    else if (telling && synced < entries_in(header) && !journal_is_of_this_boot(header))
-        judgement->why = "the node crashed, and not all was durable";
+    if (pending && state.overtaken != 0)
+        judgement->why = "the file may have newer bytes, from a run whose write-back failed";
+    else if (pending && synced < entries_in(header) && !journal_is_of_this_boot(header))
+        judgement->why = "the node crashed before all of them were durable";
 }
 
 static void judge_intent(struct judgement *judgement, const char *directory)
@@ -119,7 +121,7 @@ static void judge_intent(struct judgement *judgement, const char *directory)
     struct intent intent;
     const enum intent_found found = intent_read(directory, &intent);
     if (found == INTENT_DAMAGED)
-        judgement->why = "the record of an interrupted pdla sync is damaged";
+        judgement->why = "the record of an interrupted write-back (the intent) is damaged";
     if (found != INTENT_THERE || judgement->original == NULL || intent.inode != judgement->original->inode)
         return;
     if (intent.busy != 0)
@@ -128,26 +130,26 @@ static void judge_intent(struct judgement *judgement, const char *directory)
         judgement->as_left = true;
 }
 
-static enum leftover verdict(struct judgement *judgement)
+static enum pending_state verdict(struct judgement *judgement)
 {
-    const struct original_sight *original = judgement->original;
-    if (!judgement->telling && !judgement->damaged)
-        return LEFTOVER_NONE;
+    const struct original_state *original = judgement->original;
+    if (!judgement->pending && !judgement->damaged)
+        return PENDING_NONE;
     if (original == NULL || (!judgement->of_it && !judgement->damaged))
-        return LEFTOVER_OTHERS;
+        return PENDING_OF_OTHERS;
     if (judgement->damaged)
         judgement->why = "a journal is damaged";
     else if (judgement->of_others)
-        judgement->why = "journals of another file are among them";
+        judgement->why = "some journals are of another file";
     else if (judgement->why == NULL && !judgement->as_left
              && later(original->mtime_ns, original->ctime_ns) - STAMP_SLACK_NS > judgement->busy_ns)
-        judgement->why = "the file was changed since by somebody else";
-    return judgement->why == NULL ? LEFTOVER_GOOD : LEFTOVER_WAITS;
+        judgement->why = "somebody else has changed the file since";
+    return judgement->why == NULL ? PENDING_READY : PENDING_BLOCKED;
 }
 
-/* Adds a journal's entries. NULL, or why that cannot be done. */
+/* Adds a journal's entries. NULL, or why that is not possible. */
 static const char *add_entries(const struct loaded_map *map, const struct map_target *target, const struct journal_header *header,
-                               struct leftovers *left)
+                               struct pending *left)
 {
     const uint64_t count = entries_in(header);
     if (count == 0)
@@ -155,7 +157,7 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
     if (map == NULL)
         return "no map of the replicas is published";
     if (count > MOST_RANGES - left->count)
-        return "they are in too many pieces";
+        return "the journals have too many entries";
     struct range *larger = realloc(left->ranges, (left->count + count) * sizeof *larger);
     if (larger == NULL)
         return "out of memory";
@@ -169,7 +171,7 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
         while (replica < target->replica_count && map->replicas[target->first_replica + replica].id != entry.replica)
             replica++;
         if (replica == target->replica_count)
-            return "a replica of them is not in the published map";
+            return "a replica that holds them is not in the published map";
         if (entry.start > map->replicas[target->first_replica + replica].size - length)
             return "a journal is damaged";
         larger[left->count++] = (struct range){replica, entry.start, entry.start + length};
@@ -177,14 +179,14 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
     return NULL;
 }
 
-enum leftover stale_journals_read(const struct loaded_map *map, const struct map_target *target, const char *directory,
-                                  const struct original_sight *original, struct leftovers *left)
+enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *target,
+                                       const char *directory, const struct original_state *original, struct pending *left)
 {
     struct judgement judgement = {.original = original};
     const char *problem = NULL;
     char path[4096];
     DIR *files = opendir(directory);
-    *left = (struct leftovers){0};
+    *left = (struct pending){0};
     while (next_file(files, directory, suffix, path)) {
         size_t size;
         const struct journal_header *header = open_journal(path, &size);
@@ -197,13 +199,13 @@ enum leftover stale_journals_read(const struct loaded_map *map, const struct map
         close_journal(header, size);
     }
     judge_intent(&judgement, directory);
-    enum leftover result = verdict(&judgement);
+    enum pending_state result = verdict(&judgement);
     left->why = judgement.why;
-    if (result == LEFTOVER_GOOD && problem != NULL) {
+    if (result == PENDING_READY && problem != NULL) {
         left->why = problem;
-        result = LEFTOVER_WAITS;
+        result = PENDING_BLOCKED;
     }
-    if (result != LEFTOVER_GOOD) {
+    if (result != PENDING_READY) {
         free(left->ranges);
         left->ranges = NULL;
         left->count = 0;
@@ -211,7 +213,7 @@ enum leftover stale_journals_read(const struct loaded_map *map, const struct map
     return result;
 }
 
-bool stale_journals_seen(const char *directory)
+bool stale_journals_any(const char *directory)
 {
     char path[4096];
     DIR *files = opendir(directory);
@@ -231,8 +233,8 @@ uint64_t stale_journals_count(const char *directory)
     return count;
 }
 
-/* Whether the process whose journal it is has the file open. */
-static bool is_living(const char *path)
+/* Whether the process of this journal still has the file open. */
+static bool is_in_use(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     const bool living = fd >= 0 && journal_is_owned(fd);
@@ -241,27 +243,28 @@ static bool is_living(const char *path)
     return living;
 }
 
-/* Whether somebody left it, and it tells of bytes. One that is gone since tells of none. */
-static bool waits(const char *path)
+/* Whether an ended process left the journal, with entries. A journal that is gone by now has none.
+ */
+static bool is_pending(const char *path)
 {
     size_t size;
-    if (is_living(path))
+    if (is_in_use(path))
         return false;
     const struct journal_header *header = open_journal(path, &size);
     if (header == NULL)
         return access(path, F_OK) == 0;
-    const bool telling = entries_in(header) > 0;
+    const bool pending = entries_in(header) > 0;
     close_journal(header, size);
-    return telling;
+    return pending;
 }
 
-bool stale_journals_waits(const char *directory)
+bool stale_journals_pending(const char *directory)
 {
     char path[4096];
     bool any = stale_journals_count(directory) > MOST_LOOKED_AT;
     DIR *files = any ? NULL : opendir(directory);
     while (next_file(files, directory, suffix, path))
-        any = any || waits(path);
+        any = any || is_pending(path);
     return any;
 }
 
@@ -282,7 +285,8 @@ void stale_journals_remove(const char *directory)
 {
     const bool any = remove_all(directory, suffix);
     remove_all(directory, unfinished);
-    /* RATIONALE: journals without the intent would take what was brought home for somebody else's change. */
+    /* RATIONALE: if a crash brought journals back without the intent, the bytes written back would
+     * look like a change by somebody else. */
     if (any)
         directory_sync(directory);
     intent_remove(directory);
@@ -301,17 +305,17 @@ void stale_journals_discard(const char *directory, uint64_t inode)
             unlink(path);
         close_journal(header, size);
     }
-    if (!stale_journals_seen(directory))
+    if (!stale_journals_any(directory))
         intent_remove(directory);
 }
 
-void stale_journals_tidy(const char *directory)
+void stale_journals_remove_empty(const char *directory)
 {
     char path[4096];
     DIR *files = opendir(directory);
     while (next_file(files, directory, suffix, path)) {
         size_t size;
-        const struct journal_header *header = is_living(path) ? NULL : open_journal(path, &size);
+        const struct journal_header *header = is_in_use(path) ? NULL : open_journal(path, &size);
         if (header == NULL)
             continue;
         if (entries_in(header) == 0)

@@ -1,46 +1,47 @@
-/* Journals of programs that have ended, or of files that they have closed. Their directory is to be locked alone, but
- * for the first glance. The rules are those of docs/formats.md, "Write-back", which replicator/sync.py has, too. */
+/* Journals of programs that have ended or have closed their file. Except for the first look, the
+ * caller has locked the directory alone. The rules are in docs/formats.md ("Write-back"), and
+ * replicator/sync.py has the same ones. */
 #ifndef PDLA_STALE_JOURNALS_H
 #define PDLA_STALE_JOURNALS_H
 
 #include "intent.h"
 #include "loadedmap.h"
 
-enum { MOST_RANGES = 1 << 20 /* of all ranks; more are too many to tell all ranks of */ };
+enum { MOST_RANGES = 1 << 20 /* of all ranks; more are too many to send to all ranks */ };
 /* Bytes [start, stop) of replica `replica` of the target. */
 struct range {
     int64_t replica, start, stop;
 };
 
-enum leftover {
-    LEFTOVER_NONE,   /* no bytes wait */
-    LEFTOVER_OTHERS, /* of another file that had this name */
-    LEFTOVER_WAITS,  /* that is for pdla sync to judge: struct leftovers says why */
-    LEFTOVER_GOOD    /* they can be brought home */
+enum pending_state {
+    PENDING_NONE,   /* no bytes wait */
+    PENDING_OF_OTHERS, /* they are of another file that had this name */
+    PENDING_BLOCKED,  /* pdla sync has to decide: struct pending says why */
+    PENDING_READY    /* write-back is possible */
 };
 
-struct leftovers {
-    struct range *ranges; /* of LEFTOVER_GOOD: what the journals tell, to be freed */
+struct pending {
+    struct range *ranges; /* of PENDING_READY: the entries of the journals, to be freed */
     uint64_t count;
-    const char *why;      /* of LEFTOVER_WAITS: a literal */
+    const char *why;      /* of PENDING_BLOCKED: a literal */
 };
 
-/* A glance without a lock: whether there may be something. */
-bool stale_journals_seen(const char *directory);
-/* What the journals in a directory tell of the original. `map` NULL: nobody knows the replicas. `original` NULL: there
- * is no such file. */
-enum leftover stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
-                                  const struct original_sight *original, struct leftovers *);
+/* Whether there is any journal. Needs no lock. */
+bool stale_journals_any(const char *directory);
+/* What the journals in a directory say about the original. `map` NULL: the replicas are not known.
+ * `original` NULL: there is no such file. */
+enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
+                                       const struct original_state *original, struct pending *);
 /* How many journals there are. */
 uint64_t stale_journals_count(const char *directory);
-/* While others write: whether a process that has ended left a journal that tells of bytes, or there are too many to
- * look at. */
-bool stale_journals_waits(const char *directory);
-/* Removes those that ended processes left and that tell of no bytes. */
-void stale_journals_tidy(const char *directory);
-/* Removes those of an original that was deleted. */
+/* While others write: whether an ended process left a journal with entries, or there are too many
+ * journals to examine. */
+bool stale_journals_pending(const char *directory);
+/* Removes journals without entries that ended processes left. */
+void stale_journals_remove_empty(const char *directory);
+/* Removes the journals of an original that was deleted. */
 void stale_journals_discard(const char *directory, uint64_t inode);
-/* All is durable in the original: removes the journals, then the intent. */
+/* The original has all bytes, durably: removes the journals, then the intent. */
 void stale_journals_remove(const char *directory);
 
 #endif

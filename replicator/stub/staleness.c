@@ -4,12 +4,12 @@
 
 #include "freshness.h"
 #include "read_plan.h"
-#include "stub.h"
+#include "redirection.h"
 #include "writer.h"
 
 static void mark_written(const struct file_handle *handle, const struct io_call *call)
 {
-    const struct source *source = stub_of(handle)->source;
+    const struct source *source = reader_of(handle)->source;
     const struct file_view *view = &handle->view;
     if (call->bytes == 0)
         return;
@@ -28,7 +28,7 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
 
 void replicas_mark(struct file_handle *handle, int64_t low, int64_t high)
 {
-    const struct source *source = stub_of(handle) == NULL ? NULL : stub_of(handle)->source;
+    const struct source *source = reader_of(handle) == NULL ? NULL : reader_of(handle)->source;
     struct piece piece;
     for (uint32_t i = 0; source != NULL && i < source->file->replica_count; i++)
         if (locate_piece(source->map, replica_of(source, i), low, high, &piece))
@@ -37,27 +37,27 @@ void replicas_mark(struct file_handle *handle, int64_t low, int64_t high)
 
 void replicas_write_begin(struct file_handle *handle, const struct io_call *call)
 {
-    struct stub_file *stub = stub_of(handle);
-    if (stub == NULL)
+    struct reader *reader = reader_of(handle);
+    if (reader == NULL)
         return;
     mark_written(handle, call);
-    freshness_write_begin(stub->source->map, stub->source->file, stub->fd);
-    __atomic_add_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
+    freshness_write_begin(reader->source->map, reader->source->file, reader->fd);
+    __atomic_add_fetch(&reader->writes, 1, __ATOMIC_RELAXED);
 }
 
 void replicas_write_end(struct file_handle *handle)
 {
-    struct stub_file *stub = stub_of(handle);
+    struct reader *reader = reader_of(handle);
     /* A split collective call that MPI refused has no beginning. */
-    if (stub == NULL || __atomic_load_n(&stub->writes, __ATOMIC_RELAXED) <= 0)
+    if (reader == NULL || __atomic_load_n(&reader->writes, __ATOMIC_RELAXED) <= 0)
         return;
-    struct source *source = stub->source;
-    __atomic_sub_fetch(&stub->writes, 1, __ATOMIC_RELAXED);
+    struct source *source = reader->source;
+    __atomic_sub_fetch(&reader->writes, 1, __ATOMIC_RELAXED);
     bool publish = !__atomic_load_n(&source->shared_by_nodes, __ATOMIC_RELAXED);
-    freshness_write_end(source->map, source->file, stub->fd, publish);
+    freshness_write_end(source->map, source->file, reader->fd, publish);
 }
 
-int stub_write_begin(struct file_handle *handle, const struct io_call *call)
+int redirector_write_begin(struct file_handle *handle, const struct io_call *call)
 {
     int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_original_begin(handle, call);
     replicas_write_begin(handle, call);
@@ -65,7 +65,7 @@ int stub_write_begin(struct file_handle *handle, const struct io_call *call)
     return rc;
 }
 
-int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
+int redirector_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 {
     const struct io_call nothing = {.handle = handle};
     int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_resize_begin(handle, size, cuts);
@@ -76,7 +76,7 @@ int stub_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
     return rc;
 }
 
-void stub_write_end(struct file_handle *handle)
+void redirector_write_end(struct file_handle *handle)
 {
     int error = errno;
     replicas_write_end(handle);

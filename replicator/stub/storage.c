@@ -24,11 +24,11 @@
 #endif
 
 enum {
-    SLICES = 10, /* of a second. RATIONALE: they are counted, so that a process that was stopped or had no turn has not waited */
+    SLICES = 10, /* of a second. RATIONALE: counted, so that time in which the process was stopped does not count */
     STACK_BYTES = 256 << 10,
-    PLACES = STATE_PLACES / 2, /* for each patience; the last one is that of all storage */
-    MOVED_BYTES = 1 << 20,     /* at a time, within the seconds that are waited */
-    HINTED_BYTES = 1 << 20     /* the kernel takes not much more at once */
+    PLACES = STATE_PLACES / 2, /* for each timeout; the last one is that of all storage */
+    MOVED_BYTES = 1 << 20,     /* at a time, within one timeout */
+    HINTED_BYTES = 1 << 20     /* the kernel fetches little more at once */
 };
 
 /* ---- what is known of storage ------------------------------------------------------------------------------------------ */
@@ -40,9 +40,9 @@ __attribute__((constructor)) static void note_birth(void) { born = (uint64_t)tim
 /* Of the directory of a component. */
 static uint32_t hash_of(const char *path) { return crc32c(0, path, (size_t)(strrchr(path, '/') - path)); }
 
-/* Hashes of directories of which this process knows that they are on the node's own file systems, or that they are
- * not; 0: none. */
-static uint32_t own[PLACES], remote[PLACES];
+/* Hashes of directories that this process knows to be on local file systems, or on network file
+ * systems. 0: none. */
+static uint32_t local[PLACES], remote[PLACES];
 static bool any_remote;
 
 static bool is_in(const uint32_t *hashes, uint32_t hash)
@@ -50,14 +50,14 @@ static bool is_in(const uint32_t *hashes, uint32_t hash)
     return __atomic_load_n(&hashes[hash % PLACES], __ATOMIC_RELAXED) == hash;
 }
 
-static bool is_own(const char *path) { return is_in(own, hash_of(path)); }
+static bool is_local(const char *path) { return is_in(local, hash_of(path)); }
 
 bool storage_remote(const char *path)
 {
-    return __atomic_load_n(&any_remote, __ATOMIC_RELAXED) && !is_own(path);
+    return __atomic_load_n(&any_remote, __ATOMIC_RELAXED) && !is_local(path);
 }
 
-static bool names_network(const char *type)
+static bool is_network_type(const char *type)
 {
     static const char *const types[] = {"fuse", "nfs", "ceph", "lustre", "pvfs2", "beegfs", "gpfs", "cifs", "smb3", "9p", "afs"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -66,7 +66,7 @@ static bool names_network(const char *type)
     return false;
 }
 
-/* Whether there is a mount of which this is true, or none can be seen. */
+/* Whether some mount fulfils the condition, or the mounts cannot be read. */
 static bool any_mount(bool (*is)(const char *type, dev_t device, dev_t wanted), dev_t wanted)
 {
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
@@ -85,7 +85,10 @@ static bool any_mount(bool (*is)(const char *type, dev_t device, dev_t wanted), 
     return found;
 }
 
-static bool is_remote(const char *type, dev_t device, dev_t wanted) { return device == wanted && names_network(type); }
+static bool is_remote(const char *type, dev_t device, dev_t wanted)
+{
+    return device == wanted && is_network_type(type);
+}
 
 static bool is_fuse(const char *type, dev_t device, dev_t wanted)
 {
@@ -93,47 +96,49 @@ static bool is_fuse(const char *type, dev_t device, dev_t wanted)
     return strncmp(type, "fuse.", 5) == 0 || strncmp(type, "fuse ", 5) == 0;
 }
 
-/* RATIONALE: of the list of mounts. statfs() asks servers, and of some file systems those, too, that do not concern
- * the file. */
-static bool by_network(dev_t device) { return any_mount(is_remote, device); }
+/* RATIONALE: reads the list of mounts. statfs() calls servers, on some file systems even those that
+ * do not have the file. */
+static bool on_network(dev_t device) { return any_mount(is_remote, device); }
 
 static void note_kind(const char *path, dev_t device)
 {
     const uint32_t hash = hash_of(path);
-    if (is_in(own, hash) || is_in(remote, hash))
+    if (is_in(local, hash) || is_in(remote, hash))
         return;
-    const bool far = by_network(device);
-    __atomic_store_n(&(far ? remote : own)[hash % PLACES], hash, __ATOMIC_RELAXED);
-    if (far)
+    const bool network = on_network(device);
+    __atomic_store_n(&(network ? remote : local)[hash % PLACES], hash, __ATOMIC_RELAXED);
+    if (network)
         __atomic_store_n(&any_remote, true, __ATOMIC_RELAXED);
 }
 
-static bool lately(const uint64_t *place)
+static bool recently(const uint64_t *place)
 {
     const uint64_t then = __atomic_load_n(place, __ATOMIC_RELAXED);
-    return then != 0 && (uint64_t)time(NULL) - then < AWAY_SECONDS;
+    return then != 0 && (uint64_t)time(NULL) - then < UNREACHABLE_SECONDS;
 }
 
-/* RATIONALE: a program asks no storage twice that did not answer: it may last long, and the storage come and go. Where
- * its writes wait, though, each wish to bring them home counts. */
-static bool tells_away(const uint64_t *place, enum patience patience)
+/* RATIONALE: a program does not call storage again that did not answer, since the program may run
+ * long while the storage comes and goes. But where its newest bytes are there, every write-back
+ * tries again. */
+static bool counts_as_unreachable(const uint64_t *place, enum timeout timeout)
 {
-    return lately(place) || (patience == HURRIED && __atomic_load_n(place, __ATOMIC_RELAXED) >= born);
+    return recently(place) || (timeout == TIMEOUT_SHORT && __atomic_load_n(place, __ATOMIC_RELAXED) >= born);
 }
 
-static bool away(const struct loaded_map *map, const char *path, enum patience patience)
+static bool unreachable(const struct loaded_map *map, const char *path, enum timeout timeout)
 {
-    const uint64_t *places = map->away + patience * PLACES;
-    return tells_away(&places[hash_of(path) % (PLACES - 1)], patience) || tells_away(&places[PLACES - 1], patience);
+    const uint64_t *places = map->unreachable + timeout * PLACES;
+    return counts_as_unreachable(&places[hash_of(path) % (PLACES - 1)], timeout)
+        || counts_as_unreachable(&places[PLACES - 1], timeout);
 }
 
-static void note_away(const struct loaded_map *map, const char *path, enum patience patience)
+static void note_unreachable(const struct loaded_map *map, const char *path, enum timeout timeout)
 {
-    uint64_t *places = map->away + patience * PLACES, now = (uint64_t)time(NULL);
+    uint64_t *places = map->unreachable + timeout * PLACES, now = (uint64_t)time(NULL);
     const uint32_t mine = hash_of(path) % (PLACES - 1);
     bool others = false;
     for (uint32_t i = 0; i < PLACES - 1; i++)
-        others = others || (i != mine && lately(&places[i]));
+        others = others || (i != mine && recently(&places[i]));
     __atomic_store_n(&places[mine], now, __ATOMIC_RELAXED);
     if (others)
         __atomic_store_n(&places[PLACES - 1], now, __ATOMIC_RELAXED);
@@ -145,10 +150,10 @@ struct job {
     void (*work)(struct job *);
     pthread_mutex_t mutex; /* of the two that follow */
     pthread_cond_t change;
-    bool ended, left;      /* the thread is done; nobody waits for it */
-    int fd, flags, error;  /* `error` 0 or an errno */
-    bool opens;            /* `fd` is the job's */
-    int lock;              /* is the job's; -1: none */
+    bool ended, abandoned;      /* the thread is done; nobody waits for it */
+    int fd, flags, error;  /* `error`: 0 or an errno */
+    bool opens;            /* `fd` belongs to the job */
+    int lock;              /* belongs to the job; -1: none */
     struct stat found;
     size_t length;
     off_t offset;
@@ -203,10 +208,10 @@ static void *run_job(void *argument)
     job->work(job);
     pthread_mutex_lock(&job->mutex);
     job->ended = true;
-    const bool left = job->left;
+    const bool abandoned = job->abandoned;
     pthread_cond_signal(&job->change);
     pthread_mutex_unlock(&job->mutex);
-    if (left)
+    if (abandoned)
         free_job(job);
     return NULL;
 }
@@ -237,12 +242,12 @@ static void wait_a_slice(struct job *job)
     pthread_cond_timedwait(&job->change, &job->mutex, &until);
 }
 
-/* Whether it ends within these seconds, and before somebody else finds that the storage is away. *slow: it took more
- * than a slice. */
-static bool ends_within(const struct loaded_map *map, struct job *job, int seconds, enum patience patience, bool *slow)
+/* Whether the job ends within these seconds, and before another process finds the storage
+ * unreachable. *slow: it took more than a slice. */
+static bool ends_within(const struct loaded_map *map, struct job *job, int seconds, enum timeout timeout, bool *slow)
 {
     pthread_mutex_lock(&job->mutex);
-    for (int slice = 0; !job->ended && slice < seconds * SLICES && !away(map, job->path, patience); slice++) {
+    for (int slice = 0; !job->ended && slice < seconds * SLICES && !unreachable(map, job->path, timeout); slice++) {
         wait_a_slice(job);
         *slow = *slow || slice > 0;
     }
@@ -251,51 +256,54 @@ static bool ends_within(const struct loaded_map *map, struct job *job, int secon
     return ended;
 }
 
-/* It is not waited for any more; `lock` as in struct component_file. False: it has just ended. */
-static bool leave(struct job *job, int lock)
+/* Stops waiting for the job; `lock` as in struct component_file. False: it has just ended. */
+static bool abandon(struct job *job, int lock)
 {
     pthread_mutex_lock(&job->mutex);
-    job->left = !job->ended;
-    if (job->left && lock >= 0)
-        job->lock = lock_left(lock);
-    const bool left = job->left;
+    job->abandoned = !job->ended;
+    if (job->abandoned && lock >= 0)
+        job->lock = lock_abandoned(lock);
+    const bool abandoned = job->abandoned;
     pthread_mutex_unlock(&job->mutex);
-    return left;
+    return abandoned;
 }
 
-/* RATIONALE: an error after a while is what a client makes of a server that is gone. */
-static bool means_away(int error)
+/* RATIONALE: a client may report an error, after a while, for a server that is gone. */
+static bool means_unreachable(int error)
 {
     return error != 0 && error != ENOENT && error != EACCES && error != ENOMEM && error != ENOSPC && error != EDQUOT;
 }
 
-static bool is_there(const struct loaded_map *, const char *path);
+static bool storage_answers(const struct loaded_map *, const char *path);
 
-static int seconds_for(const struct loaded_map *map, enum patience patience)
+static int seconds_for(const struct loaded_map *map, enum timeout timeout)
 {
-    return patience == HURRIED ? ANSWER_SECONDS : lately(&map->away[PLACES - 1]) ? PROBE_SECONDS : PATIENT_SECONDS;
+    if (timeout == TIMEOUT_SHORT)
+        return SHORT_SECONDS;
+    return recently(&map->unreachable[PLACES - 1]) ? PROBE_SECONDS : LONG_SECONDS;
 }
 
-/* Does *job, which may be NULL. 0 or an errno. *job is NULL when it was left behind. `lasting`: not as long as the
- * storage is there. `lock` as in struct component_file. */
-static int done(const struct loaded_map *map, struct job **job, enum patience patience, bool lasting, int lock)
+/* Does *job, which may be NULL. 0 or an errno. *job is NULL afterwards if it was abandoned.
+ * `lasting`: waits as long as the storage answers other calls. `lock` as in struct component_file.
+ */
+static int perform(const struct loaded_map *map, struct job **job, enum timeout timeout, bool lasting, int lock)
 {
     char path[PATH_MAX];
     bool slow = false, ended;
     if (*job == NULL)
         return ENOMEM;
-    if (is_own((*job)->path) || !start_thread(*job)) {
+    if (is_local((*job)->path) || !start_thread(*job)) {
         (*job)->work(*job);
         return (*job)->error;
     }
     do
-        ended = ends_within(map, *job, seconds_for(map, patience), patience, &slow);
-    while (!ended && lasting && !away(map, (*job)->path, patience) && is_there(map, (*job)->path));
+        ended = ends_within(map, *job, seconds_for(map, timeout), timeout, &slow);
+    while (!ended && lasting && !unreachable(map, (*job)->path, timeout) && storage_answers(map, (*job)->path));
     snprintf(path, sizeof path, "%s", (*job)->path);
-    ended = ended || !leave(*job, lock);
-    if (!ended || (slow && means_away((*job)->error)))
-        for (int each = HURRIED; each <= (int)patience; each++)
-            note_away(map, path, each);
+    ended = ended || !abandon(*job, lock);
+    if (!ended || (slow && means_unreachable((*job)->error)))
+        for (int each = TIMEOUT_SHORT; each <= (int)timeout; each++)
+            note_unreachable(map, path, each);
     if (ended)
         return (*job)->error;
     *job = NULL;
@@ -306,11 +314,12 @@ static int done(const struct loaded_map *map, struct job **job, enum patience pa
 
 static bool has_fuse;
 
-static void look_for_fuse(void) { has_fuse = any_mount(is_fuse, 0); }
+static void find_fuse(void) { has_fuse = any_mount(is_fuse, 0); }
 
-/* RATIONALE: with the memory of the thread, which waits: it calls nothing that a library could have in its hands. It
- * asks only where it could close the program's descriptors (Linux 5.9): locks would last as long as it waits. */
-static int look_apart(void *path)
+/* RATIONALE: this runs in the memory of the thread, which waits, so it calls no library function.
+ * It examines the file only if it could close the program's descriptors (Linux 5.9): otherwise the
+ * program's locks would last as long as this process waits. */
+static int examine_and_exit(void *path)
 {
     struct statx found;
     if (syscall(SYS_close_range, 0, ~0U, 0) == 0)
@@ -319,17 +328,17 @@ static int look_apart(void *path)
     return 0;
 }
 
-/* Has a process of its own look at a file by network first. RATIONALE: one that waits for an answer of FUSE cannot
- * end. This one is left behind, which the program could not be. Nobody is told when it ends: the program may wait for
- * its own children. */
-static void ask(char *path)
+/* Has a child process examine a file on network storage first. RATIONALE: a process that waits for
+ * an answer of FUSE cannot end. The child can be abandoned, and the program could not. The child's
+ * end sends no signal, since the program may wait for its own children. */
+static void examine_in_child(char *path)
 {
     static pthread_once_t looked = PTHREAD_ONCE_INIT;
-    pthread_once(&looked, look_for_fuse);
-    if (!has_fuse || is_own(path))
+    pthread_once(&looked, find_fuse);
+    if (!has_fuse || is_local(path))
         return;
     _Alignas(16) char stack[STACK_BYTES / 8];
-    const pid_t child = clone(look_apart, stack + sizeof stack, CLONE_VM | CLONE_VFORK, path);
+    const pid_t child = clone(examine_and_exit, stack + sizeof stack, CLONE_VM | CLONE_VFORK, path);
     while (child > 0 && waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
         continue;
 }
@@ -338,7 +347,7 @@ static void ask(char *path)
 
 static void open_work(struct job *job)
 {
-    ask(job->path);
+    examine_in_child(job->path);
     job->fd = open(job->path, job->flags);
     job->opens = true;
     job->error = job->fd < 0 || fstat(job->fd, &job->found) != 0 ? errno : 0;
@@ -346,15 +355,15 @@ static void open_work(struct job *job)
         note_kind(job->path, job->found.st_dev);
 }
 
-int storage_open(const struct loaded_map *map, const char *path, int flags, enum patience patience, struct stat *found)
+int storage_open(const struct loaded_map *map, const char *path, int flags, enum timeout timeout, struct stat *found)
 {
     errno = ETIMEDOUT;
-    if (away(map, path, patience))
+    if (unreachable(map, path, timeout))
         return -1;
     struct job *job = make_job(open_work, path, -1, 0, 0);
     if (job != NULL)
         job->flags = flags;
-    const int error = done(map, &job, patience, false, -1), fd = error == 0 ? job->fd : -1;
+    const int error = perform(map, &job, timeout, false, -1), fd = error == 0 ? job->fd : -1;
     if (error == 0) {
         *found = job->found;
         job->opens = false;
@@ -365,20 +374,20 @@ int storage_open(const struct loaded_map *map, const char *path, int flags, enum
     return fd;
 }
 
-static void look_work(struct job *job)
+static void examine_work(struct job *job)
 {
-    ask(job->path);
+    examine_in_child(job->path);
     job->error = lstat(job->path, &job->found) != 0 || faccessat(AT_FDCWD, job->path, R_OK | W_OK, AT_EACCESS) != 0 ? errno : 0;
     if (job->error == 0)
         note_kind(job->path, job->found.st_dev);
 }
 
-int storage_look(const struct loaded_map *map, const char *path, enum patience patience, struct stat *found)
+int storage_examine(const struct loaded_map *map, const char *path, enum timeout timeout, struct stat *found)
 {
-    if (away(map, path, patience))
+    if (unreachable(map, path, timeout))
         return ETIMEDOUT;
-    struct job *job = make_job(look_work, path, -1, 0, 0);
-    const int error = done(map, &job, patience, false, -1);
+    struct job *job = make_job(examine_work, path, -1, 0, 0);
+    const int error = perform(map, &job, timeout, false, -1);
     if (error == 0)
         *found = job->found;
     if (job != NULL)
@@ -386,16 +395,16 @@ int storage_look(const struct loaded_map *map, const char *path, enum patience p
     return error;
 }
 
-static bool is_there(const struct loaded_map *map, const char *path)
+static bool storage_answers(const struct loaded_map *map, const char *path)
 {
-    struct job *job = make_job(look_work, path, -1, 0, 0);
+    struct job *job = make_job(examine_work, path, -1, 0, 0);
     bool slow = false;
     if (job == NULL || !start_thread(job)) {
         if (job != NULL)
             free_job(job);
         return true;
     }
-    const bool ended = ends_within(map, job, PROBE_SECONDS, PATIENT, &slow) || !leave(job, -1);
+    const bool ended = ends_within(map, job, PROBE_SECONDS, TIMEOUT_LONG, &slow) || !abandon(job, -1);
     if (ended)
         free_job(job);
     return ended;
@@ -408,7 +417,7 @@ void hint_give(const struct hint *hint)
                       hint->length - given < HINTED_BYTES ? hint->length - given : HINTED_BYTES, POSIX_FADV_WILLNEED);
 }
 
-/* Moves a job's memory, as many calls as it takes. */
+/* Moves a job's memory, in as many calls as it takes. */
 static void move_work(struct job *job, ssize_t (*move)(struct job *, size_t done))
 {
     for (size_t moved = 0; moved < job->length;) {
@@ -442,10 +451,10 @@ static void read_work(struct job *job)
 
 static void write_work(struct job *job) { move_work(job, write_some); }
 
-/* Where parts of memory have come to. */
+/* A position in the parts of memory. */
 struct place {
     const struct iovec *part;
-    size_t done; /* of it */
+    size_t done; /* bytes of it */
 };
 
 /* Copies between a job's memory and the parts from a place on. */
@@ -463,11 +472,11 @@ static void copy(struct place *place, char *memory, size_t length, bool out)
     }
 }
 
-/* Moves the next `left` bytes of the parts, some at a time; job->work says whereto. */
+/* Moves the next `left` bytes of the parts, some at a time; `work` says in which direction. */
 static int move(const struct component_file *file, void (*work)(struct job *), struct place *place, int64_t left, int64_t offset,
                 const struct hint *hints, int hint_count)
 {
-    int error = away(file->map, file->path, file->patience) ? ETIMEDOUT : 0;
+    int error = unreachable(file->map, file->path, file->timeout) ? ETIMEDOUT : 0;
     while (error == 0 && left > 0) {
         const int64_t some = left < MOVED_BYTES ? left : MOVED_BYTES;
         struct job *job = make_job(work, file->path, file->fd, (size_t)some, hint_count);
@@ -478,7 +487,7 @@ static int move(const struct component_file *file, void (*work)(struct job *), s
             if (work == write_work)
                 copy(place, job->memory, job->length, false);
         }
-        error = done(file->map, &job, file->patience, false, file->lock);
+        error = perform(file->map, &job, file->timeout, false, file->lock);
         if (error == 0 && work == read_work)
             copy(place, job->memory, job->length, true);
         if (job != NULL)
@@ -517,10 +526,10 @@ static void begin_work(struct job *job) { sync_file_range(job->fd, 0, 0, SYNC_FI
 
 int storage_sync(const struct component_file *file, bool begin)
 {
-    if (away(file->map, file->path, file->patience))
+    if (unreachable(file->map, file->path, file->timeout))
         return ETIMEDOUT;
     struct job *job = make_job(begin ? begin_work : sync_work, file->path, file->fd, 0, 0);
-    const int error = done(file->map, &job, file->patience, !begin, file->lock);
+    const int error = perform(file->map, &job, file->timeout, !begin, file->lock);
     if (job != NULL)
         free_job(job);
     return error;
@@ -533,8 +542,8 @@ void storage_close(const struct loaded_map *map, const char *path, int fd)
     struct job *job = NULL;
     if (!storage_remote(path))
         close(fd);
-    else if (!away(map, path, HURRIED) && (job = make_job(close_work, path, fd, 0, 0)) != NULL)
-        done(map, &job, HURRIED, false, -1);
+    else if (!unreachable(map, path, TIMEOUT_SHORT) && (job = make_job(close_work, path, fd, 0, 0)) != NULL)
+        perform(map, &job, TIMEOUT_SHORT, false, -1);
     if (job != NULL)
         free_job(job);
 }

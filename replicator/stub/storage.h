@@ -1,10 +1,13 @@
-/* Components on storage that may be gone. What does not answer one process in time is asked by no other one of the node for
- * AWAY_SECONDS, which the state file tells, and never again by a program that was there. It is the storage of a directory: a
- * pool's, or that of one of its servers; with the second directory it is all storage by network.
+/* Calls on components whose storage may not answer. If storage does not answer one process in time,
+ * no process of the node calls it for UNREACHABLE_SECONDS, which the state file tells, and a
+ * program that was there never calls it again. Storage is identified by the directory of a
+ * component: a pool, or one of its servers. After a second unreachable directory all network
+ * storage counts as unreachable.
  *
- * RATIONALE: a call on a mounted file system whose server is gone ends when its client gives up, after minutes or never, and
- * cannot be cancelled. So a thread makes it, which is left behind with memory of its own. Where the file system is a node's own,
- * which is looked at once, there is no thread. */
+ * RATIONALE: if the server of a mounted file system is gone, a call ends when its client gives up,
+ * after minutes or never, and cannot be cancelled. So a thread makes the call, and can be abandoned
+ * with memory of its own. Calls on local file systems, which the first open recognizes, need no
+ * thread. */
 #ifndef PDLA_STORAGE_H
 #define PDLA_STORAGE_H
 
@@ -16,12 +19,12 @@
 struct iovec;
 struct stat;
 
-enum { ANSWER_SECONDS = 5, PATIENT_SECONDS = 8, PROBE_SECONDS = 2, AWAY_SECONDS = 60 };
+enum { SHORT_SECONDS = 5, LONG_SECONDS = 8, PROBE_SECONDS = 2, UNREACHABLE_SECONDS = 60 };
 
-/* How long an answer is waited for. */
-enum patience {
-    HURRIED, /* the original will do: ANSWER_SECONDS */
-    PATIENT  /* nobody else has these bytes: PATIENT_SECONDS, or where no storage answers PROBE_SECONDS */
+/* How long to wait for an answer. */
+enum timeout {
+    TIMEOUT_SHORT, /* the original can serve instead: SHORT_SECONDS */
+    TIMEOUT_LONG  /* nobody else has these bytes: LONG_SECONDS, or PROBE_SECONDS if no storage answers */
 };
 
 /* An open component. */
@@ -29,30 +32,31 @@ struct component_file {
     const struct loaded_map *map;
     const char *path;
     int fd;
-    enum patience patience;
-    int lock; /* of the journals, for writes: lock_left(); -1: none */
+    enum timeout timeout;
+    int lock; /* of the journals, for writes: lock_abandoned(); -1: none */
 };
 
-/* A part of a file that the kernel should be asked for. */
+/* A part of a file that the kernel should fetch. */
 struct hint {
     int fd;
     int64_t start, length;
 };
 void hint_give(const struct hint *);
 
-/* Whether calls on its storage are made by a thread. To be asked of what storage_open() has opened. */
+/* Whether a thread makes the calls on its storage. storage_open() must have opened it before. */
 bool storage_remote(const char *path);
-/* As open() with fstat(). -1: errno; as in all that follow, ETIMEDOUT: there is no answer. */
-int storage_open(const struct loaded_map *, const char *path, int flags, enum patience, struct stat *found);
-/* As lstat() with faccessat() for reading and writing. 0 or an errno. */
-int storage_look(const struct loaded_map *, const char *path, enum patience, struct stat *found);
-/* All of the parts, from `offset` on; the hints are given before. 0 or an errno; ETIMEDOUT: the descriptor is not to
- * be closed any more, nor its number to be used. */
+/* Like open() with fstat(). -1: errno says why; here and below ETIMEDOUT: the storage did not
+ * answer. */
+int storage_open(const struct loaded_map *, const char *path, int flags, enum timeout, struct stat *found);
+/* Like lstat() with faccessat() for reading and writing. 0 or an errno. */
+int storage_examine(const struct loaded_map *, const char *path, enum timeout, struct stat *found);
+/* Moves all parts, from `offset` on, after giving the hints. 0 or an errno; after ETIMEDOUT the
+ * descriptor must neither be closed nor used any more. */
 int storage_read(const struct component_file *, const struct iovec *parts, int count, int64_t offset, const struct hint *,
                  int hints);
 int storage_write(const struct component_file *, const struct iovec *parts, int count, int64_t offset);
-/* As fdatasync(), or only begins it. 0 or an errno. As long as the storage tells of a file within PROBE_SECONDS it is
- * waited for: it may be much. */
+/* Like fdatasync(), or only starts it. 0 or an errno. It may have much to write: it waits as long
+ * as the storage answers other calls within PROBE_SECONDS. */
 int storage_sync(const struct component_file *, bool begin);
 /* Closes it, or leaves that to the end of the process. */
 void storage_close(const struct loaded_map *, const char *path, int fd);

@@ -28,19 +28,20 @@ static int move(const struct transfer *transfer, const struct part *parts, size_
         memory[i] = (struct iovec){parts[i].memory, (size_t)parts[i].length};
         left += parts[i].length;
     }
-    const enum patience patience = transfer->writing ? HURRIED : PATIENT;
+    const enum timeout timeout = transfer->writing ? TIMEOUT_SHORT : TIMEOUT_LONG;
     int *place = &transfer->components[parts->component];
-    const int fd = components_descriptor(transfer->map, transfer->replica, transfer->components, parts->component, patience);
+    const int fd = components_descriptor(transfer->map, transfer->replica, transfer->components, parts->component,
+                                         timeout);
     if (fd < 0)
         return errno;
     const struct map_component *files = map_at(transfer->map, transfer->replica->components);
-    const struct component_file file = {transfer->map, map_at(transfer->map, files[parts->component].path), fd, patience,
+    const struct component_file file = {transfer->map, map_at(transfer->map, files[parts->component].path), fd, timeout,
                                         transfer->writing ? transfer->lock : -1};
     if (storage_remote(file.path)) {
         const int error = transfer->writing ? storage_write(&file, memory, (int)count, offset)
                                             : storage_read(&file, memory, (int)count, offset, NULL, 0);
         if (error == ETIMEDOUT)
-            *place = -1; /* is the call's that was left behind */
+            *place = -1; /* it belongs to the abandoned call */
         return error;
     }
     while (left > 0) {

@@ -1,5 +1,5 @@
-/* Bytes between memory and the components of a replica: gathered, sorted by where they are, and moved in calls as
- * large as the components allow, in whichever order they were asked for. */
+/* Moves bytes between memory and the components of a replica. Parts may be added in any order: they
+ * are gathered, sorted by their place, and moved in calls as large as the components allow. */
 #ifndef PDLA_TRANSFER_H
 #define PDLA_TRANSFER_H
 
@@ -15,7 +15,7 @@ struct part {
     char *memory;
 };
 
-/* To be zeroed but for the first four members; transfer_free() afterwards. */
+/* To be zeroed except for the first four members, and freed by transfer_free(). */
 struct transfer {
     const struct loaded_map *map;
     bool writing;
@@ -27,11 +27,11 @@ struct transfer {
     size_t count, capacity;
 };
 
-/* What is added from now on is of this replica; what was added is moved first. 0 or an errno. */
+/* The next parts are of this replica; earlier ones are moved first. 0 or an errno. */
 int transfer_select(struct transfer *, const struct map_replica *, int *components);
-/* `length` bytes at `offset` of the replica; moved now or later. 0 or an errno. */
+/* Adds `length` bytes at `offset` of the replica, to be moved now or later. 0 or an errno. */
 int transfer_add(struct transfer *, int64_t offset, int64_t length, char *memory);
-/* Moves all that was added. 0 or an errno; EIO when a component is shorter than it should be. */
+/* Moves all parts. 0 or an errno; EIO if a component is shorter than it should be. */
 int transfer_flush(struct transfer *);
 void transfer_free(struct transfer *);
 

@@ -15,13 +15,13 @@
 #include "open.h"
 #include "recovery.h"
 #include "report.h"
-#include "stub.h"
+#include "redirection.h"
 #include "write_stats.h"
 #include "writeback.h"
 #include "writer.h"
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct stub_writer *open_writers; /* of this process; atomic, changed under the lock */
+static struct writer *open_writers; /* of this process; atomic, changed under the lock */
 
 /* What rank 0 says about the file. */
 struct offer {
@@ -29,7 +29,7 @@ struct offer {
     uint64_t generation, checksum; /* of rank 0's map */
     uint64_t target, lease;
     uint64_t inode;
-    uint64_t beside;               /* 1: others write to the file, too */
+    uint64_t others_write;               /* 1: others write to the file, too */
 };
 
 /* What the ranks agree on: the AND of what each can do. */
@@ -48,7 +48,7 @@ static const char *unsuitable(int amode)
     return amode & (AMODE_WRONLY | AMODE_RDWR) ? NULL : "not opened for writing";
 }
 
-/* Why the writes of a file opened in this way are not to be redirected; NULL: they are. */
+/* Why the writes of a file opened in this mode are not redirected. NULL: they are. */
 static const char *unwanted(int amode, bool *lease)
 {
     const char *wish = getenv("PDLA_WRITES");
@@ -56,7 +56,7 @@ static const char *unwanted(int amode, bool *lease)
     return *lease || (wish != NULL && strcmp(wish, "close") == 0) ? unsuitable(amode) : "not asked for";
 }
 
-/* What is in the replicas counts no more. */
+/* Discards the bytes of the replicas. */
 static void drop_replicas(const struct loaded_map *map, const struct map_target *target)
 {
     for (uint32_t i = 0; i < target->replica_count; i++)
@@ -78,11 +78,11 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
         why = "not a regular file";
     if (why == NULL && lock < 0)
         why = "the journals cannot be locked";
-    if (why == NULL && !lock_is_quiet(lock))
+    if (why == NULL && !lock_none_abandoned(lock))
         why = "an earlier write to the replicas has not ended";
     const bool alone = why == NULL && recovery_lock_is_alone(lock);
-    if (why == NULL && stale_journals_waits(directory))
-        why = "earlier writes wait for pdla sync";
+    if (why == NULL && stale_journals_pending(directory))
+        why = "bytes of an earlier run wait for pdla sync";
     if (why == NULL && alone)
         drop_replicas(map, target);
     if (why == NULL && !recovery_lock_share(lock))
@@ -93,15 +93,15 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
     recovery_note(directory, found.st_ino);
     return (struct offer){.redirects = 1, .generation = map->header->generation, .checksum = map->header->checksum,
                           .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino,
-                          .beside = !alone};
+                          .others_write = !alone};
 }
 
-static void free_writer(struct stub_writer *writer)
+static void free_writer(struct writer *writer)
 {
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
-    peers_close(writer->neighbours);
+    peers_close(writer->peers);
     journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -111,17 +111,18 @@ static void free_writer(struct stub_writer *writer)
     free(writer);
 }
 
-/* Opens what redirecting needs and says so in `mine`; `lock` is taken over. NULL: out of memory. */
-static struct stub_writer *make_writer(const struct loaded_map *map, const struct offer *offer, const char *path, int rank,
-                                       int lock, struct write_abilities *mine)
+/* Opens what this rank needs for redirection, and notes in `mine` what it can do. Takes `lock`
+ * over. NULL: out of memory. */
+static struct writer *make_writer(const struct loaded_map *map, const struct offer *offer, const char *path, int rank,
+                                  int lock, struct write_abilities *mine)
 {
     const struct map_target *target = &map->targets[offer->target];
     const char *directory = map_at(map, target->journals);
-    struct stub_writer *writer = calloc(1, sizeof *writer);
+    struct writer *writer = calloc(1, sizeof *writer);
     struct stat found;
     if (writer == NULL)
         return NULL;
-    *writer = (struct stub_writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
+    *writer = (struct writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
                                    .joins = true, .low = INT64_MAX, .fd = -1};
     pthread_mutex_init(&writer->mutex, NULL);
     writer->components = calloc(target->replica_count, sizeof *writer->components);
@@ -135,10 +136,11 @@ static struct stub_writer *make_writer(const struct loaded_map *map, const struc
     writer->device = found.st_dev;
     writer->inode = found.st_ino;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
-        if ((writer->components[i] = components_make(map, target_replica(writer, i), HURRIED)) != NULL)
+        if ((writer->components[i] = components_make(map, target_replica(writer, i), TIMEOUT_SHORT)) != NULL)
             mine->usable |= UINT64_C(1) << i;
     const struct journal_owner owner = {.directory = directory, .target = map_at(map, target->path), .device = found.st_dev,
-                                        .inode = found.st_ino, .rank = rank, .lease = writer->lease, .beside = offer->beside};
+                                        .inode = found.st_ino, .rank = rank, .lease = writer->lease,
+                                        .others_write = offer->others_write};
     if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
         mine->able = ~UINT64_C(0);
     return writer;
@@ -149,16 +151,16 @@ bool writers_any(void)
     return __atomic_load_n(&open_writers, __ATOMIC_RELAXED) != NULL;
 }
 
-bool writers_settle(uint64_t device, uint64_t inode, const char *why)
+bool writers_end_redirection(uint64_t device, uint64_t inode, const char *why)
 {
     bool any = false;
     pthread_mutex_lock(&open_lock);
-    for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
+    for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
         if (writer->inode == inode && writer->device == device) {
             bool found;
             pthread_mutex_lock(&writer->mutex);
-            if (writer_bring_back(writer->handle) == 0)
-                peers_bring_back(writer->handle, NULL, &found);
+            if (writer_write_back(writer->handle) == 0)
+                peers_write_back(writer->handle, NULL, &found);
             writer->again = any = true;
             pthread_mutex_unlock(&writer->mutex);
             writer_stop(writer, why);
@@ -167,23 +169,23 @@ bool writers_settle(uint64_t device, uint64_t inode, const char *why)
     return any;
 }
 
-bool writers_lengthen(uint64_t device, uint64_t inode)
+bool writers_extend_original(uint64_t device, uint64_t inode)
 {
     bool any = false;
     pthread_mutex_lock(&open_lock);
-    for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
+    for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
         if (writer->inode == inode && writer->device == device) {
             pthread_mutex_lock(&writer->mutex);
             any = journal_count(&writer->journal) > 0 || any;
-            lengthen(writer->handle);
+            extend_original(writer->handle);
             pthread_mutex_unlock(&writer->mutex);
         }
     pthread_mutex_unlock(&open_lock);
     return any;
 }
 
-/* What is left in the journal when the file is closed. */
-static uint64_t bytes_left(const struct stub_writer *writer)
+/* Bytes in the journal when the file is closed. */
+static uint64_t bytes_left(const struct writer *writer)
 {
     uint64_t left = 0;
     for (uint64_t i = 0; i < journal_count(&writer->journal); i++) {
@@ -194,18 +196,19 @@ static uint64_t bytes_left(const struct stub_writer *writer)
     return left;
 }
 
-/* Brings back what this process has of a file that it has not closed. */
-static void settle_unclosed(struct stub_writer *writer, bool over)
+/* Writes back what this process has of a file that it has not closed. */
+static void write_back_unclosed(struct writer *writer, bool over)
 {
     const bool held = pthread_mutex_trylock(&writer->mutex) == 0;
     const bool waits = held && writer->error == 0 && journal_count(&writer->journal) > 0;
-    const int error = waits ? writer_bring_back(writer->handle) : over && !held ? EBUSY : 0;
+    const int error = waits ? writer_write_back(writer->handle) : over && !held ? EBUSY : 0;
     if (held)
         pthread_mutex_unlock(&writer->mutex);
     if (error == 0)
         return;
     const char *path = map_at(writer->map, writer->target->path);
-    tell("%s was not closed, and what was written to it could not be brought home (%s): run pdla sync", path, strerror(error));
+    print_message("%s: the program did not close it, and the write-back failed (%s): its newest bytes are in replicas "
+                  "(run pdla sync)", path, strerror(error));
     if (held)
         write_stats_left(writer->written, bytes_left(writer), writer->journal.path);
     pthread_mutex_lock(&writer->written->lock);
@@ -213,27 +216,27 @@ static void settle_unclosed(struct stub_writer *writer, bool over)
     pthread_mutex_unlock(&writer->written->lock);
 }
 
-void stub_ending(bool over)
+void redirector_ending(bool over)
 {
     int error = errno;
     if (pthread_mutex_trylock(&open_lock) != 0)
         return;
-    for (struct stub_writer *writer = open_writers; writer != NULL; writer = writer->next)
-        settle_unclosed(writer, over);
+    for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
+        write_back_unclosed(writer, over);
     pthread_mutex_unlock(&open_lock);
     errno = error;
 }
 
-/* The file is being opened once more in this process: who writes to it by another handle goes on with the original.
- * Whether there is one. */
-static bool settle_others(const char *path)
+/* The process opens the file once more: its other handles of the file redirect no more writes.
+ * Returns whether there are any. */
+static bool end_other_handles(const char *path)
 {
     struct stat found;
     return writers_any() && stat(path, &found) == 0
-        && writers_settle(found.st_dev, found.st_ino, "the file was opened again");
+        && writers_end_redirection(found.st_dev, found.st_ino, "the file was opened again");
 }
 
-static void enter_open(struct stub_writer *writer)
+static void enter_open(struct writer *writer)
 {
     pthread_mutex_lock(&open_lock);
     writer->next = open_writers;
@@ -241,15 +244,15 @@ static void enter_open(struct stub_writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* With rank 0's offer. `lock` is taken over. `objection`: why this rank's writes are not to be redirected; NULL: they
- * may be. */
+/* With rank 0's offer. Takes `lock` over. `objection`: why this rank's writes are not to be
+ * redirected; NULL: they may be. */
 static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
                          const struct loaded_map *map, const struct offer *offer, int lock,
                          const char *objection)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     struct write_abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
-    struct stub_writer *writer = NULL;
+    struct writer *writer = NULL;
     if (handle != NULL && map != NULL && map->header->generation == offer->generation
         && map->header->checksum == offer->checksum)
         writer = make_writer(map, offer, path, rank, lock, &mine);
@@ -272,7 +275,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     writer->handle = handle;
     redirection_of(handle)->writer = writer;
     if (opened && all.alone != 0) {
-        writer->neighbours = ranks == 1 ? NULL : peers_open(writer);
+        writer->peers = ranks == 1 ? NULL : peers_open(writer);
         enter_open(writer);
     } else {
         redirection_of(handle)->writer = NULL;
@@ -292,9 +295,11 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
                  struct opening *opening, bool target)
 {
     struct offer offer = {0};
-    const char *path = opening->path, *objection = opening->notes[NOTE_BESIDE] ? "the file is open beside MPI" : NULL;
-    if (settle_others(path))
-        objection = "another open file's writes are redirected";
+    const char *path = opening->path, *objection = NULL;
+    if (opening->notes[NOTE_OPEN_BY_POSIX])
+        objection = "the program has the file open without MPI, too";
+    if (end_other_handles(path))
+        objection = "another handle of this process redirects its writes";
     if (!target)
         return;
     int lock = (int)opening->notes[NOTE_LOCK];
@@ -307,46 +312,50 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
         close(lock);
 }
 
-static void leave_open(struct stub_writer *writer)
+static void leave_open(struct writer *writer)
 {
     pthread_mutex_lock(&open_lock);
-    struct stub_writer **link = &open_writers;
+    struct writer **link = &open_writers;
     while (*link != writer)
         link = &(*link)->next;
     __atomic_store_n(link, writer->next, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&open_lock);
 }
 
-/* Whether no process has the file open in another way, too. RATIONALE: and all ranks are here. Who waits for this one
- * to be the last must not be one of them. */
-static bool is_only_handle(const struct stub_writer *writer)
+/* Whether every process has the file open only by this handle. RATIONALE: afterwards all ranks are
+ * here, so that none of them waits at another open for this close to end. */
+static bool is_only_handle(const struct writer *writer)
 {
     int64_t mine = !writer->again, all;
-    return agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+    return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
 }
 
-/* Who has the file open while it is closed. */
-enum company { COMPANY_WRITES, COMPANY_LEFT, COMPANY_NONE }; /* _LEFT: nobody, but somebody that has ended left writes */
+/* Who else has the file open while it is closed. */
+enum other_writers {
+    OTHERS_WRITE,
+    OTHERS_LEFT_BYTES, /* nobody has it open, but an ended process left bytes */
+    OTHERS_NONE
+};
 
-/* For all ranks, which are here. */
-static enum company company_of(const struct stub_writer *writer)
+/* The answer of rank 0, on all ranks. */
+static enum other_writers other_writers_of(const struct writer *writer)
 {
     const char *directory = map_at(writer->map, writer->target->journals);
-    uint64_t company = COMPANY_WRITES;
+    uint64_t others = OTHERS_WRITE;
     if (writer->rank == 0 && recovery_lock_last(writer->lock)) {
-        const bool others = stale_journals_count(directory) > (uint64_t)writer->ranks;
-        company = others && stale_journals_waits(directory) ? COMPANY_LEFT : COMPANY_NONE;
-        if (others && company == COMPANY_NONE)
-            stale_journals_tidy(directory);
+        const bool left = stale_journals_count(directory) > (uint64_t)writer->ranks;
+        others = left && stale_journals_pending(directory) ? OTHERS_LEFT_BYTES : OTHERS_NONE;
+        if (left && others == OTHERS_NONE)
+            stale_journals_remove_empty(directory);
     }
-    return agree_broadcast(&company, (int)sizeof company, writer->comm) ? company : COMPANY_WRITES;
+    return agree_broadcast(&others, (int)sizeof others, writer->comm) ? others : OTHERS_WRITE;
 }
 
-/* RATIONALE: where others still write, or have, this journal may be the one that knows how the original was left,
- * which theirs need when they are killed. */
-static void end_journal(struct write_stats *written, struct journal *journal, enum company company)
+/* RATIONALE: if others still write, or have left bytes, this journal may be the only one that has
+ * the last state of the original. Recovery of their journals needs it. */
+static void end_journal(struct write_stats *written, struct journal *journal, enum other_writers others)
 {
-    const bool kept = company != COMPANY_NONE && journal->state.size >= 0;
+    const bool kept = others != OTHERS_NONE && journal->state.size >= 0;
     if (kept && journal_count(journal) == 0)
         write_stats_kept(written, journal->path);
     journal_close(journal, !kept);
@@ -354,15 +363,16 @@ static void end_journal(struct write_stats *written, struct journal *journal, en
 
 int writer_close(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
-    const struct mpi *mpi = pdla_mpi();
+    struct writer *writer = writer_of(handle);
+    const struct mpi *mpi = running_mpi();
     struct write_stats *written = writer->written;
     mpi_handle comm = writer->comm;
-    /* A lease is for the next open: who has the file open now would not see it. */
-    enum company company = writer->lease && is_only_handle(writer) ? company_of(writer) : COMPANY_WRITES;
-    int error = company != COMPANY_WRITES ? keep_together(handle) : bring_back_together(handle);
-    if (company == COMPANY_WRITES)
-        company = company_of(writer);
+    /* A lease is for the next open. Programs that have the file open now would not see its bytes. */
+    const bool keeps = writer->lease && is_only_handle(writer);
+    enum other_writers others = keeps ? other_writers_of(writer) : OTHERS_WRITE;
+    int error = others != OTHERS_WRITE ? make_durable_together(handle) : write_back_together(handle);
+    if (others == OTHERS_WRITE)
+        others = other_writers_of(writer);
     pthread_mutex_lock(&written->lock);
     if (error != 0)
         written->error = error;
@@ -376,27 +386,28 @@ int writer_close(struct file_handle *handle)
     if (lock >= 0)
         writer->lock = -1;
     free_writer(writer);
-    /* Who opens the file next finds the lock given back by all: rank 0 is the last. RATIONALE: until then the journal of any rank
-     * may be the one that knows how the original was left, for ranks that have not yet cleared theirs. */
+    /* Rank 0 is the last to release the lock, so the next open of the file finds it free.
+     * RATIONALE: until then any rank's journal may be the only one with the last state of the
+     * original, which is needed for ranks that have not yet cleared theirs. */
     int64_t mine = 0, all;
     agree_reduce(&mine, &all, 1, mpi->op_min, comm);
-    end_journal(written, &journal, company);
+    end_journal(written, &journal, others);
     if (lock >= 0)
         close(lock);
     if (comm != mpi->comm_null)
         mpi->Comm_free(&comm);
-    /* The last: an error handler may not return. */
+    /* Last, since an error handler may not return. */
     return writer_raise(handle, error);
 }
 
-void stub_deleting(const char *path, uint64_t *inode)
+void redirector_deleting(const char *path, uint64_t *inode)
 {
     struct stat found;
-    /* RATIONALE: with another link the file, and what waits for it, is still there. */
+    /* RATIONALE: if the file has another link, the file and its bytes in replicas stay. */
     *inode = stat(path, &found) == 0 && found.st_nlink == 1 ? found.st_ino : 0;
 }
 
-void stub_deleted(const char *path, uint64_t inode)
+void redirector_deleted(const char *path, uint64_t inode)
 {
     int error = errno;
     if (inode != 0)

@@ -1,4 +1,4 @@
-/* Counters of redirected writes for the exit report. */
+/* Counters of redirected writes, for the exit report. */
 #include "write_stats.h"
 
 #include <errno.h>
@@ -35,10 +35,10 @@ void write_stats_passed(struct write_stats *written, int64_t bytes, const char *
     pthread_mutex_unlock(&written->lock);
 }
 
-void write_stats_neighbours(struct write_stats *written)
+void write_stats_peer_read(struct write_stats *written)
 {
     pthread_mutex_lock(&written->lock);
-    written->neighbours++;
+    written->peer_reads++;
     pthread_mutex_unlock(&written->lock);
 }
 
@@ -70,7 +70,7 @@ void write_stats_left(struct write_stats *written, uint64_t bytes, const char *p
     pthread_mutex_unlock(&written->lock);
 }
 
-/* RATIONALE: who brings them back, another process, too, removes the journal. */
+/* RATIONALE: whichever process writes the bytes back removes the journal. */
 static uint64_t still_left(const struct write_stats *written)
 {
     return written->left_in != NULL && access(written->left_in, F_OK) == 0 ? written->left : 0;
@@ -107,7 +107,7 @@ static void write_one(FILE *out, const struct write_stats *written)
             (unsigned long long)written->earlier_bytes, (unsigned long long)written->earlier_requests,
             (unsigned long long)written->earlier_ns / 1000000000, (unsigned long long)written->earlier_ns % 1000000000,
             (unsigned long long)still_left(written));
-    fprintf(out, "\"neighbours\":%llu,\"refused\":", (unsigned long long)written->neighbours);
+    fprintf(out, "\"neighbours\":%llu,\"refused\":", (unsigned long long)written->peer_reads);
     write_string(out, written->refused == NULL ? "" : written->refused);
     fputs(",\"error\":", out);
     write_string(out, written->error == 0 ? "" : strerror(written->error));

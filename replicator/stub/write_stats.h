@@ -4,38 +4,39 @@
 
 #include <stdio.h>
 
-#include "stub.h"
+#include "redirection.h"
 
 /* Counters of a target, for the exit report. */
 struct write_stats {
     const struct loaded_map *map;
     const struct map_target *target;
     pthread_mutex_t lock;  /* of all that follows */
-    const char *refused;   /* why the file's writes were not redirected when it was last opened; a literal or NULL */
+    const char *refused;   /* why writes were not redirected at the last open of the file: a literal or NULL */
     uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
-    uint64_t back_bytes, back_requests;    /* brought back, and contiguous writes to the original for it */
-    uint64_t earlier_bytes, earlier_requests, earlier_ns; /* likewise of what an earlier run had left, and how long that took */
+    uint64_t back_bytes, back_requests;    /* written back, and contiguous writes to the original for it */
+    uint64_t earlier_bytes, earlier_requests, earlier_ns; /* the same of an earlier run, and how long that took */
     uint64_t left;                         /* bytes that the last close of the file left, */
     char *left_in;                         /* in this journal; NULL: none */
-    char *kept;                            /* the journal that the last close kept, though it was empty; NULL: none */
-    uint64_t neighbours;                   /* reads of bytes that other ranks of the node had in replicas */
-    int error;                             /* errno of the last failure to bring back */
+    char *kept;                            /* the empty journal that the last close kept; NULL: none */
+    uint64_t peer_reads;                  /* reads of bytes that other ranks of the node had in replicas */
+    int error;                             /* errno of the last failed write-back */
     struct passed passed[PASSED_REASONS];
     struct write_stats *next;
 };
 
 struct write_stats *write_stats_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
 void write_stats_passed(struct write_stats *, int64_t bytes, const char *why);
-/* Closing the file left so many bytes in the journal at `path`. */
+/* The close of the file left so many bytes in the journal at `path`. */
 void write_stats_left(struct write_stats *, uint64_t bytes, const char *path);
-/* The close kept an empty journal. What that tells of the original is newer than what the one before told. */
+/* The close kept an empty journal. Its state of the original is newer than that of the one before.
+ */
 void write_stats_kept(struct write_stats *, const char *path);
-/* How many of these still wait. */
+/* How many of the bytes left still wait. */
 uint64_t write_stats_waits(struct write_stats *);
-/* What was brought back since `before` an earlier run had left. */
+/* What was written back since `before` was of an earlier run. */
 void write_stats_earlier(struct write_stats *, const struct write_stats *before, int64_t nanoseconds);
-void write_stats_neighbours(struct write_stats *);
-void write_stats_refuse(struct write_stats *, const char *why); /* when the file is opened; NULL: its writes are redirected */
+void write_stats_peer_read(struct write_stats *);
+void write_stats_refuse(struct write_stats *, const char *why); /* at an open; NULL: writes are redirected */
 void write_stats_report(FILE *out);
 
 #endif

@@ -12,7 +12,7 @@
 #include "node_peers.h"
 #include "partial_pages.h"
 #include "staleness.h"
-#include "stub.h"
+#include "redirection.h"
 #include "transfer.h"
 #include "write_stats.h"
 #include "writer.h"
@@ -20,8 +20,8 @@
 enum {
     BATCH_BYTES = 16 << 20,
     BATCH_PIECES = 1 << 16,
-    AHEAD_BYTES = 8 << 20, /* of the original that are asked for before it is written to, twice */
-    SHARE_GRAIN = 1 << 20, /* ranks write to different blocks of the original, whatever its file system's are */
+    AHEAD_BYTES = 8 << 20, /* of the original, fetched before they are written to, twice */
+    SHARE_GRAIN = 1 << 20, /* RATIONALE: ranks write to different blocks of the original on any file system */
     LOCK_PAUSE_NS = 1000000,
     LOCK_TRIES = 2000
 };
@@ -34,7 +34,7 @@ static int by_start(const void *one, const void *other)
     return a->start < b->start ? -1 : a->start > b->start;
 }
 
-/* Sorts, and makes one of those that touch. Returns how many there are then. */
+/* Sorts the ranges and joins those that touch. Returns how many there are then. */
 static size_t merge(struct range *ranges, size_t count)
 {
     size_t last = 0;
@@ -50,8 +50,8 @@ static size_t merge(struct range *ranges, size_t count)
     return last + 1;
 }
 
-/* What a journal tells. NULL: out of memory. */
-static struct range *ranges_of(const struct stub_writer *writer, const struct journal *journal, size_t *count)
+/* The entries of a journal. NULL: out of memory. */
+static struct range *ranges_of(const struct writer *writer, const struct journal *journal, size_t *count)
 {
     *count = journal_count(journal);
     struct range *ranges = malloc((*count + 1) * sizeof *ranges);
@@ -78,12 +78,12 @@ struct chunk {
 };
 
 struct batch {
-    struct stub_writer *writer;
+    struct writer *writer;
     char *memory;
     struct chunk *chunks;
     size_t count;
     int64_t bytes;
-    int64_t low, high;        /* of the original; what is to be brought back is in these bytes */
+    int64_t low, high;        /* bytes of the original that contain all that is to be written back */
     uint64_t requests, moved; /* of all batches */
 };
 
@@ -93,7 +93,7 @@ static int by_offset(const void *one, const void *other)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-static bool batch_start(struct batch *batch, struct stub_writer *writer)
+static bool batch_start(struct batch *batch, struct writer *writer)
 {
     *batch = (struct batch){.writer = writer, .low = writer->low, .high = writer->high};
     batch->memory = malloc(BATCH_BYTES);
@@ -107,10 +107,10 @@ static void batch_free(struct batch *batch)
     free(batch->chunks);
 }
 
-/* Reads the chunks, replica by replica, to where they are in the original's order. */
+/* Reads the chunks, replica by replica, into memory in the order of the original. */
 static int fetch(const struct batch *batch)
 {
-    struct stub_writer *writer = batch->writer;
+    struct writer *writer = batch->writer;
     struct transfer transfer = {.map = writer->map};
     int error = 0;
     for (uint32_t replica = 0; error == 0 && replica < writer->target->replica_count; replica++) {
@@ -129,8 +129,8 @@ static int fetch(const struct batch *batch)
     return error;
 }
 
-/* The chunks from `first` on that follow one another in the original: where they end there, and which is the first
- * after them. */
+/* The end of the span of chunks that begins with chunk `first` and is contiguous in the original.
+ * *after: the first chunk after it. */
 static int64_t span_end(const struct batch *batch, size_t first, size_t *after)
 {
     int64_t end = batch->chunks[first].offset;
@@ -139,20 +139,21 @@ static int64_t span_end(const struct batch *batch, size_t first, size_t *after)
     return end;
 }
 
-/* Has the pages read that the spans from chunk `first` on have parts of. Returns the first chunk whose turn is later. */
-static size_t look_ahead(const struct batch *batch, struct partial_pages *edges, size_t first)
+/* Fetches the pages of which the spans from chunk `first` on have parts. Returns the first chunk
+ * that is left for later. */
+static size_t look_ahead(const struct batch *batch, struct partial_pages *pages, size_t first)
 {
-    const int64_t most = edges->asked + AHEAD_BYTES;
-    for (size_t after; first < batch->count && edges->asked < most; first = after) {
+    const int64_t most = pages->asked + AHEAD_BYTES;
+    for (size_t after; first < batch->count && pages->asked < most; first = after) {
         const int64_t end = span_end(batch, first, &after);
-        partial_pages_add(edges, batch->chunks[first].offset, end);
+        partial_pages_add(pages, batch->chunks[first].offset, end);
     }
-    partial_pages_flush(edges);
+    partial_pages_flush(pages);
     return first;
 }
 
-/* Before a write to the original. 0 or an errno: then it must not be made. */
-static int note_write(struct stub_writer *writer)
+/* To be called before a write to the original. 0, or an errno if it must not be made. */
+static int note_write(struct writer *writer)
 {
     if (writer->intent != NULL)
         return intent_renew(map_at(writer->map, writer->target->journals), writer->intent);
@@ -165,15 +166,15 @@ static int batch_flush(struct batch *batch)
     if (batch->count == 0)
         return 0;
     qsort(batch->chunks, batch->count, sizeof *batch->chunks, by_offset);
-    struct partial_pages edges;
-    partial_pages_start(&edges, batch->writer->fd, batch->writer->device);
-    size_t turn = 0, ahead = look_ahead(batch, &edges, 0);
+    struct partial_pages pages;
+    partial_pages_start(&pages, batch->writer->fd, batch->writer->device);
+    size_t turn = 0, ahead = look_ahead(batch, &pages, 0);
     int error = fetch(batch);
     const char *memory = batch->memory;
     for (size_t first = 0, after; error == 0 && first < batch->count; first = after) {
         if (first == turn) {
             turn = ahead;
-            ahead = look_ahead(batch, &edges, ahead);
+            ahead = look_ahead(batch, &pages, ahead);
         }
         const int64_t length = span_end(batch, first, &after) - batch->chunks[first].offset;
         error = note_write(batch->writer);
@@ -224,7 +225,7 @@ static size_t first_after(const struct range *ranges, size_t count, int64_t repl
     return low;
 }
 
-/* What is in the ranges of the piece of replica `replica`. */
+/* Adds what the ranges have of a piece of replica `replica`. */
 static int add_piece(struct batch *batch, const struct range *ranges, size_t count, int64_t replica, const struct piece *piece)
 {
     const int64_t stop = piece->replica_offset + piece->length;
@@ -238,10 +239,10 @@ static int add_piece(struct batch *batch, const struct range *ranges, size_t cou
     return error;
 }
 
-/* What is in the ranges of irregular replica `replica`. */
+/* Adds what the ranges have of irregular replica `replica`. */
 static int add_irregular(struct batch *batch, const struct range *ranges, size_t count, uint32_t replica)
 {
-    const struct stub_writer *writer = batch->writer;
+    const struct writer *writer = batch->writer;
     const struct map_replica *irregular = target_replica(writer, replica);
     struct piece piece;
     int error = 0;
@@ -255,7 +256,7 @@ static int add_irregular(struct batch *batch, const struct range *ranges, size_t
 
 static int add_ranges(struct batch *batch, const struct range *ranges, size_t count)
 {
-    const struct stub_writer *writer = batch->writer;
+    const struct writer *writer = batch->writer;
     int error = 0;
     for (size_t i = 0; error == 0 && i < count; i++) {
         const struct map_replica *replica = target_replica(writer, (uint32_t)ranges[i].replica);
@@ -275,10 +276,10 @@ static int add_ranges(struct batch *batch, const struct range *ranges, size_t co
     return error == 0 ? batch_flush(batch) : error;
 }
 
-/* Bytes [low, high) of the original, replicas that interleave together. */
+/* Adds bytes [low, high) of the original, from all replicas in the order of the original. */
 static int add_share(struct batch *batch, const struct range *ranges, size_t count, int64_t low, int64_t high)
 {
-    const struct stub_writer *writer = batch->writer;
+    const struct writer *writer = batch->writer;
     const uint32_t replicas = writer->target->replica_count;
     struct piece *next = malloc(replicas * sizeof *next);
     int error = next == NULL ? ENOMEM : 0;
@@ -305,8 +306,8 @@ static int add_share(struct batch *batch, const struct range *ranges, size_t cou
 
 static int end(struct batch *batch, int error)
 {
-    struct stub_writer *writer = batch->writer;
-    /* RATIONALE: what the journal forgets must not be lost with the power. */
+    struct writer *writer = batch->writer;
+    /* RATIONALE: the journal is cleared next, so the bytes must survive a power failure. */
     if (error == 0 && batch->moved > 0 && fdatasync(writer->fd) != 0)
         error = errno;
     pthread_mutex_lock(&writer->written->lock);
@@ -319,7 +320,7 @@ static int end(struct batch *batch, int error)
     return error;
 }
 
-static void forget(struct stub_writer *writer)
+static void forget(struct writer *writer)
 {
     peers_lock(writer);
     journal_clear(&writer->journal);
@@ -328,7 +329,8 @@ static void forget(struct stub_writer *writer)
     peers_unlock(writer);
 }
 
-/* Replicas of the original were marked when the write was redirected; they need only know its new identity. */
+/* The redirected write has already marked the replicas for reading. They need only learn the
+ * original's new identity. */
 static void original_begin(struct file_handle *handle)
 {
     const struct io_call nothing = {.handle = handle};
@@ -344,10 +346,11 @@ static void original_end(struct file_handle *handle)
         journal_original_end(&writer_of(handle)->journal, writer_of(handle)->fd);
 }
 
-/* RATIONALE: an MPI library that reads, changes and writes back a block of a file locks it, so that what others write
- * to the block's other bytes is not lost: ranks of this file, or those that opened it apart. Bringing back is such a
- * write. The wait has an end because the program itself may hold such a lock. */
-static bool lock_original(const struct stub_writer *writer, int64_t low, int64_t high)
+/* RATIONALE: an MPI library that reads, changes and writes a block of a file locks it, so that
+ * writes of others to the rest of the block are not lost. These others may be ranks of this handle
+ * or of another open. A write-back is such a write. The wait ends because the program itself may
+ * hold such a lock. */
+static bool lock_original(const struct writer *writer, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
     for (int tries = 0; low < high && tries < LOCK_TRIES; tries++) {
@@ -360,15 +363,15 @@ static bool lock_original(const struct stub_writer *writer, int64_t low, int64_t
     return false;
 }
 
-static void unlock_original(const struct stub_writer *writer, int64_t low, int64_t high, bool locked)
+static void unlock_original(const struct writer *writer, int64_t low, int64_t high, bool locked)
 {
     if (locked)
         lock_bytes(writer->fd, LOCK_NONE, low, high);
 }
 
-int bring_back_journal(struct file_handle *handle, struct journal *journal, int64_t low, int64_t high)
+int write_back_journal(struct file_handle *handle, struct journal *journal, int64_t low, int64_t high)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     if (journal_count(journal) == 0)
         return 0;
     size_t count;
@@ -390,11 +393,11 @@ int bring_back_journal(struct file_handle *handle, struct journal *journal, int6
     return error;
 }
 
-int bring_back_own(struct file_handle *handle)
+int write_back_own(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     peers_lock(writer);
-    int error = bring_back_journal(handle, &writer->journal, writer->low, writer->high);
+    int error = write_back_journal(handle, &writer->journal, writer->low, writer->high);
     if (error == 0) {
         writer->low = INT64_MAX;
         writer->high = 0;
@@ -403,8 +406,8 @@ int bring_back_own(struct file_handle *handle)
     return error;
 }
 
-/* The byte of a replica that is before byte `high` of the original. */
-static int read_last(const struct stub_writer *writer, int64_t high, char *last)
+/* The last of the first `high` bytes of the original, read from a replica. */
+static int read_last(const struct writer *writer, int64_t high, char *last)
 {
     struct transfer transfer = {.map = writer->map};
     struct piece piece;
@@ -420,11 +423,11 @@ static int read_last(const struct stub_writer *writer, int64_t high, char *last)
     return error;
 }
 
-/* RATIONALE: by writing the last byte, which comes home anyway. To set a size would cut off what another rank has
- * written since this one looked, and to allocate is not possible everywhere. */
-int lengthen_to(struct file_handle *handle, int64_t high)
+/* RATIONALE: writes the last byte, which the write-back will write anyway. Setting the size could
+ * cut off what another rank has written meanwhile, and not every file system can allocate. */
+int extend_original_to(struct file_handle *handle, int64_t high)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     struct stat found;
     char last;
     if (fstat(writer->fd, &found) != 0)
@@ -439,18 +442,18 @@ int lengthen_to(struct file_handle *handle, int64_t high)
     return error;
 }
 
-int lengthen(struct file_handle *handle)
+int extend_original(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
-    int error = journal_count(&writer->journal) == 0 ? 0 : lengthen_to(handle, writer->high);
-    return error != 0 ? error : peers_lengthen(handle);
+    struct writer *writer = writer_of(handle);
+    int error = journal_count(&writer->journal) == 0 ? 0 : extend_original_to(handle, writer->high);
+    return error != 0 ? error : peers_extend_original(handle);
 }
 
-/* All ranks' ranges, merged. NULL, on all ranks alike: too many or no memory. */
-static struct range *gather(const struct stub_writer *writer, const struct range *mine, size_t count, int64_t total,
+/* The ranges of all ranks, merged. NULL, the same on all ranks: too many, or out of memory. */
+static struct range *gather(const struct writer *writer, const struct range *mine, size_t count, int64_t total,
                             size_t *merged)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     struct range *all = total <= MOST_RANGES ? malloc((size_t)total * sizeof *all) : NULL;
     int *counts = malloc((size_t)writer->ranks * 2 * sizeof *counts);
     int64_t able = all != NULL && counts != NULL, agreed;
@@ -476,7 +479,7 @@ static struct range *gather(const struct stub_writer *writer, const struct range
 }
 
 /* This rank's share of [low, high). */
-static void share(const struct stub_writer *writer, int64_t *low, int64_t *high)
+static void share(const struct writer *writer, int64_t *low, int64_t *high)
 {
     const int64_t start = *low - *low % SHARE_GRAIN, stop = *high;
     int64_t each = (stop - start) / writer->ranks + 1;
@@ -490,10 +493,11 @@ static void share(const struct stub_writer *writer, int64_t *low, int64_t *high)
     *high = to;
 }
 
-/* With the ranges of all ranks, `total` in number. */
-static int bring_share(struct file_handle *handle, const struct range *mine, size_t count, int64_t total, int64_t low, int64_t high)
+/* With the ranges of all ranks, `total` of them. */
+static int write_back_share(struct file_handle *handle, const struct range *mine, size_t count, int64_t total,
+                            int64_t low, int64_t high)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     size_t merged = 0;
     struct range *all = gather(writer, mine, count, total, &merged);
     struct batch batch;
@@ -515,25 +519,25 @@ static int bring_share(struct file_handle *handle, const struct range *mine, siz
     return error;
 }
 
-int agree_error(const struct stub_writer *writer, int error)
+int agree_error(const struct writer *writer, int error)
 {
     int64_t mine = -(int64_t)error, all;
     if (writer->ranks == 1)
         return error;
-    if (!agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm))
+    if (!agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm))
         return EIO;
     return (int)-all;
 }
 
-int bring_back_together(struct file_handle *handle)
+int write_back_together(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
-    const struct mpi *mpi = pdla_mpi();
+    struct writer *writer = writer_of(handle);
+    const struct mpi *mpi = running_mpi();
     pthread_mutex_lock(&writer->mutex);
     size_t count = 0;
     struct range *mine = ranges_of(writer, &writer->journal, &count);
     int error = writer->error != 0 ? writer->error : mine == NULL ? ENOMEM : 0;
-    /* The worst error, the lowest and (negated) the highest byte; then how many ranges there are. */
+    /* The worst error, the lowest and (negated) the highest byte, and the number of ranges. */
     int64_t bounds[3] = {-(int64_t)error, writer->low, -writer->high}, all[3];
     int64_t counted, total = 0;
     if (!agree_reduce(bounds, all, 3, mpi->op_min, writer->comm))
@@ -541,12 +545,13 @@ int bring_back_together(struct file_handle *handle)
     else if (all[0] != 0)
         error = (int)-all[0];
     else if (-all[2] > all[1]) {
-        /* RATIONALE: a neighbour may have brought it back before it came here, and then has newer bytes in the original. */
+        /* RATIONALE: another rank of the node may have written them back already and may have
+         * written newer bytes to the original since. */
         counted = (int64_t)(count = journal_count(&writer->journal) == 0 ? 0 : count);
         if (!agree_reduce(&counted, &total, 1, mpi->op_sum, writer->comm))
             error = EIO;
         else
-            error = agree_error(writer, bring_share(handle, mine, count, total, all[1], -all[2]));
+            error = agree_error(writer, write_back_share(handle, mine, count, total, all[1], -all[2]));
     }
     if (error == 0)
         forget(writer);
@@ -557,8 +562,8 @@ int bring_back_together(struct file_handle *handle)
     return error;
 }
 
-/* Where the bytes of a target's replicas are in the original. */
-static void hull(const struct stub_writer *writer, int64_t *low, int64_t *high)
+/* The bytes of the original for which a target has replicas. */
+static void hull(const struct writer *writer, int64_t *low, int64_t *high)
 {
     *low = INT64_MAX;
     *high = 0;
@@ -578,14 +583,14 @@ static void hull(const struct stub_writer *writer, int64_t *low, int64_t *high)
     }
 }
 
-int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t count)
+int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_t count)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     struct batch batch;
     int64_t low, high;
     int error = batch_start(&batch, writer) ? 0 : ENOMEM;
     hull(writer, &low, &high);
-    /* RATIONALE: they may have been built when the original did not have these bytes yet. */
+    /* RATIONALE: replicas may have been built before the original had these bytes. */
     replicas_mark(handle, low, high);
     share(writer, &low, &high);
     original_begin(handle);
@@ -598,8 +603,8 @@ int bring_back_left(struct file_handle *handle, struct range *ranges, uint64_t c
     return agree_error(writer, error);
 }
 
-/* Makes what was written to the replicas durable, on all of their devices at the same time. 0 or an errno. */
-static int sync_replicas(const struct stub_writer *writer)
+/* Makes the bytes of the replicas durable, on all devices at the same time. 0 or an errno. */
+static int sync_replicas(const struct writer *writer)
 {
     const uint32_t count = writer->target->replica_count;
     int error = 0;
@@ -614,7 +619,7 @@ static int sync_replicas(const struct stub_writer *writer)
     return error;
 }
 
-static int sync_journal(struct stub_writer *writer)
+static int sync_journal(struct writer *writer)
 {
     peers_lock(writer);
     int error = journal_sync(&writer->journal);
@@ -622,9 +627,9 @@ static int sync_journal(struct stub_writer *writer)
     return error;
 }
 
-int keep_together(struct file_handle *handle)
+int make_durable_together(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     int error = writer->error;
     pthread_mutex_lock(&writer->mutex);
     bool any = journal_count(&writer->journal) > 0;
@@ -633,7 +638,7 @@ int keep_together(struct file_handle *handle)
     if (any && error == 0)
         error = sync_journal(writer);
     error = agree_error(writer, error);
-    /* All ranks are here: the original is at rest. */
+    /* All ranks are here: nobody writes to the original. */
     journal_original_begin(&writer->journal);
     journal_original_end(&writer->journal, writer->fd);
     pthread_mutex_unlock(&writer->mutex);

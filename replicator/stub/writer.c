@@ -9,41 +9,41 @@
 #include "read_plan.h"
 #include "request.h"
 #include "staleness.h"
-#include "stub.h"
+#include "redirection.h"
 #include "transfer.h"
 #include "write_stats.h"
 #include "writeback.h"
 
 enum {
     BOUNCE_BYTES = 4 << 20,
-    SCATTER = 8,            /* replica writes for one of the original that are too many, ... */
+    SCATTER = 8,            /* replica writes for each one of the original that are too many, ... */
     SCATTER_BYTES = 65536,  /* ... unless they are this large */
     VIEWED_PIECES = 64,     /* a view is judged by its beginning */
-    MOST_ENTRIES = 1 << 20  /* of a journal; with more the process brings back what it has */
+    MOST_ENTRIES = 1 << 20  /* of a journal; with more of them the process makes a write-back */
 };
 
 int writer_raise(const struct file_handle *handle, int error)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
     if (error == 0)
         return 0;
     int code = error == ENOSPC || error == EDQUOT ? mpi->err_no_space : mpi->err_io;
     return mpi->File_call_errhandler(handle->file, code) == 0 ? code : mpi->err_io;
 }
 
-void writer_stop(struct stub_writer *writer, const char *why)
+void writer_stop(struct writer *writer, const char *why)
 {
     const char *none = NULL;
     __atomic_compare_exchange_n(&writer->why_not, &none, why, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-int writer_bring_back(struct file_handle *handle)
+int writer_write_back(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
-    int error = writer->error != 0 ? writer->error : bring_back_own(handle);
+    struct writer *writer = writer_of(handle);
+    int error = writer->error != 0 ? writer->error : write_back_own(handle);
     if (error != 0) {
         writer->error = error;
-        writer_stop(writer, "an earlier write could not be brought back");
+        writer_stop(writer, "an earlier write-back failed");
     }
     return error;
 }
@@ -55,33 +55,33 @@ struct plan {
     struct typemap *memory; /* NULL: contiguous; to be released */
 };
 
-/* Walks a request as pieces: contiguous in the original and in that replica of the target which has them. */
+/* Walks a request as pieces: contiguous in the original and in the replica that has them. */
 struct stitch {
-    const struct stub_writer *writer;
+    const struct writer *writer;
     struct typemap_cursor cursor;
-    int64_t left;         /* bytes of the request that the cursor has not passed */
-    struct extent extent; /* what is left of the cursor's last extent */
+    int64_t left;         /* bytes of the request after the cursor */
+    struct extent extent; /* the rest of the cursor's last extent */
     uint64_t extents;     /* taken from the cursor */
     uint32_t replica;     /* of the last piece */
 };
 
-static void stitch_start(struct stitch *stitch, const struct stub_writer *writer, const struct request *request)
+static void stitch_start(struct stitch *stitch, const struct writer *writer, const struct request *request)
 {
     *stitch = (struct stitch){.writer = writer, .left = request->bytes};
     typemap_cursor_init(&stitch->cursor, request->view, request->displacement, request->position);
 }
 
-/* What the replica has of the beginning of the extent. */
-static bool begins(const struct stub_writer *writer, uint32_t replica, const struct extent *extent, struct piece *piece)
+/* Whether the replica has the beginning of the extent, as `piece`. */
+static bool begins(const struct writer *writer, uint32_t replica, const struct extent *extent, struct piece *piece)
 {
     return writer->components[replica] != NULL
         && locate_piece(writer->map, target_replica(writer, replica), extent->offset, extent->offset + extent->length, piece)
         && piece->offset == extent->offset;
 }
 
-/* The next piece in the order of the stream; replica_offset -1 where no replica has it. False at the end. RATIONALE:
- * the replica of the last piece is asked first. No byte is in two replicas of a target, so that the order does not
- * count. */
+/* The next piece of the stream; its replica_offset is -1 where no replica has it. False at the end.
+ * RATIONALE: the replica of the last piece is tried first. No byte is in two replicas of a target,
+ * so the order does not matter. */
 static bool stitch_next(struct stitch *stitch, struct piece *piece)
 {
     const uint32_t count = stitch->writer->target->replica_count;
@@ -105,8 +105,8 @@ static bool stitch_next(struct stitch *stitch, struct piece *piece)
     return true;
 }
 
-/* NULL: the replicas have all of the request. */
-static const char *covers(const struct stub_writer *writer, const struct request *request)
+/* NULL: the replicas have the whole request. */
+static const char *covers(const struct writer *writer, const struct request *request)
 {
     struct stitch stitch;
     struct piece piece;
@@ -116,17 +116,18 @@ static const char *covers(const struct stub_writer *writer, const struct request
     stitch_start(&stitch, writer, request);
     while (stitch_next(&stitch, &piece)) {
         if (piece.replica_offset < 0)
-            return runs == 0 ? "no replica for these writes" : "partly in the replica";
+            return runs == 0 ? "no replica for these writes" : "only partly in the replica";
         runs += piece.replica_offset != ends[stitch.replica];
         ends[stitch.replica] = piece.replica_offset + piece.length;
     }
-    return runs > SCATTER * stitch.extents && request->bytes / SCATTER_BYTES < (int64_t)runs ? "in pieces in the replica" : NULL;
+    return runs > SCATTER * stitch.extents && request->bytes / SCATTER_BYTES < (int64_t)runs
+        ? "in too many pieces in the replica" : NULL;
 }
 
-/* NULL: the call can be redirected; else why not. */
+/* NULL: the call can be redirected; otherwise why not. */
 static const char *make_plan(const struct io_call *call, struct plan *plan)
 {
-    const struct stub_writer *writer = writer_of(call->handle);
+    const struct writer *writer = writer_of(call->handle);
     const char *why = __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE);
     *plan = (struct plan){.memory = NULL};
     if (why != NULL || call->bytes == 0)
@@ -134,16 +135,16 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     if ((why = request_of(call, &plan->request)) != NULL || (why = result_fits(call)) != NULL
         || (why = covers(writer, &plan->request)) != NULL)
         return why;
-    return memory_of(call, &plan->memory) ? NULL : "the memory datatype is opaque";
+    return memory_of(call, &plan->memory) ? NULL : "the memory datatype cannot be flattened";
 }
 
-/* Bytes of a call on their way: a transfer for each replica of the target. */
+/* The bytes of a call on their way to the replicas: a transfer for each. */
 struct delivery {
-    const struct stub_writer *writer;
+    const struct writer *writer;
     struct transfer *each;
 };
 
-static bool delivery_start(struct delivery *delivery, const struct stub_writer *writer)
+static bool delivery_start(struct delivery *delivery, const struct writer *writer)
 {
     const uint32_t count = writer->target->replica_count;
     *delivery = (struct delivery){writer, calloc(count, sizeof *delivery->each)};
@@ -160,7 +161,7 @@ static int delivery_flush(struct delivery *delivery)
     return error;
 }
 
-/* Returns how many contiguous accesses to components it was. */
+/* Returns the number of contiguous accesses to components. */
 static uint64_t delivery_free(struct delivery *delivery)
 {
     uint64_t requests = 0;
@@ -174,7 +175,7 @@ static uint64_t delivery_free(struct delivery *delivery)
 
 static int put(struct delivery *delivery, const struct request *request, char *buffer)
 {
-    const struct stub_writer *writer = delivery->writer;
+    const struct writer *writer = delivery->writer;
     struct stitch stitch;
     struct piece piece;
     int error = 0;
@@ -213,14 +214,14 @@ static int put_scattered(struct delivery *delivery, const struct request *reques
     return error;
 }
 
-static int note_run(struct stub_writer *writer, uint32_t replica, const struct range *run)
+static int note_run(struct writer *writer, uint32_t replica, const struct range *run)
 {
     const uint64_t id = target_replica(writer, replica)->id;
     return run->start == run->stop ? 0 : journal_add(&writer->journal, id, run->start, run->stop - run->start);
 }
 
-/* Notes in the journal that the request is in the replicas. 0 or an errno. */
-static int note(struct stub_writer *writer, const struct request *request)
+/* Notes in the journal that the replicas have the request. 0 or an errno. */
+static int note(struct writer *writer, const struct request *request)
 {
     const uint32_t replicas = writer->target->replica_count;
     struct range runs[MOST_REPLICAS] = {{0}};
@@ -246,10 +247,10 @@ static int note(struct stub_writer *writer, const struct request *request)
 /* Writes a planned call to its replicas. 0 or an errno. */
 static int deliver(const struct io_call *call, const struct plan *plan, uint64_t *requests)
 {
-    struct stub_writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     struct delivery delivery;
     int error = delivery_start(&delivery, writer) ? 0 : ENOMEM;
-    /* Replicas for reading are out of date from now on. */
+    /* Replicas for reading are stale from now on. */
     replicas_write_begin(call->handle, call);
     if (error == 0)
         error = plan->memory == NULL ? put(&delivery, &plan->request, call->buffer)
@@ -265,22 +266,22 @@ static int deliver(const struct io_call *call, const struct plan *plan, uint64_t
     return error;
 }
 
-/* Redirects a planned call. False: it is to be written by the MPI library. */
+/* Redirects a planned call. False: the MPI library is to write it. */
 static bool redirect(struct io_call *call, const struct plan *plan, const char **why)
 {
-    struct stub_writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     uint64_t requests = 0;
     int error = 0;
     pthread_mutex_lock(&writer->mutex);
     if (journal_count(&writer->journal) >= MOST_ENTRIES)
-        error = writer_bring_back(call->handle);
+        error = writer_write_back(call->handle);
     if (call->bytes > 0 && error == 0)
         error = deliver(call, plan, &requests);
     pthread_mutex_unlock(&writer->mutex);
     *why = error == ENOSPC || error == EDQUOT ? "no space in the replica" : "the replica could not be written";
     if (error != 0)
         writer_stop(writer, *why);
-    if (error != 0 || !result_give(call))
+    if (error != 0 || !result_set(call))
         return false;
     call->redirected = call->bytes > 0;
     pthread_mutex_lock(&writer->written->lock);
@@ -300,13 +301,13 @@ static bool write_alone(struct io_call *call, const char **why)
     return done;
 }
 
-/* By the MPI library's independent call. Returns what that returned. */
+/* Writes by the MPI library's independent call. Returns its result. */
 static int write_apart(struct io_call *call, const char *why)
 {
     write_stats_passed(writer_of(call->handle)->written, call->bytes, why);
-    int rc = stub_write_begin(call->handle, call);
-    rc = rc != 0 ? rc : make_alone(call);
-    stub_write_end(call->handle);
+    int rc = redirector_write_begin(call->handle, call);
+    rc = rc != 0 ? rc : call_independently(call);
+    redirector_write_end(call->handle);
     return rc;
 }
 
@@ -324,26 +325,28 @@ static void hull_of(const struct io_call *call, int64_t *low, int64_t *high)
     *high = request_last(&request) + 1;
 }
 
-/* Before all ranks make the MPI library's collective call. RATIONALE: it may read the original's bytes between those
- * of the ranks, and write them back later than a rank that is done with the call brings back newer ones. 0 or, on all
- * ranks, an errno. */
-static int make_way(const struct io_call *call)
+/* To be called before all ranks make the MPI library's collective call. Makes a write-back if the
+ * call may touch redirected bytes. RATIONALE: the library may read bytes of the original between
+ * those of the ranks, and write them again after a rank that has finished the call has written back
+ * newer ones. 0 or, on all ranks, an errno. */
+static int write_back_overlap(const struct io_call *call)
 {
-    struct stub_writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     int64_t low, high, all[4];
     hull_of(call, &low, &high);
     pthread_mutex_lock(&writer->mutex);
     const int64_t mine[4] = {low, -high, writer->low, -writer->high};
     pthread_mutex_unlock(&writer->mutex);
-    if (!agree_reduce(mine, all, 4, pdla_mpi()->op_min, writer->comm))
+    if (!agree_reduce(mine, all, 4, running_mpi()->op_min, writer->comm))
         return EIO;
-    return all[0] < -all[3] && all[2] < -all[1] ? bring_back_together(call->handle) : 0;
+    return all[0] < -all[3] && all[2] < -all[1] ? write_back_together(call->handle) : 0;
 }
 
-/* A collective write. True when it was done and *rc is its result; false: all ranks make the MPI library's call. */
+/* A collective write. True: it was done, and *rc is its result. False: all ranks make the MPI
+ * library's call. */
 static bool write_together(struct io_call *call, int *rc, const char **why)
 {
-    struct stub_writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     unsigned views = call->handle->views;
     bool holds = agreement_holds(&writer->agreement, views);
     struct plan plan;
@@ -357,15 +360,15 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     return redirects;
 }
 
-/* A nonblocking or split collective write, which cannot wait for the other ranks. RATIONALE: all ranks take the same
- * way, for what one redirects must not meet the MPI library's collective of the others, which may write back what it
- * has read between their bytes at any time until all of them have completed it. So who cannot redirect writes by
- * itself. */
+/* A nonblocking or split collective write, which cannot wait for the other ranks. RATIONALE: all
+ * ranks must take the same way. The MPI library's collective call may, until all ranks have
+ * completed it, write again what it read between their bytes, over the redirected bytes of another
+ * rank. So a rank that cannot redirect writes independently. */
 static bool write_joining(struct io_call *call, int *rc, const char **why)
 {
-    struct stub_writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     struct plan plan;
-    *why = call->handle->atomic ? "atomic mode" : "nonblocking collective beside the replicas";
+    *why = call->handle->atomic ? "atomic mode" : "nonblocking or split collective that the replicas do not cover";
     if (!writer->joins || call->handle->atomic || call->bytes < 0 || call->position < 0)
         return false;
     call->joins = true;
@@ -376,9 +379,9 @@ static bool write_joining(struct io_call *call, int *rc, const char **why)
     return true;
 }
 
-bool stub_write(struct io_call *call, int *rc)
+bool redirector_write(struct io_call *call, int *rc)
 {
-    struct stub_writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     const char *why;
     bool done;
     int error = errno;
@@ -388,17 +391,18 @@ bool stub_write(struct io_call *call, int *rc)
     else if (call->flags & (CALL_NONBLOCKING | CALL_SPLIT))
         done = write_joining(call, rc, &why);
     else
-        done = write_together(call, rc, &why) || (*rc = writer_raise(call->handle, make_way(call))) != 0;
+        done = write_together(call, rc, &why) || (*rc = writer_raise(call->handle, write_back_overlap(call))) != 0;
     if (!done && call->bytes > 0)
         write_stats_passed(writer->written, call->bytes, why);
     errno = error;
     return done;
 }
 
-/* Whether the replicas have what this rank's view begins with; of a view without holes a program accesses any part. */
+/* Whether the replicas have the beginning of this rank's view. A view without holes is accepted,
+ * since a program may access any part of it. */
 static bool view_is_covered(const struct file_handle *handle)
 {
-    const struct stub_writer *writer = writer_of(handle);
+    const struct writer *writer = writer_of(handle);
     const struct file_view *view = &handle->view;
     if (view->map == NULL || !view->native)
         return false;
@@ -415,19 +419,20 @@ static bool view_is_covered(const struct file_handle *handle)
     return piece.replica_offset >= 0;
 }
 
-void stub_viewed(struct file_handle *handle)
+void redirector_viewed(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     int64_t mine = view_is_covered(handle), all;
     int error = errno;
-    writer->joins = agree_reduce(&mine, &all, 1, pdla_mpi()->op_min, writer->comm) && all != 0;
+    writer->joins = agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
     errno = error;
 }
 
 /* ---- beside other calls ----------------------------------------------------------------------------------------------- */
 
-/* Whether a call may write to bytes that the journal tells of, or write them back as they were (see make_way()). */
-static bool overtakes(const struct stub_writer *writer, const struct io_call *call)
+/* Whether a call may write to bytes that the journal lists, or write them again as they were (see
+ * write_back_overlap()). */
+static bool overtakes(const struct writer *writer, const struct io_call *call)
 {
     struct request request;
     const unsigned unagreed = CALL_NONBLOCKING | CALL_SPLIT;
@@ -447,29 +452,30 @@ static bool overtakes(const struct stub_writer *writer, const struct io_call *ca
 
 int writer_original_begin(struct file_handle *handle, const struct io_call *call)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     bool found;
-    int error = overtakes(writer, call) ? writer_bring_back(handle) : 0;
+    int error = overtakes(writer, call) ? writer_write_back(handle) : 0;
     if (error != 0)
         journal_overtaken(&writer->journal);
     else
-        error = peers_bring_back(handle, call, &found);
+        error = peers_write_back(handle, call, &found);
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return writer_raise(handle, error);
 }
 
-/* Bytes that the file loses are brought back first: natively it has had them, and what is before them stays. */
+/* Bytes that the file loses are written back first: natively the file had them, and the bytes
+ * before them stay. */
 int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     int64_t all[2];
     pthread_mutex_lock(&writer->mutex);
     const int64_t mine[2] = {cuts ? size : INT64_MAX, -writer->high};
     pthread_mutex_unlock(&writer->mutex);
-    int error = !agree_reduce(mine, all, 2, pdla_mpi()->op_min, writer->comm) ? EIO
-        : all[0] < -all[1] ? bring_back_together(handle) : 0;
+    int error = !agree_reduce(mine, all, 2, running_mpi()->op_min, writer->comm) ? EIO
+        : all[0] < -all[1] ? write_back_together(handle) : 0;
     pthread_mutex_lock(&writer->mutex);
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
@@ -478,41 +484,41 @@ int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
 
 void writer_original_end(struct file_handle *handle)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     journal_original_end(&writer->journal, writer->fd);
     pthread_mutex_unlock(&writer->mutex);
 }
 
-int stub_look(struct file_handle *handle, const struct io_call *call, enum stub_look how)
+int make_visible(struct file_handle *handle, const struct io_call *call, enum make_visible how)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     int saved = errno, error;
     bool found = false;
-    if (how == STUB_TOGETHER) {
-        error = bring_back_together(handle);
+    if (how == VISIBLE_BY_ALL) {
+        error = write_back_together(handle);
     } else {
         pthread_mutex_lock(&writer->mutex);
-        error = writer_bring_back(handle);
+        error = writer_write_back(handle);
         if (error == 0 && call->flags & CALL_READ)
-            error = peers_bring_back(handle, call, &found);
+            error = peers_write_back(handle, call, &found);
         pthread_mutex_unlock(&writer->mutex);
     }
     if (found)
-        write_stats_neighbours(writer->written);
-    if (how == STUB_FOR_GOOD)
+        write_stats_peer_read(writer->written);
+    if (how == VISIBLE_FOR_GOOD)
         writer_stop(writer, "shared file pointer");
     int rc = writer_raise(handle, error);
     errno = saved;
     return rc;
 }
 
-int stub_look_at_size(struct file_handle *handle, bool together)
+int make_size_visible(struct file_handle *handle, bool together)
 {
-    struct stub_writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     int saved = errno;
     pthread_mutex_lock(&writer->mutex);
-    int error = lengthen(handle);
+    int error = extend_original(handle);
     pthread_mutex_unlock(&writer->mutex);
     if (together)
         error = agree_error(writer, error);

@@ -144,22 +144,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct map_target target = {.replica_count = sizeof replicas / sizeof *replicas};
     const struct loaded_map map = {.base = directory, .replicas = replicas};
-    struct leftovers left;
-    struct original_sight sight;
+    struct pending left;
+    struct original_state sight;
     size_t bytes;
     const void *image = image_of(data, put_intent(data, size), &bytes);
     put(journal, image, bytes);
-    expect(original_look(-1, original, &sight));
-    const enum leftover found = stale_journals_read(&map, &target, directory, &sight, &left);
-    if (found == LEFTOVER_GOOD)
+    expect(original_examine(-1, original, &sight));
+    const enum pending_state found = stale_journals_read(&map, &target, directory, &sight, &left);
+    if (found == PENDING_READY)
         for (uint64_t i = 0; i < left.count; i++) {
             const struct range *range = &left.ranges[i];
             expect(range->replica >= 0 && range->replica < target.replica_count);
             expect(range->start >= 0 && range->start < range->stop && range->stop <= replicas[range->replica].size);
         }
-    expect(stale_journals_waits(directory) == (found != LEFTOVER_NONE));
-    stale_journals_tidy(directory);
-    expect(stale_journals_count(directory) == (found != LEFTOVER_NONE));
+    expect(stale_journals_pending(directory) == (found != PENDING_NONE));
+    stale_journals_remove_empty(directory);
+    expect(stale_journals_count(directory) == (found != PENDING_NONE));
     free(left.ranges);
     return 0;
 }

@@ -169,7 +169,7 @@ static MPI_Datatype construct(int kind, MPI_Datatype child)
 
 static void constants(void)
 {
-    const struct mpi *mpi = pdla_mpi();
+    const struct mpi *mpi = running_mpi();
 #define SAME(field, constant)                                 \
     do {                                                      \
         mpi_handle value = 0;                                 \

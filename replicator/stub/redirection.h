@@ -1,5 +1,5 @@
-/* What the stub knows about an original in this process (struct source) and about one open MPI file (struct stub_file).
- * */
+/* What the redirector knows of an original in this process (struct source) and of one open MPI file
+ * (struct redirection). */
 #ifndef PDLA_STUB_H
 #define PDLA_STUB_H
 
@@ -12,31 +12,31 @@
 
 enum { PASSED_REASONS = 24 };
 
-/* Calls that were left to the original, for one reason. */
+/* Calls that were left to the MPI library, for one reason. */
 struct passed {
     const char *why; /* a literal; NULL: none */
     uint64_t calls, bytes;
 };
 
 struct source_replica {
-    const char *refused; /* atomic; a literal, set once; NULL: this process has found nothing wrong with it */
+    const char *refused; /* atomic; why this process does not use it: a literal, set once; NULL: it does */
     uint64_t bytes;      /* read from it */
 };
 
-/* A byte of a replica that is not the original's. */
+/* A byte of a replica that differs from the original. */
 struct difference {
-    const char *call;       /* the name of the call that read it, a literal; NULL: there is none */
+    const char *call;       /* the name of the call that read it, a literal; NULL: there is no difference */
     uint64_t number;        /* of the redirected reads of the file, from 1 */
     uint64_t replica;       /* the catalog's */
     int64_t offset, start, bytes; /* of the byte, and of the call, which read `bytes` from `start` on */
     unsigned char original, got;
 };
 
-/* One per original and map; kept for the exit report. */
+/* One for each original and map; kept for the exit report. */
 struct source {
     const struct loaded_map *map;
     const struct map_file *file;
-    bool shared_by_nodes;  /* atomic; written by ranks on several nodes: no node knows all writes, so none is published */
+    bool shared_by_nodes;  /* atomic; ranks on several nodes write: no node knows all writes, none publishes */
     pthread_mutex_t lock;  /* of all that follows */
     uint64_t calls, bytes, nanoseconds; /* redirected */
     struct tally replica, original;
@@ -49,31 +49,31 @@ struct source {
 
 /* A replica as one open file sees it. */
 struct opened_replica {
-    int *components;  /* [servers] descriptors, -1 until one is needed; atomic; NULL: this file does not use the replica */
+    int *components;  /* [servers] descriptors, -1 until needed; atomic; NULL: this file does not use it */
     struct progress *progress; /* [servers] */
-    int64_t next;     /* where the previous request that it could have served ended; atomic */
-    bool blind;       /* struct runs */
+    int64_t next;     /* end of the previous request that it could have served; atomic */
+    bool no_nowait;       /* struct runs */
 };
 
-struct stub_file {
+struct reader {
     struct source *source;
-    int fd;               /* of the original; -1: could not be opened, or is not the same file on this rank */
-    struct progress progress; /* of the stub's reads of the original */
-    bool reads;           /* redirection was agreed: the same on all ranks */
-    const char *why_not;  /* `reads` false: a literal */
+    int fd;               /* of the original; -1: could not be opened, or is another file on this rank */
+    struct progress progress; /* of the redirector's reads of the original */
+    bool reads;           /* all ranks agreed to redirect reads */
+    const char *why_not;  /* if not `reads`: a literal */
     bool independent;     /* independent reads, too */
-    mpi_handle comm;      /* `reads`: a duplicate of the file's communicator, MPI_COMM_NULL for a single rank */
+    mpi_handle comm;      /* if `reads`: a duplicate of the file's communicator, MPI_COMM_NULL for a single rank */
     struct agreement agreement;
     int writes;           /* begun and not ended; atomic */
     struct opened_replica *replicas; /* [file->replica_count] */
 };
 
-struct stub_writer; /* writer.h */
+struct writer; /* writer.h */
 
 /* Of one open file: handle->intercepted. */
 struct redirection {
-    struct stub_file *stub;     /* NULL: there are no replicas to read from or to mark */
-    struct stub_writer *writer; /* NULL: writes go to the original */
+    struct reader *reader;     /* NULL: there are no replicas to read from or to mark */
+    struct writer *writer; /* NULL: writes go to the original */
 };
 
 static inline struct redirection *redirection_of(const struct file_handle *handle)
@@ -81,12 +81,12 @@ static inline struct redirection *redirection_of(const struct file_handle *handl
     return handle->intercepted;
 }
 
-static inline struct stub_file *stub_of(const struct file_handle *handle)
+static inline struct reader *reader_of(const struct file_handle *handle)
 {
-    return redirection_of(handle)->stub;
+    return redirection_of(handle)->reader;
 }
 
-static inline struct stub_writer *writer_of(const struct file_handle *handle)
+static inline struct writer *writer_of(const struct file_handle *handle)
 {
     return redirection_of(handle)->writer;
 }
