@@ -212,7 +212,7 @@ def compared(name: str, size: int, seconds: dict[str, list[float]], memory: floa
     rates = {how: [size / MiB / value for value in values] for how, values in seconds.items()}
     return [
         *(
-            row(f"{name}, beside {how}", rates["built"], "MiB/s", GOAL, rates[how])
+            row(f"{name}, compared with {how}", rates["built"], "MiB/s", GOAL, rates[how])
             for how in (LEAST, "cp + fsync", "cp")
         ),
         row(f"{name}, resident", [memory], "MiB"),

@@ -2,7 +2,8 @@
 
     python -m benchmarks.doc_tables [build/bench.json] [--write]
 
-prints those for which there are figures; with --write each is put in the place of the one that has the same first row.
+prints the tables for which there are figures. With --write it puts each in the place of the table with the same first
+row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.cases import (
     SIEVING,
 )
 from benchmarks.results import BENCH
-from benchmarks.table import LIMIT_GOAL, LIMITED, PLANNED, WHOLLY
+from benchmarks.table import LIMIT_GOAL, LIMITED, NO_REPLICA, PLANNED, WHOLLY
 from pdla.units import KiB
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -49,15 +50,15 @@ COSTS = (
     "analyzer: regular",
     "analyzer: random",
     "planner: plan of*",
-    "builder: 64 KiB, * beside *",
+    "builder: 64 KiB, * compared with *",
     "stub: look-up in a nest*, at random",
     "stub: look-up in a table of * irregular extents, *",
     "stub: open of *",
     "library: *",
-    "care: status of * replicas",
-    "care: verifying*",
+    "maintenance: status of * replicas",
+    "maintenance: verifying*",
 )
-"""Names of rows that say most; of the others the sections on the parts tell."""
+"""The rows that say most; the sections on the parts have the others."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 """By name."""
@@ -85,7 +86,7 @@ class Figure(NamedTuple):
         """Of the limit; where replicas do not serve all, how much they do."""
         if self.replicated:
             return f"{self.limited['ratio']:.2f}"
-        return f"{_percent(self.beside['replicated'])} replicated" if self.beside["replicated"] else "left"
+        return f"{_percent(self.beside['replicated'])} replicated" if self.beside["replicated"] else NO_REPLICA
 
     @property
     def shares(self) -> str:
@@ -96,7 +97,7 @@ class Figure(NamedTuple):
     @property
     def gained(self) -> str:
         """MB/s and times the original."""
-        return f"{self.rate}, {_short(self.beside['ratio'])} times" if self.replicated else "left alone"
+        return f"{self.rate}, {_short(self.beside['ratio'])} times" if self.replicated else NO_REPLICA
 
 
 Figures = dict[str, dict[str, Figure]]
@@ -123,7 +124,7 @@ def summary(rows: Rows) -> Table:
                 if cases := [who for case, who in found.items() if _op(case) == op and planned in who]:
                     lines.append([f"{storage}, {op}: {planned}", *_gains(cases, planned)])
     gains = ("replicas", "x original", "x the best without", "of the limit", f"at {LIMIT_GOAL}")
-    return _table(("planned", *gains, "left alone: x original", "spread"), lines)
+    return _table(("planned", *gains, "no replica: x original", "spread"), lines)
 
 
 def _gains(cases: Sequence[Mapping[str, Figure]], planned: str) -> list[str]:
@@ -208,7 +209,7 @@ def costs(rows: Rows) -> Table:
         spread = "" if one["spread"] is None else _percent(one["spread"])
         goal = "" if one["goal"] is None else _number(one["goal"])
         lines.append([name, f"{_number(one['value'])} {one['unit']}", beside, spread, goal])
-    return _table(("cost", "found", "beside", "spread", "goal"), lines)
+    return _table(("cost", "found", "compared with", "spread", "goal"), lines)
 
 
 def tables(rows: Rows) -> Iterator[Table]:
@@ -241,7 +242,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
-    parser.add_argument("--write", action="store_true", help="into these pages; print those that they have not")
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages; print only those that no page has")
     options = parser.parse_args()
     if not options.rows.exists():
         parser.error(f"there is no {options.rows}: run make bench")

@@ -16,7 +16,7 @@ LIMIT_GOAL = 0.9
 ORIGINAL_GOAL = 1.0
 """Planned replicas are never slower than the original."""
 PLANNED = (H_PDLA, S_PDLA, *LEASES)
-LEFT_ALONE = "left alone"
+NO_REPLICA = "no replica"
 LIMITED = ", of the limit"
 """What the names of rows end with whose baseline it is."""
 WHOLLY = 0.99
@@ -103,7 +103,7 @@ class Found:
         """By which replicas, in words."""
         if self.contestant not in REPLICATED or self.replicated >= WHOLLY:
             return self.layouts
-        return f"{self.replicated:.0%} of it: {self.layouts}" if self.replicated else LEFT_ALONE
+        return f"{self.replicated:.0%} of it: {self.layouts}" if self.replicated else NO_REPLICA
 
     def rows(self, storage: str) -> list[dict[str, Any]]:
         """For build/bench.json."""

@@ -169,10 +169,10 @@ def test_tables_of_the_documentation_are_made_of_rows() -> None:
         "| program, piece, ranks | independent | sieving | collective | PD | H-PDLA | S-PDLA | S-ORIG | NS-PDLA |",
         "|---|---|---|---|---|---|---|---|---|",
         "| IOR strided, 64 KiB, 4 ranks, read | 50 | 100 |  |  | 190 (0.95) | 51 (1 % replicated) |  |  |",
-        "| IOR strided, 64 KiB, 4 ranks, write | 50 |  |  |  | 50 (left) |  |  |  |",
+        "| IOR strided, 64 KiB, 4 ranks, write | 50 |  |  |  | 50 (no replica) |  |  |  |",
     ]
     assert leases[2:] == [
-        "| IOR strided, 64 KiB, 4 ranks | 50 | left alone | 150, 3.0 times (0.75) | 250, 5.0 times (0.83) |"
+        "| IOR strided, 64 KiB, 4 ranks | 50 | no replica | 150, 3.0 times (0.75) | 250, 5.0 times (0.83) |"
     ]
     assert paper[2:] == [
         "| disks: IOR strided, 64 KiB, 4 ranks, read |  | 3.80 (1.84-10.70) |  | 0.27 (2.28-2.83) |  |",

@@ -47,7 +47,7 @@ PAGE, APPENDIX = ROOT / "docs" / "papers.md", ROOT / "docs" / "papers-appendix.m
 PICTURE = ROOT / "docs" / "_static" / "papers-in-range.svg"
 BEGIN, END = "<!-- begin: make papers -->", "<!-- end: make papers -->"
 HEADINGS = (
-    "| figure | what | stated | simulated | in range | if otherwise | if not, why |\n|---|---|---|---|---|---|---|"
+    "| figure | what | stated | simulated | in range | other values | why not |\n|---|---|---|---|---|---|---|"
 )
 LARGER = "| paper | what | stated | simulated | larger |\n|---|---|---|---|---|"
 

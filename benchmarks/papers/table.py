@@ -351,7 +351,7 @@ def legend(paper: Paper) -> list[str]:
         taken = ", ".join(dict.fromkeys(str(experiment.taken(one.key)) for experiment in experiments))
         figures = ", ".join(dict.fromkeys(experiment.figure for experiment in experiments))
         lines.append(f"| `{one.key}` | {one.what} | {figures} | {taken} | {', '.join(map(str, one.values))} |")
-    heads = ["| not stated | what it is | of | taken | tried |", "|---|---|---|---|---|"]
+    heads = ["| not stated | what it is | figures | used | tried |", "|---|---|---|---|---|"]
     return ["\n".join([*heads, *lines])] if lines else []
 
 
