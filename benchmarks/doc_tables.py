@@ -242,7 +242,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
-    parser.add_argument("--write", action="store_true", help="write the tables into the pages; print only those that no page has")
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages; print the others")
     options = parser.parse_args()
     if not options.rows.exists():
         parser.error(f"there is no {options.rows}: run make bench")

@@ -162,7 +162,13 @@ def main() -> None:
         row(f"status of {asked.replicas:,} replicas, processor time", [used for _, used in text], "s"),
         row(f"status --json of {asked.replicas:,} replicas", [wall for wall, _ in plain], "s"),
         row(f"status --json of {asked.replicas:,} replicas, processor time", [used for _, used in plain], "s"),
-        row("verifying, compared with cat", [rate / MiB for rate in verified], "MiB/s", 0.9, [rate / MiB for rate in read]),
+        row(
+            "verifying, compared with cat",
+            [rate / MiB for rate in verified],
+            "MiB/s",
+            0.9,
+            [rate / MiB for rate in read],
+        ),
     ]
     tell("maintenance", rows)
 

@@ -46,9 +46,7 @@ PLOTS = ROOT / "build" / "papers"
 PAGE, APPENDIX = ROOT / "docs" / "papers.md", ROOT / "docs" / "papers-appendix.md"
 PICTURE = ROOT / "docs" / "_static" / "papers-in-range.svg"
 BEGIN, END = "<!-- begin: make papers -->", "<!-- end: make papers -->"
-HEADINGS = (
-    "| figure | what | stated | simulated | in range | other values | why not |\n|---|---|---|---|---|---|---|"
-)
+HEADINGS = "| figure | what | stated | simulated | in range | other values | why not |\n|---|---|---|---|---|---|---|"
 LARGER = "| paper | what | stated | simulated | larger |\n|---|---|---|---|---|"
 
 
