@@ -1,4 +1,4 @@
-/* Asynchronous reads and writes: each is recorded when the program takes its result. */
+/* Asynchronous reads and writes. Each is recorded when the program takes its result. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -6,7 +6,7 @@
 
 #include "wrappers.h"
 
-/* Those under way, by address of their control block: open hashing, without a lock. */
+/* The operations under way, by address of their control block: a hash table without a lock. */
 enum { SLOTS = 4096, PROBES = 64 };
 
 static struct slot {
@@ -50,7 +50,7 @@ static struct slot *find(const void *block)
     return NULL;
 }
 
-/* Out of the table; false: it is not there. */
+/* Takes an operation out of the table. False: it is not there. */
 static bool take(const void *block, struct posix_call *call)
 {
     struct slot *slot = find(block);

@@ -1,4 +1,5 @@
-/* The mode of open(2) and its like, which is an argument only where a file may be made. */
+/* The mode argument of open(2) and similar calls, which is there only if the call may make a file.
+ */
 #ifndef PDLA_MODE_H
 #define PDLA_MODE_H
 

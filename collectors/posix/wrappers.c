@@ -1,7 +1,9 @@
-/* libpdla-posix.so: the C library's calls on files, handed to the recorder in libpdla.so. A library of its own, so that
- * programs whose POSIX calls are not recorded do not pay for it. Without libpdla.so everything passes through.
+/* libpdla-posix.so wraps the C library's calls on files and hands them to the recorder in
+ * libpdla.so. It is a library of its own so that programs whose POSIX calls are not recorded do not
+ * pay for it. Without libpdla.so the calls go straight through.
  *
- * The calls may be made in signal handlers: nothing here locks or allocates. errno stays what the real call left. */
+ * Signal handlers may make these calls: nothing here locks or allocates. errno stays as the real
+ * call left it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +45,7 @@ static void forget(int fd)
 
 /* ---- reading and writing ----------------------------------------------------------------------------------------- */
 
-enum { CURRENT = -1 }; /* as an offset: where the file's own pointer is */
+enum { CURRENT = -1 }; /* as an offset: the file's own pointer */
 
 static off64_t where_it_is(int fd)
 {
@@ -51,7 +53,7 @@ static off64_t where_it_is(int fd)
     return find_next(&real, "lseek64") ? real(fd, 0, SEEK_CUR) : -1;
 }
 
-/* RATIONALE: looked at after the call, which says whether the vector can be read. */
+/* RATIONALE: read after the call, which tells whether the vector can be read. */
 static int64_t bytes_in(const struct iovec *pieces, int count, ssize_t moved)
 {
     int64_t sum = 0;
@@ -189,7 +191,7 @@ EXPORT int close(int fd)
     return recorded ? end_call(&call, result, result < 0 ? errno : 0) : result;
 }
 
-/* RATIONALE: the C library's own close of a stream does not come by here. */
+/* RATIONALE: when the C library closes a stream, its own close does not come here. */
 EXPORT int fclose(FILE *stream)
 {
     static int (*real)(FILE *);
@@ -232,7 +234,7 @@ DUPLICATE(dup3, (int old, int new, int flags), (old, new, flags))
 SEEK(lseek, off_t)
 SEEK(lseek64, off64_t)
 
-/* `failed` is what becomes of the result where it is not 0. */
+/* `failed`: the error to record if the result is not 0. */
 #define CALL(name, kind, parameters, arguments, at, bytes, failed)                                 \
     EXPORT int name parameters                                                                     \
     {                                                                                              \

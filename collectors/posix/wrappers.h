@@ -6,11 +6,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Sets *real, a pointer to a function, to the definition after this library; false, with errno ENOSYS, if there is
- * none. */
+/* Sets *real, a pointer to a function, to the definition after this library. False, with errno
+ * ENOSYS: there is none. */
 bool find_next(void *real, const char *name);
 
-/* pdla_posix_begin() for the caller of the function that this is in. */
+/* pdla_posix_begin() for the caller of the present function. */
 #define BEGIN(call, fd) (pdla_posix_begin && pdla_posix_begin(call, fd, __builtin_return_address(0)))
 
 #endif

@@ -1,8 +1,8 @@
-/* How far the clock of this node is from those of the others. One process of each node measures it, at MPI_Init, by
- * Cristian's algorithm (Distributed Computing 3, 1989): of a few exchanges with another node the shortest is used, in
- * whose middle the other clock was read. The nodes are a binomial tree, in which each measures against its parent, so
- * that the time that all of it takes grows with the logarithm of their number; the offsets are added up when the logs
- * are packed. */
+/* How far the clock of this node is from those of the other nodes. At MPI_Init one process of each
+ * node measures it, by Cristian's algorithm (Distributed Computing 3, 1989): of a few exchanges
+ * with another node it uses the shortest one, and takes the other clock as read in its middle. The
+ * nodes form a binomial tree, and each measures against its parent, so that the time for all grows
+ * with the logarithm of their number. The offsets are added up when the logs are packed. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -13,15 +13,15 @@
 
 enum { TAG = 32026, EXCHANGES = 6, MAX_CLOCKS = 4096 };
 
-/* RATIONALE: where the ranks of a node run without this library, the others must not wait for ever; none that has it
- * comes so late from MPI_Init, which itself waits for all. */
+/* RATIONALE: if ranks of a node run without this library, the others must not wait for ever. No
+ * rank with the library comes this late from MPI_Init, which itself waits for all. */
 static const int64_t timeout_ns = INT64_C(3000000000);
 
 struct clock {
     int64_t id, rank; /* the first rank found that reads it */
 };
 
-static struct rawlog_clock own; /* what is known of this process's */
+static struct rawlog_clock own; /* of this process's clock */
 
 static uint64_t hash(uint64_t seed, const void *data, size_t size)
 {
@@ -30,7 +30,7 @@ static uint64_t hash(uint64_t seed, const void *data, size_t size)
     return seed;
 }
 
-/* CLOCK_MONOTONIC counts from the boot, and may be shifted in a time namespace. 0: not known. */
+/* CLOCK_MONOTONIC counts from the boot, and a time namespace may shift it. 0: not known. */
 static uint64_t identify(void)
 {
     char boot[64];
@@ -41,7 +41,7 @@ static uint64_t identify(void)
         close(file);
     if (size <= 0)
         return 0;
-    /* Without the file there are no time namespaces. */
+    /* Without this file there are no time namespaces. */
     if (stat("/proc/self/ns/time", &namespace) != 0)
         namespace.st_ino = 0;
     uint64_t id = hash(UINT64_C(0xcbf29ce484222325), boot, (size_t)size);
@@ -83,13 +83,14 @@ static void receive(const struct mpi *mpi, void *values, int count, int rank)
 
 /* ---- are all here? ----------------------------------------------------------------------------------------------- */
 
-/* What goes up and down a binomial tree of all ranks. */
+/* What a binomial tree of all ranks passes up and down. */
 struct hello {
     int64_t lowest, highest; /* id */
     int64_t missing;         /* some rank is */
 };
 
-/* True when the request is complete before the deadline; else it is left, and its buffer may still be used. */
+/* True: the request completed before the deadline. Otherwise it is abandoned, and its buffer may
+ * still be used. */
 static bool completes(const struct mpi *mpi, mpi_handle *request, int64_t deadline_ns)
 {
     int done = 0;
@@ -123,9 +124,9 @@ static void add(struct hello *sum, const struct hello *other)
     sum->missing |= other->missing;
 }
 
-/* True when all ranks are here and do not all read one clock. RATIONALE: those without this library never answer. A
- * message that one of them was sent disturbs less than a collective call that is not everybody's, which breaks all
- * later ones. */
+/* True: all ranks are here, and they do not all read one clock. RATIONALE: ranks without this
+ * library never answer. An unreceived message to one of them does less harm than a collective call
+ * that not all ranks make: that one breaks all later collective calls. */
 static bool clocks_differ(const struct mpi *mpi, int rank, int ranks)
 {
     enum { LEVELS = 31 };
@@ -137,7 +138,7 @@ static bool clocks_differ(const struct mpi *mpi, int rank, int ranks)
     for (; INT64_C(1) << level < ranks && !(rank >> level & 1); level++) {
         if (rank + (INT64_C(1) << level) >= ranks)
             continue;
-        /* Somewhat longer than that rank waits for its own. */
+        /* Somewhat longer than that rank waits for its own messages. */
         heard[level] = receive_hello(mpi, &others[level], rank + (1 << level),
                                      start + timeout_ns + level * timeout_ns / 8);
         add(&sum, heard[level] ? &others[level] : &(struct hello){sum.lowest, sum.highest, true});
@@ -168,7 +169,8 @@ static int64_t merge(struct clock *clocks, int64_t count, const struct clock *ot
     return count;
 }
 
-/* Collects the clocks of all ranks up the tree and tells everyone; returns their number, the first is rank 0's. */
+/* Collects the clocks of all ranks up the tree and sends the result to everyone. Returns their
+ * number; the first is rank 0's. */
 static int64_t find_clocks(const struct mpi *mpi, int rank, int ranks, struct clock *clocks)
 {
     static struct clock others[MAX_CLOCKS];
@@ -219,7 +221,7 @@ static void measure(const struct mpi *mpi, const struct clock *parent)
     own.parent = (uint64_t)parent->id;
 }
 
-/* The launcher says that all ranks are on one node: they need not be asked. */
+/* The launcher says that all ranks are on one node: no messages are needed. */
 static bool on_one_node(int ranks)
 {
     static const char *const sizes[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"};

@@ -1,4 +1,4 @@
-/* Writes what the recorder makes, without harm to the program when there is no room. */
+/* Writes the recorder's files, without harm to the program if there is no room. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 #include "output.h"
 
-/* RATIONALE: a program may close the descriptors that it does not know, or have begun without the standard ones:
- * numbers as high as these are seldom met, and none of them is written to by others' prints. */
+/* RATIONALE: a program may close descriptors that it does not know, or may have begun without the
+ * standard ones. It seldom uses numbers as high as these, and never prints to them. */
 static int move_up(int file)
 {
     int moved = fcntl(file, F_DUPFD_CLOEXEC, 512);
@@ -36,7 +36,8 @@ static bool is_open(const struct output *output)
     return fstat(output->file, &status) == 0 && status.st_dev == output->device && status.st_ino == output->inode;
 }
 
-/* RATIONALE: what a program opens has the number of what it closed before, and its file must not be written to. */
+/* RATIONALE: the program may have closed this descriptor and opened a file of its own, which gets
+ * the same number. That file must not be written to. */
 bool output_keep(struct output *output)
 {
     if (is_open(output))
@@ -46,7 +47,7 @@ bool output_keep(struct output *output)
     return is_open(output);
 }
 
-/* RATIONALE: growing a file beyond the limit is a SIGXFSZ in the program. */
+/* RATIONALE: growing a file beyond the limit sends SIGXFSZ to the program. */
 static bool is_allowed(off_t end)
 {
     struct rlimit limit;
@@ -57,7 +58,7 @@ void *output_map(struct output *output)
 {
     if (!is_allowed(LOG_START_SIZE))
         return NULL;
-    /* RATIONALE: a mapped hole is a SIGBUS in the program once the disk is full. */
+    /* RATIONALE: on a full disk a store into a mapped hole sends SIGBUS to the program. */
     int error;
     do
         error = posix_fallocate(output->file, 0, LOG_START_SIZE);

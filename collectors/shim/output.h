@@ -1,4 +1,4 @@
-/* The files that the recorder makes: a log begins with a header and a window, which are mapped; what follows is
+/* The recorder's files. A log begins with a header and a window, which are mapped; what follows is
  * appended. */
 #ifndef PDLA_OUTPUT_H
 #define PDLA_OUTPUT_H
@@ -9,11 +9,11 @@
 
 #include "rawlog.h"
 
-/* RATIONALE: a window that stays in a core's cache. Mapping the whole log piece by piece instead costs two to three
- * times as much: each page is cleared, faulted in and unmapped. */
+/* RATIONALE: the window stays in a core's cache. To map the whole log piece by piece costs two to
+ * three times as much, since each page is cleared, faulted in and unmapped. */
 enum { WINDOW_SIZE = 1 << 18, WINDOW_RECORDS = WINDOW_SIZE / RAWLOG_RECORD_SIZE };
 
-enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + WINDOW_SIZE }; /* what is mapped */
+enum { LOG_START_SIZE = RAWLOG_HEADER_SIZE + WINDOW_SIZE }; /* the mapped bytes */
 
 struct output {
     int file;
@@ -23,13 +23,14 @@ struct output {
     char *path;
 };
 
-/* Makes the file; false, with errno, when it cannot or there is one. */
+/* Makes the file. False, with errno: not possible, or it exists already. */
 bool output_create(struct output *output, const char *path);
-/* The descriptor means the file, opened again if the program closed it. */
+/* Makes sure that the descriptor is of this file, and opens the file again if the program closed
+ * it. */
 bool output_keep(struct output *output);
 /* The header and the window of a new log, or NULL. */
 void *output_map(struct output *output);
-/* False: it could not be written, or only in part. */
+/* False: it was not written, or only in part. */
 bool output_append(struct output *output, const void *data, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
-/* Records the POSIX calls of the process beside its MPI calls, in a log of their own (rawlog.h): those on regular files that
- * an MPI_File_open of the process named, or that PDLA_TRACE_INCLUDE names, from MPI_Init on.
+/* Records the POSIX calls of the process in a log of their own (rawlog.h), from MPI_Init on: calls
+ * on regular files that an MPI_File_open of the process named, or that PDLA_TRACE_INCLUDE names.
  *
- * A call may be made in a signal handler that interrupted anything, also this file: what it would need a lock for that its
- * thread may hold is dropped, and counted. */
+ * A signal handler may make a call and may have interrupted anything, also this file. If recording
+ * the call needs a lock that its thread may hold, the call is dropped and counted. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -19,13 +19,13 @@
 
 #define PRIVATE static __thread __attribute__((tls_model("initial-exec")))
 
-static bool present; /* libpdla-posix.so is */
+static bool present; /* libpdla-posix.so is loaded */
 static int on;       /* the log is open, and this is not the child of a fork */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-PRIVATE bool busy; /* the thread holds the mutex, or is about to */
+PRIVATE bool busy; /* the thread holds the mutex, or is about to take it */
 
 static struct output output;
-static struct rawlog_header *header; /* mapped, and after it the window */
+static struct rawlog_header *header; /* mapped, with the window after it */
 static struct rawlog_record *window;
 static uint64_t recorded;
 static bool full;
@@ -122,7 +122,7 @@ void posix_link(uint64_t operation)
 
 enum { FILES = 1 << 14, BUCKETS = 1 << 10, DESCRIPTORS = 1 << 16 };
 
-/* RATIONALE: files are added and never removed, so that they can be looked up without a lock. */
+/* RATIONALE: files are added and never removed, so that a look-up needs no lock. */
 static struct known {
     uint64_t device, inode, path; /* path: its hash */
     struct known *next;
@@ -130,11 +130,12 @@ static struct known {
 } files[FILES], *buckets[BUCKETS];
 static uint32_t known_files;
 
-/* What each descriptor means: in the lower half the file's id or 0, in the upper the `changes` for which it holds. */
+/* What each descriptor means. The lower half is the file's id or 0, the upper half the value of
+ * `changes` for which that holds. */
 static uint64_t descriptors[DESCRIPTORS];
 static uint32_t changes = 1; /* of the files of interest */
 
-PRIVATE const char *opening; /* what the MPI_File_open that is under way names */
+PRIVATE const char *opening; /* named by the MPI_File_open under way */
 
 static struct known **bucket_of(uint64_t device, uint64_t inode)
 {
@@ -157,7 +158,8 @@ static uint64_t hash_of(const char *path)
     return hash;
 }
 
-/* The id of the file, which is of interest from now on; 0: it cannot be. `id` 0: it is to be given one. */
+/* The id of the file, which is of interest from now on. 0: not possible. `id` 0: it gets a new one.
+ */
 static uint32_t add_file(const char *path, const struct stat *status, uint32_t id)
 {
     const uint64_t hash = hash_of(path);
@@ -166,7 +168,7 @@ static uint32_t add_file(const char *path, const struct stat *status, uint32_t i
         return 0;
     lock();
     known = find_file(status->st_dev, status->st_ino);
-    /* Under another path it is another file, which has the number of one that was deleted. */
+    /* Under another path this is another file, which has the inode number of a deleted one. */
     if (known && known->path == hash) {
         id = known->id;
     } else if (known_files == FILES || !(id = id ? id : recorder_posix_file(path, status))) {
@@ -192,7 +194,7 @@ static bool is_opening(const struct stat *status, char path[PATH_MAX])
            recorder_wants(path);
 }
 
-/* The path by which the descriptor's file was opened; false: it is not known. */
+/* The path by which the descriptor's file was opened. False: it is not known. */
 static bool find_path(int descriptor, char path[PATH_MAX])
 {
     static const char deleted[] = " (deleted)";
@@ -211,14 +213,14 @@ static bool is_included(int descriptor, char path[PATH_MAX])
     return include && *include && find_path(descriptor, path) && recorder_wants(path);
 }
 
-/* RATIONALE: a new file has the number of one that was deleted. */
+/* RATIONALE: a new file may have the inode number of a deleted one. */
 static bool is_still(const struct known *file, int descriptor, const struct stat *status)
 {
     char path[PATH_MAX];
     return status->st_nlink > 1 || !find_path(descriptor, path) || hash_of(path) == file->path;
 }
 
-/* Looks at what the descriptor means; returns the file's id or 0. */
+/* Finds out which file the descriptor means. Returns its id or 0. */
 static uint32_t examine(int descriptor)
 {
     const uint64_t then = __atomic_load_n(&changes, __ATOMIC_ACQUIRE);

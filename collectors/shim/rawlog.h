@@ -31,10 +31,10 @@
 enum { RAWLOG_HEADER_SIZE = 4096, RAWLOG_RECORD_SIZE = 64 };
 
 struct rawlog_clock {       /* which CLOCK_MONOTONIC the process reads */
-    uint64_t id;            /* the same in all processes that read it; 0 = not known */
-    uint64_t parent;        /* the clock that it was compared with at MPI_Init; 0 = none, or another process did */
-    int64_t offset_ns;      /* to be added to its times to have the parent's, */
-    int64_t error_ns;       /* which they then differ from by at most this */
+    uint64_t id;            /* the same in all processes that read it; 0: not known */
+    uint64_t parent;        /* the clock that it was compared with at MPI_Init; 0: none, or another process compared */
+    int64_t offset_ns;      /* to be added to its times to get the parent's times, */
+    int64_t error_ns;       /* with an error of at most this */
 };
 
 struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life of the process */
@@ -48,12 +48,13 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     int64_t realtime_ns;    /* CLOCK_REALTIME and CLOCK_MONOTONIC read together at MPI_Init */
     int64_t monotonic_ns;
     uint64_t dropped;       /* records lost: disk full, out of memory */
-    uint64_t finalized;     /* 1 once MPI_Finalize was reached: a log without it was cut short */
+    uint64_t finalized;     /* 1 once MPI_Finalize was reached; without it the log was cut short */
     char host[64];
     char mpi[128];          /* first line of MPI_Get_library_version */
     struct rawlog_clock clock;
     uint32_t window_records;
-    /* Calls that passed through unrecorded; index = call number, whose name is in the RAWLOG_CALLS entry. */
+    /* Calls that were not recorded. The index is the call number, whose name is in the RAWLOG_CALLS
+     * entry. */
     uint32_t unrecorded[192];
 };
 _Static_assert(sizeof(struct rawlog_header) <= RAWLOG_HEADER_SIZE, "the header fits its page");
@@ -64,11 +65,12 @@ enum rawlog_flags {
     RAWLOG_LARGE = 4,          /* a _c call */
     RAWLOG_EXPLICIT = 8,       /* an _at call */
     RAWLOG_MEMORY_STRIDED = 16,/* the buffer's datatype is not contiguous */
-    RAWLOG_MOVED_UNKNOWN = 32, /* `moved` is what was asked for: no status was seen */
+    RAWLOG_MOVED_UNKNOWN = 32, /* `moved` is the number of bytes asked for: no status was seen */
     RAWLOG_OPAQUE_VIEW = 64,   /* the view could not be flattened: extents unknown */
-    RAWLOG_REDIRECTED = 128,   /* the stub served some of it from a replica */
-    /* Nonblocking or split, and its end was not seen: `t_end` is when the call that began it returned. The record is
-     * written at that time and changed in place at the end, which clears the flag. */
+    RAWLOG_REDIRECTED = 128,   /* the redirector served some of it from a replica */
+    /* Nonblocking or split, and its end was not seen: `t_end` is when the call that began it
+     * returned. The record is written at that time. At the end it is changed in place, which clears
+     * the flag. */
     RAWLOG_PENDING = 256
 };
 
@@ -76,16 +78,17 @@ struct rawlog_record {
     uint64_t seq;      /* 1, 2, 3, ... in this process; stored last */
     int64_t t_start;   /* CLOCK_MONOTONIC, ns */
     int64_t t_end;
-    /* Data access: byte of the view's data stream, -1 unknown; seek: the byte sought; seek_shared: likewise, -1 where it
-     * was not sought from the start; set_size, preallocate: the size; else 0. */
+    /* Data access: byte of the view's data stream, -1: not known. seek: the byte sought.
+     * seek_shared: likewise, -1 unless it was sought from the start. set_size, preallocate: the
+     * size. Otherwise 0. */
     int64_t position;
     int64_t length;    /* bytes asked for */
-    int64_t moved;     /* bytes really moved, from the status */
+    int64_t moved;     /* bytes moved, from the status */
     uint32_t file;     /* id from a RAWLOG_FILE entry; 0 = none */
     uint32_t view;     /* id from a RAWLOG_VIEW entry; 0 = the file's bytes from 0 */
     uint16_t call;     /* call number: the place of its name in the RAWLOG_CALLS entry */
     uint16_t flags;
-    int32_t error;     /* what the call returned: 0 = MPI_SUCCESS, else the error class */
+    int32_t error;     /* result of the call: 0 = MPI_SUCCESS, else the error class */
 };
 _Static_assert(sizeof(struct rawlog_record) == RAWLOG_RECORD_SIZE, "a record is 64 bytes");
 

@@ -1,5 +1,5 @@
-/* The recorder: appends to the two files of rawlog.h. Whatever goes wrong (a full disk, no memory) ends the recording,
- * which the log then says, and never the program. */
+/* The recorder: appends to the two files of rawlog.h. If something goes wrong (a full disk, no
+ * memory), it ends the recording, notes that in the log, and never disturbs the program. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <limits.h>
@@ -18,13 +18,14 @@
 
 _Static_assert(CALL_COUNT <= sizeof((struct rawlog_header *)0)->unrecorded / sizeof(uint32_t), "a count for each");
 
-/* IDLE: not begun. OFF: not asked for, impossible, or ended; for ever. */
+/* IDLE: not begun. OFF: for ever, since recording was not asked for, is impossible, or has ended.
+ */
 enum state { IDLE, ON, OFF };
 
 static int state; /* enum state; changes under `mutex`, read by anyone */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct output log_output, side_output;
-static struct rawlog_header *header; /* mapped, and after it the window */
+static struct rawlog_header *header; /* mapped, with the window after it */
 static struct rawlog_record *window;
 static uint64_t recorded; /* records in the log */
 static uint32_t files, views;
@@ -42,7 +43,8 @@ static void set_state(enum state next)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Makes <directory>/<host>-<pid>.<suffix>, with a number where containers share a host name. */
+/* Makes <directory>/<host>-<pid>.<suffix>. If containers share a host name, the name gets a number.
+ */
 static bool create(struct output *output, const char *directory, const char *host, int number, const char *suffix)
 {
     char path[PATH_MAX], unique[16] = "";
@@ -162,8 +164,8 @@ void recorder_start(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* RATIONALE: the state is looked at before the mutex is taken: in the child of a fork another thread may hold it for
- * ever. */
+/* RATIONALE: the state is read before the mutex is taken. In the child of a fork another thread of
+ * the parent may hold the mutex for ever. */
 static bool is_on(void)
 {
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == ON;
@@ -184,7 +186,7 @@ void recorder_finalize(void)
 
 /* ---- what is wanted ---------------------------------------------------------------------------------------------- */
 
-/* One of the globs, a line each, matches the path. */
+/* Whether one of the globs, one a line, matches the path. */
 static bool matches(const char *globs, const char *path)
 {
     char glob[PATH_MAX];
@@ -209,8 +211,8 @@ bool recorder_wants(const char *path)
 
 /* ---- views that recur -------------------------------------------------------------------------------------------- */
 
-/* RATIONALE: libraries such as HDF5 set a view for every access, the same few again and again. The latest are
- * remembered. */
+/* RATIONALE: libraries such as HDF5 set a view for every access, the same few again and again. The
+ * latest are remembered. */
 enum { REMEMBERED = 64, REMEMBERED_WORDS = 64 };
 
 static struct {
@@ -219,7 +221,8 @@ static struct {
     int64_t words[REMEMBERED_WORDS];
 } remembered[REMEMBERED];
 
-/* With the mutex held: the id under which the same view was written, or 0. `words` may be NULL. */
+/* With the mutex held: the id of the same view if it was written before, or 0. `words` may be NULL.
+ */
 static uint32_t find_view(const struct rawlog_view *view, const int64_t *words, size_t count)
 {
     for (int i = 0; words && i < REMEMBERED; i++) {
@@ -243,8 +246,8 @@ static void remember_view(const struct rawlog_view *view, const int64_t *words, 
 
 /* ---- what is recorded -------------------------------------------------------------------------------------------- */
 
-/* With the mutex held: an entry of the side file, whose failure ends the recording, since it may have been written in
- * part. */
+/* With the mutex held: writes an entry of the side file. A failure ends the recording, since the
+ * entry may be there in part. */
 static bool name_in_side(enum rawlog_side_kind kind, const void *head, size_t head_size, const void *tail,
                          size_t tail_size)
 {
@@ -283,7 +286,8 @@ uint32_t recorder_file(const char *path, int amode, mpi_handle comm)
     return file.id;
 }
 
-/* RATIONALE: the call may be in a signal handler that interrupted who holds the mutex. */
+/* RATIONALE: a signal handler may make the call and may have interrupted the holder of the mutex.
+ */
 uint32_t recorder_posix_file(const char *path, const struct stat *status)
 {
     struct rawlog_file file = {0};
@@ -327,13 +331,13 @@ uint32_t recorder_view(const struct file_view *view)
     return entry.id;
 }
 
-/* With the mutex held: records that were appended to the file, and are read from there and not from the window. */
+/* With the mutex held: the number of records in the file. They are no longer in the window. */
 static uint64_t appended(void)
 {
     return (uint64_t)(log_output.end - LOG_START_SIZE) / RAWLOG_RECORD_SIZE;
 }
 
-/* With the mutex held: the place of the next record; NULL when the disk is full. */
+/* With the mutex held: the place of the next record. NULL: the disk is full. */
 static struct rawlog_record *next_record(void)
 {
     if (recorded - appended() == WINDOW_RECORDS && !full) {
@@ -344,8 +348,8 @@ static struct rawlog_record *next_record(void)
     return full ? NULL : &window[recorded % WINDOW_RECORDS];
 }
 
-/* RATIONALE: a mutex, although one thread alone seldom has to wait for it: numbers, places and the appending of the
- * window agree by it, and a free one costs less than either reading of the clock. */
+/* RATIONALE: threads need the mutex to agree on numbers, on places, and on who appends the window.
+ * A free mutex costs less than one reading of the clock. */
 uint64_t recorder_append(const struct rawlog_record *record)
 {
     uint64_t number = 0;
@@ -379,7 +383,7 @@ static void end_appended(uint64_t number, int64_t moved, int error)
     if (!output_keep(&log_output) || pread(log_output.file, &record, sizeof record, place) != sizeof record)
         return;
     end_operation(&record, moved, error);
-    /* Without the end, the record still says that the operation was under way. */
+    /* Without an end the record still says that the operation was under way. */
     if (pwrite(log_output.file, &record, sizeof record, place) != sizeof record)
         return;
 }

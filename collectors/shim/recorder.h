@@ -14,25 +14,28 @@ struct rawlog_clock clocks_own(void);
 
 /* ---- recorder.c -------------------------------------------------------------------------------------------------- */
 
-/* True when PDLA_TRACE is set and the log is open, which it becomes at MPI_Init or at the first use of a file. */
+/* True: PDLA_TRACE is set and the log is open. It is opened at MPI_Init or at the first use of a
+ * file. */
 bool recorder_on(void);
 /* After MPI_Init. */
 void recorder_start(void);
-/* MPI_Finalize was reached, or MPI_Session_finalize. */
+/* At MPI_Finalize or MPI_Session_finalize. */
 void recorder_finalize(void);
-/* Calls on the file of this absolute path are to be recorded: PDLA_TRACE_INCLUDE and PDLA_TRACE_EXCLUDE, globs a line
- * each, do not leave it out. */
+/* Whether calls on the file of this absolute path are recorded. PDLA_TRACE_INCLUDE and
+ * PDLA_TRACE_EXCLUDE, globs one a line, may exclude it. */
 bool recorder_wants(const char *path);
-/* Names a file that was opened on `comm`; returns its id for the records, 0 when not recording. */
+/* Names a file that was opened on `comm`. Returns its id for the records; 0 when not recording. */
 uint32_t recorder_file(const char *path, int amode, mpi_handle comm);
-/* Names a file that was not opened through MPI; 0 also when a signal handler is in the way. */
+/* Names a file that was not opened through MPI. 0: not recording, or a signal handler is in the
+ * way. */
 struct stat;
 uint32_t recorder_posix_file(const char *path, const struct stat *status);
-/* Names a view; returns its id for the records, 0 when not recording and for the plain or an opaque view. */
+/* Names a view. Returns its id for the records; 0 when not recording, for the plain view, and for
+ * one that could not be flattened. */
 uint32_t recorder_view(const struct file_view *view);
-/* Appends a copy of `record` and returns its number; 0 when it was dropped. */
+/* Appends a copy of `record` and returns its number; 0: it was dropped. */
 uint64_t recorder_append(const struct rawlog_record *record);
-/* The operation that record `number` began ends now, with that error class; `moved` < 0: not known. */
+/* Ends the operation that record `number` began, with that error class; `moved` < 0: not known. */
 void recorder_end(uint64_t number, int64_t moved, int error);
 /* Counts a call that is not recorded. */
 void recorder_passed(enum call call);
@@ -44,9 +47,10 @@ bool posix_wanted(void);
 /* Their log is this new file. */
 struct output;
 void posix_start(const struct output *made);
-/* Those in the MPI call that the thread is in were made for the recorded operation. */
+/* The POSIX calls in the MPI call that the thread is in were made for the recorded operation. */
 void posix_link(uint64_t operation);
-/* Around the real MPI_File_open: what it opens is of interest; `id` is the recorder's, 0 = the file is not recorded. */
+/* Around the real MPI_File_open: what it opens is of interest. `id` is the recorder's; 0: the file
+ * is not recorded. */
 void posix_opening(const char *name);
 void posix_opened(const char *path, uint32_t id);
 

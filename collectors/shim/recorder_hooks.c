@@ -1,4 +1,4 @@
-/* The recorder as an observer: makes a record of each call on a file that is to be recorded. */
+/* The recorder as an observer: makes a record of each call on a file that is recorded. */
 #include <stdlib.h>
 
 #include "recorder.h"
@@ -21,15 +21,15 @@ static void initialized(void)
     recorder_start();
 }
 
-/* Records a call that ends now; `handle` NULL: it is on no open file. `about` has the rest. Returns
- * recorder_append()'s. */
+/* Records a call that ends now. `handle` NULL: it is on no open file. `about` has the rest. Returns
+ * the number from recorder_append(). */
 static uint64_t record(struct rawlog_record *about, enum call call, const struct file_handle *handle, int rc)
 {
     const struct recorded_file *file = handle ? handle->observed : NULL;
     about->t_end = clock_ns();
     about->call = (uint16_t)call;
     about->error = error_class(rc);
-    if (about->position > INT64_MAX / 2) /* what no file has; a sum with it may overflow */
+    if (about->position > INT64_MAX / 2) /* impossible for a file; a sum with it may overflow */
         about->position = -1;
     if (file) {
         about->file = file->id;

@@ -132,7 +132,7 @@ static bool is_made_inside(void)
 
 /* RATIONALE: an error handler may leave a call by longjmp or by a C++ exception. A call whose frame
  * is not below that of the outermost call cannot have been made inside it: the outermost one is
- * over. A call from deeper on the stack may have been, which only its callers tell. To examine them
+ * over. A call from deeper on the stack may have been: its callers show it. To examine them
  * takes some microseconds, and only error handlers jump. */
 static bool is_over(const char *frame)
 {

@@ -35,7 +35,7 @@ struct shared {
     int64_t low, high; /* atomic; bytes of the original that contain all entries of the journal */
 };
 _Static_assert(sizeof(struct shared) <= SHARED_BYTES, "the end of the page");
-_Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER - SHARED_BYTES, "beside the header");
+_Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER - SHARED_BYTES, "the header ends before it");
 
 struct peer {
     struct journal journal;

@@ -153,7 +153,7 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
  * write-back share the second. One rank of each open with redirected writes shares the third, and
  * the last one to close has it alone. The fourth is that of lock_abandoned(). */
 enum { WRITERS, HELPERS, OPENS, LOCK_ALL };
-_Static_assert((int)LOCK_ALL == (int)LOCK_ABANDONED, "beside the others");
+_Static_assert((int)LOCK_ALL == (int)LOCK_ABANDONED, "the byte after the others");
 
 static int open_lock(const char *directory)
 {
@@ -264,7 +264,7 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
     }
 }
 
-/* ---- bringing home ---------------------------------------------------------------------------------------------------- */
+/* ---- write-back ------------------------------------------------------------------------------------------------------- */
 
 /* What rank 0 has found. */
 struct recovery_task {

@@ -72,11 +72,11 @@ static void begin_report(void)
  * map, and pdla run says so. */
 static void print_refusal(const char *path, const char *refusal)
 {
-    static bool told;
+    static bool printed;
     bool none_yet = getenv("PDLA_REPORT") != NULL && access(path, F_OK) != 0 && errno == ENOENT;
-    if (!told && !none_yet)
+    if (!printed && !none_yet)
         print_message("nothing is redirected, because the map %s (PDLA_MAP) cannot be used: %s", path, refusal);
-    told = told || !none_yet;
+    printed = printed || !none_yet;
 }
 
 void report_opened(const struct loaded_map *map, const char *path, const char *refusal, int rank)

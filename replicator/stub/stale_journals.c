@@ -63,7 +63,7 @@ static uint64_t entries_in(const struct journal_header *header)
     return count;
 }
 
-/* ---- what they tell -------------------------------------------------------------------------------------------------- */
+/* ---- what their entries mean ----------------------------------------------------------------------------------------- */
 
 /* What is known after some of the journals. */
 struct judgement {

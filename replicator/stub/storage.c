@@ -31,7 +31,7 @@ enum {
     HINTED_BYTES = 1 << 20     /* the kernel fetches little more at once */
 };
 
-/* ---- what is known of storage ------------------------------------------------------------------------------------------ */
+/* ---- which storage is reachable ---------------------------------------------------------------------------------------- */
 
 static uint64_t born; /* seconds since 1970 */
 
@@ -144,7 +144,7 @@ static void note_unreachable(const struct loaded_map *map, const char *path, enu
         __atomic_store_n(&places[PLACES - 1], now, __ATOMIC_RELAXED);
 }
 
-/* ---- calls that may be left behind ------------------------------------------------------------------------------------- */
+/* ---- calls that may be abandoned --------------------------------------------------------------------------------------- */
 
 struct job {
     void (*work)(struct job *);
@@ -310,7 +310,7 @@ static int perform(const struct loaded_map *map, struct job **job, enum timeout 
     return ETIMEDOUT;
 }
 
-/* ---- asking by another process ----------------------------------------------------------------------------------------- */
+/* ---- examining a file in another process ------------------------------------------------------------------------------- */
 
 static bool has_fuse;
 

@@ -23,7 +23,7 @@
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct writer *open_writers; /* of this process; atomic, changed under the lock */
 
-/* What rank 0 says about the file. */
+/* Rank 0's offer to redirect writes to the file. */
 struct offer {
     uint64_t redirects;            /* 1: its writes may be redirected */
     uint64_t generation, checksum; /* of rank 0's map */

@@ -302,7 +302,7 @@ static int add_share(struct batch *batch, const struct range *ranges, size_t cou
     return error == 0 ? batch_flush(batch) : error;
 }
 
-/* ---- bringing back ------------------------------------------------------------------------------------------------ */
+/* ---- write-back --------------------------------------------------------------------------------------------------- */
 
 static int end(struct batch *batch, int error)
 {

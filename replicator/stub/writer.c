@@ -428,7 +428,7 @@ void redirector_viewed(struct file_handle *handle)
     errno = error;
 }
 
-/* ---- beside other calls ----------------------------------------------------------------------------------------------- */
+/* ---- before other calls ----------------------------------------------------------------------------------------------- */
 
 /* Whether a call may write to bytes that the journal lists, or write them again as they were (see
  * write_back_overlap()). */

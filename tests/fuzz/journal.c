@@ -1,7 +1,8 @@
-/* libFuzzer on the journals that an earlier program left: what an open believes of one has to lie inside the replicas.
+/* libFuzzer on the journals that an earlier program left: an entry that an open trusts must lie
+ * inside the replicas.
  *
- * An input is a byte of what is to be right (enum right), what changes in the journal's header, its entries, and the intent, if
- * there is one. */
+ * An input is a byte that says what is to be right (enum right), the changes of the journal's
+ * header, its entries and, if there is one, the intent. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -122,7 +123,7 @@ static void put(const char *path, const void *image, size_t size)
     expect(write(fd, image, size) == (ssize_t)size && close(fd) == 0);
 }
 
-/* Puts down the intent that an input has at its end; returns the length of what is before it. */
+/* Writes the intent that an input has at its end. Returns the length of the rest. */
 static size_t put_intent(const uint8_t *data, size_t length)
 {
     struct intent image;

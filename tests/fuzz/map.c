@@ -1,4 +1,5 @@
-/* libFuzzer on the map file: whatever is accepted is used, as the stub uses it, and has to stay inside. */
+/* libFuzzer on the map file: an accepted map is used as the redirector uses it, and every access
+ * must stay inside. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ static void expect(bool holds)
         abort();
 }
 
-/* With a right magic, size and checksum: what lies behind them is to be reached. */
+/* With a right magic, size and checksum, so that the checks after these are reached. */
 static char *repaired(const uint8_t *data, size_t size)
 {
     char *image = malloc(size > 0 ? size : 1);
@@ -36,7 +37,7 @@ static void use_strip(const struct loaded_map *map, const struct map_replica *re
     expect(*(const char *)map_at(map, components[strip.component].path) == '/');
 }
 
-/* `end`: of what the original may have. */
+/* `end`: the largest size of the original. */
 static void use_replica(const struct loaded_map *map, const struct map_replica *replica, int64_t end, bool inverse)
 {
     int64_t at = 0;

@@ -22,7 +22,7 @@ static MPI_File open_file(const char *path, int mode)
     return file;
 }
 
-/* All of a file that has `count` words, read by every rank; NULL: it has another size. */
+/* A file of `count` words, read by every rank. NULL: the file has another size. */
 static int *words_of(const char *path, int count)
 {
     MPI_File file = open_file(path, MPI_MODE_RDONLY);
@@ -87,7 +87,7 @@ static int shared(const char *path)
 
 static int value_of(int dump, int place) { return dump * 1000003 + place; }
 
-/* Pieces of all ranks take turns; every second dump is longer. */
+/* The pieces of the ranks alternate; every second dump is longer. */
 static int dumps(const char *path)
 {
     char name[4096];

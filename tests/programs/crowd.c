@@ -1,5 +1,6 @@
-/* Threads of each rank share one handle for reads and writes of every kind, and open, read and close another file beside it:
- * crowd DIRECTORY, for 2 ranks. Each thread writes its own pieces of the file "all" and has to read them back. */
+/* Threads of each rank share one handle for reads and writes of every kind. Each thread also opens,
+ * reads and closes another file. Usage: crowd DIRECTORY, for 2 ranks. Each thread writes its own
+ * pieces of the file "all" and must read them back. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

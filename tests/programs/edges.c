@@ -1,6 +1,8 @@
-/* Nothing, too much, and very much, by one rank: edges FILE reads and writes 100 bytes, in the order of
- * tests/test_programs.py; edges FILE huge reads 3 GiB from byte 5 on, in two ways; edges FILE blocks writes 8 bytes near the end
- * of a view of a million blocks; edges FILE absurd writes 10 bytes and asks for what no file has. */
+/* Calls of no bytes, of too many and of very many, by one rank:
+ *   edges FILE         reads and writes 100 bytes, in the order of tests/test_programs.py
+ *   edges FILE huge    reads 3 GiB from byte 5 on, in two ways
+ *   edges FILE blocks  writes 8 bytes near the end of a view of a million blocks
+ *   edges FILE absurd  writes 10 bytes and asks for bytes that no file has */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
@@ -30,7 +32,7 @@ static void past_the_end(char *bytes)
     MPI_File_read_at(file, 96, bytes, 3, MPI_INT, MPI_STATUS_IGNORE);
     MPI_File_seek_shared(file, 85, MPI_SEEK_SET);
     MPI_File_read_shared(file, bytes, 50, MPI_BYTE, MPI_STATUS_IGNORE);
-#ifndef OPEN_MPI /* whose waits for such reads do not end */
+#ifndef OPEN_MPI /* its waits for such reads do not end */
     MPI_Request request;
     MPI_File_seek(file, 80, MPI_SEEK_SET);
     MPI_File_read_all_begin(file, bytes, 50, MPI_BYTE);
@@ -61,7 +63,7 @@ static void huge(void)
     MPI_Type_commit(&mebibyte);
     MPI_File_set_size(file, 3 * GiB + 5);
     MPI_File_read_at(file, 5, buffer, 3072, mebibyte, MPI_STATUS_IGNORE);
-#if defined(LARGE_COUNTS) && MPICH_NUMVERSION >= 40100000 /* before, it is an assertion that fails */
+#if defined(LARGE_COUNTS) && MPICH_NUMVERSION >= 40100000 /* earlier versions fail an assertion */
     MPI_File_read_at_c(file, 5, buffer, 3 * GiB, MPI_BYTE, MPI_STATUS_IGNORE);
 #endif
     MPI_File_set_size(file, 0);

@@ -45,7 +45,7 @@ static int close_file(MPI_Comm comm, int key, void *value, void *state)
     return MPI_File_close(&file);
 }
 
-/* Its own file becomes what each descriptor of a log or side file means. */
+/* Makes each descriptor of a log or side file mean a file of the program's own. */
 static int take_descriptors(const char *path)
 {
     int own = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600), taken = 0;

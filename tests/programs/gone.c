@@ -1,6 +1,7 @@
-/* Preloaded: storage by network whose server is gone. It is what is in directories GONE_PLACE followed by anything. GONE has the
- * letters of the calls on it that do not return: l (lstat), o (open), r (pread), w (pwrite), or that fail after 2 s: L, O, R, W;
- * after the first GONE_AFTER calls that end. GONE_LOG gets the letter of each other one. */
+/* Preloaded: network storage whose server is gone. The storage is all directories whose paths begin
+ * with GONE_PLACE. GONE has a letter for each call on it that does not return: l (lstat), o (open),
+ * r (pread), w (pwrite). The capital letters L, O, R, W stand for calls that fail after 2 s. The
+ * first GONE_AFTER calls succeed. GONE_LOG gets the letter of every other call. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dlfcn.h>
@@ -73,7 +74,7 @@ ssize_t pwrite(int fd, const void *memory, size_t length, off_t offset)
     return fail_open_file('w', fd) != 0 ? -1 : REAL(pwrite)(fd, memory, length, offset);
 }
 
-/* What is beside GONE_LOG is on FUSE. */
+/* Files next to GONE_LOG appear to be on FUSE. */
 FILE *fopen(const char *path, const char *mode)
 {
     static char line[100];

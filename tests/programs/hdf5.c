@@ -1,6 +1,7 @@
-/* Parallel HDF5: hdf5 FILE, for 2 ranks. Of the dataset "rows", 8 x 12 ints, a rank writes every other column of the first 4
- * rows, collectively, and 2 of the other rows, independently; of "chunks", 8 x 8 ints in chunks of 4 x 4, the left or the right
- * half, collectively. Each int is the rank, plus 1. */
+/* Parallel HDF5: hdf5 FILE, for 2 ranks. In the dataset "rows", 8 x 12 ints, a rank writes every
+ * other column of the first 4 rows collectively and 2 of the other rows independently. In "chunks",
+ * 8 x 8 ints in chunks of 4 x 4, it writes the left or the right half collectively. Each int is the
+ * rank plus 1. */
 #include <hdf5.h>
 #include <mpi.h>
 
@@ -25,7 +26,7 @@ static hid_t create(hid_t file, const char *name, hsize_t rows, hsize_t columns,
     return dataset;
 }
 
-/* `columns` of the `rows` from the place on, every `stride`-th. */
+/* `columns` of the `rows` from the place on, every `stride`-th one. */
 static void write_part(hid_t dataset, H5FD_mpio_xfer_t mode, hsize_t row, hsize_t column, hsize_t rows, hsize_t columns,
                        hsize_t stride)
 {

@@ -1,10 +1,14 @@
-/* Runs the MPI-IO programs of a text, which tests/mpiio.py describes: interpreter TEXT DIRECTORY OUT.
+/* Runs the MPI-IO programs of a text, which tests/mpiio.py describes: interpreter TEXT DIRECTORY
+ * OUT.
  *
- * Program N works in DIRECTORY/N. OUT.<rank> gets a line per call with all that a program can see of it: error class, counts,
- * file pointer, size and a hash of the buffer. Any text is a valid MPI program whatever lines are left out of it: calls on
- * a slot that is not open are skipped, conflicting accesses are ordered by sync, barrier, sync, ranks write to bytes of
- * their own only, and operations that MPI does not allow beside others are completed first. What MPI leaves undefined
- * (bytes behind the end of the file, the size while others write) is not looked at. */
+ * Program N works in DIRECTORY/N. For each call OUT.<rank> gets a line with all that a program can
+ * see of it: error class, counts, file pointer, size and a hash of the buffer.
+ *
+ * Any text is a valid MPI program, whatever lines are left out of it. Calls on a slot that is not
+ * open are skipped. Sync, barrier, sync order conflicting accesses. Ranks write only to bytes of
+ * their own. Operations beside which MPI allows no others wait until these are completed. The
+ * program does not look at what MPI leaves undefined: bytes after the end of the file, the size
+ * while others write. */
 #include <mpi.h>
 
 #include <stdbool.h>
@@ -15,7 +19,7 @@
 #include <unistd.h>
 
 enum { SLOTS = 4, WORDS = 12, REQUESTS = 16, NAME = 64, BACK = 64 /* guard bytes behind each buffer */,
-       PATIENCE = 60 /* seconds for a program, after which MPI is taken to wait for ever */ };
+       PATIENCE = 60 /* seconds for a program, after which MPI counts as hanging */ };
 
 /* A data call that has begun. */
 struct transfer {
@@ -38,11 +42,11 @@ struct slot {
     int amode;
     int members;         /* ranks that opened it together */
     bool uniform;        /* all ranks have the same view */
-    bool converts;       /* the data are not represented natively */
+    bool converts;       /* the data are not in the native representation */
     bool plain;          /* no view has been set */
     bool dealt, block;   /* each rank has bytes of its own in this view; they are `limit` in one block */
     MPI_Offset limit;
-    MPI_Offset settled;  /* size at the last settling */
+    MPI_Offset settled;  /* size when it was last settled */
     bool dirty;          /* written to since then */
     MPI_Offset etype_size;
     struct transfer split; /* .call NULL: none */
@@ -419,7 +423,7 @@ struct call {
     BOTH_(BEGIN, write_ordered_begin, SHARED | COLLECTIVE | SPLIT, MPI_File_write_ordered_end)
 
 #define WRAP(form, function, flags, end) BOTH(form, function)
-/* Status has another constness in some MPIs. */
+/* The status argument is const in some MPIs and not in others. */
 #define END_CAST(end) ((int (*)(MPI_File, void *, MPI_Status *))(end))
 #define ROW(form, function, flags, end)                                                                                   \
     {#function, flags, make_##function, END_CAST(end)}, {#function "_c", flags, LARGE(function), END_CAST(end)},
@@ -428,7 +432,7 @@ static const struct call calls[] = {CALLS(ROW){NULL, 0, NULL, NULL}};
 
 static bool is(const struct transfer *transfer, int flag) { return transfer->call->flags & flag; }
 
-/* Says what the program sees of a call that is over, and frees it. */
+/* Prints what the program sees of a finished call, and frees it. */
 static void finish(const struct slot *slot, struct transfer *transfer, MPI_Status *status)
 {
     char more[96];
@@ -456,7 +460,7 @@ static void end_split(struct slot *slot)
     finish(slot, transfer, &status);
 }
 
-/* Completes what is outstanding in one of the ways that MPI has. */
+/* Completes outstanding calls in one of MPI's ways. */
 static void complete(struct slot *slot, const char *how)
 {
     int count = slot->outstanding, flag = 0, index, done, indices[REQUESTS];
@@ -514,7 +518,7 @@ static void complete_all(struct slot *slot)
     complete(slot, "waitall");
 }
 
-/* MPI_Barrier, but lets the ranks of a busy machine have turns, as all nonblocking collectives do. */
+/* MPI_Barrier, except that it yields on a busy machine, as all nonblocking collectives do. */
 static void barrier(void)
 {
 #ifdef OPEN_MPI
@@ -546,7 +550,7 @@ static void settle(const char *name)
     barrier();
 }
 
-/* The slot that word 1 names, to be used by a call; NULL: not open. */
+/* The slot that word 1 names, to be used by a call. NULL: not open. */
 static struct slot *begin(void)
 {
     struct slot *slot = &slots[number(1) % SLOTS];
@@ -566,7 +570,8 @@ static void undeal(struct slot *slot)
     slot->dealt = slot->block = false;
 }
 
-/* The count that keeps the call inside what is defined: its rank's block, and while others write the file as it was. */
+/* The count that keeps the call inside what is defined: inside its rank's block and, while others
+ * write, inside the file as it was. */
 static int defined(const struct slot *slot, const struct transfer *transfer, MPI_Offset position)
 {
     MPI_Offset etypes = transfer->unit / slot->etype_size, limit;
@@ -578,15 +583,16 @@ static int defined(const struct slot *slot, const struct transfer *transfer, MPI
     limit = transfer->count * etypes;
     if (slot->block && position + limit > slot->limit)
         limit = position > slot->limit ? 0 : slot->limit - position;
-    /* What MPICH writes together it also writes between, and behind the end of the file that is anything. */
+    /* Collective writes of MPICH also write the bytes between the ranks' bytes; after the end of
+     * the file these are undefined. */
     if (slot->dealt && (is(transfer, READ | COLLECTIVE) || !slot->block))
         limit = inside(slot, position, limit, slot->settled);
     else if (under_way)
-        limit = inside(slot, position, limit, size_of(slot)); /* else Open MPI 5 does not end, and MPICH 5 asserts */
+        limit = inside(slot, position, limit, size_of(slot)); /* otherwise Open MPI 5 does not end, and MPICH 5 fails an assertion */
     return (int)(limit / etypes);
 }
 
-/* KIND SLOT OFFSET COUNT TYPE [ignore]; the offset of calls without one is passed over. */
+/* KIND SLOT OFFSET COUNT TYPE [ignore]; calls without an offset skip it. */
 static void transfer_data(const struct call *call)
 {
     struct slot *slot = begin();
@@ -605,7 +611,7 @@ static void transfer_data(const struct call *call)
     if (shared ? slot->dealt || !slot->uniform || slot->members != ranks : writes && may_write && !slot->dealt)
         return;
     if ((slot->converts || (writes ? !may_write : slot->amode & MPI_MODE_WRONLY)) && call->flags & (NONBLOCKING | SPLIT | SHARED))
-        return; /* MPICH 5 waits for ever for what it refused, or frees what it converts twice */
+        return; /* MPICH 5 waits for ever for a request that it refused, or frees what it converts twice */
     if (slot->converts && strchr("bc", *word(4)) == NULL)
         return; /* MPICH 5 overflows its buffer when it converts into memory with holes */
     if (shared && writes)
@@ -642,7 +648,7 @@ static void transfer_data(const struct call *call)
     if (shared)
         barrier();
     void *last = call->flags & NONBLOCKING ? (void *)&transfer.request : transfer.ignored ? MPI_STATUS_IGNORE : &status;
-    /* What is under way outlives its datatype (but not what is collective in MPICH 5). */
+    /* Requests under way outlive their datatype (except collective ones in MPICH 5). */
     bool fragile = call->flags & NONBLOCKING && call->flags & COLLECTIVE;
     MPI_Datatype type = transfer.type;
     if (!fragile)
@@ -744,7 +750,8 @@ static bool is_shared(const struct slot *slot)
     return false;
 }
 
-/* What nobody else has open needs no sync, which would leave nothing to be brought home after the close. */
+/* A file that no other slot has open needs no sync. A sync would leave nothing for the write-back
+ * at the close. */
 static void close_slot(struct slot *slot)
 {
     if (is_shared(slot))
@@ -850,7 +857,8 @@ static void resize(struct slot *slot, int (*call)(MPI_File, MPI_Offset), const c
     say(slot, name, rc, "");
 }
 
-/* tail SLOT LENGTH: rank 0 writes where its pointer is, which nobody has moved since the open, or only by seeks. */
+/* tail SLOT LENGTH: rank 0 writes at its pointer, which nobody has moved since the open, except by
+ * seeks. */
 static void write_tail(struct slot *slot)
 {
     char buffer[1024];
@@ -897,7 +905,7 @@ static void set_atomicity(struct slot *slot)
     say(slot, "set_atomicity", MPI_File_set_atomicity(slot->file, (int)number(2)), "");
 }
 
-/* delete NAME, by rank 0; of what is open only the MPI library knows what becomes. */
+/* delete NAME, by rank 0. For a file that is open, the result depends on the MPI library. */
 static void delete_file(void)
 {
     char path[4096];

@@ -1,12 +1,12 @@
-/* Preloaded: kills its process at the k-th change of a file, or lets the disk be full from there on.
+/* Preloaded: kills its process at the k-th change of a file, or makes the disk full from then on.
  *
  * INTERRUPT_AT      k; 0: never
- * INTERRUPT_HOW     kill: before the change · torn: when half of what is written has been · full: nothing is written any more
- * INTERRUPT_BELOW   only changes of files whose paths begin so, several with : between them, count
- * INTERRUPT_RANK    only of this rank
- * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync is any that makes something durable
+ * INTERRUPT_HOW     kill: before the change · torn: after half of the bytes · full: no more bytes are written
+ * INTERRUPT_BELOW   counts only changes of files whose paths begin so; several with : between them
+ * INTERRUPT_RANK    counts only changes of this rank
+ * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync: any call that makes bytes durable
  *
- * Who forks sets them in the child and calls interrupt_arm(). */
+ * A program that forks sets these in the child and calls interrupt_arm(). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ enum how { KILL, TORN, FULL };
 static long left; /* changes until then; 0: never */
 static enum how how;
 static char below[PATH_MAX * 2];
-static const char *told; /* where changes are told; NULL: nowhere */
+static const char *told; /* where changes are logged; NULL: nowhere */
 
 /* The next function of this name. */
 #define NEXT(name) (__extension__(__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -56,7 +56,7 @@ static bool counts(const char *path)
 }
 
 /* Whether the change of the file at `path` is the one. */
-/* In one write, since several ranks tell. */
+/* In one write, since several ranks use the log. */
 static void tell(const char *call, const char *path)
 {
     char line[PATH_MAX * 2 + 16];
@@ -100,14 +100,14 @@ static void die(void)
         pause();
 }
 
-/* Before a change that takes no room. */
+/* Before a change that takes no space. */
 static void change(const char *call, int directory, const char *name)
 {
     if (how != FULL && is_it_at(call, directory, name))
         die();
 }
 
-/* Before `count` bytes are written; how many of them may be, or -1. */
+/* Before `count` bytes are written. Returns how many of them may be written, or -1. */
 static ssize_t writable(int fd, size_t count)
 {
     if (!is_it_at("write", fd, NULL))
@@ -181,7 +181,7 @@ int fdatasync(int fd)
     return NEXT(fdatasync)(fd);
 }
 
-/* What is mapped is a journal, by all that this is preloaded to. */
+/* All programs that preload this map only journals. */
 int msync(void *base, size_t size, int flags)
 {
     if (how != FULL && is_it("sync", below))

@@ -1,4 +1,5 @@
-/* Leaves calls that fail out of the file's error handler, by longjmp, or in C++ by an exception, and goes on: jumps FILE OUT. */
+/* Leaves failing calls from the file's error handler, by longjmp or, in C++, by an exception, and
+ * goes on: jumps FILE OUT. */
 #include <mpi.h>
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* Writes a column of a file, or reads the file: leased FILE ROUND, leased FILE read OUT. Prints the class of the first error
- * of the open, of the data calls and of the close. The ranks share the rows, so that what is in the file is of the round only;
- * calls of five kinds take turns. */
+/* Writes a column of a file, or reads the file: leased FILE ROUND, leased FILE read OUT. Prints the
+ * class of the first error of the open, of the data calls and of the close. The ranks share the
+ * rows, so that the file has bytes of one round only. Calls of five kinds alternate. */
 #include <mpi.h>
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* Opens a file that was written before, in any mode, and does what looks at its size, position or bytes, or changes them: looks
- * FILE OUT MODE STEP... MODE is letters: r RDONLY, w WRONLY, b RDWR, a APPEND, c CREATE, e EXCL, s SEQUENTIAL, d DELETE_ON_CLOSE.
- * OUT.<rank> gets a line a step. */
+/* Opens an existing file in any mode and makes calls that depend on its size, position or bytes, or
+ * change them: looks FILE OUT MODE STEP... MODE is letters: r RDONLY, w WRONLY, b RDWR, a APPEND, c
+ * CREATE, e EXCL, s SEQUENTIAL, d DELETE_ON_CLOSE. OUT.<rank> gets a line for each step. */
 #include <mpi.h>
 
 #include <stdint.h>

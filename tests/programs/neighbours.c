@@ -1,6 +1,7 @@
-/* Ranks that read what others have just written: neighbours FILE PIECE ROWS STEP...
- * Pieces of PIECE bytes are dealt to the ranks, ROWS times; each `write` gives all bytes new values. Reads are of the whole file,
- * in parts that reach over several ranks' pieces, and must see the newest values. Prints the reads that do not. */
+/* Ranks that read what others have just written: neighbours FILE PIECE ROWS STEP... Pieces of PIECE
+ * bytes are dealt to the ranks, ROWS times. Each `write` gives all bytes new values. Reads are of
+ * the whole file, in parts with pieces of several ranks, and must see the newest values. Prints the
+ * reads that do not. */
 #include <mpi.h>
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ static void write_pieces(int collective)
     }
 }
 
-/* Each rank the next one's pieces. */
+/* Each rank reads the pieces of the next rank. */
 static void write_others(void)
 {
     for (int row = 0; row < rows; row++) {
@@ -93,7 +94,8 @@ static void read_part(const char *how, long start, int asked)
     check(how, start, asked, got);
 }
 
-/* All of the file, and beyond its end: only in the way in which every MPI knows what is there. */
+/* Reads all of the file and past its end, in the one way in which every MPI counts the bytes right.
+ */
 static void read_parts(const char *how)
 {
     const int part = piece * ranks + 2;
@@ -121,7 +123,8 @@ static long below(long limit)
     return (state >> 8) % limit;
 }
 
-/* In each round one rank writes any bytes, all read any after a barrier, and nobody goes on before that. */
+/* In each round one rank writes any bytes, all ranks read any bytes after a barrier, and nobody
+ * goes on before that. */
 static void write_and_read_any(int rounds)
 {
     char *model = calloc(1, (size_t)size);
@@ -167,7 +170,7 @@ int main(int argc, char **argv)
         } else if (strcmp(*step, "others") == 0) {
             generation++;
             write_others();
-        } else if (strcmp(*step, "stop") == 0) { /* no more writes of every second rank are redirected */
+        } else if (strcmp(*step, "stop") == 0) { /* every second rank redirects no more writes */
             if (rank % 2 == 1)
                 MPI_File_read_shared(file, buffer, 0, MPI_BYTE, MPI_STATUS_IGNORE);
         } else if (strcmp(*step, "size") == 0) {

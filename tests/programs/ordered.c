@@ -1,5 +1,5 @@
-/* Ordered calls of three ranks that ask for different sizes. Step number k of rank r writes ints that are 100 * r + k.
- * Usage: ordered DIRECTORY */
+/* Ordered calls of three ranks with different sizes. Step number k of rank r writes ints that are
+ * 100 * r + k. Usage: ordered DIRECTORY */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* POSIX calls of an MPI program itself. Usage: plain_posix MODE FILE; prints what it wants to be looked at. */
+/* POSIX calls that an MPI program makes itself. Usage: plain_posix MODE FILE. Prints the values
+ * that the test examines. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -19,12 +20,12 @@ static char bytes[8192];
 static int handled; /* descriptor of the signal handler */
 static volatile sig_atomic_t signals;
 
-/* Every call once, at offsets of its own. */
+/* Every call once, each at its own offset. */
 static void every_call(const char *path)
 {
     struct iovec pieces[2] = {{bytes, 10}, {bytes, 20}};
     int fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
-    errno = 77; /* no call that succeeds changes it */
+    errno = 77; /* no successful call changes it */
     write(fd, bytes, 100);
     pwrite(fd, bytes, 200, 1000);
     writev(fd, pieces, 2);
@@ -54,7 +55,7 @@ static void every_call(const char *path)
     fclose(stream);
     int pair[2];
     socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
-    write(pair[0], bytes, 3); /* on no file, by the number of the one that was closed */
+    write(pair[0], bytes, 3); /* on no file, by the number of the closed descriptor */
     read(pair[1], bytes, 3);
     printf(" %d\n", pair[0] == fd);
 }
@@ -120,7 +121,7 @@ static void in_threads(const char *path)
     close(fd);
 }
 
-/* Neither the child of a fork nor that of a vfork, nor what it runs, is the program. */
+/* Neither the child of a fork nor that of a vfork, nor what it executes, is the program. */
 static void children(const char *path)
 {
     int fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
@@ -140,7 +141,7 @@ static void children(const char *path)
     close(fd);
 }
 
-/* The file's number is given to another. */
+/* The file's inode number is reused for another file. */
 static void reused(const char *path)
 {
     MPI_File file;
@@ -152,7 +153,7 @@ static void reused(const char *path)
     int fd = open(other, O_CREAT | O_RDWR, 0600);
     pwrite(fd, bytes, 1, 0);
     close(fd);
-    /* A file without a name is still the same. */
+    /* A file without a name is still the same file. */
     fd = open(path, O_CREAT | O_RDWR, 0600);
     MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     unlink(path);

@@ -1,5 +1,6 @@
-/* Writes a column of files by MPI and looks at them by POSIX, in the same process, before MPI has closed them: beside DIRECTORY OUT
- * HOW ..., for 2 ranks. Each HOW is also the name of a file. */
+/* Writes a column of files by MPI and examines them by POSIX calls in the same process, before MPI
+ * has closed them: posix_coherence DIRECTORY OUT HOW ..., for 2 ranks. Each HOW is also the name of
+ * a file. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
@@ -52,7 +53,7 @@ static void examine(const char *path)
     fprintf(out, " statx %d\n", more.stx_size >= (unsigned)last);
 }
 
-/* What is written later shows through the same descriptor. */
+/* Later writes show through the same descriptor. */
 static void open_and_read(const char *path)
 {
     write_column('c');
@@ -85,7 +86,7 @@ static void map_it(const char *path)
     munmap((void *)content, END);
 }
 
-/* By one rank after the other: what one cuts off has been written by all. */
+/* By one rank after the other: the bytes that one cuts off were written by all. */
 static void cut_off(const char *path)
 {
     write_column('h');

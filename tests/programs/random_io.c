@@ -1,9 +1,10 @@
-/* A random but valid MPI-IO program: random_io DIRECTORY FILES OUT SEED FIRST LAST runs the phases [FIRST, LAST) of program
- * SEED on the files DIRECTORY/0, DIRECTORY/1, ...
+/* A random but valid MPI-IO program: random_io DIRECTORY FILES OUT SEED FIRST LAST runs the phases
+ * [FIRST, LAST) of program SEED on the files DIRECTORY/0, DIRECTORY/1, ...
  *
- * OUT.<rank> gets a line per call with all that a program can see of it: error class, counts, file pointer, size and a hash of
- * the buffer. Conflicting accesses are ordered by sync, barrier, sync. Bytes behind the end of the file are left out: through
- * views with holes MPI libraries leave anything there. */
+ * For each call OUT.<rank> gets a line with all that a program can see of it: error class, counts,
+ * file pointer, size and a hash of the buffer. Sync, barrier, sync order conflicting accesses.
+ * Bytes after the end of the file are left out: through views with holes MPI libraries leave
+ * anything there. */
 #include <mpi.h>
 
 #include <stdbool.h>
@@ -27,12 +28,12 @@ struct memory {
     int units, span;
 };
 
-static uint64_t together, alone; /* random states: the same on all ranks, this rank's own */
+static uint64_t together, alone; /* random states: one that all ranks share, and this rank's own */
 static int rank, ranks;
 static FILE *out;
 static char *buffer;
 static int phase, turn;
-static bool changing; /* other ranks may be writing: the size says nothing */
+static bool changing; /* other ranks may be writing: the size proves nothing */
 
 static int pick(uint64_t *state, int below)
 {
@@ -54,7 +55,7 @@ static uint64_t hash(const void *bytes, size_t size)
 
 static int etype_size(int which) { return (int[]){1, 4, 8, 3}[which]; }
 
-/* Of bytes: MPICH 5 asserts when the basic types of view and memory differ. */
+/* Of bytes: MPICH 5 fails an assertion if the basic types of view and memory differ. */
 static MPI_Datatype make_etype(int which)
 {
     MPI_Datatype type;
@@ -194,7 +195,8 @@ static void say(const struct open_file *open, const char *what, int rc, const MP
             position_of(open->file), changing ? -1 : size_of(open->file), (unsigned long long)seen);
 }
 
-/* Hash of what a read of `count` memory types from `offset` on put at `where`, as far as it is in the file. */
+/* Hash of what a read of `count` memory types from `offset` on put at `where`, without bytes past
+ * the end of the file. */
 static uint64_t seen_at(const struct open_file *open, const char *where, const struct memory *memory, int count,
                         MPI_Offset offset)
 {
@@ -296,7 +298,7 @@ static void complete(int how, int count, MPI_Request *requests, MPI_Status *stat
             fprintf(out, "%d.%d request %d is left\n", phase, turn, i);
 }
 
-/* Where a read goes, in etypes: anywhere, across the end of the file now and then. */
+/* Where a read goes, in etypes: anywhere, now and then across the end of the file. */
 static MPI_Offset place(const struct open_file *open)
 {
     switch (pick(&alone, 12)) {
@@ -344,8 +346,8 @@ static void read_blockingly(const struct open_file *open)
     MPI_Type_free(&memory.type);
 }
 
-/* Inside the file, and collectively one by one: otherwise Open MPI does not end and MPICH asserts. No Testall, in which MPICH 5
- * takes what it finds in the statuses for errors. */
+/* Inside the file, and collective ones one by one: otherwise Open MPI does not end and MPICH fails
+ * an assertion. No Testall, in which MPICH 5 takes old contents of the statuses for errors. */
 static void read_nonblockingly(const struct open_file *open)
 {
     enum kind kind = (enum kind)(BLOCKING + pick(&together, KINDS - BLOCKING));
@@ -432,7 +434,8 @@ static void read_shared(struct open_file *open)
     MPI_Barrier(open->comm);
 }
 
-/* Each rank writes bytes of its own: one piece after the other's, or pieces dealt to the ranks in turn. */
+/* Each rank writes bytes of its own: whole parts one after the other, or pieces dealt to the ranks.
+ */
 static void write_some(struct open_file *open, MPI_Offset size)
 {
     MPI_Status status;

@@ -1,6 +1,6 @@
-/* Reads a file in every way that MPI-IO has, and writes down all that a program can see of it: reads FILE OUT STEP...
- * OUT.<rank> gets a line per call: the error class, the count in the status, the file pointer, and a hash of the whole
- * buffer, also of what was not asked for. */
+/* Reads a file in every way that MPI-IO has, and logs all that a program can see of it: reads FILE
+ * OUT STEP... For each call OUT.<rank> gets a line: the error class, the count in the status, the
+ * file pointer, and a hash of the whole buffer, including bytes that were not asked for. */
 #include <mpi.h>
 
 #include <pthread.h>
@@ -154,7 +154,8 @@ static void collective(void)
     whole_view();
 }
 
-/* The ranks agree for the longer not to redirect, the more calls there were of which nothing is replicated. */
+/* The ranks agree not to redirect for longer, the more calls there were of which nothing is
+ * replicated. */
 static void collective_late(void)
 {
     for (int i = 0; i < 4; i++)
@@ -236,7 +237,7 @@ static void others(void)
 #endif
 }
 
-/* Many reads that are dealt to the ranks piece by piece, and then one rank is past the end of the file. */
+/* Many reads of pieces dealt to the ranks; then one rank is past the end of the file. */
 static void jump(void)
 {
     MPI_Offset size;
@@ -314,7 +315,7 @@ static void *read_in_thread(void *argument)
     return NULL;
 }
 
-/* The threads share the file pointer: whoever gets which piece, together they get each once. */
+/* The threads share the file pointer: each piece goes to exactly one thread. */
 static void *read_on_in_thread(void *argument)
 {
     char *own = argument;
@@ -362,7 +363,8 @@ static void open_file(const char *path, int amode)
     }
 }
 
-/* What every rank sees of the bytes at 480, alone and together, with the writes of the others ordered before it. */
+/* What every rank reads of the bytes at 480, alone and together, ordered after the writes of the
+ * others. */
 static void look(const char *what)
 {
     MPI_File_sync(file);
@@ -418,7 +420,7 @@ static void alone(const char *path)
     file = shared;
 }
 
-/* Another map takes the place of the one that is in use. */
+/* A new map replaces the one in use. */
 static void republish(void)
 {
     const char *map = getenv("PDLA_MAP");
@@ -431,7 +433,7 @@ static void republish(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* More extents than the library looks at one by one: every third byte of [0, 15000). */
+/* More extents than the library examines one by one: every third byte of [0, 15000). */
 static void put_thinly(void)
 {
     MPI_Datatype thin;

@@ -1,7 +1,9 @@
-/* Writes a file round by round until it is killed: rounds FILE OUT close|sync. Each round every rank writes its column, words
- * that say which round, rank and row they are of, and says in OUT.<rank> "begin N" before and "done N" after the MPI library
- * said that the round is in the file. The calls of a round are of one of five kinds. Rank 0 also writes a header natively, outside of the pattern,
- * which begins at byte HEADER. */
+/* Writes a file round by round until it is killed: rounds FILE OUT close
+ *
+ * sync. In each round every rank writes its column, of words that contain the round, the rank and
+ * the row. It writes "begin N" into OUT.<rank> before, and "done N" after the MPI library said that
+ * the round is in the file. The calls of a round are of one of five kinds. Rank 0 also writes a
+ * header natively, outside of the pattern, which begins at byte HEADER. */
 #include <mpi.h>
 
 #include <signal.h>
@@ -58,7 +60,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-#ifdef LIMIT /* as if the disk were full behind this byte of any file */
+#ifdef LIMIT /* as if the disk were full at this byte of any file */
     MPI_Barrier(MPI_COMM_WORLD);
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){LIMIT, LIMIT});

@@ -1,5 +1,6 @@
-/* Files of sub-communicators, several open at once, one opened twice, one for each rank: shapes DIRECTORY, for 4 ranks.
- * Every byte of every file is written once, and is the rank in MPI_COMM_WORLD of who wrote it, plus 1. */
+/* Files of sub-communicators, several open at once, one opened twice, one for each rank: shapes
+ * DIRECTORY, for 4 ranks. Every byte of every file is written once. Its value is 1 plus the rank of
+ * its writer in MPI_COMM_WORLD. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* The parts of the redirection stub that need no MPI, driven from the command line:
+/* The parts of the redirector that need no MPI, driven from the command line:
  *   locate MAP            reads lines "replica start stop"; prints "offset length replica_offset" or "-"
  *   strip MAP             reads lines "replica offset"; prints "component offset length"
- *   fuzz MAP SEED COUNT   damages the map COUNT times, uses what is still accepted; prints how many were
+ *   fuzz MAP SEED COUNT   damages the map COUNT times and uses maps that are still accepted; prints how many
  *   find MAP PATH DEVICE:INODE  prints "found" or "-"
- *   check MAP FILE        prints whether FILE is as the map's state file has it, and its replica's mark
- *   writers MAP FILE N    N processes write to FILE beside its replicas, over and over, while others check it
+ *   check MAP FILE        prints whether FILE is as in the map's state file, and the mark of its replica
+ *   writers MAP FILE N    N processes write to FILE, past its replicas, over and over, while others check it
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -119,7 +119,7 @@ static void damage(char *base, size_t size)
     }
 }
 
-/* Of an original that has `original` bytes, or of a target. */
+/* Of an original with `original` bytes, or of a target. */
 static void use_replica(const struct loaded_map *map, const struct map_replica *replica, int64_t original, bool target)
 {
     for (int step = 0; step < 16; step++) {
@@ -174,7 +174,7 @@ static int fuzz(const char *path, uint64_t seed, int count)
         if (length >= sizeof *header) {
             for (uint64_t hits = 1 + random_number() % 3; hits > 0; hits--)
                 damage(base, length);
-            /* Mostly with a checksum that fits, so that what lies behind it is tried, too. */
+            /* Mostly with a right checksum, so that the checks after it are reached, too. */
             if (random_number() % 8 != 0) {
                 memcpy(header->magic, MAPFILE_MAGIC, 8);
                 header->total_size = length;

@@ -1,5 +1,6 @@
-/* MPI_THREAD_MULTIPLE: the threads of each rank write the file "all" through one handle, and a file of their own each that they
- * open themselves: threads DIRECTORY, for 2 ranks. Every byte is written once, and is 1 + 4 * rank + thread. */
+/* MPI_THREAD_MULTIPLE: the threads of each rank write the file "all" through one handle, and each
+ * thread also opens and writes a file of its own: threads DIRECTORY, for 2 ranks. Every byte is
+ * written once, and is 1 + 4 * rank + thread. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

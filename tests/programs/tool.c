@@ -1,5 +1,5 @@
-/* Another preloaded tool, made as Darshan is: wraps the calls that read or write and calls on with PMPI_. Says at the end how
- * many there were. */
+/* Another preloaded tool, built like Darshan: it wraps the calls that read or write and calls PMPI_
+ * to go on. Prints at the end how many calls there were. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* Compares typemap_flatten() with what MPI itself packs, byte by byte and in order, for every constructor and for
- * random nests of them, and the cursor with the flattened bytes from every place. Prints the number of datatypes.
- * Linked with pdla/interpose. */
+/* Compares typemap_flatten() with what MPI itself packs, byte by byte and in order, for every
+ * constructor and for random nests of them. Compares the cursor with the flattened bytes from every
+ * place. Prints the number of datatypes. Linked with pdla/interpose. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,8 @@ static int64_t pack(MPI_Datatype type)
     return (int64_t)TILES * size;
 }
 
-/* From `start`, in runs of at most `limit`: exactly the bytes packed, and every run as long as it can be. */
+/* From `start`, in runs of at most `limit` bytes: exactly the bytes packed, and every run as long
+ * as possible. */
 static void walk(const char *name, const struct typemap *map, int64_t bytes, int64_t start, int64_t limit)
 {
     struct typemap_cursor cursor;
@@ -203,7 +204,7 @@ static void encodes(const char *name, MPI_Datatype type, const int64_t *wanted, 
     MPI_Type_free(&type);
 }
 
-/* The tree is as small as the pattern, whichever constructor made it. */
+/* The tree is as small as the pattern, for any constructor. */
 static void canonical(void)
 {
     MPI_Datatype type, row;

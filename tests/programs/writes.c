@@ -1,6 +1,7 @@
-/* Writes a file in every way that MPI-IO has, and writes down all that a program can see of it: writes FILE OUT STEP...
- * The file holds pieces of PIECE bytes dealt to four columns, from byte 480 on. OUT.<rank> gets a line per call: the error
- * class, the count in the status, the file pointer, and after a read a hash of the buffer. */
+/* Writes a file in every way that MPI-IO has, and logs all that a program can see of it: writes
+ * FILE OUT STEP... The file has pieces of PIECE bytes dealt to four columns, from byte 480 on. For
+ * each call OUT.<rank> gets a line: the error class, the count in the status, the file pointer, and
+ * after a read a hash of the buffer. */
 #include <mpi.h>
 
 #include <signal.h>
@@ -21,7 +22,7 @@ static const char *path;
 static int rank, ranks, calls;
 static char buffer[BUFFER];
 
-/* Other bytes at every call of every rank. */
+/* Other bytes in every call of every rank. */
 static char *fresh(void)
 {
     uint32_t state = (uint32_t)(++calls * 1000 + rank + 1);
@@ -225,8 +226,9 @@ static void header(void)
         write_at(0, 300);
 }
 
-/* By all ranks, bytes of the header, and of rows that neither own_reads() nor twice() touches. RATIONALE: one rank may write
- * for another after that has returned, and so also natively over what it writes next. */
+/* By all ranks: bytes of the header, and of rows that neither own_reads() nor twice() touches.
+ * RATIONALE: one rank may write for another after the other's call has returned, natively, too, and
+ * so over what the other writes next. */
 static void write_around(bool blocking)
 {
     enum { PARTS = 17 };
@@ -309,7 +311,7 @@ static void size(void)
     fprintf(out, "size %lld\n", (long long)bytes);
 }
 
-/* Only the size is looked at or grows: by all ranks, and by one that is alone. */
+/* The size is only read or grows: by all ranks, and by one alone. */
 static void look(void)
 {
     MPI_Offset bytes = -1, shared = -1;
@@ -336,7 +338,7 @@ static void misuse(void)
     note("negative count", MPI_File_write_at(file, 0, fresh(), -1, MPI_BYTE, &status), &status, 0);
 }
 
-/* What MPI refuses of a file that is open for reading only. */
+/* Calls that MPI refuses on a file that is open for reading only. */
 static void refused(void)
 {
     MPI_Status status;
@@ -443,7 +445,7 @@ static void close_in_turn(void)
     }
 }
 
-/* Other ranks than the first open the file by themselves before they open it together with that. */
+/* The other ranks first open the file by themselves, and then together with rank 0. */
 static void crossed(void)
 {
     MPI_File own = MPI_FILE_NULL;
@@ -454,7 +456,7 @@ static void crossed(void)
         MPI_File_close(&own);
 }
 
-/* Until the test has made FILE.go; it waits for FILE.held. */
+/* Waits until the test has made FILE.go; the test waits for FILE.held. */
 static void hold(void)
 {
     char name[4096];
@@ -465,7 +467,7 @@ static void hold(void)
         usleep(1000);
 }
 
-/* No file may become longer than what the ranks write to the first rows. */
+/* No file may become longer than the ranks' bytes of the first rows. */
 static void limit(void)
 {
     const struct rlimit bytes = {10000, 10000};
@@ -486,7 +488,8 @@ static void shrink(void) { note("set_size", MPI_File_set_size(file, place(20, 1)
 static void empty(void) { note("set_size", MPI_File_set_size(file, 0), NULL, 0); }
 static void grow(void) { note("preallocate", MPI_File_preallocate(file, place(70, 0)), NULL, 0); }
 
-/* Rank 0 has the file open by another handle, too, and reads by that what all have written since when they have closed theirs. */
+/* Rank 0 has the file open by another handle, too. When all ranks have closed theirs, it reads by
+ * that handle what they have written since. */
 static void outlived(void)
 {
     MPI_File other = MPI_FILE_NULL;

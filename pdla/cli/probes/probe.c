@@ -27,7 +27,7 @@ static int has_shared_mpi(void)
     return found;
 }
 
-static void say(int rank, int ranks)
+static void print_line(int rank, int ranks)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (int i = 0; i < BYTES; i++)
         data[i] = (unsigned char)(i * 2 + rank);
-    say(rank, ranks);
+    print_line(rank, ranks);
     MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     MPI_Type_contiguous(8, MPI_BYTE, &piece);
     MPI_Type_create_resized(piece, 0, 16, &filetype);

@@ -1,4 +1,5 @@
-/* File requests: directly to the original, or by the stages of transfers that an online policy answers with. */
+/* File requests: directly to the original, or by the stages of transfers that an online policy
+ * gives. */
 #include "engine.h"
 
 #include <string.h>
@@ -60,7 +61,7 @@ static void asked(struct engine *engine, struct access *access)
     struct sim_question question = {
         .time = engine->now, .what = SIM_REQUEST, .rank = access->rank, .node = access->node, .file = access->file,
         .op = access->write, .start = access->start, .stop = access->stop, .collective = access->jointly};
-    ask(engine, &question, access);
+    ask_policy(engine, &question, access);
 }
 
 static void *copied(struct engine *engine, const void *from, size_t size)
@@ -68,7 +69,7 @@ static void *copied(struct engine *engine, const void *from, size_t size)
     return size > 0 ? memcpy(hold(engine, size), from, size) : NULL;
 }
 
-/* The move of these transfers; it starts now, or after `access`. */
+/* The move of these transfers. It starts now, or after `access`. */
 static void add_move(struct engine *engine, struct access *access, const struct sim_transfer *first, int64_t transfers)
 {
     struct access *move = access_new(engine, access->rank, access->file, false, access->start, access->stop);
@@ -87,7 +88,7 @@ static void add_move(struct engine *engine, struct access *access, const struct 
     }
 }
 
-void ask(struct engine *engine, struct sim_question *question, struct access *access)
+void ask_policy(struct engine *engine, struct sim_question *question, struct access *access)
 {
     struct sim_answer answer = {0};
     if (engine->in->policy(question, &answer) != 0)
@@ -100,7 +101,8 @@ void ask(struct engine *engine, struct sim_question *question, struct access *ac
     access->transfer = copied(engine, answer.transfer, (size_t)own * sizeof *answer.transfer);
     access->waits = answer.waits;
     access->wait = copied(engine, answer.wait, (size_t)answer.waits * sizeof *answer.wait);
-    /* RATIONALE: what starts below may finish at once, and the policy is asked again: its answer is needed no more. */
+    /* RATIONALE: what starts below may finish at once and call the policy again. Its present answer
+     * is no longer needed then. */
     struct sim_transfer *moves = copied(engine, answer.transfer + own, (size_t)(rows - own) * sizeof *moves);
     rows -= own;
     access->waited = 0;
@@ -118,7 +120,7 @@ void ask(struct engine *engine, struct sim_question *question, struct access *ac
         goes_on(engine, access);
 }
 
-/* From the storage, or through the pages of its node. */
+/* Accesses the storage, or the pages of the node. */
 static void serve(struct engine *engine, struct access *access)
 {
     if (engine->in->client_cache && access->node >= 0) {
@@ -134,7 +136,8 @@ void access_start(struct engine *engine, struct access *access)
 {
     access->jointly = access->collective != NULL;
     if (access->rewrites) {
-        /* RATIONALE: what is read must not change before it is written back: ROMIO locks the range meanwhile. */
+        /* RATIONALE: ROMIO locks the range, since what is read must not change before it is written
+         * again. */
         if (meets(&engine->locked, access)) {
             append(&engine->wants_lock, &access->lock, access);
             return;
@@ -177,7 +180,7 @@ void access_close(struct engine *engine, struct access *access)
     if (stage == 1 && engine->in->policy) {
         struct sim_question question = {.time = engine->now, .what = SIM_CLOSE, .rank = access->closer, .node = -1,
                                         .file = access->file, .stop = INT64_MAX};
-        ask(engine, &question, access);
+        ask_policy(engine, &question, access);
         return;
     }
     access->pending = 1;
@@ -198,7 +201,7 @@ static void unlock(struct engine *engine, struct access *access)
     }
 }
 
-/* Those who waited for it last go on, and so does the policy. */
+/* The accesses that waited for it continue, and so does the policy. */
 static void moved(struct engine *engine, int64_t token)
 {
     engine->out->settled = engine->now;
@@ -217,14 +220,14 @@ static void moved(struct engine *engine, int64_t token)
     }
     struct sim_question question = {.time = engine->now, .what = SIM_FINISHED, .rank = -1, .node = -1, .file = -1,
                                     .token = token};
-    ask(engine, &question, access_new(engine, -1, -1, false, 0, 0));
+    ask_policy(engine, &question, access_new(engine, -1, -1, false, 0, 0));
     for (struct link *one = ready.first, *next; one; one = next) {
         next = one->next;
         goes_on(engine, one->access);
     }
 }
 
-enum { CLOSED = 3 }; /* when it has been flushed, the policy has done its part, and what that wrote has been flushed */
+enum { CLOSED = 3 }; /* dirty pages flushed; then the policy's moves done; then what they wrote flushed */
 
 static void finish(struct engine *engine, struct access *access)
 {
@@ -273,7 +276,8 @@ static void finish(struct engine *engine, struct access *access)
 
 static void transfer(struct engine *engine, struct access *access, const struct sim_transfer *row)
 {
-    /* RATIONALE: the replicas of a plan are files that are mounted like the original; what an online policy has is its own. */
+    /* RATIONALE: the replicas of a plan are files on mounts like the original's. An online policy
+     * has copies of its own. */
     bool cached = engine->in->client_cache && engine->in->only_closes && row->node >= 0;
     if (cached && row->object < engine->in->files) {
         access->node = row->node;
@@ -292,7 +296,8 @@ static void goes_on(struct engine *engine, struct access *access)
 {
     while (access->done < access->transfers) {
         const struct sim_transfer *first = &access->transfer[access->done], *end = access->transfer + access->transfers;
-        /* One more than there are, so that none of them ends the stage while others are still to be started. */
+        /* One more than there are, so that the stage cannot end while transfers are still to be
+         * started. */
         access->pending = 1;
         for (const struct sim_transfer *row = first; row < end && row->stage == first->stage; row++) {
             if (row->start == row->stop) {

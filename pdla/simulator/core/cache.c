@@ -1,18 +1,18 @@
-/* The page caches of client nodes, as Linux has them for files that it mounts itself.
+/* The page caches of client nodes, as in Linux for file systems that the node mounts itself.
  *
- * What a node has read is there for all its ranks, and stays; who comes to what is on its way waits for it. What is read in
- * sequence is read ahead, in windows that grow up to a limit, as mm/readahead.c does it: the window after one is asked
- * for when its first pages are come to. What is written is there at once, and goes to the storage in the order of its
- * addresses when the file is closed. Originals have their pages by file, replicas by component.
- */
+ * What a node has read stays there for all its ranks. A rank that comes to pages on their way waits
+ * for them. Sequential reads are read ahead in windows that grow up to a limit, as in
+ * mm/readahead.c: the next window is requested when a rank comes to the first pages of this one.
+ * Written bytes are in the cache at once, and go to the storage in the order of their addresses
+ * when the file is closed. Originals have pages by file, replicas by component. */
 #include "engine.h"
 
 #include <string.h>
 
 enum { PAGE = 4096, BITS = 64, FLUSHED_AT_ONCE = 64, LEAST_WORDS = 64 };
-enum map { HAS, MARKED, DIRTY, MAPS }; /* marked: who comes to this page reads ahead */
+enum map { HAS, MARKED, DIRTY, MAPS }; /* marked: a read that comes to this page reads ahead */
 
-/* What a node has of a file, or of a component: pages, a bit each. */
+/* What a node has of a file, or of a component: pages, one bit each. */
 struct pages {
     uint64_t *word; /* of map m: the `words` from m * words on */
     int64_t words;
@@ -37,14 +37,15 @@ struct reading {
     bool write;
 };
 
-/* What a rank has had read ahead for it: pages from `start` on, of which the last `late` begin with a marked one. */
+/* What was read ahead for a rank: pages from `start` on. The first of the last `late` ones is
+ * marked. */
 struct ahead {
     int64_t start, size, late, stopped;
 };
 
-/* The dirty pages of a file on a node on their way. */
+/* Dirty pages of a file on a node, on their way to the storage. */
 struct flush {
-    struct access *access; /* what it is a part of */
+    struct access *access; /* the request that it is a part of */
     struct pages *pages;
     int64_t node, file, at, pending;
 };
@@ -104,7 +105,7 @@ static struct ahead *ahead_of(struct engine *engine, const struct reading *readi
     return &rank->ahead[reading->place < 0 ? reading->object : engine->in->files + reading->place];
 }
 
-/* Those of the pages [first, stop) that are neither there nor on their way. */
+/* The pages of [first, stop) that are neither there nor on their way. */
 static void fetch(struct engine *engine, struct reading *reading, int64_t first, int64_t stop)
 {
     struct pages *pages = reading->pages;
@@ -126,7 +127,7 @@ static void fetch(struct engine *engine, struct reading *reading, int64_t first,
     }
 }
 
-/* The window that is read ahead now. */
+/* Reads the present window ahead. */
 static void fetch_window(struct engine *engine, struct reading *reading, const struct ahead *ahead)
 {
     int64_t marked = ahead->start + ahead->size - ahead->late;
@@ -172,7 +173,7 @@ static void missed(struct engine *engine, struct reading *reading, int64_t page)
     fetch_window(engine, reading, ahead);
 }
 
-/* page_cache_async_ra: it is come to a marked page. */
+/* page_cache_async_ra: a read has come to a marked page. */
 static void go_ahead(struct engine *engine, struct reading *reading, int64_t page)
 {
     struct ahead *ahead = ahead_of(engine, reading);
@@ -219,7 +220,8 @@ static bool waits(struct engine *engine, struct reading *reading, int64_t page)
     return false;
 }
 
-/* Pages of a file that are written in part must be there; a replica is empty when it is opened to be written. */
+/* Pages of a file that are written in part must be there. A replica is empty when it is opened to
+ * be written. */
 static bool has_ends(struct engine *engine, struct reading *reading)
 {
     if (reading->place >= 0)

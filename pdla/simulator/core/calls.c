@@ -1,11 +1,11 @@
-/* Ranks, call by call: piece by piece, with data sieving (as ROMIO does it), or from replicas. */
+/* Ranks, call by call: piece by piece, with data sieving (as in ROMIO), or from replicas. */
 #include "engine.h"
 
 #include <math.h>
 
 #include "random.h"
 
-/* The access that comes next, and all that adjoin it; false: there is none. */
+/* The next access, with all that adjoin it. False: there is none. */
 static bool next_range(struct call *call, int64_t *start, int64_t *stop)
 {
     if (!call->more)
@@ -17,7 +17,8 @@ static bool next_range(struct call *call, int64_t *start, int64_t *stop)
     return true;
 }
 
-/* A buffer from the next byte on, or as much of it as the call goes: holes at its end are in it, too. */
+/* A buffer from the next byte on, or as much of it as the call needs. Holes at its end are in it,
+ * too. */
 static void sieve(const struct engine *engine, struct call *call, int64_t *start, int64_t *stop)
 {
     int64_t end = call->start + engine->in->sieve[call->write];
@@ -100,7 +101,7 @@ void call_goes_on(struct engine *engine, struct call *call)
     access_start(engine, access);
 }
 
-/* How much it is, where it ends, and whether there are holes in it. */
+/* How many bytes it has, where it ends, and whether there are holes in it. */
 static void measure(const struct engine *engine, struct call *call)
 {
     struct pieces rest;
@@ -163,7 +164,7 @@ void call_ends(struct engine *engine, struct call *call)
         rank_next(engine, rank);
 }
 
-/* The next call of a pattern, whose accesses the rank is in the middle of. */
+/* The next call of a pattern, if the rank is in the middle of the pattern's accesses. */
 static void next_of_part(struct engine *engine, struct rank *rank, const struct sim_pattern *pattern, struct call *call)
 {
     struct cursor *cursor = &rank->cursor;
@@ -188,7 +189,7 @@ static void next_of_part(struct engine *engine, struct rank *rank, const struct 
         rank->part++;
 }
 
-/* The next call of the rank, and the seconds before it; NULL: there is none. */
+/* The next call of the rank, and the seconds before it. NULL: there is none. */
 static struct call *next_call(struct engine *engine, struct rank *rank, double *think, double *start)
 {
     const struct sim_input *in = engine->in;
@@ -254,7 +255,7 @@ void rank_next(struct engine *engine, struct rank *rank)
         engine->running--;
         return;
     }
-    /* Exponentially distributed: most are little late, a few much. */
+    /* Exponentially distributed: most are a little late, a few very late. */
     if (engine->in->jitter > 0)
         think -= engine->in->jitter * log1p(-random_share(&rank->random));
     if (engine->in->open_loop)

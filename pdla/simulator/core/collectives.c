@@ -1,9 +1,9 @@
-/* Collective calls: all ranks wait for each other; two-phase collective buffering as ROMIO does it.
+/* Collective calls: all ranks wait for each other, and two-phase collective buffering as in ROMIO.
  *
- * The bytes from the first to the last one asked for are shared out evenly to the aggregators, the first rank of each
- * node. In each round an aggregator accesses up to a buffer of its part, and exchanges that with the ranks over the
- * links of the nodes. Of what a node has to exchange, each round takes as much as it has of all the bytes.
- */
+ * The bytes from the first to the last one asked for are divided evenly among the aggregators, the
+ * first rank of each node. In each round an aggregator accesses up to a buffer of its part, and
+ * exchanges that with the ranks over the links of the nodes. In each round a node exchanges the
+ * same share of its bytes as the round has of all bytes. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void collective_join(struct engine *engine, struct call *call)
         run(engine, one);
 }
 
-/* All its calls end, or each goes on by itself. */
+/* All its calls end, or each continues by itself. */
 static void disband(struct engine *engine, struct collective *collective, void (*go)(struct engine *, struct call *))
 {
     struct call *call = collective->first;
@@ -74,8 +74,8 @@ static bool first_piece(const struct call *call, struct pieces *rest, int64_t *s
     return true;
 }
 
-/* From the first to the last byte of all calls; false: they ask for none, or each for bytes behind those of the rank
- * before, for which ROMIO does no collective buffering. */
+/* From the first to the last byte of all calls. False: they ask for none, or each for bytes after
+ * those of the rank before, for which ROMIO does no collective buffering. */
 static bool spans(struct engine *engine, const struct collective *collective, int64_t *low, int64_t *high)
 {
     struct span *span = hold(engine, (size_t)collective->arrived * sizeof *span);
@@ -103,7 +103,7 @@ static bool spans(struct engine *engine, const struct collective *collective, in
     return together;
 }
 
-/* A piece goes to the windows that it is in. */
+/* Adds a piece to the windows that it is in. */
 static void add_piece(struct collective *collective, int64_t low, int64_t domain, int64_t buffer, int64_t start,
                       int64_t stop)
 {
@@ -121,7 +121,7 @@ static void add_piece(struct collective *collective, int64_t low, int64_t domain
     }
 }
 
-/* Who aggregates, and what in which round. */
+/* Which ranks aggregate, and what in which round. */
 static void share_out(struct engine *engine, struct collective *collective, int64_t low, int64_t high)
 {
     const struct sim_input *in = engine->in;
@@ -196,7 +196,7 @@ static const struct window *windows_of(const struct collective *collective)
     return &collective->window[collective->round * collective->aggregators];
 }
 
-/* When the links have moved what all nodes have for this round's aggregators, or these for them. */
+/* When the links have moved the bytes between all nodes and this round's aggregators. */
 static void shuffle(struct engine *engine, struct collective *collective)
 {
     const struct sim_input *in = engine->in;
@@ -211,7 +211,7 @@ static void shuffle(struct engine *engine, struct collective *collective)
         if (a < collective->aggregators && collective->aggregator[a] / in->ranks_per_node == node)
             gathered = (double)window[a++].bytes;
         double *link = engine->node[node].link_free;
-        /* What comes from the node's own ranks does not leave it. */
+        /* The bytes of the node's own ranks do not leave it. */
         double given = (double)collective->node_bytes[node] * share - gathered * own;
         double amounts[2] = {given, gathered - gathered * own};
         for (int way = 0; way < 2; way++) {
@@ -222,7 +222,7 @@ static void shuffle(struct engine *engine, struct collective *collective)
             }
         }
     }
-    /* A processor of an aggregator moves what other ranks get or give. */
+    /* A processor of an aggregator moves the bytes of other ranks. */
     for (int64_t a = 0; a < collective->aggregators; a++) {
         double others = (double)window[a].bytes * (1 - collective->own[a]);
         double moved = processed(engine, collective->aggregator[a] / in->ranks_per_node, others * in->exchange_seconds);
@@ -235,7 +235,7 @@ static void access_windows(struct engine *engine, struct collective *collective)
 {
     const struct window *window = windows_of(collective);
     int64_t file = collective->first->file;
-    /* One more than there are, so that none of them ends the round while others are still to be started. */
+    /* One more than there are, so that the round cannot end while accesses are still to be started. */
     collective->pending = 1;
     for (int64_t a = 0; a < collective->aggregators; a++) {
         if (window[a].bytes == 0)

@@ -1,4 +1,4 @@
-/* The loop: the next event, and who it concerns. */
+/* The loop: takes the next event and calls the part that it concerns. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -98,7 +98,7 @@ double processed(struct engine *engine, int64_t node, double seconds)
 static void tick(struct engine *engine)
 {
     struct sim_question question = {.time = engine->now, .what = SIM_TICK, .rank = -1, .node = -1, .file = -1};
-    ask(engine, &question, access_new(engine, -1, -1, false, 0, 0));
+    ask_policy(engine, &question, access_new(engine, -1, -1, false, 0, 0));
     if (engine->running > 0)
         later(engine, engine->now + engine->in->period, 1, TICK, NULL);
 }
@@ -142,7 +142,7 @@ static void handle(struct engine *engine, const struct event *event)
     }
 }
 
-/* All files are closed: what is done then, and waited for, belongs to the run. */
+/* Closes all files. What is done for that, and waited for, belongs to the run. */
 static bool closes(struct engine *engine)
 {
     if ((!engine->in->policy && !engine->in->client_cache) || engine->closing)

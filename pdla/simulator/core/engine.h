@@ -1,4 +1,4 @@
-/* The state of a run, and how its parts call one another. */
+/* The state of a run, and the functions that its parts call of one another. */
 #ifndef ENGINE_H
 #define ENGINE_H
 
@@ -13,7 +13,7 @@
 
 enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, SHUFFLED, CACHED, FLUSHED, PROCESSED, TICK };
 
-/* Items of one size that come and go, and stay where they are while they are used. */
+/* Items of one size that come and go. An item does not move while it is used. */
 struct pool {
     size_t size;
     void *free;
@@ -39,22 +39,22 @@ struct list {
     struct link *first, **end;
 };
 
-/* A file request on its way, by whatever transfers a policy chose; or a move that nobody waits for. */
+/* A file request under way, by the transfers that a policy chose; or a move in the background. */
 struct access {
-    struct link turn, lock;       /* among those that wait, and that have locked or want to lock their range */
-    struct call *call;            /* who goes on when it is done: a call, or a collective one, or nobody */
+    struct link turn, lock;       /* the accesses that wait; those that have or want their range's lock */
+    struct call *call;            /* what continues when it is done: a call, a collective call, or nothing */
     struct collective *collective;
     int64_t rank, node, file, start, stop;
     int64_t token;                 /* of a move */
     struct sim_transfer *transfer; /* of which `done` have been started */
     int64_t transfers, done, pending;
     int64_t *wait, waits; /* tokens of moves */
-    double waited;        /* seconds for them; until it has: since when */
+    double waited;        /* seconds that they took; while it waits: since when */
     struct access *after, *next; /* the first move that starts when it is done; of a move, the next one */
-    struct fetch *fetch;         /* what comes to a page cache by it */
-    struct flush *flush;         /* what leaves one */
+    struct fetch *fetch;         /* bytes that come to a page cache by it */
+    struct flush *flush;         /* bytes that leave one */
     int64_t uncached;            /* bytes that a processor moves when it is done */
-    int64_t closing, closer;     /* how far the close is that it is, and whose */
+    int64_t closing, closer;     /* how far the close has come, and which call closes */
     bool write, background, rewrites, locked, ends, jointly;
 };
 
@@ -62,15 +62,15 @@ struct request {
     struct access *access;
     struct sub *first, *last;
     int64_t node, subs, pending, bytes;
-    bool write, background, served, cached; /* cached: through the pages of its node */
+    bool write, background, served, cached; /* through the pages of its node */
 };
 
 /* An MPI call of a rank. */
 struct call {
     struct call *next;
-    int64_t rank, file, collective, participants, bytes, last; /* last: where it ends in the file */
+    int64_t rank, file, collective, participants, bytes, last; /* last: its end in the file */
     double began;
-    int64_t start, stop; /* of the access that is still to come if `more`, and then those of `pieces` */
+    int64_t start, stop; /* of the next access if `more`, and then those of `pieces` */
     bool write, closes, syncs, more, mapped, sieved;
     struct pieces pieces;
 };
@@ -87,15 +87,15 @@ struct collective {
     int64_t aggregators, rounds, round, pending, bytes;
     struct window *window; /* of aggregator a in round r: at r * aggregators + a */
     int64_t *node_bytes, *aggregator; /* bytes of every node, and the ranks that are aggregators */
-    double *own;                      /* of all bytes, those that each of them itself asks for */
+    double *own;                      /* of all bytes, those that each aggregator's own rank asks for */
     bool write;
 };
 
 struct rank {
-    int64_t call, part, number; /* what comes next: the call of the table, the part, and its call */
+    int64_t call, part, number; /* the next call of the table, the next part, and its next call */
     bool in_part;
     struct cursor cursor;
-    struct call *next; /* that it is thinking about */
+    struct call *next; /* of computation before it */
     uint64_t random;
     struct ahead *ahead; /* of each file and component */
 };
@@ -105,7 +105,7 @@ struct held {
 };
 
 struct node {
-    double connect_free, link_free[2]; /* of its link: out of it, into it */
+    double connect_free, link_free[2]; /* of its link: outgoing, incoming */
     double *core_free;
     struct pages *pages; /* of each file, then of each component */
 };
@@ -125,22 +125,23 @@ struct engine {
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
     struct held *held;
-    int64_t in_calls, running; /* ranks, and of an open loop calls */
+    int64_t in_calls, running; /* ranks; in an open loop, calls */
     bool closing;
     double calls_since;
 };
 
-/* engine.c; there is always memory: without any the run ends at once. What is held is 0 and freed at the end. */
+/* engine.c. The result is never NULL: without memory the run ends at once. The items are zeroed,
+ * and freed at the end. */
 void *pool_take(struct engine *engine, struct pool *pool);
 void pool_give(struct pool *pool, void *item);
 void *hold(struct engine *engine, size_t size);
 void let_go(struct engine *engine, void *memory);
 void later(struct engine *engine, double time, unsigned priority, enum kind kind, void *what);
-/* When a processor of the node has done so much more. */
+/* When a processor of the node has moved so many more bytes. */
 double processed(struct engine *engine, int64_t node, double seconds);
 void note(struct engine *engine, enum sim_logged what, int64_t rank, int64_t server, int64_t address, int64_t length);
 
-/* requests.c: from a range of an object to what servers do. */
+/* requests.c: from a range of an object to the requests of servers. */
 struct request *request_new(struct engine *engine, struct access *access, int64_t node, bool write);
 void request_add(struct engine *engine, struct request *request, int64_t object, int64_t server, int64_t start,
                  int64_t stop);
@@ -153,7 +154,8 @@ void server_next(struct engine *engine, struct server *server);
 /* The server has done its part, or has it in memory. */
 void sub_done(struct engine *engine, struct sub *sub);
 
-/* memory.c: what need not wait for the device: done already, or as soon as what was read ahead is there. */
+/* memory.c: the bytes that need not wait for the device, since they are there or will be when the
+ * reading ahead is done. */
 bool memory_has(struct engine *engine, struct server *server, struct sub *sub);
 void memory_was_read(struct engine *engine, struct server *server, struct sub *sub);
 bool memory_takes(struct engine *engine, struct server *server, struct sub *sub);
@@ -161,29 +163,32 @@ void memory_cleaned(struct engine *engine, struct server *server, struct sub *co
 
 /* cache.c: the page caches of client nodes.
  *
- * An access reads or writes [start, stop) of an object through its node's pages: of a file (place -1), or of a component of a
- * replica. That is one more thing which it waits for, until access_ends_request. */
+ * An access reads or writes [start, stop) of an object through its node's pages: of a file (place
+ * -1), or of a component of a replica. The access waits for it as for a request, until
+ * access_ends_request. */
 void cache_begin(struct engine *engine);
 void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write, int64_t start,
                   int64_t stop);
-/* What had to be read has come. */
+/* The bytes that had to be read are there. */
 void cache_fetched(struct engine *engine, struct fetch *fetched);
-/* What is dirty of an access's file (of all files, if it has none) goes to the storage; the access waits for it. */
+/* Writes the dirty pages of an access's file (of all files, if it has none) to the storage. The
+ * access waits for it. */
 void cache_flush(struct engine *engine, struct access *access);
 void cache_flushed(struct engine *engine, struct flush *flush);
 
-/* accesses.c: file requests, where a policy has a say. */
+/* accesses.c: file requests, which a policy may redirect. */
 struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop);
 void access_start(struct engine *engine, struct access *access);
 void access_ends_request(struct engine *engine, struct access *access);
 void access_processed(struct engine *engine, struct access *access);
-/* A close, of a file or (-1) of all, to which the policy adds: what is dirty goes to the storage before and after that. */
+/* A close of a file, or (-1) of all. Dirty pages go to the storage before and after the policy's
+ * moves. */
 void access_close(struct engine *engine, struct access *access);
 /* Accesses of a page cache. */
 void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
                   int64_t stop, struct fetch *fetch);
 void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush);
-void ask(struct engine *engine, struct sim_question *question, struct access *access);
+void ask_policy(struct engine *engine, struct sim_question *question, struct access *access);
 
 /* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */
 bool is_mapped(const struct engine *engine, int64_t file, bool write);

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* RATIONALE: children of a node of four are neighbours in memory, and the heap is half as deep as one of two. */
+/* RATIONALE: the four children of a node are adjacent in memory, and the heap is half as deep as
+ * one with two children. */
 enum { CHILDREN = 4 };
 
 static bool earlier(const struct event *a, const struct event *b)

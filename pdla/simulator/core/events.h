@@ -1,4 +1,4 @@
-/* What happens next: a heap by (time, priority, order of adding). */
+/* The events to come: a heap by (time, priority, order of adding). */
 #ifndef EVENTS_H
 #define EVENTS_H
 
@@ -18,10 +18,10 @@ struct events {
     uint64_t sequence;
 };
 
-/* Kinds are below 16; at the same time priority 0 comes before 1. False: no memory. */
+/* Kinds are below 16. At the same time priority 0 comes before 1. False: no memory. */
 bool events_add(struct events *events, double time, unsigned priority, unsigned kind, void *what);
 
-/* The next event; false: there is none. */
+/* The next event. False: there is none. */
 bool events_take(struct events *events, struct event *next);
 
 static inline unsigned event_kind(const struct event *event)

@@ -65,7 +65,7 @@ static bool piece(const struct engine *engine, const struct sim_map *map, int64_
     return number == 0;
 }
 
-/* How many pieces hold [start, stop) between them; 0: there are holes. */
+/* How many pieces hold all of [start, stop) together; 0: there are holes. */
 static int64_t pieces_holding(const struct engine *engine, const struct sim_map *map, int64_t start, int64_t stop)
 {
     int64_t first = first_ending_after(engine, map, start), count = 0;
@@ -83,7 +83,8 @@ bool is_mapped(const struct engine *engine, int64_t file, bool write)
     return false;
 }
 
-/* The replica that holds all of it in the fewest pieces; else the one that holds the next byte; else none. */
+/* The replica that has all of it in the fewest pieces. Failing that, the one that has the next
+ * byte, or none. */
 static const struct sim_map *best_map(const struct engine *engine, int64_t file, bool write, int64_t start, int64_t stop)
 {
     const struct sim_map *best = NULL, *partly = NULL;

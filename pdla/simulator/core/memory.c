@@ -1,10 +1,10 @@
-/* What the memory of a server does for its device: its page cache, or the cache of the device itself.
+/* What the memory of a server does for its device: the server's page cache, or the cache of the
+ * device itself.
  *
- * What is read in sequence, by one process or by several in turns, is read ahead, and is there for whoever reads it next,
- * once. A write returns as soon as memory has it; the device takes what was written in the order of its addresses (of so
- * many at a time), when nothing is to be read or when there is no more room; what requests wrote before what was written
- * in the background.
- */
+ * Sequential reads, by one process or by several in turns, are read ahead. Those bytes are there
+ * once, for the next process that reads them. A write returns as soon as memory has it. The device
+ * writes it later, in the order of addresses (of so many writes at a time), when there is nothing
+ * to read or no more room. Writes of requests go before writes of the background. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -75,7 +75,8 @@ void memory_was_read(struct engine *engine, struct server *server, struct sub *s
         sub_done(engine, follower);
 }
 
-/* The pages of [start, stop) that were read ahead, from its first byte on, are taken; where they end. */
+/* Takes the pages of [start, stop) that were read ahead, from the first byte on. Returns where they
+ * end. */
 static int64_t take_ahead(struct server *server, int64_t start, int64_t stop)
 {
     for (int64_t page = start / PAGE; start < stop && is(&server->ahead, page); page++) {
@@ -86,7 +87,8 @@ static int64_t take_ahead(struct server *server, int64_t start, int64_t stop)
     return start < stop ? start : stop;
 }
 
-/* Where reading ahead from `stop` on ends: before what was read ahead already, or is being. */
+/* Where reading ahead from `stop` on ends: before bytes that were read ahead already, or are being
+ * read. */
 static int64_t read_ahead(struct engine *engine, struct server *server, int64_t stop)
 {
     int64_t page = stop / PAGE, end = (stop + server->spec->read_ahead) / PAGE;
@@ -112,7 +114,8 @@ bool memory_has(struct engine *engine, struct server *server, struct sub *sub)
         return false;
     struct stream *stream = &server->stream[sub->process];
     int64_t start = sub->address, stop = start + sub->length;
-    /* RATIONALE: Linux goes by the pages that are there, not by who has read them, so that processes in turns are a sequence. */
+    /* RATIONALE: Linux looks at the pages that are there, not at who has read them. So reads by
+     * processes in turns are a sequence. */
     bool in_sequence = stream->next == start || (start > 0 && is(&server->fronts, (start - 1) / PAGE));
     stream->next = stop;
     int64_t from = take_ahead(server, start, stop);
@@ -166,7 +169,7 @@ bool memory_takes(struct engine *engine, struct server *server, struct sub *sub)
 {
     if (!sub->write || server->spec->memory == 0)
         return false;
-    /* Half of it is kept free of what is written in the background, which then waits for the device. */
+    /* Writes of the background get only half of it, and then wait for the device. */
     if (sub->background && (server->full.first || server->dirty + sub->length > server->spec->memory / 2))
         return false;
     if (!server->full.first && has_room(server, sub))

@@ -10,7 +10,8 @@ static void place(struct cursor *cursor, int64_t level)
     cursor->length[level + 1] = cursor->length[level] + i * loop->grow_length;
 }
 
-/* The loops from `level` on at their first turns; where one has none, the loop around it goes on. */
+/* Sets the loops from `level` on to their first iterations. If one has none, the loop around it
+ * goes on. */
 static bool settle(struct cursor *cursor, int64_t level)
 {
     for (; level < cursor->depth; level++) {
@@ -44,7 +45,7 @@ static int64_t iterations(const struct cursor *cursor, int64_t level, int64_t co
     return sum;
 }
 
-/* The turns of the outer loops in their iteration number `position`. */
+/* Sets the outer loops to their iteration number `position`. */
 static void turn_to(struct cursor *cursor, int64_t position)
 {
     int64_t more = 0;

@@ -1,4 +1,4 @@
-/* What ranks do: accesses out of loop nests and tables, one at a time. */
+/* What ranks do: accesses from loop nests and tables, one at a time. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
@@ -9,7 +9,7 @@
 
 enum { DEPTH = 12 }; /* loops of a nest */
 
-/* A place in a nest. The loops outside `bottom` stay where they are. */
+/* A place in a nest. The loops outside `bottom` keep their places. */
 struct cursor {
     int64_t bottom, depth;
     const struct sim_loop *loop;
@@ -25,17 +25,18 @@ struct pieces {
     struct cursor cursor;
 };
 
-/* To the first access of the nest at `position` of the outer `bottom` loops; false: there is none. */
+/* Moves to the first access of the nest at `position` of the outer `bottom` loops. False: there is
+ * none. */
 bool cursor_begin(struct cursor *cursor, const struct sim_input *in, const struct sim_nest *nest, int64_t bottom,
                   int64_t position);
 
-/* To the next access; false: that was the last. */
+/* Moves to the next access. False: that was the last one. */
 bool cursor_next(struct cursor *cursor);
 
-/* Copies no more than the loops that there are. */
+/* Copies only the loops that there are. */
 void pieces_copy(struct pieces *to, const struct pieces *from);
 
-/* The next access; false: there is none. */
+/* The next access. False: there is none. */
 bool pieces_next(struct pieces *pieces, int64_t *start, int64_t *stop);
 
 #endif

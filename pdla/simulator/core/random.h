@@ -1,4 +1,4 @@
-/* Numbers by chance, the same in every run from the same state. */
+/* Random numbers, the same in every run from the same state. */
 #ifndef RANDOM_H
 #define RANDOM_H
 

@@ -1,9 +1,10 @@
-/* A request: connections from its node to its servers, then the links, then the devices (reads: the devices first).
+/* A request: connections from its node to its servers, then the links, then the devices (for reads
+ * the devices come first).
  *
- * Each step of it ends when the last of those who take part is done, as in the model (pdla.layouts.cost). A node and a
- * server make one connection at a time, in the order in which they are asked for; so do links with bytes. That is known
- * in advance and takes no event for each server. Neither knows what is in the background: only devices do.
- */
+ * Each step ends when the last of those who take part is done, as in the model (pdla.layouts.cost).
+ * A node or a server makes one connection at a time, in the order of the requests, and a link moves
+ * bytes likewise. So these times are known in advance and need no event for each server. Background
+ * requests are known to the devices only. */
 #include "engine.h"
 
 static double latest(double a, double b)
@@ -48,14 +49,15 @@ static void add_sub(struct engine *engine, struct request *request, int64_t obje
     request->subs++;
 }
 
-/* Of the first `z` bytes of a cycle, those on a server before whose strip there are `before`. */
+/* Of the first `z` bytes of a cycle: those on a server before whose strip there are `before` bytes.
+ */
 static int64_t share(int64_t z, int64_t before, int64_t strip)
 {
     int64_t held = z - before;
     return held < 0 ? 0 : held < strip ? held : strip;
 }
 
-/* A range within a section is one range on each of its servers (pdla.layouts.striping). */
+/* A range inside a section is one range on each of its servers (pdla.layouts.striping). */
 static void add_section(struct engine *engine, struct request *request, int64_t number, int64_t section, int64_t start,
                         int64_t stop)
 {

@@ -126,7 +126,8 @@ bool server_put(struct server *server, struct sub *sub)
     return true;
 }
 
-/* The slice of a process ends with its time, or when it asks for nothing more; one that still waits has another turn. */
+/* The slice of a process ends with its time, or when the process has no more requests. If it still
+ * has some, it gets another turn. */
 static enum taken take_slice(struct server *server, double now, struct sub **sub, double *until)
 {
     if (server->active >= 0) {
@@ -217,7 +218,8 @@ enum taken server_take(struct server *server, double now, struct sub **sub, doub
     return *sub ? TAKEN : NOTHING;
 }
 
-/* What the background has had of the device while requests waited is set against what they have had. */
+/* Compares what the background has had of the device with what requests have had, while requests
+ * waited. */
 static void account(struct server *server, const struct sub *sub, double seconds)
 {
     double share = server->spec->share;
@@ -225,7 +227,7 @@ static void account(struct server *server, const struct sub *sub, double seconds
         server->owed += share * seconds;
     else if (foreground_waits(server))
         server->owed -= (1 - share) * seconds;
-    /* RATIONALE: time in which nothing waited for its share is not owed. */
+    /* RATIONALE: the background is owed nothing for time in which it had nothing to do. */
     if (server->owed > 0 && !background_waits(server))
         server->owed = 0;
 }
@@ -255,11 +257,13 @@ static double startup(const struct sim_input *in, int64_t first, int64_t points,
     return seconds[after - 1] + (seconds[after] - seconds[after - 1]) * share;
 }
 
-/* RATIONALE: where start-up and transfer overlap, requests are counted and no head moves. What makes one request of many is
- * reading ahead, for each reader by itself: to go on where another one has stopped is not free (pdla.layouts.contiguity). */
+/* RATIONALE: if start-up and transfer overlap, requests are counted and no head moves. Reading
+ * ahead makes one request of several, for each reader by itself: to continue where another reader
+ * stopped is not free (pdla.layouts.contiguity). */
 static int64_t distance_to(struct server *server, const struct sub *sub, int64_t address, int64_t length)
 {
-    /* Nobody knows where the head was before the first request: it is taken to be there. */
+    /* Before the first request the place of the head is not known: the head is assumed to be at
+     * that request. */
     int64_t distance = server->moved ? llabs(address - server->head) : 0;
     if (!server->read_to || sub->write)
         return distance;
@@ -281,7 +285,7 @@ double server_serve(struct server *server, const struct sim_input *in, const str
     server->moved = true;
     server->head = address + length;
     double transfer = (double)length * spec->seconds_per_byte[sub->write];
-    /* Channels start up side by side and share the way to and from the device. */
+    /* Channels start up in parallel and share the way to and from the device. */
     double ready = spec->overlap ? now : now + start;
     double begin = ready > server->bus_free ? ready : server->bus_free;
     server->bus_free = begin + transfer;

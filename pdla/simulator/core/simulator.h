@@ -1,7 +1,8 @@
-/* The simulator's core: a run of a machine and its programs, from arrays to arrays (pdla/simulator/core.py).
+/* The simulator's core: a run of a machine and its programs, from arrays to arrays
+ * (pdla/simulator/core.py).
  *
- * All members are of 8 bytes, so that numpy's records are these structs. Indices into other arrays say so; -1 is none.
- */
+ * All members have 8 bytes, so that numpy's records are these structs. Comments say which members
+ * are indices into other arrays; -1 is none. */
 #ifndef SIMULATOR_H
 #define SIMULATOR_H
 
@@ -13,31 +14,33 @@ enum sim_flags { SIM_WRITES = 1, SIM_CLOSES = 2, SIM_SYNCS = 4 };
 enum sim_what { SIM_REQUEST, SIM_TICK, SIM_FINISHED, SIM_CLOSE };
 enum sim_logged { SIM_CALL, SIM_QUEUED, SIM_STARTED, SIM_SERVED, SIM_RETURNED };
 
-/* A device with its queue. Start-up curves are points [curve[op], curve[op] + points[op]) of the input's. */
+/* A device with its queue. Its start-up curves are points [curve[op], curve[op] + points[op]) of
+ * the input. */
 struct sim_server {
     double seconds_per_byte[2];
-    double rotation; /* seconds of a turn, to wait a random part of; 0: the curve has it */
+    double rotation; /* seconds of a revolution, a random part of which it waits; 0: the curve has it */
     double slice;    /* CFQ: seconds that a process has the device */
     double idle;     /* CFQ: seconds of its slice that the device waits for its next request */
-    double share;    /* of its time, for what is done in the background while requests wait */
+    double share;    /* of its time, for the background while requests wait */
     int64_t curve[2];
     int64_t points[2];
     int64_t queue;
-    int64_t depth; /* requests that the queue orders, with those being served; others wait before it; 0: all */
+    int64_t depth; /* requests that the queue orders, with those being served; others wait for room; 0: all */
     int64_t channels;
     int64_t overlap; /* a request takes the longer of start-up and transfer */
-    int64_t memory_depth; /* of the writes in memory, those that are ordered at a time; 0: all */
-    int64_t memory, read_ahead; /* bytes: of writes that it keeps for the device, and of each reading ahead */
+    int64_t memory_depth; /* of the writes in memory, how many are ordered at a time; 0: all */
+    int64_t memory, read_ahead; /* bytes: of writes that it holds for the device, and of each reading ahead */
     int64_t node;    /* the client node that it is in, or -1 */
-    int64_t host;    /* whose link and connections it has: a server */
+    int64_t host;    /* a server, whose link and connections it shares */
 };
 
-/* Bytes striped over servers (pdla.model.Layout); of server j of all, strips, bases and servers are at `first + j`. */
+/* Bytes striped over servers (pdla.model.Layout). The strips, bases and servers of server j are at
+ * `first + j`. */
 struct sim_object {
     int64_t groups, width, section;
-    int64_t strips; /* first of `width` strips and of as many sums of those before */
+    int64_t strips; /* first of `width` strips and of as many sums of the strips before each */
     int64_t first;
-    int64_t space; /* what its bytes are counted under */
+    int64_t space; /* the space that its bytes are counted under */
 };
 
 /* A replica: its bytes by loops (count, stride, replica stride), or by extents (start, length, replica start). */
@@ -55,10 +58,10 @@ struct sim_nest {
     int64_t start, length, loops, depth;
 };
 
-/* A call of a rank; its pieces are items [item, next call's item). */
+/* A call of a rank. Its pieces are items [item, next call's item). */
 struct sim_call {
     int64_t file, flags, item;
-    int64_t collective, participants; /* the collective call that it is part of, and of how many ranks */
+    int64_t collective, participants; /* the collective call that it is part of, and that call's number of ranks */
     double think, start;              /* seconds since the rank's previous call, and since the run began */
 };
 
@@ -77,23 +80,25 @@ struct sim_part {
     int64_t pattern, position; /* of the rank among those of the pattern */
 };
 
-/* What an online policy is asked, and told. */
+/* The question to an online policy, and its answer. */
 struct sim_question {
     double time;
     int64_t what, rank, node, file, op, start, stop, collective, token;
 };
 
-/* Transfers of a stage go in parallel, stages one after another. Token 0: of the request; others: of a move. */
+/* Transfers of a stage go in parallel, stages one after another. Token 0: of the request; others:
+ * of a move. */
 struct sim_transfer {
     int64_t token;
     int64_t urgent; /* a move with the priority of requests */
-    int64_t after;  /* it starts when the request that it came with has been served; others start at once */
+    int64_t after;  /* it starts when its request has been served; the others start at once */
     int64_t stage, object;
-    int64_t server; /* the one of the object's that has all of it, at these addresses of its own; -1: it is striped */
+    int64_t server; /* the object's server that has all of it, at these addresses; -1: it is striped */
     int64_t op, start, stop, node;
 };
 
-/* Those of the request first, then move by move, each by stages. The request waits for the moves `wait` first. */
+/* First those of the request, then move by move, each by stages. The request waits for the first
+ * `wait` moves. */
 struct sim_answer {
     const struct sim_transfer *transfer;
     int64_t transfers;
@@ -109,8 +114,8 @@ struct sim_event {
 struct sim_input {
     int64_t ranks, nodes, ranks_per_node, files, places, servers, spaces;
     double connect, seconds_per_byte;
-    double jitter; /* mean seconds that a rank is late with a call, by chance */
-    double call_seconds, copy_seconds, exchange_seconds; /* of a processor: a file request, its bytes, a byte of a message */
+    double jitter; /* mean of the random seconds by which a rank is late with a call */
+    double call_seconds, copy_seconds, exchange_seconds; /* of a processor: a request, a byte, a message byte */
     int64_t cores;                                       /* of a node; 0: each rank has one */
     int64_t seed, open_loop;
     int64_t sieve[2];          /* bytes of the buffer for data sieving of reads and writes; 0: piece by piece */
@@ -118,7 +123,7 @@ struct sim_input {
     int64_t aggregators;       /* at most so many, one a node; 0: one on every node */
     int64_t client_cache;      /* nodes keep what they have read and written */
     int64_t client_read_ahead; /* the most bytes that they read ahead, and write at once */
-    int64_t always;            /* also where the ranks' accesses do not interleave */
+    int64_t always;            /* collective buffering even if the ranks' accesses do not interleave */
     const struct sim_server *server;
     const int64_t *curve_distance;
     const double *curve_seconds;
@@ -135,15 +140,16 @@ struct sim_input {
     const struct sim_pattern *pattern;
     const int64_t *first_part; /* ranks + 1 */
     const struct sim_part *part;
-    int (*policy)(const struct sim_question *, struct sim_answer *); /* NULL: there is none; not 0: stop the run */
+    int (*policy)(const struct sim_question *, struct sim_answer *); /* NULL: none; not 0 stops the run */
     double period;                                                  /* of its ticks; 0: none */
-    int64_t only_closes;                                            /* it is not asked of requests */
+    int64_t only_closes;                                            /* it is not called for requests */
     struct sim_event *log;
     int64_t log_room;
 };
 
-/* Per server (its seconds, requests, and the bytes that its head has moved), per file (what requests to servers took there,
- * and how many), and per space: foreground reads and writes, background reads and writes. */
+/* For each server: its seconds, its requests, and the bytes that its head has moved. For each file:
+ * the time that its requests took on servers, and their number. For each space: foreground reads
+ * and writes, background reads and writes. */
 struct sim_output {
     double seconds; /* when the last call returned */
     double settled; /* when the last move was done */
@@ -157,11 +163,12 @@ struct sim_output {
 
 enum sim_result { SIM_DONE, SIM_NO_MEMORY, SIM_STOPPED };
 
-/* Whether these are the sizes of the structs above that the caller makes or reads, in their order (from sim_server to
- * sim_output, but sim_answer): if not, the library is not of the same version. */
+/* Whether these are the sizes of the structs above that the caller makes or reads, in order (from
+ * sim_server to sim_output, except sim_answer). If not, the library is of another version. */
 int sim_fits(const int64_t *sizes, int64_t count);
 
-/* Runs all programs to their ends. What `in` points to must stay until it returns a sim_result. */
+/* Runs all programs to their ends. `in` and all it points to must stay until a sim_result is
+ * returned. */
 int sim_run(const struct sim_input *in, struct sim_output *out);
 
 #endif
