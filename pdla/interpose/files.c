@@ -43,7 +43,8 @@ typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 
 /* The interceptor is called even if no tool watches: nobody may see a file without the writes that
  * the interceptor holds back. */
-static int open_settled(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
+static int open_recovered(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info,
+                          mpi_handle *file)
 {
     struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode)};
     int rc = ASK(opening, (&opening));
@@ -91,7 +92,8 @@ EXPORT int MPI_File_open(mpi_handle comm, const char *name, int amode, mpi_handl
     open_call *real = (open_call *)real_call(CALL_File_open);
     if (enter())
         return leave(watch_open(real, comm, name, amode, info, file));
-    return leave(in_call.depth == 1 ? open_settled(real, comm, name, amode, info, file) : real(comm, name, amode, info, file));
+    return leave(in_call.depth == 1 ? open_recovered(real, comm, name, amode, info, file)
+                                    : real(comm, name, amode, info, file));
 }
 ALIAS(File_open)
 

@@ -18,16 +18,16 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Finds the definition after this library. If there is none, returns `failed` with errno ENOSYS. */
-#define NEXT(real, name, failed)                                                             \
-    if (!__atomic_load_n(&(real), __ATOMIC_RELAXED))                                         \
-        __atomic_store_n((void **)&(real), dlsym(RTLD_NEXT, name), __ATOMIC_RELAXED);        \
-    if (!(real)) {                                                                           \
-        errno = ENOSYS;                                                                      \
-        return failed;                                                                       \
+#define NEXT(real, name, failed)                                                      \
+    if (!__atomic_load_n(&(real), __ATOMIC_RELAXED))                                  \
+        __atomic_store_n((void **)&(real), dlsym(RTLD_NEXT, name), __ATOMIC_RELAXED); \
+    if (!(real)) {                                                                    \
+        errno = ENOSYS;                                                               \
+        return failed;                                                                \
     }
 
 /* Whether the call may be made. Otherwise errno says why not. */
-static bool may(int error)
+static bool allowed(int error)
 {
     if (error != 0)
         errno = error;
@@ -36,12 +36,12 @@ static bool may(int error)
 
 static bool opening(int directory, const char *path)
 {
-    return !pdla_coherence_opening || may(pdla_coherence_opening(directory, path));
+    return !pdla_coherence_opening || allowed(pdla_coherence_opening(directory, path));
 }
 
-static bool looking(int directory, const char *path)
+static bool examining(int directory, const char *path)
 {
-    return !pdla_coherence_looking || may(pdla_coherence_looking(directory, path));
+    return !pdla_coherence_examining || allowed(pdla_coherence_examining(directory, path));
 }
 
 /* ---- opening and cutting off ------------------------------------------------------------------------------------- */
@@ -54,13 +54,13 @@ static bool looking(int directory, const char *path)
         return opening(directory, path) ? real arguments : failed; \
     }
 
-#define OPEN_WITH_MODE(name, type, directory, parameters, arguments)  \
-    EXPORT int name parameters                                        \
-    {                                                                 \
-        static type *real;                                            \
-        TAKE_MODE(mode, flags)                                        \
-        NEXT(real, #name, -1)                                         \
-        return opening(directory, path) ? real arguments : -1;        \
+#define OPEN_WITH_MODE(name, type, directory, parameters, arguments) \
+    EXPORT int name parameters                                       \
+    {                                                                \
+        static type *real;                                           \
+        TAKE_MODE(mode, flags)                                       \
+        NEXT(real, #name, -1)                                        \
+        return opening(directory, path) ? real arguments : -1;       \
     }
 
 typedef int open_call(const char *, int, ...);
@@ -85,18 +85,18 @@ OPEN(FILE *, freopen64, NULL, AT_FDCWD, (const char *path, const char *mode, FIL
 
 /* ---- deleting ---------------------------------------------------------------------------------------------------- */
 
-#define DELETE(name, directory, path, parameters, arguments)             \
-    EXPORT int name parameters                                           \
-    {                                                                    \
-        static int(*real) parameters;                                    \
-        uint64_t inode = 0;                                              \
-        NEXT(real, #name, -1)                                            \
-        if (pdla_coherence_deleting)                                        \
-            pdla_coherence_deleting(directory, path, &inode);               \
-        int result = real arguments;                                     \
-        if (result == 0 && inode != 0)                                   \
-            pdla_coherence_deleted(path, inode);                            \
-        return result;                                                   \
+#define DELETE(name, directory, path, parameters, arguments)  \
+    EXPORT int name parameters                                \
+    {                                                         \
+        static int(*real) parameters;                         \
+        uint64_t inode = 0;                                   \
+        NEXT(real, #name, -1)                                 \
+        if (pdla_coherence_deleting)                          \
+            pdla_coherence_deleting(directory, path, &inode); \
+        int result = real arguments;                          \
+        if (result == 0 && inode != 0)                        \
+            pdla_coherence_deleted(path, inode);              \
+        return result;                                        \
     }
 DELETE(unlink, AT_FDCWD, path, (const char *path), (path))
 DELETE(unlinkat, at, path, (int at, const char *path, int flags), (at, path, flags))
@@ -114,32 +114,32 @@ static bool examined(uint64_t device, uint64_t inode)
     return pdla_coherence_examined && pdla_coherence_examined(device, inode);
 }
 
-#define EXAMINE_BY(name, may_look, device, inode, parameters, arguments) \
-    EXPORT int name parameters                                           \
-    {                                                                    \
-        static int(*real) parameters;                                    \
-        NEXT(real, #name, -1)                                            \
-        int result = may_look ? real arguments : -1;                     \
+#define EXAMINE_BY(name, may_look, device, inode, parameters, arguments)         \
+    EXPORT int name parameters                                                   \
+    {                                                                            \
+        static int(*real) parameters;                                            \
+        NEXT(real, #name, -1)                                                    \
+        int result = may_look ? real arguments : -1;                             \
         return result == 0 && examined(device, inode) ? real arguments : result; \
     }
 #define EXAMINE(name, may_look, parameters, arguments) \
     EXAMINE_BY(name, may_look, found->st_dev, found->st_ino, parameters, arguments)
 
 /* `version`: for programs that were linked with older C libraries. */
-#define EXAMINE_BOTH(suffix, type)                                                                              \
-    EXAMINE(stat##suffix, looking(AT_FDCWD, path), (const char *path, struct type *found), (path, found))       \
-    EXAMINE(lstat##suffix, looking(AT_FDCWD, path), (const char *path, struct type *found), (path, found))      \
-    EXAMINE(fstat##suffix, true, (int fd, struct type *found), (fd, found))                                     \
-    EXAMINE(fstatat##suffix, looking(at, path), (int at, const char *path, struct type *found, int flags),      \
-            (at, path, found, flags))                                                                           \
-    EXAMINE(__xstat##suffix, looking(AT_FDCWD, path), (int version, const char *path, struct type *found),      \
-            (version, path, found))                                                                             \
-    EXAMINE(__lxstat##suffix, looking(AT_FDCWD, path), (int version, const char *path, struct type *found),     \
-            (version, path, found))                                                                             \
-    EXAMINE(__fxstat##suffix, true, (int version, int fd, struct type *found), (version, fd, found))            \
-    EXAMINE(__fxstatat##suffix, looking(at, path),                                                              \
+#define EXAMINE_BOTH(suffix, type)                                                                            \
+    EXAMINE(stat##suffix, examining(AT_FDCWD, path), (const char *path, struct type *found), (path, found))   \
+    EXAMINE(lstat##suffix, examining(AT_FDCWD, path), (const char *path, struct type *found), (path, found))  \
+    EXAMINE(fstat##suffix, true, (int fd, struct type *found), (fd, found))                                   \
+    EXAMINE(fstatat##suffix, examining(at, path), (int at, const char *path, struct type *found, int flags),  \
+            (at, path, found, flags))                                                                         \
+    EXAMINE(__xstat##suffix, examining(AT_FDCWD, path), (int version, const char *path, struct type *found),  \
+            (version, path, found))                                                                           \
+    EXAMINE(__lxstat##suffix, examining(AT_FDCWD, path), (int version, const char *path, struct type *found), \
+            (version, path, found))                                                                           \
+    EXAMINE(__fxstat##suffix, true, (int version, int fd, struct type *found), (version, fd, found))          \
+    EXAMINE(__fxstatat##suffix, examining(at, path),                                                          \
             (int version, int at, const char *path, struct type *found, int flags), (version, at, path, found, flags))
 EXAMINE_BOTH(, stat)
 EXAMINE_BOTH(64, stat64)
-EXAMINE_BY(statx, looking(at, path), makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino,
+EXAMINE_BY(statx, examining(at, path), makedev(found->stx_dev_major, found->stx_dev_minor), found->stx_ino,
            (int at, const char *path, int flags, unsigned mask, struct statx *found), (at, path, flags, mask, found))

@@ -50,7 +50,7 @@ int pdla_coherence_opening(int directory, const char *path)
     return result;
 }
 
-int pdla_coherence_looking(int directory, const char *path)
+int pdla_coherence_examining(int directory, const char *path)
 {
     struct stat found;
     int error = errno;

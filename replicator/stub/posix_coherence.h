@@ -15,7 +15,7 @@
  * itself is left as it was. */
 COHERENCE_INTERFACE int pdla_coherence_opening(int directory, const char *path);
 /* Before a call that examines the file; the same, but redirection goes on. */
-COHERENCE_INTERFACE int pdla_coherence_looking(int directory, const char *path);
+COHERENCE_INTERFACE int pdla_coherence_examining(int directory, const char *path);
 /* Before and after a call that deletes the file or replaces it by another one. *inode: 0 if nothing
  * is to be done. */
 COHERENCE_INTERFACE void pdla_coherence_deleting(int directory, const char *path, uint64_t *inode);

@@ -181,7 +181,7 @@ int recovery_lock_shared(const char *directory)
     return lock_journals(directory, LOCK_SHARED, WRITERS, HELPERS);
 }
 
-bool recovery_lock_is_alone(int lock)
+bool recovery_lock_take_alone(int lock)
 {
     return lock_bytes(lock, LOCK_ALONE, 0, LOCK_ALL);
 }
@@ -427,7 +427,7 @@ static enum pending_state examine_directory(const struct loaded_map *map, const 
     if (!keep && !stale_journals_any(directory))
         return PENDING_NONE;
     *lock = lock_or_wait(directory, path, keep);
-    if (*lock == -1 || (*lock >= 0 && !recovery_lock_is_alone(*lock)))
+    if (*lock == -1 || (*lock >= 0 && !recovery_lock_take_alone(*lock)))
         return PENDING_NONE; /* of programs that are writing to the file now */
     const bool locked = *lock >= 0;
     enum pending_state found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory,

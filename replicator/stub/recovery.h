@@ -35,7 +35,7 @@ void recovery_note(const char *directory, uint64_t inode);
  * The result is a descriptor, or -1: programs are writing to the file; LOCK_HELD: another process
  * has had it alone for long; LOCK_IMPOSSIBLE: the file cannot exist, or cannot be locked. */
 enum { LOCK_IMPOSSIBLE = -2, LOCK_HELD = -3 };
-bool recovery_lock_is_alone(int lock);
+bool recovery_lock_take_alone(int lock);
 /* The open has begun: others may have the file open, too. */
 bool recovery_lock_share(int lock);
 /* For its other ranks. */

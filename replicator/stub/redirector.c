@@ -16,14 +16,14 @@ static bool wanted(void)
 }
 
 /* RATIONALE: an error that one rank finds must not keep it from a collective call. */
-static bool is_alone(const struct io_call *call)
+static bool is_independent(const struct io_call *call)
 {
     return !(call->flags & CALL_COLLECTIVE);
 }
 
 /* RATIONALE: nonblocking and split collectives do not wait for the other ranks, so that the ranks
  * cannot agree in them. */
-static bool is_together(const struct io_call *call)
+static bool is_blocking_collective(const struct io_call *call)
 {
     return call->flags & CALL_COLLECTIVE && !(call->flags & (CALL_NONBLOCKING | CALL_SPLIT));
 }
@@ -32,7 +32,7 @@ static bool is_together(const struct io_call *call)
 static bool make_visible_for_good(struct io_call *call, int *rc)
 {
     return writer_of(call->handle) != NULL && (*rc = make_visible(call->handle, call, VISIBLE_FOR_GOOD)) != 0
-        && is_alone(call);
+        && is_independent(call);
 }
 
 static bool read_shared(struct io_call *call, int *rc)
@@ -45,9 +45,9 @@ static bool read_shared(struct io_call *call, int *rc)
 
 static bool read_data(struct io_call *call, int *rc)
 {
-    const enum make_visible look = is_together(call) ? VISIBLE_BY_ALL : VISIBLE_BY_ONE;
+    const enum make_visible look = is_blocking_collective(call) ? VISIBLE_BY_ALL : VISIBLE_BY_ONE;
     if (writer_of(call->handle) != NULL && (*rc = make_visible(call->handle, call, look)) != 0
-        && (look == VISIBLE_BY_ALL || is_alone(call)))
+        && (look == VISIBLE_BY_ALL || is_independent(call)))
         return true;
     return redirector_read(call, rc);
 }
@@ -58,7 +58,7 @@ static bool write_data(struct io_call *call, int *rc)
     if (call->flags & CALL_SHARED ? make_visible_for_good(call, rc)
                                   : writer_of(handle) != NULL && redirector_write(call, rc))
         return true;
-    if (call->refused || (*rc = redirector_write_begin(handle, call)) == 0 || !is_alone(call))
+    if (call->refused || (*rc = redirector_write_begin(handle, call)) == 0 || !is_independent(call))
         return false;
     redirector_write_end(handle);
     return true;

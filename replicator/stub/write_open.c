@@ -80,7 +80,7 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
         why = "the journals cannot be locked";
     if (why == NULL && !lock_none_abandoned(lock))
         why = "an earlier write to the replicas has not ended";
-    const bool alone = why == NULL && recovery_lock_is_alone(lock);
+    const bool alone = why == NULL && recovery_lock_take_alone(lock);
     if (why == NULL && stale_journals_pending(directory))
         why = "bytes of an earlier run wait for pdla sync";
     if (why == NULL && alone)
@@ -161,7 +161,7 @@ bool writers_end_redirection(uint64_t device, uint64_t inode, const char *why)
             pthread_mutex_lock(&writer->mutex);
             if (writer_write_back(writer->handle) == 0)
                 peers_write_back(writer->handle, NULL, &found);
-            writer->again = any = true;
+            writer->opened_again = any = true;
             pthread_mutex_unlock(&writer->mutex);
             writer_stop(writer, why);
         }
@@ -326,7 +326,7 @@ static void leave_open(struct writer *writer)
  * here, so that none of them waits at another open for this close to end. */
 static bool is_only_handle(const struct writer *writer)
 {
-    int64_t mine = !writer->again, all;
+    int64_t mine = !writer->opened_again, all;
     return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
 }
 

@@ -304,7 +304,7 @@ static int add_share(struct batch *batch, const struct range *ranges, size_t cou
 
 /* ---- write-back --------------------------------------------------------------------------------------------------- */
 
-static int end(struct batch *batch, int error)
+static int end_batch(struct batch *batch, int error)
 {
     struct writer *writer = batch->writer;
     /* RATIONALE: the journal is cleared next, so the bytes must survive a power failure. */
@@ -320,7 +320,7 @@ static int end(struct batch *batch, int error)
     return error;
 }
 
-static void forget(struct writer *writer)
+static void clear_own_journal(struct writer *writer)
 {
     peers_lock(writer);
     journal_clear(&writer->journal);
@@ -384,7 +384,7 @@ int write_back_journal(struct file_handle *handle, struct journal *journal, int6
     bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = add_ranges(&batch, ranges, count);
-    error = end(&batch, error);
+    error = end_batch(&batch, error);
     unlock_original(writer, low, high, locked);
     original_end(handle);
     if (error == 0)
@@ -512,7 +512,7 @@ static int write_back_share(struct file_handle *handle, const struct range *mine
     bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = all != NULL ? add_share(&batch, all, merged, low, high) : add_ranges(&batch, mine, count);
-    error = end(&batch, error);
+    error = end_batch(&batch, error);
     unlock_original(writer, low, high, locked);
     original_end(handle);
     free(all);
@@ -554,7 +554,7 @@ int write_back_together(struct file_handle *handle)
             error = agree_error(writer, write_back_share(handle, mine, count, total, all[1], -all[2]));
     }
     if (error == 0)
-        forget(writer);
+        clear_own_journal(writer);
     else
         writer->error = error;
     free(mine);
@@ -563,7 +563,7 @@ int write_back_together(struct file_handle *handle)
 }
 
 /* The bytes of the original for which a target has replicas. */
-static void hull(const struct writer *writer, int64_t *low, int64_t *high)
+static void replicated_span(const struct writer *writer, int64_t *low, int64_t *high)
 {
     *low = INT64_MAX;
     *high = 0;
@@ -589,7 +589,7 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
     struct batch batch;
     int64_t low, high;
     int error = batch_start(&batch, writer) ? 0 : ENOMEM;
-    hull(writer, &low, &high);
+    replicated_span(writer, &low, &high);
     /* RATIONALE: replicas may have been built before the original had these bytes. */
     replicas_mark(handle, low, high);
     share(writer, &low, &high);
@@ -597,7 +597,7 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
     bool locked = lock_original(writer, low, high);
     if (error == 0)
         error = add_share(&batch, ranges, merge(ranges, count), low, high);
-    error = end(&batch, error);
+    error = end_batch(&batch, error);
     unlock_original(writer, low, high, locked);
     original_end(handle);
     return agree_error(writer, error);

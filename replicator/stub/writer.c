@@ -312,7 +312,7 @@ static int write_apart(struct io_call *call, const char *why)
 }
 
 /* The bytes of the original that a call may write to. */
-static void hull_of(const struct io_call *call, int64_t *low, int64_t *high)
+static void span_of_call(const struct io_call *call, int64_t *low, int64_t *high)
 {
     struct request request;
     struct typemap_cursor cursor;
@@ -333,7 +333,7 @@ static int write_back_overlap(const struct io_call *call)
 {
     struct writer *writer = writer_of(call->handle);
     int64_t low, high, all[4];
-    hull_of(call, &low, &high);
+    span_of_call(call, &low, &high);
     pthread_mutex_lock(&writer->mutex);
     const int64_t mine[4] = {low, -high, writer->low, -writer->high};
     pthread_mutex_unlock(&writer->mutex);

@@ -21,7 +21,7 @@ struct writer {
     struct file_handle *handle; /* of the open file */
     bool lease;
     const char *why_not;  /* atomic; why this process redirects no more writes: a literal */
-    bool again;           /* this process has the file open in another way, too */
+    bool opened_again;    /* this process has the file open in another way, too */
     int fd;               /* of the original */
     uint64_t device, inode;
     int lock;             /* descriptor of the journals' lock file, locked */

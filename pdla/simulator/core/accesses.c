@@ -34,7 +34,7 @@ static void take_out(struct list *list, struct link *link)
         list->end = link->at;
 }
 
-static bool meets(const struct list *list, const struct access *access)
+static bool overlaps_any(const struct list *list, const struct access *access)
 {
     for (const struct link *one = list->first; one; one = one->next)
         if (overlap(one->access, access))
@@ -42,14 +42,14 @@ static bool meets(const struct list *list, const struct access *access)
     return false;
 }
 
-static void goes_on(struct engine *engine, struct access *access);
+static void continue_access(struct engine *engine, struct access *access);
 
 static double work(const struct engine *engine, int64_t bytes)
 {
     return engine->in->call_seconds + (double)bytes * engine->in->copy_seconds;
 }
 
-static void asked(struct engine *engine, struct access *access)
+static void request_transfers(struct engine *engine, struct access *access)
 {
     if (!engine->in->policy || engine->in->only_closes) {
         struct request *request = request_new(engine, access, access->node, access->write);
@@ -84,7 +84,7 @@ static void add_move(struct engine *engine, struct access *access, const struct 
             last = &(*last)->next;
         *last = move;
     } else {
-        goes_on(engine, move);
+        continue_access(engine, move);
     }
 }
 
@@ -115,9 +115,9 @@ void ask_policy(struct engine *engine, struct sim_question *question, struct acc
             ;
         add_move(engine, access, &moves[first], next - first);
     }
-    let_go(engine, moves);
+    release_memory(engine, moves);
     if (answer.waits == 0)
-        goes_on(engine, access);
+        continue_access(engine, access);
 }
 
 /* Accesses the storage, or the pages of the node. */
@@ -129,7 +129,7 @@ static void serve(struct engine *engine, struct access *access)
         return;
     }
     access->uncached = access->stop - access->start;
-    asked(engine, access);
+    request_transfers(engine, access);
 }
 
 void access_start(struct engine *engine, struct access *access)
@@ -138,7 +138,7 @@ void access_start(struct engine *engine, struct access *access)
     if (access->rewrites) {
         /* RATIONALE: ROMIO locks the range, since what is read must not change before it is written
          * again. */
-        if (meets(&engine->locked, access)) {
+        if (overlaps_any(&engine->locked, access)) {
             append(&engine->wants_lock, &access->lock, access);
             return;
         }
@@ -158,7 +158,7 @@ void access_fetch(struct engine *engine, const struct access *reader, int64_t ob
     access->fetch = fetch;
     if (place < 0) {
         access->file = object;
-        asked(engine, access);
+        request_transfers(engine, access);
         return;
     }
     struct request *request = request_new(engine, access, access->node, false);
@@ -171,7 +171,7 @@ void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t sta
 {
     struct access *access = access_new(engine, node * engine->in->ranks_per_node, file, true, start, stop);
     access->flush = flush;
-    asked(engine, access);
+    request_transfers(engine, access);
 }
 
 void access_close(struct engine *engine, struct access *access)
@@ -194,7 +194,7 @@ static void unlock(struct engine *engine, struct access *access)
     take_out(&engine->locked, &access->lock);
     for (struct link *one = engine->wants_lock.first, *next; one; one = next) {
         next = one->next;
-        if (!meets(&engine->locked, one->access)) {
+        if (!overlaps_any(&engine->locked, one->access)) {
             take_out(&engine->wants_lock, one);
             access_start(engine, one->access);
         }
@@ -223,7 +223,7 @@ static void moved(struct engine *engine, int64_t token)
     ask_policy(engine, &question, access_new(engine, -1, -1, false, 0, 0));
     for (struct link *one = ready.first, *next; one; one = next) {
         next = one->next;
-        goes_on(engine, one->access);
+        continue_access(engine, one->access);
     }
 }
 
@@ -235,15 +235,15 @@ static void finish(struct engine *engine, struct access *access)
         later(engine, processed(engine, access->node, work(engine, access->uncached)), 0, PROCESSED, access);
         return;
     }
-    let_go(engine, access->transfer);
-    let_go(engine, access->wait);
+    release_memory(engine, access->transfer);
+    release_memory(engine, access->wait);
     access->transfer = NULL;
     access->wait = NULL;
     struct access *after = access->after;
     access->after = NULL;
     for (struct access *next; after; after = next) {
         next = after->next;
-        goes_on(engine, after);
+        continue_access(engine, after);
     }
     if (access->closing > 0 && access->closing < CLOSED) {
         access_close(engine, access);
@@ -271,7 +271,7 @@ static void finish(struct engine *engine, struct access *access)
     else if (collective)
         collective_accessed(engine, collective);
     else if (call)
-        call_goes_on(engine, call);
+        call_continue(engine, call);
 }
 
 static void transfer(struct engine *engine, struct access *access, const struct sim_transfer *row)
@@ -292,7 +292,7 @@ static void transfer(struct engine *engine, struct access *access, const struct 
 }
 
 /* Its next stage that takes time. */
-static void goes_on(struct engine *engine, struct access *access)
+static void continue_access(struct engine *engine, struct access *access)
 {
     while (access->done < access->transfers) {
         const struct sim_transfer *first = &access->transfer[access->done], *end = access->transfer + access->transfers;
@@ -316,7 +316,7 @@ static void goes_on(struct engine *engine, struct access *access)
 void access_ends_request(struct engine *engine, struct access *access)
 {
     if (--access->pending == 0)
-        goes_on(engine, access);
+        continue_access(engine, access);
 }
 
 void access_processed(struct engine *engine, struct access *access)

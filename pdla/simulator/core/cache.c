@@ -63,7 +63,7 @@ static void grow(struct engine *engine, struct pages *pages, int64_t page)
     uint64_t *more = hold(engine, (size_t)(MAPS * words) * sizeof *more);
     for (int64_t map = 0; map < MAPS && pages->words > 0; map++)
         memcpy(more + map * words, pages->word + map * pages->words, (size_t)pages->words * sizeof *more);
-    let_go(engine, pages->word);
+    release_memory(engine, pages->word);
     pages->word = more;
     pages->words = words;
 }
@@ -152,7 +152,7 @@ static int64_t next_size(int64_t size, int64_t most)
 }
 
 /* page_cache_sync_ra: a page is not there. */
-static void missed(struct engine *engine, struct reading *reading, int64_t page)
+static void page_missing(struct engine *engine, struct reading *reading, int64_t page)
 {
     struct ahead *ahead = ahead_of(engine, reading);
     int64_t most = engine->in->client_read_ahead / PAGE, wanted = (reading->stop + PAGE - 1) / PAGE - page, before = 0;
@@ -174,7 +174,7 @@ static void missed(struct engine *engine, struct reading *reading, int64_t page)
 }
 
 /* page_cache_async_ra: a read has come to a marked page. */
-static void go_ahead(struct engine *engine, struct reading *reading, int64_t page)
+static void page_marked(struct engine *engine, struct reading *reading, int64_t page)
 {
     struct ahead *ahead = ahead_of(engine, reading);
     int64_t most = engine->in->client_read_ahead / PAGE, wanted = (reading->stop + PAGE - 1) / PAGE - page;
@@ -204,9 +204,9 @@ static bool waits(struct engine *engine, struct reading *reading, int64_t page)
         else if (engine->in->client_read_ahead < PAGE)
             fetch(engine, reading, page, (reading->stop + PAGE - 1) / PAGE);
         else
-            missed(engine, reading, page);
+            page_missing(engine, reading, page);
     } else if (!reading->write && is(reading->pages, MARKED, page)) {
-        go_ahead(engine, reading, page);
+        page_marked(engine, reading, page);
     }
     for (struct fetch *one = reading->pages->coming; one; one = one->next)
         if (one->first <= page && page < one->stop) {
@@ -236,7 +236,7 @@ static bool has_ends(struct engine *engine, struct reading *reading)
     return true;
 }
 
-static void goes_on(struct engine *engine, struct reading *reading)
+static void continue_reading(struct engine *engine, struct reading *reading)
 {
     const struct sim_input *in = engine->in;
     if (reading->write) {
@@ -271,7 +271,7 @@ void cache_serves(struct engine *engine, struct access *access, int64_t object, 
                                 .object = object, .place = place, .start = start, .at = write ? 0 : start, .stop = stop,
                                 .end = end > stop ? end : stop, .write = write};
     access->pending++;
-    goes_on(engine, reading);
+    continue_reading(engine, reading);
 }
 
 void cache_fetched(struct engine *engine, struct fetch *fetched)
@@ -284,7 +284,7 @@ void cache_fetched(struct engine *engine, struct fetch *fetched)
     pool_give(&engine->fetches, fetched);
     for (struct reading *next; reading; reading = next) {
         next = reading->next;
-        goes_on(engine, reading);
+        continue_reading(engine, reading);
     }
 }
 
@@ -316,7 +316,7 @@ void cache_flushed(struct engine *engine, struct flush *flush)
     if (flush->pending > 0)
         return;
     struct access *access = flush->access;
-    let_go(engine, flush);
+    release_memory(engine, flush);
     access_ends_request(engine, access);
 }
 

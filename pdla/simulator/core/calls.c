@@ -80,7 +80,7 @@ static void serve_mapped(struct engine *engine, struct call *call)
     request_start(engine, gathered.request);
 }
 
-void call_goes_on(struct engine *engine, struct call *call)
+void call_continue(struct engine *engine, struct call *call)
 {
     int64_t start, stop;
     if (call->mapped && call->more) {
@@ -140,7 +140,7 @@ static void call_begins(struct engine *engine, struct call *call)
     else if (call->participants > 1 || call->closes)
         collective_join(engine, call);
     else
-        call_goes_on(engine, call);
+        call_continue(engine, call);
 }
 
 void call_ends(struct engine *engine, struct call *call)

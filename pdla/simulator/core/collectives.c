@@ -38,14 +38,14 @@ void collective_join(struct engine *engine, struct call *call)
 }
 
 /* All its calls end, or each continues by itself. */
-static void disband(struct engine *engine, struct collective *collective, void (*go)(struct engine *, struct call *))
+static void release_calls(struct engine *engine, struct collective *collective, void (*go)(struct engine *, struct call *))
 {
     struct call *call = collective->first;
     if (collective->window) {
-        let_go(engine, collective->window);
-        let_go(engine, collective->node_bytes);
-        let_go(engine, collective->aggregator);
-        let_go(engine, collective->own);
+        release_memory(engine, collective->window);
+        release_memory(engine, collective->node_bytes);
+        release_memory(engine, collective->aggregator);
+        release_memory(engine, collective->own);
     }
     pool_give(&engine->collectives, collective);
     for (struct call *next; call; call = next) {
@@ -99,7 +99,7 @@ static bool spans(struct engine *engine, const struct collective *collective, in
     qsort(span, (size_t)count, sizeof *span, by_rank);
     for (int64_t i = 1; i < count && !together; i++)
         together = span[i].start < span[i - 1].stop;
-    let_go(engine, span);
+    release_memory(engine, span);
     return together;
 }
 
@@ -149,7 +149,7 @@ static void share_out(struct engine *engine, struct collective *collective, int6
         if (a >= 0 && collective->aggregator[a] == call->rank)
             collective->own[a] = (double)call->bytes / (double)collective->bytes;
     }
-    let_go(engine, first);
+    release_memory(engine, first);
 
     int64_t domain = (high - low + collective->aggregators - 1) / collective->aggregators;
     collective->rounds = (domain + in->collective_buffer - 1) / in->collective_buffer;
@@ -181,10 +181,10 @@ static void run(struct engine *engine, struct collective *collective)
             collective->pending = 1;
             access_close(engine, access);
         } else {
-            disband(engine, collective, call_ends);
+            release_calls(engine, collective, call_ends);
         }
     } else if (call->mapped || engine->in->collective_buffer == 0 || !spans(engine, collective, &low, &high)) {
-        disband(engine, collective, call_goes_on);
+        release_calls(engine, collective, call_continue);
     } else {
         share_out(engine, collective, low, high);
         one_round(engine, collective);
@@ -263,7 +263,7 @@ static void one_round(struct engine *engine, struct collective *collective)
     while (collective->round < collective->rounds && is_empty(collective))
         collective->round++;
     if (collective->round == collective->rounds)
-        disband(engine, collective, call_ends);
+        release_calls(engine, collective, call_ends);
     else if (collective->write)
         shuffle(engine, collective);
     else
@@ -275,7 +275,7 @@ void collective_accessed(struct engine *engine, struct collective *collective)
     if (--collective->pending > 0)
         return;
     if (!collective->window) {
-        disband(engine, collective, call_ends); /* of a file that is closed */
+        release_calls(engine, collective, call_ends); /* of a file that is closed */
     } else if (collective->write) {
         collective->round++;
         one_round(engine, collective);

@@ -55,7 +55,7 @@ void *hold(struct engine *engine, size_t size)
     return held + 1;
 }
 
-void let_go(struct engine *engine, void *memory)
+void release_memory(struct engine *engine, void *memory)
 {
     (void)engine;
     if (!memory)
@@ -217,7 +217,7 @@ __attribute__((visibility("default"))) int sim_run(const struct sim_input *in, s
     if (result == SIM_DONE && engine->rank)
         run(engine);
     while (engine->held)
-        let_go(engine, engine->held + 1);
+        release_memory(engine, engine->held + 1);
     for (int64_t i = 0; engine->server && i < in->servers; i++)
         server_end(&engine->server[i]);
     pool_end(&engine->subs);

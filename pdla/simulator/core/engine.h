@@ -135,7 +135,7 @@ struct engine {
 void *pool_take(struct engine *engine, struct pool *pool);
 void pool_give(struct pool *pool, void *item);
 void *hold(struct engine *engine, size_t size);
-void let_go(struct engine *engine, void *memory);
+void release_memory(struct engine *engine, void *memory);
 void later(struct engine *engine, double time, unsigned priority, enum kind kind, void *what);
 /* When a processor of the node has moved so many more bytes. */
 double processed(struct engine *engine, int64_t node, double seconds);
@@ -201,7 +201,7 @@ void rank_begin(struct engine *engine, struct rank *rank);
 void rank_next(struct engine *engine, struct rank *rank);
 void rank_arrives(struct engine *engine, struct rank *rank);
 void rank_ready(struct engine *engine, struct rank *rank);
-void call_goes_on(struct engine *engine, struct call *call);
+void call_continue(struct engine *engine, struct call *call);
 void call_ends(struct engine *engine, struct call *call);
 
 /* collectives.c: calls that all their ranks make together. */

@@ -25,7 +25,7 @@ static void set(struct engine *engine, struct marks *marks, int64_t page)
         uint64_t *more = hold(engine, (size_t)words * sizeof *more);
         if (marks->words > 0)
             memcpy(more, marks->word, (size_t)marks->words * sizeof *more);
-        let_go(engine, marks->word);
+        release_memory(engine, marks->word);
         marks->word = more;
         marks->words = words;
     }
@@ -52,7 +52,7 @@ static size_t flight_after(const struct server *server, int64_t address)
     return low;
 }
 
-static void fly(struct engine *engine, struct server *server, struct sub *sub, int64_t start, int64_t stop)
+static void start_flight(struct engine *engine, struct server *server, struct sub *sub, int64_t start, int64_t stop)
 {
     if (server->flights == server->flight_room) {
         size_t room = 2 * server->flight_room + 16;
@@ -133,7 +133,7 @@ bool memory_has(struct engine *engine, struct server *server, struct sub *sub)
         end = read_ahead(engine, server, stop);
         sub->ahead = end - stop;
         if (sub->ahead > 0)
-            fly(engine, server, sub, stop, end);
+            start_flight(engine, server, sub, stop, end);
     }
     move_front(engine, server, stream, (end - 1) / PAGE);
     return false;

@@ -12,7 +12,7 @@ static void place(struct cursor *cursor, int64_t level)
 
 /* Sets the loops from `level` on to their first iterations. If one has none, the loop around it
  * goes on. */
-static bool settle(struct cursor *cursor, int64_t level)
+static bool to_first_iterations(struct cursor *cursor, int64_t level)
 {
     for (; level < cursor->depth; level++) {
         int64_t more = level > 0 ? cursor->loop[level - 1].grow_count * cursor->turn[level - 1] : 0;
@@ -80,7 +80,7 @@ bool cursor_begin(struct cursor *cursor, const struct sim_input *in, const struc
     turn_to(cursor, position);
     for (int64_t level = 0; level < bottom; level++)
         place(cursor, level);
-    return settle(cursor, bottom);
+    return to_first_iterations(cursor, bottom);
 }
 
 bool cursor_next(struct cursor *cursor)
@@ -91,7 +91,7 @@ bool cursor_next(struct cursor *cursor)
     if (level < cursor->bottom)
         return false;
     place(cursor, level);
-    return settle(cursor, level + 1);
+    return to_first_iterations(cursor, level + 1);
 }
 
 void pieces_copy(struct pieces *to, const struct pieces *from)
