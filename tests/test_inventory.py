@@ -49,7 +49,7 @@ def test_each_call_has_both_names_and_there_are_no_others(library: Path) -> None
         name for name in ours if name.startswith("PMPI_")
     }
     offered = {f"pdla_posix_{name}" for name in ("present", "begin", "end", "drop", "forget", "clock")}
-    offered |= {f"pdla_coherence_{name}" for name in ("opening", "looking", "examined", "deleting", "deleted")}
+    offered |= {f"pdla_coherence_{name}" for name in ("opening", "examining", "examined", "deleting", "deleted")}
     assert {name for name in ours if "MPI_" not in name} == offered
 
 
