@@ -1,4 +1,4 @@
-"""The cost model's parameters of a pool of storage servers, measured on them (docs/calibration.md)."""
+"""Measure the cost model's parameters of a pool of storage servers (docs/calibration.md)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pdla.model import Op, Pool
 from pdla.units import GiB, format_bytes
 
 DEFAULT_SIZE = GiB
-ROTATING_STARTUP = 1e-3  # seconds of start-up: no flash takes as many, no disk as few
-MARKED = 1.25  # times: what is more than so far apart is not the same
+ROTATING_STARTUP = 1e-3  # seconds of start-up: every disk needs more, every flash device less
+MARKED = 1.25  # values whose ratio is larger than this count as different
 
 Kind = Literal["hdd", "ssd", "node"]
 
 
 @dataclass(frozen=True)
 class Storage:
-    """What to measure as one pool, a directory per server; no name: the kind's, no kind: as found out."""
+    """What to measure as one pool, with a directory per server. No kind: find it out; no name: that of the kind."""
 
     directories: tuple[Path, ...]
     name: str = ""
@@ -34,7 +34,7 @@ class Storage:
 
 
 class SmallAndLarge(NamedTuple):
-    """A ratio for the smallest requests and for the largest."""
+    """A ratio for the smallest requests and one for the largest."""
 
     small: float
     large: float
@@ -44,10 +44,14 @@ class SmallAndLarge(NamedTuple):
 class Calibration:
     """A pool as measured, with scratch files of ``size`` bytes.
 
-    ``cached`` says why the page cache may be measured too (empty: it is not). ``together`` is how many times as long
-    requests take while all servers are busy as on one alone, ``streams`` how many times as many of them STREAMS
-    at once get from one server as one. ``slowest`` is the server that takes longest, ``uneven`` how many times as long
-    as the fastest. ``doubtful``: the kernel named a kind that the start-up does not look like.
+    Attributes:
+        cached: why the page cache may have been measured too; empty if it was not.
+        together: the time of requests while all servers are busy, relative to that on one server
+            alone.
+        streams: the requests per second that STREAMS streams at once get from one server, relative
+            to one stream.
+        slowest, uneven: the slowest server, and its time relative to that of the fastest.
+        doubtful: the measured start-up does not look like the kind that the kernel named.
     """
 
     pool: Pool
@@ -63,10 +67,10 @@ class Calibration:
 
 
 def scratch_sizes(storages: Sequence[Storage], size: int | None) -> list[int]:
-    """Bytes of every scratch file in each pool: ``size``, or else 1 GiB but at most a tenth of what is free.
+    """Bytes of every scratch file in each pool: ``size``, or else 1 GiB but at most a tenth of the free space.
 
     Raises:
-        PdlaError: there is no such directory, or one is named twice, or there is not the space.
+        PdlaError: a directory does not exist, is named twice, or has too little space.
     """
     seen: set[str] = set()
     for directory in (directory for storage in storages for directory in storage.directories):
@@ -81,11 +85,12 @@ def scratch_sizes(storages: Sequence[Storage], size: int | None) -> list[int]:
 def calibrate(
     storage: Storage, size: int, seconds: float, tell: Callable[[float], None] = lambda _: None, seed: int = 0
 ) -> Calibration:
-    """Measure one pool in about ``seconds``, with at most ``size`` bytes in each directory, of which nothing is left.
+    """Measure one pool in about ``seconds``, with at most ``size`` bytes in each directory, all removed at the end.
 
-    The parameters are those of servers that are all busy, as they are in the model; of the slowest where they are
-    unequal, for whatever is spread over all waits for it. ``tell`` hears how many seconds have passed since it last
-    heard; ``seed`` decides the order of the trials.
+    The parameters are those of servers that are all busy, as in the model. If the servers are
+    unequal, they are those of the slowest one, because whatever is spread over all servers waits
+    for it. ``tell`` is called with the seconds that passed since its last call. ``seed`` determines
+    the order of the trials.
 
     Raises:
         PdlaError: a directory cannot be written, or is full.
@@ -136,18 +141,18 @@ def _scratch_size(directories: Sequence[Path], size: int | None) -> int:
     if size is None:
         size = max(LEAST_SIZE, min(DEFAULT_SIZE, min(room) // 10 // CHUNK * CHUNK))
     elif size < LEAST_SIZE:
-        raise PdlaError(f"measuring takes at least {format_bytes(LEAST_SIZE)} in each directory (got --size {size})")
+        raise PdlaError(f"measuring needs at least {format_bytes(LEAST_SIZE)} in each directory (got --size {size})")
     for directory, free in zip(directories, room, strict=True):
         if free < size:
             raise PdlaError(
-                f"measuring {directory} takes {format_bytes(size)}, but {format_bytes(free)} are free for it; "
-                f"free some, or give a smaller --size (at least {format_bytes(LEAST_SIZE)})"
+                f"measuring {directory} needs {format_bytes(size)}, but only {format_bytes(free)} are free for it; "
+                f"free some space, or give a smaller --size (at least {format_bytes(LEAST_SIZE)})"
             )
     return size
 
 
 def _fit(rows: Sequence[Measurement], op: Op) -> Fit:
-    """Successors were read with and without read-ahead: the faster way counts."""
+    """Successors were read with and without read-ahead; the faster way counts."""
     by_trial: dict[Trial, list[float]] = defaultdict(list)
     for row in rows:
         if row.trial.op == op:
@@ -171,7 +176,7 @@ def _alone(done: Measurements, trial: Trial) -> float:
 
 
 def _kernel_says(directories: Sequence[Path]) -> Kind | None:
-    """Of the block devices, of which there are none behind a network's or memory's file system."""
+    """The kind of the block devices. File systems in memory or on a network have none."""
     answers = []
     for directory in directories:
         device = directory.stat().st_dev

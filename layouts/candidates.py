@@ -12,7 +12,7 @@ from pdla.layouts.cost import busiest, round_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.layouts.original_cost import served
-from pdla.layouts.write_cost import brought_back, flushed, pages_read, section_startup
+from pdla.layouts.write_cost import flushed, pages_read, section_startup, write_back_cost
 from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
 from pdla.units import format_bytes
 
@@ -27,12 +27,13 @@ def candidates(
     hybrids: Iterable[tuple[Pool, Pool]] = (),
     phases: Sequence[tuple[int, float]] | None = None,
 ) -> tuple[Candidate, ...]:
-    """What ``signature`` costs from the original (always first) and from a replica of ``size`` bytes in every layout.
+    """The costs of ``signature`` from the original (always first) and from a replica of ``size`` bytes in every layout.
 
-    A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids`` together. The original of
-    a collective pattern is accessed by two-phase collective buffering. For an independent one of several ranks that is
-    a candidate of its own, "collective": a reader of the plan wants to know. A replica that is written costs also what
-    it takes to bring its bytes back to the original (writing.py): before the file is closed or, with ``phases``, later.
+    A replica is in one of ``pools``, or in 1-DH over the disks and SSDs of one of ``hybrids``
+    together. The original of a collective pattern is accessed by two-phase collective buffering.
+    For an independent pattern of several ranks this is a candidate of its own, "collective", which
+    informs the reader of the plan. The cost of a write replica includes its write-back
+    (write_cost.py): before the file is closed or, with ``phases``, later.
     """
     pattern = Pattern.of(signature)
     found = []
@@ -51,15 +52,15 @@ def candidates(
     if pattern.op == "read":
         return tuple(found)
     return tuple(
-        replace(one, cost=brought_back(one.cost, pattern, size, cluster, one.layout, phases)) if one.layout else one
+        replace(one, cost=write_back_cost(one.cost, pattern, size, cluster, one.layout, phases)) if one.layout else one
         for one in found
     )
 
 
 def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layout:
-    """One section per rank; the strip spreads one call over a group, in whole grains of the pool.
+    """One section per rank. The strip spreads one call over a group, in whole grains of the pool.
 
-    A section smaller than that is spread evenly: it would otherwise be padded to a whole cycle of strips.
+    A smaller section is spread evenly: otherwise it would be padded to a whole cycle of strips.
     """
     width, section = pool.servers // groups, _section(pattern, size)
     grains = _ceil(_ceil(pattern.call_bytes, width), pool.grain) * pool.grain
@@ -67,10 +68,11 @@ def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layo
 
 
 def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
-    """The original, 1-DH on the home servers, the ranks side by side.
+    """The original, in 1-DH on the home servers, with all ranks at once.
 
-    A call of several pieces is one request for all from its first to its last byte: ROMIO's data sieving, which is on
-    unless a hint switches it off (``sieve_read`` and ``sieve_write`` of 0). To write one, it reads all of that first.
+    A call of several pieces is one request from its first to its last byte: ROMIO's data sieving,
+    which is on unless a hint switches it off (``sieve_read`` and ``sieve_write`` of 0). A call that
+    writes pieces first reads this range.
     """
     sieved = cluster.sieve_read if pattern.op == "read" else cluster.sieve_write
     if pattern.pieces and not sieved:
@@ -85,7 +87,7 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
 
 
 def _in_step(pattern: Pattern, cluster: Cluster, op: Op) -> Cost:
-    """A round after the other, each as long as its busiest server is."""
+    """Rounds one after the other, each as long as its busiest server needs."""
     pool, length = cluster.pool(cluster.home_pool), pattern.call_span
     width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
     k = _busiest_home_server(pattern, width, cluster)
@@ -95,9 +97,12 @@ def _in_step(pattern: Pattern, cluster: Cluster, op: Op) -> Cost:
 
 
 def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
-    """The original by two-phase collective buffering: an aggregator per node accesses its share of what all ranks'
-    calls cover, a buffer at a time and in the order of the file, and every rank's bytes, s*v each, are shuffled over
-    the node's link."""
+    """The original by two-phase collective buffering.
+
+    An aggregator per node accesses its share of the range that all ranks' calls cover, a buffer at
+    a time and in the order of the file. Every rank's bytes, s*v each, are shuffled over the node's
+    link.
+    """
     pool, servers, buffer = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.collective_buffer
     per_node, per_call = cluster.per_node(pattern.processes), (*pattern.ranks, *pattern.pieces)
     aggregators = _ceil(pattern.processes, per_node)
@@ -107,7 +112,8 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     apart, run = cut(*runs(together, pattern.length), min(buffer, share))
     order = (*pattern.calls, *apart)
     one = served(cluster, pattern.op, first, order, run, aggregators)
-    # Runs that are on few servers keep the others free for other aggregators, but for no more than there are.
+    # Runs that are on few servers leave the others free for other aggregators, but only for as many
+    # as there are.
     abreast = min(servers / min(servers, _ceil(run, cluster.home_strip)), aggregators)
     startup = count(order) / abreast * one.startup / one.requests
 
@@ -124,7 +130,7 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
 
 
 def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
-    """A replica: every call is one request, and every rank's calls follow one another in its section."""
+    """A replica: every call is one request, and the calls of a rank follow one another in its section."""
     width, request = len(layout.strips), pattern.call_bytes
     order, k = _section_order(pattern, layout)
     here = busiest(pattern.sections, layout.groups)
@@ -136,7 +142,8 @@ def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> 
 def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Pool]) -> list[Candidate]:
     """A replica in 1-DH over disks and SSDs together, if the shortest round uses both kinds.
 
-    Where its strips are less than a grain, it is refused: a call would then reach some of the servers only.
+    It is refused if its strips are less than a grain: a call would then reach only some of the
+    servers.
     """
     section, request, rounds = _section(pattern, size), pattern.call_bytes, pattern.rounds
     servers = pair[0].servers, pair[1].servers
@@ -149,7 +156,7 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
         return Layout(name, sum(servers), 1, each, section)
 
     def round_of(strips: tuple[float, float]) -> Round:
-        """With the start-ups of servers that hold so much of every call."""
+        """The round, with the start-ups of servers that hold this much of every call."""
         a = tuple(
             _section_startup(pattern, cluster, pool, order, section, pattern.sections, request / max(strip, 1))
             / (rounds * k)
@@ -168,7 +175,8 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     even = request / sum(servers)
     ideal = best_strips(round_of((even, even)))
     if min(ideal):
-        # Start-up depends on the strips that it decides about: once more, with those of the first answer.
+        # Start-up depends on the strips that it determines: solve once more, with those of the
+        # first answer.
         ideal = best_strips(round_of(ideal))
     if not min(ideal):
         return []
@@ -184,7 +192,7 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
 def _all_rounds(
     pattern: Pattern, cluster: Cluster, pool: Pool, op: Op, k: int, width: int, request: int, startup: float
 ) -> Cost:
-    """A round for every call of a rank, all alike but for their start-up, of which ``startup`` is the sum."""
+    """A round for every call of a rank; all are alike except for their start-up, whose sum is ``startup``."""
     e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, op)
     one, rounds = round_time(cluster.per_node(pattern.processes), k, width, request, e, v, 0.0, b), pattern.rounds
     return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
@@ -195,7 +203,8 @@ def _section_startup(
 ) -> float:
     """Seconds of start-up of the busiest server of a replica, which has ``here`` of its sections.
 
-    A page cache reads a section, which is read in order, ahead: as much at once of each server.
+    A page cache reads ahead in a section, which is read in order: as many bytes at once from each
+    server.
     """
     if pattern.op == "write" and pool.device.memory:
         return section_startup(pattern, pool, section, here, spread)
@@ -207,19 +216,19 @@ def _section_startup(
 
 
 def _section(pattern: Pattern, size: int) -> int:
-    """Bytes of a replica that are one rank's, or of all the ranks that access the same."""
+    """Bytes of a replica that belong to one rank, or to all ranks that access the same bytes."""
     return _ceil(size, pattern.sections)
 
 
 def _section_order(pattern: Pattern, layout: Layout) -> tuple[tuple[Loop, ...], int]:
-    """What the busiest server of a replica is asked for: the nest over its sections, and its requests of a round."""
+    """The requests to the busiest server of a replica: the nest over its sections, and its requests of a round."""
     sections = pattern.sections
     here, sharing = busiest(sections, layout.groups), pattern.processes // sections
     return (*pattern.packed_calls, Loop(layout.section, here), Loop(0, sharing)), here * sharing
 
 
 def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:
-    """How many requests of one round reach the busiest home server, each being on ``width`` successive ones."""
+    """How many requests of one round reach the busiest home server, if each is on ``width`` successive servers."""
     offsets = np.array([pattern.start], dtype=np.int64)
     for stride, times in pattern.ranks:
         offsets = (offsets[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()

@@ -1,7 +1,7 @@
-"""How many bytes of replicas there is still room for.
+"""The bytes that are left for replicas.
 
-What fills up is a *space*: a pool with a capacity, or a file system that pools without one are on. So pools on one file
-system share its free bytes.
+A *space* is what fills up: a pool with a capacity, or a file system that holds pools without one.
+So pools on one file system share its free bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def spaces(pool: Pool, sizes: Sequence[int]) -> Mapping[str, int]:
-    """What components of these ``sizes``, one per server of a pool or of the parts of a hybrid, take of each space.
-
+    """The bytes in each space of components of these ``sizes``, one per server of a pool or of the parts of a hybrid.
     >>> disk = Pool("d", "hdd", 2, (), 0.0, 0.0, 1000, 1, "directories", ("a", "b"))
     >>> spaces(disk, [50, 46])
     {'pool d': 96}
@@ -33,7 +32,7 @@ def space_of_each(pool: Pool) -> list[str]:
 
 
 def summed(servers: Iterable[str], sizes: Iterable[int]) -> Mapping[str, int]:
-    """The bytes in each space, of components of these ``sizes`` on servers in these spaces."""
+    """The bytes in each space of components of these ``sizes`` on servers in these spaces."""
     taken: dict[str, int] = {}
     for name, size in zip(servers, sizes, strict=False):
         taken[name] = taken.get(name, 0) + size
@@ -41,7 +40,7 @@ def summed(servers: Iterable[str], sizes: Iterable[int]) -> Mapping[str, int]:
 
 
 def room(pools: Iterable[Pool], replicas: Sequence[Replica], leaving: Sequence[Replica] = ()) -> dict[str, int]:
-    """The bytes left of every space of ``pools``, which hold ``replicas``, once those ``leaving`` are gone."""
+    """The free bytes of every space of ``pools``, which hold ``replicas``, after those in ``leaving`` are removed."""
     left: dict[str, int] = {}
     for pool in pools:
         if pool.capacity is not None:
@@ -61,7 +60,7 @@ def room(pools: Iterable[Pool], replicas: Sequence[Replica], leaving: Sequence[R
 
 
 def taken_in(pool: Pool, replicas: Iterable[Replica]) -> int:
-    """Bytes of ``replicas`` in the pool's directories, whichever pool they were made for."""
+    """Bytes of ``replicas`` in the pool's directories, whatever pool they were made for."""
     return sum(
         component.size
         for replica in replicas
@@ -78,7 +77,7 @@ def _of_servers(pool: Pool) -> list[str]:
 
 
 def _file_system(path: Path) -> str:
-    """The file system that a path, made or still to be made, is on, by where it is mounted."""
+    """The mount point of the file system that holds a path, which need not exist yet."""
     path = _existing(path)
     device = path.stat().st_dev
     while path != path.parent and path.parent.stat().st_dev == device:

@@ -1,4 +1,4 @@
-"""A cluster.toml with what was measured, and in its comments how well that fits: the inverse of pdla.layouts.config."""
+"""Write measurements to a cluster.toml, with comments on how well they fit: the inverse of pdla.layouts.config."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _WIDTH = 118
 
 
 def cluster_text(calibrations: Sequence[Calibration], network: Network | None, node: Node, made: str) -> str:
-    """The file: the pools as measured, the originals in the first of them. ``made`` says when and where.
+    """The text of the file: the pools as measured, with the originals in the first. ``made`` says when and where.
 
     Raises:
-        PdlaError: the name of a directory is no text.
+        PdlaError: the name of a directory is not valid text.
     """
     home = calibrations[0].pool
     lines = [
@@ -48,7 +48,7 @@ def cluster_text(calibrations: Sequence[Calibration], network: Network | None, n
 
 
 def findings(calibration: Calibration) -> list[str]:
-    """Sentences on a pool: how well the model fits what was measured, and what it cannot say."""
+    """Sentences about a pool: how well the model fits the measurements, and what it cannot say."""
     pool, reads, worst, count = (
         calibration.pool,
         calibration.reads,
@@ -67,30 +67,30 @@ def findings(calibration: Calibration) -> list[str]:
     if calibration.cached:
         said.append(f"The page cache may be measured, not the storage: {calibration.cached}.")
     if reads.overlap:
-        said.append("Start-up and transfer overlap: a request takes the longer of the two.")
+        said.append("Start-up and transfer overlap: a request takes as long as the longer of the two.")
     if calibration.doubtful:
         said.append(
-            f"The kernel says that the kind is {pool.kind}, the start-up says that it is not: choose by "
+            f"The kernel says that the kind is {pool.kind}, but the start-up does not fit that: choose the kind with "
             "--pool NAME:KIND=DIR,..."
         )
     if max(calibration.together) > MARKED:
         said.append(
-            f"The servers share a device or a link: all {count} at once take {_both(calibration.together)} times as "
-            "long as one alone. The parameters are those of all at once."
+            f"The servers share a device or a link: requests to all {count} at once take {_both(calibration.together)} "
+            "times as long as requests to one. The parameters are those of all servers at once."
         )
     if max(calibration.streams) > MARKED:
         said.append(
-            f"A server serves requests in parallel: {STREAMS} streams get {_both(calibration.streams)} times what one "
-            "gets. The parameters are those of one."
+            f"A server serves requests in parallel: {STREAMS} streams get {_both(calibration.streams)} times what "
+            "one gets. The parameters are those of one stream."
         )
     if calibration.uneven > MARKED:
         said.append(
             f"The servers are unequal: {calibration.slowest} takes {calibration.uneven:.2f} times as long as the "
-            "fastest. The parameters are its own."
+            "fastest. The parameters are those of this server."
         )
     said.append(
-        f"Measured in scratch files of {format_bytes(calibration.size)}: start-up further away than "
-        f"{format_bytes(pool.startup[-1][0])} is not known, and taken to be the same."
+        f"Measured in scratch files of {format_bytes(calibration.size)}: the start-up at distances beyond "
+        f"{format_bytes(pool.startup[-1][0])} was not measured, and is assumed to be the same."
     )
     return said
 
@@ -99,7 +99,7 @@ def _clients(network: Network | None) -> list[str]:
     if network is None:
         nominal = load_cluster(None)
         return [
-            *_comment(f"Not measured, as no other node took part: these are the values of {DEFAULT_FILE.name}."),
+            *_comment(f"Not measured, because no other node took part: the values are those of {DEFAULT_FILE.name}."),
             "[clients]",
             f"processes_per_node = {nominal.processes_per_node}",
             f"connect_seconds = {nominal.connect_seconds:g}",
@@ -122,8 +122,8 @@ def _node(node: Node) -> list[str]:
     exchange = node.exchange and f"{_interval(_rate(node.exchange))} MB/s from rank to rank in collective calls"
     return [
         *_comment(
-            f"Only simulated. A processor reads from the page cache in {_span(node.call)} and at "
-            f"{_interval(_rate(node.copy))} MB/s; {exchange or 'not measured, without other ranks: collective calls'}."
+            f"Only for the simulator. A processor reads from the page cache in {_span(node.call)} and at "
+            f"{_interval(_rate(node.copy))} MB/s; {exchange or 'collective calls were not measured: no other ranks'}."
         ),
         f"cores = {node.cores}",
         f"call_seconds = {node.call.value:.4g}",
@@ -143,7 +143,7 @@ def _pool(calibration: Calibration) -> list[str]:
         *(["overlap = true"] if pool.overlap else []),
         f"read_seconds_per_byte = {pool.read_seconds_per_byte:.4g}",
         f"write_seconds_per_byte = {pool.write_seconds_per_byte:.4g}",
-        "capacity = 0  # what the file systems have free when a plan is made",
+        "capacity = 0  # the free space of the file systems at the time of a plan",
         f"grain = {pool.grain}",
         f"backend = {_text(pool.backend)}",
         f"where = [{', '.join(map(_text, pool.where))}]",
@@ -151,11 +151,11 @@ def _pool(calibration: Calibration) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """A TOML string: JSON's escapes are among TOML's, and surrogates are in neither."""
+    """A TOML string. All escapes of JSON are valid in TOML; surrogates are valid in neither."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise PdlaError(f"{text!a} cannot be written to a cluster.toml: its name is not UTF-8") from None
+        raise PdlaError(f"{text!a} cannot be written to a cluster.toml: the name is not UTF-8") from None
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -164,7 +164,7 @@ def _comment(sentence: str) -> list[str]:
 
 
 def _rate(estimate: Estimate) -> Estimate:
-    """MB/s of seconds per byte."""
+    """MB/s from seconds per byte."""
     return Estimate(1e-6 / estimate.value, 1e-6 / estimate.high, 1e-6 / estimate.low)
 
 

@@ -1,4 +1,4 @@
-"""cluster.toml: the storage system that plans are made for (docs/cluster.md)."""
+"""Read cluster.toml, the description of the storage system to plan for (docs/cluster.md)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from pdla.model import Cluster, Device, Pool
 T = TypeVar("T")
 
 BACKENDS = {"directories": False, "cephfs": True, "orangefs": True}
-"""Whether the storage names its servers; otherwise each is a directory."""
+"""Back ends whose storage names its servers; with the others each server is a directory."""
 KINDS = ("hdd", "ssd", "node")
 QUEUES = ("fifo", "elevator", "cfq")
-RESERVED = ("original", "collective")  # spaces of a plan that are not pools
+RESERVED = ("original", "collective")  # names of spaces in a plan that are not pools
 MOST_SERVERS = 1 << 16
 DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
 EXAMPLES = Path(__file__).with_name("clusters")
 
 
 def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = None) -> Cluster:
-    """The cluster that ``path`` describes, or the example of that name, or the built-in default one (None).
+    """The cluster that the file ``path`` describes, or the example of that name; None: the built-in default.
 
-    ``changes`` are other values of keys (``home.strip``, ``pools.ssd.capacity``), as the file would have them;
-    ``servers`` of a pool whose servers are directories is how many there are: the first ones, or more like them.
-    Relative directories in ``where`` start from the file's own directory; those of the default and of the examples from
-    ``pdla.config.pools_directory()``.
+    ``changes`` are other values of keys (``home.strip``, ``pools.ssd.capacity``), written as in the
+    file. ``servers`` of a pool whose servers are directories is their number: the first ones of the
+    list, or more like them. Relative directories in ``where`` start from the file's own directory;
+    those of the default and of the examples from ``pdla.config.pools_directory()``.
 
     Raises:
-        ConfigError: no such file, not TOML, or a wrong value; the message names the file and the key.
+        ConfigError: no such file, not TOML, or a wrong value; the message names the file and the
+            key.
     """
     if path is None:
         return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), "built-in default", changes)
@@ -45,7 +46,7 @@ def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = No
         text = (EXAMPLES / f"{name}.toml").read_text(encoding="utf-8")
         return _parse(text, config.pools_directory() / name, f"example {name}", changes)
     if why := mistaken(path, CLUSTER):
-        raise ConfigError(f"{why}; examples that come along: {', '.join(cluster_names())}")
+        raise ConfigError(f"{why}; pdla has these examples: {', '.join(cluster_names())}")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -54,14 +55,14 @@ def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = No
 
 
 def cluster_names() -> list[str]:
-    """The examples that come with pdla: the testbeds of the papers."""
+    """The names of the examples that come with pdla: the testbeds of the papers."""
     return sorted(file.stem for file in EXAMPLES.glob("*.toml"))
 
 
 class _Table:
-    """A table of the file whose keys are taken one by one, so that what is left over is unknown.
+    """A table of the file whose keys are taken one by one, so that any key left over is unknown.
 
-    ``problems`` are those of all tables of the file: who wrote it wants to know of all at once.
+    ``problems`` are those of all tables of the file: an error names all of them at once.
     """
 
     def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
@@ -75,9 +76,9 @@ class _Table:
         self.problems.append(f"[{self.name}]: {why}" if self.name else why)
 
     def take(self, key: str, read: Callable[[Any], T], default: object = None) -> T:
-        """The value of ``key`` as ``read`` makes it; ``read`` raises ValueError with what it wants.
+        """The value of ``key`` as ``read`` makes it; ``read`` raises ValueError with what it expects.
 
-        Where that is noted as a problem it is None, and nothing is made of the table.
+        If that is noted as a problem, the value is None, and nothing is made from the table.
         """
         self.known.append(key)
         value = self.values.pop(key, default)
@@ -91,7 +92,7 @@ class _Table:
         return cast(T, None)
 
     def table(self, key: str, default: object = None) -> _Table:
-        """The table under ``key``. If it is missing, that is noted, and not that each of its keys is."""
+        """The table under ``key``. If it is missing, that is one problem, not one for each of its keys."""
         self.known.append(key)
         name, value = f"{self.name}.{key}".lstrip("."), self.values.pop(key, default)
         if isinstance(value, Mapping):
@@ -100,7 +101,7 @@ class _Table:
         return _Table(name, {}, [])
 
     def close(self) -> None:
-        """Refuse whatever was not taken."""
+        """Refuse all keys that were not taken."""
         for key in self.values:
             self.refuse(f"unknown key {key!r} (known: {', '.join(self.known)})")
 
@@ -150,7 +151,7 @@ def _parse(text: str, base: Path, source: str, changes: Mapping[str, str] | None
 
 
 def _change(values: dict[str, Any], key: str, text: str, source: str) -> None:
-    """Give a key another value: TOML, or else a text."""
+    """Change the value of a key: TOML, or otherwise a text."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -160,7 +161,7 @@ def _change(values: dict[str, Any], key: str, text: str, source: str) -> None:
     for name in tables:
         table = table.get(name) if isinstance(table, dict) else None
     if not tables or not isinstance(table, dict):
-        raise ConfigError(f"{source}: there is no table for the key {key!r}, such as pools.ssd.capacity")
+        raise ConfigError(f"{source}: there is no table for the key {key!r} (a key is like pools.ssd.capacity)")
     if tables[0] == "pools" and last == "servers" and isinstance(table.get("where"), list) and "servers" not in table:
         have, want = table["where"], _whole(value, key, source)
         table["where"] = [*have, *(f"{have[0]}+{number}" for number in range(len(have), want))][:want]
@@ -177,7 +178,7 @@ def _whole(value: object, key: str, source: str) -> int:
 
 def _pools(tables: _Table, base: Path) -> tuple[Pool, ...]:
     if not tables.values:
-        tables.refuse("no pool; describe at least one as [pools.NAME]")
+        tables.refuse("there is no pool; describe at least one as [pools.NAME]")
     owners: dict[str, str] = {}
     pools = []
     for name in list(tables.values):
@@ -195,15 +196,15 @@ def _pools(tables: _Table, base: Path) -> tuple[Pool, ...]:
 
 def _pool(name: str, table: _Table, base: Path) -> Pool:
     if name in RESERVED:
-        table.refuse(f"{name!r} is what plans call the original file; choose another name")
+        table.refuse(f"plans use the name {name!r} for the original file; choose another name")
     if "+" in name:
-        table.refuse("a name with + is what plans call two pools together; choose another name")
+        table.refuse("plans use + in the name of two pools together; choose a name without it")
     where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts) or ())
     backend = table.take("backend", _one_of(tuple(BACKENDS)), "directories")
-    # Without a backend that is known, whether it names servers is not, either.
+    # If the backend is unknown, it is also unknown whether it names servers.
     names = tuple(table.take("servers", _names) or ()) if BACKENDS.get(backend, "servers" in table.values) else ()
     if names and len(where) > 1:
-        table.refuse(f"where must be one directory, that of all servers of {backend} (got {where})")
+        table.refuse(f"where must be one directory, for all servers of {backend} (got {where})")
     pool = Pool(
         name=name,
         kind=cast(Any, table.take("kind", _one_of(KINDS))),
@@ -266,7 +267,7 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
 
 
 def _or_nothing(read: Callable[[object], T]) -> Callable[[object], T]:
-    """Like ``read``, which is not asked of the empty default."""
+    """Like ``read``, but an empty default is not checked."""
     return lambda value: cast(T, value) if value in ((), "") else read(value)
 
 

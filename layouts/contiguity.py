@@ -1,4 +1,4 @@
-"""How far a server has to go between successive requests, from the loops alone: no request is ever enumerated."""
+"""The distances between successive requests to a server, from the loops alone: no request is ever enumerated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pdla.model import Loop, Op, Pool, Signature
 
 
 class Gap(NamedTuple):
-    """``times``, the next request begins ``distance`` bytes (either way) from where the previous one ended."""
+    """``times``, the next request begins ``distance`` bytes (in either direction) from the end of the previous one."""
 
     times: int
     distance: int
@@ -21,10 +21,10 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Pattern:
-    """A signature as the model sees it: every rank makes ``calls``, each of ``pieces`` of ``length`` bytes.
+    """A signature as the model sees it: every rank makes ``calls``, each with ``pieces`` of ``length`` bytes.
 
-    ``calls``, ``pieces`` and ``ranks`` are loops over the file, outermost first. A call has several pieces where the
-    program reads through a file view that is not contiguous.
+    ``calls``, ``pieces`` and ``ranks`` are loops over the file, outermost first. A call has several
+    pieces if the program uses a file view that is not contiguous.
     """
 
     op: Op
@@ -36,9 +36,9 @@ class Pattern:
 
     @classmethod
     def of(cls, signature: Signature) -> Pattern:
-        """The pattern of ``signature``; where its calls do not all have as many pieces, the most that one can have.
+        """The pattern of ``signature``. If its calls have different numbers of pieces, the largest number counts.
 
-        Where steps, lengths or counts grow, it is that of their means.
+        If steps, lengths or counts grow, the pattern has their means.
         """
         nest = signature.nest.evened()
         ranks, inner = nest.loops[: signature.rank_loops], nest.loops[signature.rank_loops :]
@@ -49,12 +49,12 @@ class Pattern:
 
     @cached_property
     def processes(self) -> int:
-        """The ranks."""
+        """Number of ranks."""
         return count(self.ranks)
 
     @cached_property
     def sections(self) -> int:
-        """How many of the ranks access other bytes than the ranks before them."""
+        """Number of ranks that access other bytes than the ranks before them."""
         return count(distinct(self.ranks))
 
     @cached_property
@@ -64,12 +64,12 @@ class Pattern:
 
     @property
     def call_span(self) -> int:
-        """Bytes of the file from the first to the last one of a call."""
+        """Bytes of the file from the first to the last byte of a call."""
         return self.length + sum(abs(loop.stride) * (loop.count - 1) for loop in self.pieces)
 
     @cached_property
     def call_bytes(self) -> int:
-        """Distinct bytes of one call of one rank (an upper bound where its pieces overlap)."""
+        """Distinct bytes of one call of one rank (an upper bound if its pieces overlap)."""
         return self.length * count(distinct(self.pieces))
 
     @cached_property
@@ -79,18 +79,17 @@ class Pattern:
 
 
 def count(loops: Sequence[Loop]) -> int:
-    """Iterations of the whole nest."""
+    """Number of iterations of the whole nest."""
     return math.prod([loop.count for loop in loops])
 
 
 def distinct(loops: Sequence[Loop]) -> tuple[Loop, ...]:
-    """The loops that reach other bytes: those with a stride."""
+    """The loops that reach other bytes: those whose stride is not 0."""
     return tuple(loop for loop in loops if loop.stride != 0)
 
 
 def split(loops: Sequence[Loop], times: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-    """The nest in two, of which the inner one has at least ``times`` iterations, or all; a loop may be cut for that.
-
+    """Split the nest in two; the inner one gets at least ``times`` iterations, or all. A loop may be cut for that.
     >>> split([Loop(100, 10), Loop(1, 8)], 16)
     ((Loop(stride=200, count=5),), (Loop(stride=100, count=2), Loop(stride=1, count=8)))
     """
@@ -106,15 +105,14 @@ def split(loops: Sequence[Loop], times: int) -> tuple[tuple[Loop, ...], tuple[Lo
 
 
 def in_file_order(loops: Sequence[Loop]) -> tuple[Loop, ...]:
-    """The same bytes, once each, from the first to the last."""
+    """The nest of the same bytes, once each, in the order of the file."""
     return tuple(
         Loop(abs(stride), times) for stride, times in sorted(distinct(loops), key=lambda loop: -abs(loop.stride))
     )
 
 
 def runs(loops: Sequence[Loop], length: int) -> tuple[tuple[Loop, ...], int]:
-    """A nest in the order of the file as that of its contiguous runs, and how long these are.
-
+    """A nest in the order of the file as a nest of its contiguous runs, and the length of a run.
     >>> runs([Loop(1 << 20, 8), Loop(4096, 4)], 4096)
     ((Loop(stride=1048576, count=8),), 16384)
     """
@@ -126,8 +124,7 @@ def runs(loops: Sequence[Loop], length: int) -> tuple[tuple[Loop, ...], int]:
 
 
 def cut(loops: Sequence[Loop], length: int, most: int) -> tuple[tuple[Loop, ...], int]:
-    """A nest of requests of ``length`` bytes as one of requests of at most ``most``.
-
+    """A nest of requests of ``length`` bytes as one of requests of at most ``most`` bytes.
     >>> cut([Loop(1 << 20, 8)], 10_000, 4096)
     ((Loop(stride=1048576, count=8), Loop(stride=4096, count=3)), 4096)
     """
@@ -136,7 +133,6 @@ def cut(loops: Sequence[Loop], length: int, most: int) -> tuple[tuple[Loop, ...]
 
 def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:
     """The same nest over a replica, which holds the pieces of ``length`` bytes one after the other.
-
     >>> packed([Loop(1 << 20, 4), Loop(0, 3), Loop(8192, 128)], 4096)
     (Loop(stride=524288, count=4), Loop(stride=0, count=3), Loop(stride=4096, count=128))
     """
@@ -150,9 +146,9 @@ def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:
 def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
     """The distances between successive requests of ``length`` bytes in the order of the nest, innermost loop first.
 
-    A step of a loop resets those inside it: it starts ``stride - sum(inner strides * (count - 1))`` bytes from the
-    previous start. The counts add up to the requests less one.
-
+    A step of a loop resets the loops inside it: the next request begins ``stride - sum(inner
+    strides * (count - 1))`` bytes from the previous start. The sum of all ``times`` is the number
+    of requests less one.
     >>> gaps([Loop(65536, 3), Loop(4096, 4)], 4096)
     [Gap(times=9, distance=0), Gap(times=2, distance=49152)]
     """
@@ -169,9 +165,10 @@ def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
 def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread: float) -> float:
     """Seconds of start-up of the nest's requests on one server that holds 1/``spread`` of each.
 
-    The server holds as small a share of what lies between two requests, so that every distance shrinks by ``spread``
-    too. The first request is free: nobody knows where the server's head was, whichever file it turns to. Where
-    start-up and transfer overlap, only what start-up takes longer than the transfer counts.
+    The server also holds only that share of the bytes between two requests, so every distance
+    shrinks by ``spread``. The first request is free: nobody knows where the server's head was,
+    whatever file it served before. If start-up and transfer overlap, only the time by which
+    start-up is longer than the transfer counts.
     """
     hidden = length / spread * seconds_per_byte(pool, op) if pool.overlap else 0.0
     return sum(

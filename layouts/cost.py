@@ -1,15 +1,17 @@
 """The PDLA cost model (Tables 1 to 5), one function per term, for one *round*: p processes with a request each.
 
-The papers' symbols: p processes, m of them per client node, s bytes of a request, e seconds of a connection, v seconds
-per byte of the network, a seconds of device start-up, b seconds per byte of the device, n servers in g groups of w =
-n/g; k = ceil(p/g) is how many requests of a round reach the busiest server.
+The symbols of the papers: p processes, m of them per client node, s bytes of a request, e seconds
+of a connection, v seconds per byte of the network, a seconds of device start-up, b seconds per byte
+of the device, n servers in g groups of w = n/g; k = ceil(p/g) is the number of requests of a round
+that reach the busiest server.
 
     T_2D(g) = max(m*w, k)*e + max(m, k/w)*s*v + k*a + (k/w)*s*b
 
-g = 1 is 1-DH and g = n is 1-DV, so that no other formula is needed; an SSD server has a and b of its own for reads
-(a_sr, b_sr) and writes (a_sw, b_sw), and the same formula. As printed in the paper the 2-D row fails both
-limits: Table 2 has m*ceil(p/n)*e for m*ceil(n/g)*e, max(m, ceil(p/g))*s*v for max(m, k/w)*s*v, and a device term (also
-in Table 4, there without its divisor) for (k/w)*s*b.
+g = 1 is 1-DH and g = n is 1-DV, so no other formula is needed. An SSD server has its own a and b
+for reads (a_sr, b_sr) and writes (a_sw, b_sw), with the same formula. As printed in the paper, the
+2-D row fails both limits: Table 2 has m*ceil(p/n)*e instead of m*ceil(n/g)*e, max(m, ceil(p/g))*s*v
+instead of max(m, k/w)*s*v, and another device term (also in Table 4, there without its divisor)
+instead of (k/w)*s*b.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from pdla.model import Cost
 
 def busiest(processes: int, groups: int) -> int:
     """Requests of a round that reach one server: k = ceil(p/g).
-
     >>> busiest(8, 1), busiest(8, 3), busiest(8, 8)
     (8, 3, 1)
     """
@@ -120,8 +121,7 @@ def hybrid_time(
 
 
 def not_hidden(sync: float, compute: float) -> float:
-    """Seconds of bringing back that the computation after it does not hide: max(0, T_s - C) (E10 Eq. 1).
-
+    """Seconds of the write-back that the computation after it does not hide: max(0, T_s - C) (E10 Eq. 1).
     >>> not_hidden(30.0, 12.0), not_hidden(10.0, 12.0)
     (18.0, 0.0)
     """
@@ -131,15 +131,16 @@ def not_hidden(sync: float, compute: float) -> float:
 def perceived_bandwidth(
     sizes: Sequence[int], write: Sequence[float], sync: Sequence[float], compute: Sequence[float]
 ) -> float:
-    """Bytes per second that a program sees whose phases write to replicas (E10 Eq. 2; of one phase Eq. 1).
+    """Bytes per second as seen by a program whose phases write to replicas (E10 Eq. 2; Eq. 1 for one phase).
 
-    Phase k writes ``sizes[k]`` bytes (S) in ``write[k]`` seconds (T_c). To bring them back takes ``sync[k]`` (T_s), of
-    which the computation after it hides ``compute[k]`` (C(k+1)):
+    Phase k writes ``sizes[k]`` bytes (S) in ``write[k]`` seconds (T_c). The write-back takes
+    ``sync[k]`` (T_s), of which
+    the computation after it hides ``compute[k]`` (C(k+1)):
 
         BW = sum S(k) / sum (T_c(k) + max(0, T_s(k) - C(k+1)))
 
-    As printed, the sum in the denominator covers its first term only. Raises ZeroDivisionError when nothing takes time.
-
+    As printed, the sum in the denominator covers only its first term. Raises ZeroDivisionError if
+    nothing takes time.
     >>> perceived_bandwidth([1000], [2.0], [30.0], [12.0])
     50.0
     >>> perceived_bandwidth([1000, 1000], [2.0, 2.0], [30.0, 30.0], [12.0, 30.0])  # the second is hidden

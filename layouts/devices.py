@@ -1,4 +1,4 @@
-"""What a storage device needs before it transfers the first byte, by how far it has to go."""
+"""What a storage device needs before it transfers the first byte, as a function of the distance."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pdla.model import Op, Pool
 
 
 def startup(pool: Pool, distance: float) -> float:
-    """Start-up seconds of a request that begins ``distance`` bytes from where the server's previous one ended.
+    """Start-up seconds of a request that begins ``distance`` bytes from the end of the server's previous one.
 
-    Linear between the points of ``pool.startup``, constant beyond the first and the last: S4D-Cache's F(d) + R in
-    measured form (models: a(distance), a(0) ~ 0 for a sequential successor).
-
+    Linear between the points of ``pool.startup``, constant beyond the first and the last:
+    S4D-Cache's F(d) + R in measured form (as a(distance), with a(0) ~ 0 for a sequential
+    successor).
     >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.25), (9000, 0.75)), 0.0, 0.0, 0, 1, "directories", ("d",))
     >>> startup(disk, 0), startup(disk, 500), startup(disk, 5000), startup(disk, 10**12)
     (0.0, 0.125, 0.5, 0.75)

@@ -1,4 +1,4 @@
-"""From timings of requests to the cost model's parameters: a as a function of distance, and b."""
+"""Fit the cost model's parameters to timings of requests: a as a function of distance, and b."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Data = Mapping[tuple[int, int], npt.NDArray[np.float64]]  # seconds by size and
 
 
 class Timing(NamedTuple):
-    """Requests of ``size`` bytes that began ``distance`` bytes from the one before took ``seconds`` each."""
+    """Requests of ``size`` bytes that began ``distance`` bytes from the previous one took ``seconds`` each."""
 
     size: int
     distance: int
@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """For requests of this size at this distance the model says ``ratio`` times what was measured."""
+    """For requests of this size at this distance the model predicts ``ratio`` times the measured time."""
 
     size: int
     distance: int
@@ -42,10 +42,10 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """T = a(distance) + size*b, or max(a(distance), size*b) where the two ``overlap``, and how well that fits.
+    """T = a(distance) + size*b, or max(a(distance), size*b) if the two ``overlap``, and how well that fits.
 
-    ``startup`` is a, as (distance, seconds). ``deviation`` is the median of abs(T/measured - 1) over all timings,
-    ``worst`` the kind of requests whose median it misses most.
+    ``startup`` is a, as (distance, seconds). ``deviation`` is the median of abs(T/measured - 1)
+    over all timings. ``worst`` is the kind of requests whose median the model misses most.
     """
 
     startup: tuple[tuple[int, Estimate], ...]
@@ -56,15 +56,15 @@ class Fit:
 
 
 def fit(timings: Sequence[Timing], seed: int = 0) -> Fit:
-    """The parameters of a device from the timings of one operation, of which at least two sizes at one distance.
+    """The parameters of a device from the timings of one operation. They need at least two sizes at one distance.
 
-    b is the median of the slopes between timings of different sizes (Theil-Sen, weighted by how far apart they are:
-    Jaeckel, Annals of Mathematical Statistics 43(5), 1972), among requests in which the transfer dominates: those that
-    take at least twice as long as the smallest, or else the two largest sizes. a(d) is the median of what the smallest
-    requests at the distance d take beyond size*b, or in all where start-up hides the transfer. So neither is bent by
-    the sizes in between, which decide whether the two overlap: if that halves the misfit. Intervals are 2.5 and 97.5 %
-    of a bootstrap over the timings of each kind.
-
+    b is the median of the slopes between timings of different sizes (Theil-Sen, weighted by the difference in size:
+    Jaeckel, Annals of Mathematical Statistics 43(5), 1972), among requests in which the transfer
+    dominates: those that take at least twice as long as the smallest, or else the two largest
+    sizes. a(d) is the median of the time that the smallest requests at the distance d take beyond
+    size*b, or of their whole time if start-up hides the transfer. So the sizes in between influence
+    neither. They determine whether start-up and transfer overlap: they do if that halves the
+    misfit. Intervals are 2.5 and 97.5 % of a bootstrap over the timings of each kind.
     >>> exact = fit([Timing(s, 65536, 0.005 + s * 1e-8) for s in (4096, 65536, 1 << 20, 1 << 21)])
     >>> round(exact.seconds_per_byte.value, 12), round(exact.startup[0][1].value, 9), round(exact.deviation, 9)
     (1e-08, 0.005, 0.0)
@@ -102,7 +102,7 @@ class _Model(NamedTuple):
     overlap: bool
 
     def seconds(self, size: int, distance: int) -> float:
-        """Of a request."""
+        """Seconds of a request."""
         startup, transfer = self.startup[distance], size * self.seconds_per_byte
         return max(startup, transfer) if self.overlap else startup + transfer
 
@@ -125,7 +125,7 @@ def _model(data: _Data, overlap: bool) -> _Model:
 
 
 def _misfit(model: _Model, medians: Mapping[tuple[int, int], float]) -> float:
-    """Sum over the kinds of requests."""
+    """The misfit, summed over the kinds of requests."""
     return sum(abs(math.log(model.seconds(*kind) / seconds)) for kind, seconds in medians.items())
 
 
@@ -134,7 +134,7 @@ def _medians(data: _Data) -> dict[tuple[int, int], float]:
 
 
 def _slope(data: dict[int, npt.NDArray[np.float64]]) -> float:
-    """The median, weighted by the difference in size, of the slopes between all timings of different sizes."""
+    """The median of the slopes between all timings of different sizes, weighted by the difference in size."""
     slopes, weights = [], []
     for small, quick in data.items():
         for large, slow in data.items():

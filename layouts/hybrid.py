@@ -12,7 +12,7 @@ from pdla.model import Cost
 
 
 class Round(NamedTuple):
-    """A round of ``processes`` requests of ``request`` bytes; pairs are of the disks and of the SSDs (``cost.py``)."""
+    """A round of ``processes`` requests of ``request`` bytes; pairs are (disks, SSDs), as in ``cost.py``."""
 
     processes: int
     per_node: int
@@ -24,8 +24,7 @@ class Round(NamedTuple):
     b: tuple[float, float]
 
     def time(self, strips: tuple[float, float]) -> Cost:
-        """T_HS of these strips; where one of them is 0, T_1DH of the other kind alone, as its servers then do nothing.
-
+        """T_HS of these strips. If one strip is 0, its servers do nothing, and this is T_1DH of the other kind alone.
         >>> one = Round(8, 1, 1000, (4, 2), e=0.5, v=1e-3, a=(0.25, 0.0), b=(1e-3, 1e-3))
         >>> one.time((100, 300)).startup, one.time((0, 500)).startup
         (2.0, 0.0)
@@ -42,14 +41,13 @@ class Round(NamedTuple):
 
 @lru_cache(maxsize=1 << 14)
 def best_strips(one: Round) -> tuple[float, float]:
-    """(s_h, s_s), in bytes and not yet whole, that make the round shortest.
-
+    """The strips (s_h, s_s), in bytes and not rounded, that make the round shortest.
         min v*t1 + p*t2  with  t1 >= m*s, t1 >= p*s_h, t1 >= p*s_s, t2 >= a_h + s_h*b_h, t2 >= a_s + s_s*b_s,
                                n_h*s_h + n_s*s_s = s, s_h >= 0, s_s >= 0
 
-    solved by HiGHS. A kind of server with no bytes costs neither its connections nor its start-up, a step that no
-    linear program sees; so all on the disks and all on the SSDs are compared apart (PDLA Table 5 and 4.2.2, corrected).
-
+    solved by HiGHS. A kind of server without bytes costs neither connections nor start-up. No
+    linear program can express this step, so all bytes on the disks and all on the SSDs are compared
+    separately (PDLA Table 5 and 4.2.2, corrected).
     >>> best_strips(Round(8, 1, 6000, (4, 2), e=0.0, v=0.0, a=(0.0, 0.0), b=(2e-6, 1e-6)))
     (750.0, 1500.0)
     >>> best_strips(Round(8, 1, 6000, (4, 2), e=0.0, v=0.0, a=(1.0, 0.0), b=(2e-6, 1e-6)))
@@ -63,7 +61,7 @@ def best_strips(one: Round) -> tuple[float, float]:
 
 
 def _floor(one: Round) -> float:
-    """What no strips of both kinds can be faster than: each term at its own best."""
+    """A lower bound for strips of both kinds: each term at its own best."""
     share = one.request / sum(one.servers)
     rate = sum(count / b if b else math.inf for count, b in zip(one.servers, one.b, strict=True))
     return (
@@ -74,7 +72,7 @@ def _floor(one: Round) -> float:
 
 
 def _both(one: Round) -> tuple[float, float]:
-    """The linear program, in shares of a request and of the longest times, so that its numbers are near 1."""
+    """Solve the linear program, in shares of a request and of the longest times, so that its numbers are near 1."""
     import pulp  # type: ignore[import-untyped]
 
     device = max(one.a) + one.request * max(one.b) or 1.0
@@ -89,7 +87,7 @@ def _both(one: Round) -> tuple[float, float]:
         program += carried >= one.processes * share
         program += served >= a / device + (one.request * b / device) * share
     program.solve(pulp.HiGHS(msg=False, threads=1))
-    # Of (0.9999999, 1e-8) the second is the solver's tolerance, not a strip.
+    # In (0.9999999, 1e-8) the second number is the solver's tolerance, not a strip.
     shares = [round(variable.value(), 9) for variable in (disks, ssds)]
     return shares[0] * one.request, shares[1] * one.request
 
@@ -97,8 +95,7 @@ def _both(one: Round) -> tuple[float, float]:
 def whole_strips(
     ideal: tuple[float, float], request: int, servers: tuple[int, int], grains: tuple[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """The strips nearest to ``ideal`` in whole grains that hold a request and leave no kind of server without bytes.
-
+    """The strips nearest to ``ideal`` in whole grains that hold a request and give bytes to both kinds of servers.
     >>> list(whole_strips((750.0, 1500.0), 6000, (4, 2), (500, 500)))
     [(500, 2000), (1000, 1000)]
     >>> list(whole_strips((7.5, 15.0), 60, (4, 2), (500, 500)))

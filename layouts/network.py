@@ -1,4 +1,4 @@
-"""Messages: between compute nodes, by ping-pong: e and v of the cost model; inside one, as in collective buffering."""
+"""Measure messages: between compute nodes by ping-pong (e and v of the cost model), and inside a node."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pdla.units import KiB, MiB
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # what launchers tell a rank
+LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # variables that launchers set for a rank
 SIZES = (8, 64 * KiB, 1 * MiB, 4 * MiB)
 ROUNDS = 5
-_REPEATS = 20  # of a message there and back, in a round
+_REPEATS = 20  # round trips of a message in one round
 _WARM_UP = 5
 PIECE = 16 * KiB
 SHARES = (512 * KiB, 1 * MiB, 4 * MiB)
@@ -38,11 +38,12 @@ class Network:
 
 @contextmanager
 def network() -> Iterator[tuple[bool, Network | None, Estimate | None]]:
-    """Under mpiexec, measure between the first rank and one on another node, and between those of the first node; (is
-    this the first rank?, the network, seconds per byte of what an aggregator exchanges with the ranks of its node).
+    """Measure messages under mpiexec: between the first rank and another node, and among the ranks of the first node.
 
-    There is nothing to measure without MPI; no network with all ranks on one node, and nothing in it with one rank. The
-    other ranks leave the block when the first one does, and wait without using the processor.
+    Yields (is this the first rank?, the network, seconds per byte that an aggregator exchanges with
+    the ranks of its node). Without MPI nothing is measured; with all ranks on one node there is no
+    network, and with one rank no exchange. The other ranks leave the block when the first one does;
+    they wait without using the processor.
 
     Raises:
         PdlaError: under mpiexec, without mpi4py.
@@ -81,7 +82,7 @@ def _between_nodes(world: MPI.Comm) -> Network | None:
 
 
 def _inside_node(world: MPI.Comm) -> Estimate | None:
-    """Of the first rank's node."""
+    """Seconds per byte inside the first rank's node."""
     from mpi4py import MPI
 
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
@@ -95,8 +96,10 @@ def _inside_node(world: MPI.Comm) -> Estimate | None:
 
 
 def _exchange(node: MPI.Comm, share: int) -> float:
-    """Seconds in which the first rank gives so many bytes to each of the others, whose pieces take turns in its buffer:
-    messages as those of ROMIO's two-phase reads."""
+    """Seconds in which the first rank sends so many bytes to each of the others.
+
+    The messages are like those of ROMIO's two-phase reads: the pieces of the ranks alternate in the buffer.
+    """
     from mpi4py import MPI
 
     count = share // PIECE
@@ -116,7 +119,7 @@ def _exchange(node: MPI.Comm, share: int) -> float:
 
 
 def _one_way(world: MPI.Comm, other: int, size: int) -> float:
-    """Seconds of a message of ``size`` bytes from one rank to another: half of there and back, the median."""
+    """Seconds of a message of ``size`` bytes from one rank to another: half of the median round trip."""
     buffer, took = bytearray(size), []
     for _ in range(_WARM_UP + _REPEATS):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the servers of the original see of requests: it is striped, and neighbours in it need not be on one server."""
+"""The requests to the servers of the original, which is striped: adjacent bytes may be on two servers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pdla.layouts.devices import seconds_per_byte
 from pdla.model import Cluster, Int64Array, Loop, Op
 
 SAMPLE = 256
-"""Requests, the first of a nest, that stand for all in what they have to do with strips."""
+"""The number of requests at the start of a nest that stand for all, with regard to the strips."""
 
 
 class Served(NamedTuple):
-    """What the busiest server has to do: its requests, the seconds of their start-up, and their bytes."""
+    """The work of the busiest server: its requests, the seconds of their start-up, and their bytes."""
 
     requests: float
     startup: float
@@ -26,17 +26,19 @@ class Served(NamedTuple):
 
 
 def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: int, readers: int = 1) -> Served:
-    """The busiest home server, of requests of ``length`` bytes from ``start`` on in the order of the nest.
+    """The busiest home server, for requests of ``length`` bytes from ``start`` on in the order of the nest.
 
-    A request is cut where it meets the strips, and each server has distances of its own: between its parts. The first
-    is free: nobody knows where the server's head was, whichever file it turns to. Where start-up and transfer overlap,
-    only what start-up takes longer than the transfer counts; and as it is then that requests are counted, not that a
-    head moves, one that goes on where another of several ``readers`` has stopped is like any other: read-ahead, which
-    makes one request of many, is for each reader. A server with memory takes what is written in the order of its
-    addresses, a memory full at a time.
+    A request is cut at the strips, and each server has its own distances between the parts that it
+    gets. The first request is free: nobody knows where the server's head was, whatever file it
+    served before. If start-up and transfer overlap, only the time by which start-up is longer than
+    the transfer counts. Then requests are counted, not movements of a head: a request that
+    continues where another of several ``readers`` stopped counts like any other, since read-ahead,
+    which makes one request of many, works for each reader alone. A server with memory takes writes
+    in the order of its addresses, a memory full at a time.
 
-    CephFS is asked for a strip at a time, by Linux (ceph_netfs_clamp_length in fs/ceph/addr.c) and, but where much is
-    read ahead, by ceph-fuse: what it has of a request is one start-up, and its other strips follow the one before.
+    CephFS gets requests of a strip at a time, from Linux (ceph_netfs_clamp_length in
+    fs/ceph/addr.c) and, unless it reads far ahead, from ceph-fuse: the part of a request on a
+    server is one start-up, and its further strips follow the first.
     """
     pool, servers, strip = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.home_strip
     b = seconds_per_byte(pool, op)
@@ -85,7 +87,7 @@ def served(cluster: Cluster, op: Op, start: int, loops: Sequence[Loop], length: 
 
 
 def _on_servers(edges: Int64Array, cluster: Cluster) -> Int64Array:
-    """How many bytes before each of ``edges`` of the file each server has; a row for each."""
+    """How many bytes of the file before each of ``edges`` each server has; a row for each edge."""
     strip, servers = cluster.home_strip, cluster.home_servers
     cycles, rest = np.divmod(edges, strip * servers)
     first = np.arange(servers, dtype=np.int64)[:, None] * strip

@@ -1,4 +1,4 @@
-"""Timed reads and writes of a scratch file on the storage to measure, past the page cache where that can be."""
+"""Time reads and writes of a scratch file on the storage to measure, bypassing the page cache if possible."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from pdla.errors import PdlaError
 from pdla.model import Op
 from pdla.units import KiB, MiB
 
-BLOCK = 4 * KiB  # O_DIRECT wants offsets and sizes in logical blocks of the device, which are 512 B or 4 KiB
+BLOCK = 4 * KiB  # O_DIRECT needs offsets and sizes in logical blocks of the device, which are 512 B or 4 KiB
 CHUNK = 4 * MiB
 LARGEST = 8 * MiB
-IN_MEMORY = ("tmpfs", "ramfs")  # recent kernels accept O_DIRECT there, with nothing but the page cache behind it
+IN_MEMORY = ("tmpfs", "ramfs")  # recent kernels accept O_DIRECT there, but there is only the page cache
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Requests of ``size`` bytes, each beginning ``distance`` bytes after the end of the one before.
+    """Requests of ``size`` bytes, each of which begins ``distance`` bytes after the end of the previous one.
 
-    ``read_ahead``: through the page cache, which holds nothing of them yet but what the system reads ahead.
+    ``read_ahead``: the requests go through the page cache, which holds only what the system has
+    read ahead.
     """
 
     op: Op
@@ -41,7 +42,7 @@ class Trial:
 class Probe:
     """A file without a name in ``directory``: whatever ends the process, nothing is left of it.
 
-    ``cached`` says why the page cache may be measured too, and is empty where it is not.
+    ``cached`` says why the page cache may be measured, too; it is empty if it is not.
 
     Raises:
         PdlaError: no file can be made there.
@@ -67,7 +68,7 @@ class Probe:
         self._file.close()
 
     def fill(self, least: int, size: int, seconds: float, stop: threading.Event) -> float:
-        """Write the file: ``least`` bytes, then up to ``size`` within ``seconds``; returns the bytes per second."""
+        """Write the file: ``least`` bytes, then up to ``size`` within ``seconds``; return the bytes per second."""
         begin = time.perf_counter()
         while self.size + CHUNK <= size and not stop.is_set():
             if self.size >= least and time.perf_counter() - begin > seconds:
@@ -104,7 +105,7 @@ class Probe:
                 os.fdatasync(self._direct)
 
     def _bypass_cache(self) -> str:
-        """Set O_DIRECT; where that is of no use, why."""
+        """Set O_DIRECT; return why that does not help, or "" if it does."""
         flags = fcntl.fcntl(self._direct, fcntl.F_GETFL)
         kind = file_system(os.fstat(self._direct).st_dev)
         if kind in IN_MEMORY:
@@ -125,18 +126,19 @@ class Probe:
         except OSError as error:
             raise PdlaError(
                 f"cannot measure the storage of {self.directory}: {error.strerror}; "
-                "name a directory on it in which you can write, and that has room"
+                "give a directory on it that has free space and that you can write to"
             ) from None
 
 
 def stall_to_stall(ends: Sequence[float]) -> float:
-    """Seconds per request, from the time at which the first begins and those at which each ends.
+    """Seconds per request, from the time at which the first one begins and those at which each ends.
 
-    From the end of the first request that took at least half as long as the longest to the end of the last such, if
-    that is a third of the time or more. A limit on rates (Linux's blkio throttle, cloud volumes) lets requests through
-    in slices of time and saves some up while there are none: between two stalls are whole slices, and what was saved
-    is spent. Where requests are alike it changes nothing. The first one may have waited for those before.
-
+    The interval goes from the end of the first request that took at least half as long as the
+    longest one to the end of the last such request, if that is at least a third of the time. A
+    limit on rates (Linux's blkio throttle, cloud volumes) lets requests through in slices of time
+    and saves up credit while there are none. Between two stalls there are whole slices, and saved
+    credit is spent. For equal requests this changes nothing. The first one may have waited for
+    earlier ones.
     >>> stall_to_stall([0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9])  # 3 at once every 3 s, after some for nothing
     1.0
     """
@@ -150,7 +152,7 @@ def stall_to_stall(ends: Sequence[float]) -> float:
 
 
 def file_system(device: int) -> str:
-    """The type of the mounted file system with this st_dev, as the kernel calls it."""
+    """The type of the mounted file system with this st_dev, in the kernel's words."""
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         mount, _, kind = line.partition(" - ")
@@ -164,7 +166,7 @@ def _aligned(size: int) -> memoryview:
 
 
 def offsets(trial: Trial, room: int, rng: random.Random) -> Iterator[int]:
-    """Forward from somewhere in the file, then again from near its beginning, never from the same block."""
+    """Offsets forward from somewhere in the file, then again from near its beginning, never from the same block."""
     step = trial.size + trial.distance
     first = room - trial.size
     while True:

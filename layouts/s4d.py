@@ -1,8 +1,9 @@
 """The cost model of S4D-Cache (He et al., ICDCS 2014, Eqs. 1 to 8 and Table II), one function per equation.
 
-It judges one request: what it costs on M HDD servers, where its slowest sub-request counts, and on N SSD servers.
-Symbols as in the paper; ``stripe`` is str, ``beta`` seconds per byte, ``nearest`` = F(d) + R and ``farthest`` = S + R
-the least and the largest start-up of a disk (F(d) its seek time at distance d, S its longest seek, R its rotation).
+It judges one request: its cost on M HDD servers, where its slowest sub-request counts, and on N SSD
+servers. The symbols are those of the paper. ``stripe`` is str, ``beta`` seconds per byte;
+``nearest`` = F(d) + R and ``farthest`` = S + R are the least and the largest start-up of a disk
+(F(d) its seek time at distance d, S its longest seek, R its rotation).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def slowest_startup(servers: int, nearest: float, farthest: float) -> float:
 def servers_involved(offset: int, length: int, stripe: int, servers: int) -> int:
     """m = min(E - B + 1, M), with B = floor(f/str) and E = floor((f+r-1)/str) (Eq. 6).
 
-    The paper prints E = floor((f+r)/str), which counts one server too many where a request ends at a stripe's end.
+    The paper prints E = floor((f+r)/str), which counts one server too many if a request ends at the
+    end of a stripe.
 
     >>> servers_involved(0, 65536, stripe=65536, servers=8), servers_involved(65535, 2, stripe=65536, servers=8)
     (1, 2)
@@ -49,7 +51,7 @@ def servers_involved(offset: int, length: int, stripe: int, servers: int) -> int
 
 
 def largest_subrequest(offset: int, length: int, stripe: int, servers: int) -> int:
-    """s_m: bytes of the largest sub-request that one server gets (Table II; exact for every M, M = 1 apart).
+    """s_m: bytes of the largest sub-request that one server gets (Table II; exact for every M except M = 1).
 
     >>> [largest_subrequest(1000, length, stripe=4096, servers=2) for length in (100, 4096, 8192, 12288)]
     [100, 3096, 4096, 7192]
@@ -101,7 +103,7 @@ def ssd_time(offset: int, length: int, stripe: int, servers: int, beta: float) -
 
 
 def benefit(on_hdd: float, on_ssd: float) -> float:
-    """B = T_D - T_C in seconds: a request is critical if it is positive (Eq. 8).
+    """B = T_D - T_C in seconds: a request is critical if B is positive (Eq. 8).
 
     >>> benefit(on_hdd=0.5, on_ssd=0.125)
     0.375

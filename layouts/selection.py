@@ -1,7 +1,7 @@
-"""Which replicas to make where there is not space for all: one option per pattern under the room of every space.
+"""Which replicas to make if there is not space for all: one option per pattern, within the capacity of every space.
 
-That is a multiple-choice knapsack with several capacities. ``choose_optimal`` solves it as a mixed-integer program with
-HiGHS, ``choose_greedy`` is PDLA's Algorithm 1.
+This is a multiple-choice knapsack with several capacities. ``choose_optimal`` solves it as a
+mixed-integer program with HiGHS; ``choose_greedy`` is PDLA's Algorithm 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 GAP = 1e-3
-"""A choice proven to gain within this share of the best one is good enough: no cost model is as exact."""
+"""A choice that provably gains within this share of the best one is good enough: no cost model is more exact."""
 
 SECONDS = 8.0
 CORE = 64
@@ -21,7 +21,7 @@ CORE = 64
 
 @dataclass(frozen=True)
 class Option:
-    """Something to gain for a pattern, in seconds (more than 0), and its bytes in every space (room.py)."""
+    """What a pattern can gain, in seconds (more than 0), and the bytes that this takes in every space (capacity.py)."""
 
     gain: float
     space: Mapping[str, int]
@@ -29,7 +29,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Choice:
-    """The index of every pattern's option, None for none; no other choice gains more than the share ``gap`` more."""
+    """The index of every pattern's option, None for none. No other choice gains more than the share ``gap`` more."""
 
     options: tuple[int | None, ...]
     gap: float = 0.0
@@ -40,12 +40,12 @@ Choose = Callable[[Patterns, Mapping[str, int]], Choice]
 
 
 def choose_greedy(patterns: Patterns, room: Mapping[str, int]) -> Choice:
-    """The largest benefit first, for each pattern the best option that still has room (PDLA Algorithm 1).
+    """Take the largest benefit first; each pattern gets its best option that still fits (PDLA Algorithm 1).
 
-    As printed the algorithm takes the space of pattern n for that of pattern i, and counts it also where nothing was
-    placed; both are put right here. It goes by benefit, not by benefit per byte. Equal benefits keep their order. How
-    far it is from the best choice is not known: its gap is that to all patterns having their best option.
-
+    As printed, the algorithm takes the space of pattern n for that of pattern i, and also counts it
+    if nothing was placed; both are corrected here. It orders by benefit, not by benefit per byte.
+    Equal benefits keep their order. Its distance from the best choice is not known: ``gap`` is the
+    distance from all patterns having their best option.
     >>> small, large = Option(3.0, {"ssd": 10}), Option(4.0, {"ssd": 20})
     >>> choose_greedy([[small], [small], [large]], {"ssd": 20})
     Choice(options=(None, None, 0), gap=1.5)
@@ -57,11 +57,11 @@ def choose_greedy(patterns: Patterns, room: Mapping[str, int]) -> Choice:
 def choose_optimal(patterns: Patterns, room: Mapping[str, int], seconds: float = SECONDS) -> Choice:
     """The options that gain most together, proven to within ``GAP`` unless ``seconds`` are over before.
 
-    Never less than the greedy choice. Up to ``CORE`` patterns are decided by one mixed-integer program. More are first
-    relaxed to a linear program: its prices of space tell which option every pattern prefers, and how nearly it would
-    take another one. The ``CORE`` that are nearest to that are then decided as a mixed-integer program, with the others
-    as they prefer; and twice as many until the gap is closed.
-
+    The result is never worse than the greedy choice. One mixed-integer program decides up to
+    ``CORE`` patterns. If there are more, they are first relaxed to a linear program. Its prices of
+    space show which option every pattern prefers, and how close it is to another one. The ``CORE``
+    patterns that are closest are then decided by a mixed-integer program, while the others get what
+    they prefer. The number is doubled until the gap is closed.
     >>> small, large = Option(3.0, {"ssd": 10}), Option(4.0, {"ssd": 20})
     >>> choose_optimal([[small], [small], [large]], {"ssd": 20})
     Choice(options=(0, 0, None), gap=0.0)
@@ -98,7 +98,7 @@ def choose_optimal(patterns: Patterns, room: Mapping[str, int], seconds: float =
 
 
 class _Relaxed(NamedTuple):
-    """No choice gains more than ``bound``; what patterns prefer; the patterns, the most undecided first."""
+    """No choice gains more than ``bound``; the options that patterns prefer; the patterns, the most undecided first."""
 
     bound: float
     preferred: list[int | None]
@@ -137,7 +137,7 @@ def _solve(
     patterns: Patterns, useful: Sequence[Sequence[int]], core: Sequence[int], room: Mapping[str, int], gap: float,
     seconds: float,
 ) -> _Solved:  # fmt: skip
-    """The mixed-integer program of the patterns ``core``: a bound on what they can gain together, and their options."""
+    """The mixed-integer program of the patterns ``core``: a bound on their total gain, and their options."""
     import pulp
 
     program, chosen = _program(patterns, useful, core, room, pulp.LpBinary)
@@ -149,7 +149,7 @@ def _solve(
 def _program(
     patterns: Patterns, useful: Sequence[Sequence[int]], core: Iterable[int], room: Mapping[str, int], category: str
 ) -> tuple[Any, dict[tuple[int, int], Any]]:
-    """At most one option per pattern, in all no more bytes of a pool than it has room, the largest gain."""
+    """At most one option per pattern, within the capacity of each pool, with the largest gain."""
     import pulp
 
     program = pulp.LpProblem("selection", pulp.LpMaximize)
@@ -169,17 +169,17 @@ def _program(
 
 
 def _row(number: int) -> str:
-    """The name of a space's capacity in the program: those of spaces may have characters that names cannot."""
+    """The name of a space's capacity in the program: a space's own name may have characters that are not allowed."""
     return f"room_{number}"
 
 
 def _unit(patterns: Patterns, name: str) -> int:
-    """The largest option's bytes: the solver wants numbers near 1."""
+    """The bytes of the largest option: the solver needs numbers near 1."""
     return max((option.space.get(name, 0) for options in patterns for option in options), default=0) or 1
 
 
 def _undominated(options: Sequence[Option], room: Mapping[str, int]) -> list[int]:
-    """The options that fit at all, and gain more than any that takes no more of any pool."""
+    """The options that fit at all, and gain more than every option that takes no more of any pool."""
     kept: list[int] = []
     for j in sorted(range(len(options)), key=lambda j: (-options[j].gain, sum(options[j].space.values()), j)):
         space = options[j].space
@@ -197,9 +197,10 @@ def _combined(fixed: Sequence[int | None], solved: Mapping[int, int]) -> list[in
 
 
 def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str, int]) -> list[int | None]:
-    """Every pattern, those with the largest benefit first, with a better option as long as there is room for one.
+    """Give every pattern, largest benefit first, a better option as long as there is room for one.
 
-    What does not fit is taken back before: a solver's whole numbers are so within a tolerance only.
+    Options that do not fit are first taken back: a solver's whole numbers are whole only within a
+    tolerance.
     """
     free, result = dict(room), list(found)
     for i, j in enumerate(found):
@@ -211,7 +212,7 @@ def _improved(patterns: Patterns, found: Sequence[int | None], room: Mapping[str
     ranked = [sorted(range(len(options)), key=lambda j: -options[j].gain) for options in patterns]
     order = sorted(range(len(patterns)), key=lambda i: -_best(patterns[i]))
     before: list[int | None] = []
-    # Again, as one that moves to another pool leaves room behind.
+    # Again, because a pattern that moves to another pool leaves room behind.
     while before != result:
         before = list(result)
         for i in order:

@@ -1,7 +1,8 @@
 """Where a replica's logical bytes lie on its components: the striping rule of replicator/stub/mapfile.h.
 
-With w = servers / groups and cycle = sum(strips), byte x is in section r = x // section, at y = x % section of it. The
-section is in group r % groups; there, in cycle y // cycle, the byte is with the server whose strip holds y % cycle.
+With w = servers / groups and cycle = sum(strips), byte x is in section r = x // section, at y = x %
+section of it. The section is in group r % groups. There, in cycle y // cycle, the server whose
+strip holds y % cycle has the byte.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pdla.model import Layout
 
 
 class Piece(NamedTuple):
-    """``length`` bytes at ``offset`` of a component that are the replica's logical bytes from ``logical`` on."""
+    """``length`` bytes at ``offset`` of a component, which are the replica's logical bytes from ``logical`` on."""
 
     component: int
     offset: int
@@ -23,8 +24,7 @@ class Piece(NamedTuple):
 
 
 def locate(layout: Layout, start: int, stop: int) -> list[Piece]:
-    """The pieces of the logical range [start, stop), in logical order, split at every strip and section end.
-
+    """The pieces of the logical range [start, stop), in logical order, split at the end of every strip and section.
     >>> for piece in locate(Layout("hdd", 2, 1, (65536, 65536), 1 << 20), 61440, 69632):
     ...     print(*piece)
     0 61440 4096 61440
@@ -53,7 +53,6 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
 
 def component_sizes(layout: Layout, size: int) -> list[int]:
     """Bytes of every component file of a replica of ``size`` logical bytes (up to the last byte that it holds).
-
     >>> component_sizes(Layout("hdd", 4, 2, (65536, 65536), 262144), 524288 + 10)
     [131082, 131072, 131072, 131072]
     """

@@ -1,4 +1,4 @@
-"""Which requests to time on the servers of a pool, and timing them: bounded, in random order, several at once."""
+"""Which requests to time on the servers of a pool, and how: for a bounded time, in random order, several at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pdla.layouts.probe import BLOCK, LARGEST, Probe, Trial
 from pdla.units import KiB, MiB
 
 LEAST_SIZE = 16 * MiB  # of a scratch file
-ROUNDS = 3  # of all bursts, each in an order of its own
-STREAMS = 4  # at once on one server, to see what it serves in parallel
+ROUNDS = 3  # of all bursts, each in its own order
+STREAMS = 4  # streams at once on one server, to see what it serves in parallel
 SUCCESSOR = 64 * KiB  # size of the requests at distance 0
-_FILL_SHARE = 0.25  # of the time, to write the scratch files
-_LARGE_SHARE = 2.5  # of a burst of large requests, in bursts of small ones: it must have some, too
-_SHARES = 26  # of all bursts of a round, about
-_REQUESTS = 16  # in a burst of large requests, at least: they are as small as that takes
+_FILL_SHARE = 0.25  # share of the time to write the scratch files
+_LARGE_SHARE = 2.5  # time of a burst of large requests, in bursts of small ones: it needs several requests, too
+_SHARES = 26  # bursts in a round, about
+_REQUESTS = 16  # least number of requests in a burst of large ones; their size follows from it
 
 Group = Literal["all", "alone", "streams"]  # all servers at once, the first alone, STREAMS at once on the first
 
@@ -39,8 +39,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Measurements:
-    """All timings of a pool. ``small`` and ``large`` are the reads that every group was timed with; ``size`` is that of
-    the scratch files, and ``cached`` says why the page cache may be measured (empty: it is not)."""
+    """All timings of a pool.
+
+    ``small`` and ``large`` are the reads with which every group was timed. ``size`` is that of the
+    scratch files. ``cached`` says why the page cache may be measured; it is empty if it is not.
+    """
 
     rows: tuple[Measurement, ...]
     small: Trial
@@ -54,7 +57,8 @@ def measure(
 ) -> Measurements:
     """Time requests of many sizes and distances for about ``seconds``, in scratch files of up to ``size`` bytes.
 
-    ``tell`` hears how many seconds have passed since it last heard. ``seed`` decides the order and the offsets.
+    ``tell`` is called with the seconds that passed since its last call. ``seed`` determines the
+    order and the offsets.
 
     Raises:
         PdlaError: a directory cannot be written, or is full.
@@ -94,9 +98,9 @@ def measure(
 
 
 def _trials(room: int, largest: float) -> list[Trial]:
-    """Small reads at every distance that so large a file allows, reads and writes of more sizes at one of them.
+    """Small reads at every distance that a file of this size allows; reads and writes of more sizes at one of them.
 
-    The first two are the small and the large reads at that distance.
+    The first two trials are the small and the large reads at that distance.
     """
     distances = [BLOCK << shift for shift in range(0, 40, 4) if BLOCK << shift <= room // 8]
     far = max(distance for distance in distances if distance <= room // 16)
@@ -115,7 +119,7 @@ def _trials(room: int, largest: float) -> list[Trial]:
 
 @contextmanager
 def _crew(workers: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
-    """Threads, and the event that ends their work: after the request at hand, also when the block fails."""
+    """Threads, and the event that ends their work after the present request, also if the block fails."""
     stop = threading.Event()
     with ThreadPoolExecutor(workers) as crew:
         try:
@@ -125,7 +129,7 @@ def _crew(workers: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
 
 
 class _Clock:
-    """Tells somebody how the time passes."""
+    """Reports how the time passes."""
 
     def __init__(self, tell: Callable[[float], None]) -> None:
         self._tell = tell
@@ -133,6 +137,6 @@ class _Clock:
         self.passed = 0.0
 
     def tick(self) -> None:
-        """Some of it has."""
+        """Report the time since the last report."""
         before, self.passed = self.passed, time.perf_counter() - self._begin
         self._tell(self.passed - before)

@@ -1,4 +1,4 @@
-"""What writes cost where memory keeps them for a while, and what it takes to bring home what replicas have."""
+"""The cost of writes that memory keeps for a while, and of the write-back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PAGE = 4096
 def flushed(pattern: Pattern, cluster: Cluster, per_node: int) -> Cost:
     """The original, from nodes that keep what ``per_node`` ranks write and flush it in the order of the file.
 
-    What touches is one request then, whoever of the node wrote it, and no node waits for the round of another.
+    Bytes that touch are then one request, whatever rank of the node wrote them, and no node waits
+    for another's round.
     """
     pool, e, v = cluster.pool(cluster.home_pool), cluster.connect_seconds, cluster.network_seconds_per_byte
     nodes, own = split(pattern.ranks, per_node)
@@ -37,9 +38,10 @@ def flushed(pattern: Pattern, cluster: Cluster, per_node: int) -> Cost:
 
 
 def pages_read(cluster: Cluster, start: int, loops: Sequence[Loop], length: int) -> Cost:
-    """What it costs that memory has whole pages: one of which a part is written is read before.
+    """The cost of whole pages in memory: a page that is written in part is read first.
 
-    That is a page for every piece, unless all are whole pages: the page of an end is that of the next one's beginning.
+    That is one page for every piece, unless all pieces are whole pages: the page at an end is also
+    the next beginning's.
     """
     if not any(number % PAGE for number in (start, length, *(loop.stride for loop in loops))):
         return Cost(0.0, 0.0, 0.0, 0.0)
@@ -54,7 +56,7 @@ def pages_read(cluster: Cluster, start: int, loops: Sequence[Loop], length: int)
 
 
 def _runs(pattern: Pattern, ranks: tuple[Loop, ...]) -> tuple[int, tuple[Loop, ...], int]:
-    """What ``ranks`` write as contiguous runs in the order of the file: where they start, their nest, their length."""
+    """What ``ranks`` write as contiguous runs in the order of the file: their start, their nest, their length."""
     loops = (*pattern.calls, *ranks, *pattern.pieces)
     first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in loops)
     return first, *runs(in_file_order(loops), pattern.length)
@@ -63,13 +65,13 @@ def _runs(pattern: Pattern, ranks: tuple[Loop, ...]) -> tuple[int, tuple[Loop, .
 def section_startup(pattern: Pattern, pool: Pool, section: int, here: int, spread: float) -> float:
     """Seconds of start-up of a server with memory that gets 1/``spread`` of each of ``here`` sections of a replica.
 
-    It takes what is written in the order of its addresses, a memory full at a time.
+    The server takes writes in the order of its addresses, a memory full at a time.
     """
     apart, run = cut((), section, max(int(pool.device.memory * spread) // here, pattern.call_bytes))
     return total_startup(pool, "write", (*apart, Loop(section, here)), run, spread)
 
 
-def brought_back(
+def write_back_cost(
     writing: Cost,
     pattern: Pattern,
     size: int,
@@ -77,14 +79,15 @@ def brought_back(
     layout: Layout,
     phases: Sequence[tuple[int, float]] | None,
 ) -> Cost:
-    """What a replica costs that is written in ``writing``, and from which all ranks bring their bytes home together.
+    """The cost of a replica that is written in ``writing`` and whose write-back all ranks do together.
 
-    Without ``phases`` that is before the file is closed: what one node keeps is then read from memory, and nobody waits
-    for the replica's devices. With them, (bytes, seconds that the program then computes), the close waits until the
-    replica has the bytes, and they go home later: the program waits for what these seconds do not hide (E10 Eqs. 1, 2).
+    Without ``phases`` the write-back comes before the file is closed. What one node keeps is then
+    read from memory, and nobody waits for the replica's devices. With ``phases``, (bytes, seconds
+    that the program then computes), the close waits until the replica has the bytes, and the
+    write-back comes later: the program waits for what these seconds do not hide (E10 Eqs. 1, 2).
     """
     kept = phases is None and cluster.client_cache and _nodes(pattern, cluster) == 1
-    home = _bring_back(pattern, size, cluster, layout, kept)
+    home = _write_back(pattern, size, cluster, layout, kept)
     if cluster.client_cache:
         writing = Cost(0.0, 0.0, 0.0, 0.0) if kept else _flushed_sections(pattern, size, cluster, layout)
     if not phases or not home.total:
@@ -93,9 +96,9 @@ def brought_back(
     return writing + Cost(share * home.connect, share * home.network, share * home.startup, share * home.transfer)
 
 
-def _bring_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout, kept: bool) -> Cost:
+def _write_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout, kept: bool) -> Cost:
     """Each rank reads its share of the file from the replica, unless it is ``kept`` in memory, and writes it to the
-    original, a buffer at a time, in whose order all pieces that touch are one request."""
+    original, a buffer at a time; pieces of it that touch are one request."""
     pool, buffers = cluster.pool(layout.pool), -(-size // cluster.collective_buffer)
     writing = flushed(pattern, cluster, pattern.processes)
     if cluster.client_cache:
@@ -130,7 +133,7 @@ def _reading(pool: Pool, size: int, layout: Layout) -> float:
 
 
 def _slowest(pool: Pool, layout: Layout, op: Op) -> float:
-    """Seconds per byte of a section on the server of its group that is done last."""
+    """Seconds per byte of a section on the server of its group that finishes last."""
     rates = [seconds_per_byte(part, op) for part in pool.parts or (pool,) for _ in range(part.servers)]
     return max(strip * rate for strip, rate in zip(layout.strips, rates, strict=False)) / sum(layout.strips)
 

@@ -25,7 +25,7 @@ def load(path: str | PathLike[str]) -> Trace:
 
 
 def _display_in_notebooks() -> None:
-    """Have IPython, if it runs this, show traces, analyses, signatures and plans as tables and pictures."""
+    """If IPython runs this process, show traces, analyses, signatures and plans there as tables and pictures."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         from pdla.report.notebook import register

@@ -1,7 +1,9 @@
-"""The map between an original's bytes and a replica's, a handful of integers: the mirror of replicator/stub/mapfile.h.
+"""Access maps: which bytes of an original a replica holds, and where. The mirror of replicator/stub/mapfile.h.
 
-A regular pattern is the same index space in two loop orders, ``offset = start + sum(i_k * stride_k)`` and
-``replica_offset = replica_start + sum(i_k * replica_stride_k)``. Whatever does not nest is a sorted extent table.
+The map of a regular pattern is a few integers. Its index space is walked by two nests of loops:
+``offset = start + sum(i_k * stride_k)`` in the original and ``replica_offset = replica_start +
+sum(i_k * replica_stride_k)`` in the replica. A pattern whose loops do not nest has a sorted extent
+table instead.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class MapLoop(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """``length`` bytes at ``offset`` of the original that are at ``replica_offset`` of the replica."""
+    """``length`` bytes that are at ``offset`` in the original and at ``replica_offset`` in the replica."""
 
     offset: int
     length: int
@@ -44,9 +46,9 @@ class Tile(NamedTuple):
 class AccessMap:
     """Which bytes of an original a replica holds, and where: a bijection onto the replica's bytes [0, size).
 
-    ``loops`` run outermost (largest stride) first; every stride is at least the span of the loops inside it, so that
-    index digits are found by division. ``extents``, where given, replaces them: rows (start, length, replica_start),
-    sorted by start.
+    ``loops`` run outermost (largest stride) first. Every stride is at least the span of the loops
+    inside it, so that a division finds each index. ``extents``, if given, replaces the loops: rows
+    (start, length, replica_start), sorted by start.
 
     Raises:
         FormatError: the loops do not nest, the extents overlap, or the replica's bytes are not each mapped once.
@@ -86,10 +88,10 @@ class AccessMap:
             or not len(table)
             or (self.loops, self.start, self.length) != ((), 0, 0)
         ):
-            return "an extent table has at least one row of 3 columns, and no loops beside it"
+            return "an extent table needs at least one row of 3 columns, and no loops"
         starts, lengths, replica = table.T
         if starts[0] < 0 or lengths.min() < 1 or (starts[1:] < starts[:-1] + lengths[:-1]).any():
-            return "extents must be sorted, not empty and not overlap"
+            return "extents must be sorted, must not be empty and must not overlap"
         order = np.argsort(replica, kind="stable")
         ends = np.cumsum(lengths[order])
         return "" if (replica[order] == ends - lengths[order]).all() else "replica bytes overlap or have holes"
@@ -104,11 +106,11 @@ class AccessMap:
     def from_signature(cls, signature: Signature) -> AccessMap:
         """The map of the replica whose bytes are in the order in which ``signature`` accesses them, rank after rank.
 
-        Bytes that are accessed more than once (stride 0, overlaps) are held once, where they are accessed first. What
-        overlaps itself or grows is an extent table.
+        A byte that is accessed more than once (stride 0, overlaps) is held once, in the place of
+        its first access. A pattern that overlaps itself or grows becomes an extent table.
 
         Raises:
-            PdlaError: such accesses are more than ``MAX_EXTENTS``.
+            PdlaError: the pattern has more than ``MAX_EXTENTS`` accesses and needs an extent table.
         """
         if any(grows != STILL for grows in signature.growth):
             return cls(extents=_first_access_extents(signature))
@@ -130,7 +132,7 @@ class AccessMap:
 
     @staticmethod
     def section(signature: Signature) -> int:
-        """Bytes of one rank's part of the replica: the mean (an upper bound where a rank's own accesses overlap)."""
+        """Bytes of one rank's part of the replica: the mean, and an upper bound if a rank's own accesses overlap."""
         return -(-signature.bytes // (signature.repeats * len(signature.ranks)))
 
     @cached_property
@@ -142,14 +144,14 @@ class AccessMap:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The half-open range of the original from the first to the last byte held."""
+        """The half-open range of the original from the first to the last byte that the replica holds."""
         if self.extents is not None:
             return int(self.extents[0, 0]), int(self.extents[-1, 0] + self.extents[-1, 1])
         return self.start, self.start + sum(loop.stride * (loop.count - 1) for loop in self.loops) + self.length
 
     @property
     def pieces(self) -> int:
-        """Contiguous pieces of the original that the map holds (innermost iterations, or extents)."""
+        """Number of contiguous pieces of the original that the map holds (innermost iterations, or extents)."""
         return len(self.extents) if self.extents is not None else math.prod(loop.count for loop in self.loops)
 
     def locate(self, start: int, stop: int) -> Iterator[Tile]:
@@ -182,7 +184,7 @@ class AccessMap:
         return (offsets + skip)[held], lengths[held], (replica + skip)[held]
 
     def _first_ending_after(self, offset: int) -> int:
-        """The number, in the original's order, of the first piece that ends after ``offset`` (``pieces``: none)."""
+        """The number, in the original's order, of the first piece that ends after ``offset``; ``pieces`` if none."""
         if self.extents is not None:
             number = int(np.searchsorted(self.extents[:, 0], offset, side="right")) - 1
             return number if number >= 0 and offset < self.extents[number, 0] + self.extents[number, 1] else number + 1
@@ -206,7 +208,7 @@ class AccessMap:
         return Tile(offset, self.length, replica)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; an extent table becomes base64 of zlib of its int64 rows (little endian)."""
+        """Plain values. An extent table becomes the base64 of the zlib of its int64 rows (little endian)."""
         if self.extents is not None:
             packed = zlib.compress(np.ascontiguousarray(self.extents, dtype="<i8").tobytes(), 1)
             return {"extents": base64.b64encode(packed).decode("ascii")}
@@ -222,7 +224,7 @@ class AccessMap:
         """The inverse of ``to_json``.
 
         Raises:
-            FormatError: not such a value.
+            FormatError: ``value`` is not what ``to_json`` makes.
         """
         try:
             if "extents" in value:
@@ -244,7 +246,7 @@ def _nested(loops: list[MapLoop], length: int) -> bool:
 
 
 def _merge(loops: list[MapLoop], length: int) -> tuple[tuple[MapLoop, ...], int]:
-    """Loops that continue one another in both spaces become one, a contiguous innermost one part of the length."""
+    """Join loops that continue one another in both spaces; a contiguous innermost loop becomes part of the length."""
     merged: list[MapLoop] = []
     for outer in reversed(loops):
         if outer.stride == length == outer.replica_stride and not merged:
@@ -267,8 +269,8 @@ def _first_access_extents(signature: Signature) -> Int64Array:
     if (requests := once.requests) > MAX_EXTENTS:
         why = "grows" if once.growth else "overlaps itself"
         raise PdlaError(
-            f"{signature.file}: the pattern {signature} {why} and has {requests} accesses; "
-            f"replicas of irregular patterns hold at most {MAX_EXTENTS}: leave it in the original"
+            f"{signature.file}: the pattern {signature} {why} and has {requests} accesses; a replica of an irregular "
+            f"pattern holds at most {MAX_EXTENTS}. The pattern stays in the original"
         )
     offsets, sizes = once.expand()
     bounds = np.unique(np.concatenate([offsets, offsets + sizes]))
@@ -286,9 +288,10 @@ def _first_access_extents(signature: Signature) -> Int64Array:
 
 
 def cover_minimum(first: Int64Array, last: Int64Array, value: Int64Array, segments: int) -> Int64Array:
-    """The least value of the ranges of segments [first, last) that cover each segment; ``NEVER`` where none does.
+    """The least value of the ranges of segments [first, last) that cover each segment; ``NEVER`` if no range covers it.
 
-    Two windows of a power of two make up a range; window by window, largest first, each hands its value to its halves.
+    Two windows whose length is a power of two make up a range. From the largest windows to the
+    smallest, each window hands its value to its two halves.
     """
     level = np.frexp(last - first)[1] - 1
     least = np.full(segments, NEVER)

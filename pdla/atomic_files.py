@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside their final name, made durable, renamed."""
+"""Write a file whole or not at all: under a temporary name in the same directory, made durable, then renamed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 
 from pdla.errors import PdlaError
 
-_NAME = 50  # characters of a name in its temporary one, so that this is not too long
+_NAME = 50  # characters of the final name in the temporary one, so that the temporary one is not too long
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Where to write what becomes the file ``path`` when the block ends; what is there stays until then.
+    """The path to write to, for a file that becomes ``path`` when the block ends; the old file stays until then.
 
-    A symbolic link stays one. What is no regular file (a pipe, a device) is written itself.
+    A symbolic link stays a link. A path that is not a regular file (a pipe, a device) is written
+    directly.
 
     Raises:
-        PdlaError: it cannot be written; nothing is left of it.
+        PdlaError: the file cannot be written. Nothing is left of it.
     """
     try:
         if path.exists() and not path.is_file():
@@ -46,7 +47,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 def _reason(error: OSError) -> str:
-    """The operating system's words, which HDF5 hides in a paragraph of its own."""
+    """The operating system's message, which HDF5 hides in a long text."""
     if error.errno:
         return os.strerror(error.errno)
     hidden = re.search(r"error message = '([^']*)'", str(error))

@@ -1,13 +1,13 @@
-"""Where pdla keeps its own things: the catalog, the map file that redirected runs read, and the default pools."""
+"""Where pdla keeps its own files: the catalog, the map that redirected runs read, and the default pools."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-JOURNALS = "journals"  # the directory, beside the map, of what redirected writes are noted in
-INODES = "inodes"  # in it: which of its directories are of which inode, for opens by another name
-RUN_PREFIX = "run."  # of the directories in the home in which running programs leave their reports
+JOURNALS = "journals"  # the directory of the journals, next to the map
+INODES = "inodes"  # in it: which of its directories belong to which inode, for opens by another name
+RUN_PREFIX = "run."  # of the directories in PDLA_HOME in which running programs leave their exit reports
 
 
 def home() -> Path:
@@ -18,7 +18,7 @@ def home() -> Path:
 
 
 def catalog_url() -> str:
-    """``$PDLA_CATALOG`` (an SQLAlchemy URL), by default an SQLite file in the home."""
+    """``$PDLA_CATALOG`` (an SQLAlchemy URL), by default an SQLite file in ``home()``."""
     return os.environ.get("PDLA_CATALOG") or f"sqlite:///{home() / 'catalog.db'}"
 
 
@@ -28,7 +28,7 @@ def map_path() -> Path:
 
 
 def writes_are_noted() -> bool:
-    """Whether redirected writes to some file wait, or have waited: then POSIX calls are to look for them, too."""
+    """Whether redirected writes wait for write-back, or have waited: then POSIX calls must look for them, too."""
     try:
         return any((map_path().parent / JOURNALS / INODES).iterdir())
     except OSError:
@@ -36,5 +36,5 @@ def writes_are_noted() -> bool:
 
 
 def pools_directory() -> Path:
-    """Where the pools of the default cluster live, one directory per server."""
+    """The directory of the default cluster's pools, with one directory per server."""
     return home() / "pools"

@@ -1,12 +1,12 @@
-"""Errors that users can cause and understand. The command line prints them as one line and exits non-zero."""
+"""Errors that users can cause and understand. The command line prints each as one line and exits with 1."""
 
 
 class PdlaError(Exception):
-    """Something was asked for that cannot be done; the message says what was wanted, what was got, what to do."""
+    """What was asked for cannot be done. The message says what was wanted, what was found, and what to do."""
 
 
 class FormatError(PdlaError):
-    """A file is not what it should be: damaged, truncated, of another kind, or from a newer version."""
+    """A file is damaged, truncated, of another kind, or from a newer version."""
 
 
 class ConfigError(PdlaError):
@@ -14,14 +14,15 @@ class ConfigError(PdlaError):
 
 
 class BusyError(PdlaError):
-    """Another process is at it; what was asked for may work later."""
+    """Another process works on the same thing; the same request may succeed later."""
 
 
 class UnfitError(PdlaError):
-    """A plan does not fit what is there: trying again is in vain, another trace or plan may help.
+    """A plan does not fit the present files: another try is in vain, but another trace or plan may help.
 
-    The original is gone, is not the user's to read, is no regular file or is shorter than the pattern; the plan has
-    nothing for the pattern. Whatever else fails a build may heal: storage that is away, full or at fault, the catalog.
+    The original is gone, cannot be read by the user, is not a regular file, or is shorter than the
+    pattern; or the plan has no replica for the pattern. Every other failure of a build may pass:
+    unreachable, full or faulty storage, the catalog.
     """
 
 

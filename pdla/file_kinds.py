@@ -1,4 +1,4 @@
-"""What a file is, by what it holds: a verb that was given another file than it takes names what it was given."""
+"""Find out what a file is by its content, so that a verb that gets the wrong kind of file can name what it got."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAKES = {
     LOGS: "'pdla trace' leaves one, .RUN.h5.*.raw, when it is killed",
     DARSHAN: "Darshan writes one for each run",
 }
-"""Where the files come from that verbs take."""
+"""How to get the kinds of files that verbs take."""
 
 _MAGIC = (
     (b"PDLAMAP", MAP),
@@ -42,15 +42,15 @@ _TABLE = re.compile(r"^\s*\[+\s*(home|clients|plan|pools\b)", re.MULTILINE)
 
 
 def kind_of(path: Path) -> str:
-    """What is at ``path``, with its article; "" where nothing can be read, or what it is cannot be told.
+    """What is at ``path``, with its article; "" if nothing can be read, or if the content is not known.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if path.is_dir():
         return LOGS if any(path.glob("*.log")) else "a directory"
     if path.exists() and not path.is_file():
-        return "no regular file"
+        return "not a regular file"
     with path.open("rb") as file:
         start = file.read(LOOKED_AT)
     return _binary(path, start) or _text(start)
@@ -83,13 +83,13 @@ def _hdf5(path: Path, start: bytes) -> str:
 def texts_are_whole(start: bytes) -> bool:
     """Whether the texts at the beginning of an HDF5 file can be read.
 
-    RATIONALE: where one of them has the length 0, HDF5 looks for the next one in the same place, for ever.
+    RATIONALE: after a text of length 0, HDF5 looks for the next one in the same place, for ever.
     """
     for heap in re.finditer(re.escape(b"GCOL\x01\0\0\0"), start):
         at, stop = heap.start() + 16, heap.start() + int.from_bytes(start[heap.end() : heap.end() + 8], "little")
         while at + 16 <= min(stop, len(start)):
             size = int.from_bytes(start[at + 8 : at + 16], "little")
-            # The last entry, number 0, is the space that is left; its size has its own 16 bytes in it.
+            # The last entry, number 0, is the free space; its size includes its own 16 bytes.
             free = not any(start[at : at + 2])
             if size > stop or (free and size < 16):
                 return False
@@ -132,9 +132,10 @@ def _is_toml(text: str) -> bool:
 
 
 def mistaken(path: Path, wanted: str) -> str:
-    """Why ``path`` is not the ``wanted`` kind of file; "" where it seems to be one, if perhaps a damaged one.
+    """Why ``path`` is not the ``wanted`` kind of file; "" if it seems to be one, perhaps a damaged one.
 
-    Text of other programs cannot be told from any text: then only what is surely something else is refused.
+    Text of another program looks like any text. Then the file is refused only if it is certainly
+    something else.
     """
     try:
         found = kind_of(path)
@@ -147,15 +148,16 @@ def mistaken(path: Path, wanted: str) -> str:
 
 
 def check(path: Path, wanted: str) -> None:
-    """Refuse what is not the ``wanted`` kind of file.
+    """Refuse a file that is not the ``wanted`` kind.
 
     Raises:
-        FormatError: it is missing, cannot be read, or is something else; the message says what.
+        FormatError: the file is missing, cannot be read, or is something else; the message says
+            what.
     """
     if why := mistaken(path, wanted):
         raise FormatError(why)
 
 
 def mistakes(*files: tuple[Path, str]) -> Iterator[str]:
-    """Why each of these is not of the kind that is wanted of it."""
+    """Why each of these files is not of the kind that is wanted."""
     return filter(None, (mistaken(path, wanted) for path, wanted in files))

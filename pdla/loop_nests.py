@@ -1,4 +1,4 @@
-"""Loop nests: accesses as nested loops whose steps, lengths and counts may grow, and the exact arithmetic of them."""
+"""Loop nests: accesses as nested loops whose steps, lengths and counts may grow, and exact arithmetic on them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Loop(NamedTuple):
-    """``count`` repetitions ``stride`` bytes apart; a stride of 0 is a repetition of the same bytes."""
+    """``count`` repetitions, ``stride`` bytes apart. A stride of 0 repeats the same bytes."""
 
     stride: int
-    count: int  # type: ignore[assignment]  # the tuple's own method of this name is of no use here
+    count: int  # type: ignore[assignment]  # hides the tuple's own method of this name, which nobody needs here
 
 
 class Growth(NamedTuple):
-    """What each iteration of a loop adds (negative: takes away).
+    """What each iteration of a loop adds (negative: subtracts).
 
-    ``stride`` bytes to the step to the next iteration, ``length`` bytes to every request inside, ``count`` iterations
-    to the loop directly inside. Iteration i is ``i * loop.stride + stride * i * (i - 1) / 2`` bytes from the first.
+    ``stride`` bytes are added to the step to the next iteration, ``length`` bytes to every request
+    inside, and ``count`` iterations to the loop directly inside. Iteration i begins ``i *
+    loop.stride + stride * i * (i - 1) / 2`` bytes after the first one.
     """
 
     stride: int = 0
@@ -36,11 +37,12 @@ STILL = Growth()
 
 
 class Nest(NamedTuple):
-    """Accesses as nested loops, outermost first in the order of access; no loops: one access.
+    """Accesses as nested loops, outermost first in the order of access. Without loops it is one access.
 
-    ``start`` and ``length`` (bytes) are those of the first access, strides and counts those of each loop's first run.
-    ``growth`` has an item for each loop; it is empty where nothing grows. So a nest says what is strided at any depth,
-    and what varies linearly: sizes or strides (variable-size strided), the counts of inner loops (triangular).
+    ``start`` and ``length`` (bytes) are those of the first access. Strides and counts are those of
+    each loop's first run. ``growth`` has an item for each loop, or is empty if nothing grows. So a
+    nest can express accesses that are strided at any depth, and linear variation: of sizes or
+    strides (variable-size strided), and of the counts of inner loops (triangular).
     """
 
     start: int
@@ -55,7 +57,7 @@ class Nest(NamedTuple):
 
     @property
     def repeated(self) -> list[bool]:
-        """Which loops only access the same bytes again, always as often."""
+        """Which loops only access the same bytes again, the same number of times in each run."""
         more = [0, *(grows.count for grows in self.growth or (STILL,) * len(self.loops))]
         return [
             not loop.stride and grows == STILL and not n for (loop, grows), n in zip(self.levels, more, strict=False)
@@ -63,19 +65,20 @@ class Nest(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """Accesses that it stands for."""
+        """Number of accesses."""
         return self._totals()[0]
 
     @property
     def bytes(self) -> int:
-        """Bytes accessed; those accessed repeatedly count every time."""
+        """Bytes accessed. A byte that is accessed repeatedly counts every time."""
         return self._totals()[1]
 
     def _totals(self) -> tuple[int, int]:
         """Requests and bytes.
 
-        What a loop holds is a polynomial in its count. It is summed over the loop around it in its Newton form: the sum
-        of the binomials C(i, k) over i < n is C(n, k + 1).
+        The contents of a loop are a polynomial in its count. The polynomial is summed over the
+        enclosing loop in its Newton form: the sum of the binomials C(i, k) over i < n is C(n, k +
+        1).
         """
         if not self.growth:
             requests = math.prod(loop.count for loop in self.loops)
@@ -94,7 +97,8 @@ class Nest(NamedTuple):
         if not self.growth:
             spans = [loop.stride * (loop.count - 1) for loop in self.loops]
             return self.start + sum(min(0, s) for s in spans), self.start + sum(max(0, s) for s in spans) + self.length
-        # Of each loop the counts that it has: one, or a count for every iteration of the loop around it.
+        # The counts that each loop has: a single one, or one for every iteration of the enclosing
+        # loop.
         counts = [np.array([loop.count], np.int64) for loop in self.loops]
         for depth, (_, grows) in enumerate(self.levels[:-1]):
             if grows.count:
@@ -112,15 +116,15 @@ class Nest(NamedTuple):
         return self.start + int(low[0]), self.start + int(high[0])
 
     def expand(self) -> tuple[Int64Array, Int64Array]:
-        """Exactly the accesses, in their order: (offsets, lengths), of shape (requests,)."""
+        """The accesses in their order: (offsets, lengths), each of shape (requests,)."""
         offsets, lengths, _ = self.expand_with(np.zeros(1, np.int64), 0)
         return offsets, lengths
 
     def expand_with(self, labels: Int64Array, depth: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """The same, and for each access the one of ``labels`` that stands for the iterations of the outer ``depth``
-        loops that it is in."""
+        """As ``expand``; also gives each access the one of ``labels`` that stands for its iterations of the outer
+        ``depth`` loops."""
         offsets, lengths = np.array([self.start], np.int64), np.array([self.length], np.int64)
-        more = np.zeros(1, np.int64)  # iterations that the next loop has grown by
+        more = np.zeros(1, np.int64)  # iterations by which the next loop has grown
         owner = labels
         for level, ((stride, count), grows) in enumerate(self.levels):
             counts = count + more
@@ -139,7 +143,7 @@ class Nest(NamedTuple):
         return self._replace(loops=loops, growth=growth if self.growth else ())
 
     def evened(self) -> Nest:
-        """The nest without growth that is nearest to it: mean steps, mean counts, and the mean length of a request.
+        """The nearest nest without growth: mean steps, mean counts, and the mean length of a request.
 
         >>> Nest(0, 8, (Loop(100, 5), Loop(8, 1)), (Growth(10, 0, 1), STILL)).evened()
         Nest(start=0, length=8, loops=(Loop(stride=115, count=5), Loop(stride=8, count=3)), growth=())
@@ -156,7 +160,7 @@ class Nest(NamedTuple):
 
 
 def _value(differences: Sequence[int], n: int) -> int:
-    """The polynomial with these forward differences at 0, at n."""
+    """The value at n of the polynomial with these forward differences at 0."""
     return sum(
         difference * math.prod(range(n, n - k, -1)) // math.factorial(k)
         for k, difference in enumerate(differences)

@@ -1,6 +1,6 @@
-"""The nouns of the system: frozen types that the stages hand to one another.
+"""The nouns of the system: frozen types that the stages pass to one another.
 
-Bytes are int, seconds float, ranges half-open.
+Bytes are int, seconds are float, ranges are half-open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Begin = Literal["open", "view", "pause"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Which file, and in which state: what must not change for a replica to be its copy (all 0: not known)."""
+    """A file and its state. A replica is a copy of the file only while none of this changes (all 0: not known)."""
 
     device: int
     inode: int
@@ -37,11 +37,12 @@ class Identity:
 class Signature:
     """An I/O signature: accesses as nested loops, ``offset = start + sum(i_k * stride_k)``, of ``length`` bytes each.
 
-    ``loops`` runs outermost first in the order of access. ``growth``, where it is not empty, says for each loop what
-    its iterations add to steps, lengths and inner counts (Growth); start and length are then those of the first access.
-    In a global signature the first ``rank_loops`` loops run over the ranks: rank ``ranks[j]`` has the position j in
-    row-major order over those loops. A local signature has ``rank_loops = 0`` and one rank. ``calls`` is the number of
-    MPI calls that made the accesses, over all ranks.
+    ``loops`` runs outermost first in the order of access. ``growth``, if it is not empty, has for
+    each loop what its iterations add to steps, lengths and inner counts (``Growth``); start and
+    length are then those of the first access. In a global signature the first ``rank_loops`` loops
+    run over the ranks: rank ``ranks[j]`` has the position j in row-major order over those loops. A
+    local signature has ``rank_loops = 0`` and one rank. ``calls`` is the number of MPI calls that
+    made the accesses, over all ranks.
     """
 
     file: str
@@ -60,27 +61,27 @@ class Signature:
 
     @property
     def scope(self) -> Literal["local", "global"]:
-        """Whether it is of one rank or of a group of ranks."""
+        """Whether the signature is of one rank or of a group of ranks."""
         return "global" if self.rank_loops else "local"
 
     @property
     def nest(self) -> Nest:
-        """Its loops alone."""
+        """Only the loops."""
         return Nest(self.start, self.length, self.loops, self.growth)
 
     @property
     def requests(self) -> int:
-        """Contiguous accesses that the signature stands for, over all its ranks."""
+        """Number of contiguous accesses, over all ranks."""
         return self.nest.requests
 
     @property
     def bytes(self) -> int:
-        """Bytes accessed, over all its ranks; those accessed repeatedly count every time."""
+        """Bytes accessed, over all ranks. A byte that is accessed repeatedly counts every time."""
         return self.nest.bytes
 
     @property
     def repeats(self) -> int:
-        """How often a rank accesses the same bytes: the product of its loops that do nothing else (stride 0)."""
+        """How often a rank accesses the same bytes: the product of its loops that only repeat (stride 0)."""
         inner = zip(self.loops[self.rank_loops :], self.nest.repeated[self.rank_loops :], strict=True)
         return math.prod(loop.count for loop, again in inner if again)
 
@@ -90,16 +91,17 @@ class Signature:
         return self.nest.extent
 
     def expand(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Exactly the accesses, in the order of the loops: (offsets, ranks, lengths), each of shape (requests,)."""
+        """The accesses in the order of the loops: (offsets, ranks, lengths), each of shape (requests,)."""
         offsets, lengths, ranks = self.nest.expand_with(np.array(self.ranks, np.int64), self.rank_loops)
         return offsets, ranks, lengths
 
     def __str__(self) -> str:
         """The I/O signature notation: {operation, initial position, dimension, loops, repeats} (Byna et al., SC'08).
 
-        Each loop is [stride, request size, count], innermost first; a loop over the ranks carries an ``r`` (stride 0:
-        all access the same bytes). What grows from one iteration to the next is followed by its growth: strides and
-        sizes by that of their own loop, counts by that of the loop around.
+        Each loop is [stride, request size, count], innermost first. A loop over the ranks has an
+        ``r`` (stride 0: all ranks access the same bytes). A number that grows from one iteration to
+        the next is followed by its growth: strides and sizes by the growth of their own loop,
+        counts by that of the enclosing loop.
 
         >>> str(Signature("a", "read", True, 0, 4096, (Loop(1 << 20, 4), Loop(8192, 128)), (0, 1, 2, 3), rank_loops=1))
         '{READ, 0, 2, ([8192, 4096, 128], [1048576, 4096, 4]r), 1}'
@@ -124,10 +126,11 @@ def _growing(number: int, growth: int) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the bytes of a replica go: ``groups = 1`` is 1-DH, ``groups = servers`` is 1-DV, in between 2-D.
+    """Where the bytes of a replica go. ``groups = 1`` is 1-DH, ``groups = servers`` is 1-DV, a number in between: 2-D.
 
-    The replica is cut into sections of ``section`` bytes, one rank's part each, dealt to the groups in turn; within a
-    group of ``servers / groups`` servers each section is striped with ``strips`` (bytes, one per server of the group).
+    The replica is cut into sections of ``section`` bytes, one rank's part each. Sections go to the
+    groups in turn. Within a group of ``servers / groups`` servers each section is striped with
+    ``strips`` (bytes, one per server of the group).
     """
 
     pool: str
@@ -155,10 +158,11 @@ class Layout:
 
     @property
     def by_group(self) -> Layout:
-        """The rule that is left to do where the storage itself stripes over the servers of a group: a file per group.
+        """The striping rule for storage that itself stripes over the servers of a group: one file per group.
 
-        Every section begins with a whole cycle of strips in it, so that striping which knows of no sections, repeating
-        ``strips`` from the file's first byte, puts each byte on the server that this layout names.
+        Every section begins with a whole cycle of strips. So striping without sections, which
+        repeats ``strips`` from the file's first byte, puts each byte on the server that this layout
+        names.
 
         >>> Layout("hdd", 4, 2, (65536, 65536), 200_000).by_group
         Layout(pool='hdd', servers=2, groups=2, strips=(262144,), section=200000)
@@ -172,11 +176,11 @@ class Phase:
     """The data calls of all ranks to a file in one phase.
 
     Attributes:
-        phase: counted in its file, from 0.
-        begins: with what: an open (or the end of one), a change of the view, or a pause in time. A file's first phase
-            begins with an open, recorded or not.
-        t_start, t_end: seconds, of its first and its last data call.
-        ranks: how many make data calls in it.
+        phase: number of the phase in its file, from 0. begins: what begins the phase: an open (or
+        the end of one), a change of the view, or a pause in time. A file's first
+            phase begins with an open, recorded or not.
+        t_start, t_end: seconds, of the first and the last data call.
+        ranks: number of ranks that make data calls in the phase.
     """
 
     file: str
@@ -196,24 +200,26 @@ class Phase:
 
 @dataclass(frozen=True)
 class Device:
-    """What only the simulator knows of a pool's servers.
+    """Properties of a pool's servers that only the simulator uses.
 
     Attributes:
-        queue: in which order requests are served: as they come, in sweeps over the addresses, or a slice of time for
-            each process in turn.
-        queue_depth: how many requests at most are ordered by the queue; others wait before it, in the order in which
-            they came. 0: all are.
-        background_share: of the device's time, that which moves in the background have while requests wait, too.
-        channels: start-ups that go on at the same time; transfers take turns all the same.
-        write_startup: the start-up of writes, where it is not that of reads (Pool.startup).
-        rotation_seconds: of a turn. A request that is not at distance 0 waits for a random part of it; 0: none.
-        slice_seconds: of "cfq", how long a process has the device.
-        idle_seconds: of "cfq", how long the device waits for the next request of the process whose slice it is.
-        memory: bytes of writes that a server keeps for its device, so that they return before they are served; the
-            device takes them in the order of their addresses.
-        memory_depth: how many of the writes in memory are ordered at a time; 0: all.
-        read_ahead: bytes that a server reads ahead of what is read in sequence, by one process or by several in turns.
-        inside: the pool in whose servers these devices are, the first in the first, so that they share links.
+        queue: the order in which requests are served: in order of arrival, in sweeps over the
+        addresses, or a slice of time
+            for each process in turn.
+        queue_depth: number of requests that the queue orders at a time; the others wait in order of
+        arrival. 0: all. background_share: the share of the device's time that background moves get
+        while requests wait. channels: number of start-ups that can proceed at the same time;
+        transfers still take turns. write_startup: the start-up of writes, if it differs from that
+        of reads (Pool.startup). rotation_seconds: the time of a turn. A request that is not at
+        distance 0 waits for a random part of it; 0: no wait. slice_seconds: for "cfq": how long a
+        process has the device. idle_seconds: for "cfq": how long the device waits for the next
+        request of the process that has the slice. memory: bytes of writes that a server keeps in
+        memory, so that they return before the device serves them; the device
+            takes them in the order of their addresses.
+        memory_depth: number of writes in memory that are ordered at a time; 0: all. read_ahead:
+        bytes that a server reads ahead of sequential reads, by one process or by several in turns.
+        inside: the pool whose servers hold these devices, the first device in the first server;
+        they share the links.
     """
 
     queue: Literal["fifo", "elevator", "cfq"] = "fifo"
@@ -234,10 +240,11 @@ class Device:
 class Pool:
     """Storage servers of one kind.
 
-    ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that begins ``distance``
-    bytes from where the server's previous one ended, linear in between, constant beyond the ends. ``capacity`` is for
-    all replicas together, None: what the file systems have free. ``where`` are directories, one per server; or a single
-    one, if the storage names its servers: ``names``. ``device``: for the simulator. ``parts``: see ``Cluster.pool``.
+    ``startup`` is (distance in bytes, seconds), ascending: the start-up time of a request that
+    begins ``distance`` bytes from where the server's previous one ended, linear in between,
+    constant beyond the ends. ``capacity`` is for all replicas together; None: the free space of the
+    file systems. ``where`` are directories, one per server, or a single one if the storage names
+    its servers (``names``). ``device`` is for the simulator. ``parts``: see ``Cluster.pool``.
     """
 
     name: str
@@ -258,7 +265,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A storage system as a cost model sees it (cluster.toml)."""
+    """A storage system as the cost model sees it (cluster.toml)."""
 
     pools: tuple[Pool, ...]
     home_pool: str
@@ -271,21 +278,22 @@ class Cluster:
     source: str
     nodes: int | None = None
     collective_buffer: int = 1 << 24
-    aggregators: int | None = None  # of a collective call, at most one a node
+    aggregators: int | None = None  # of a collective call, at most one per node
     sieve_read: int = 4 << 20  # bytes of the buffer for data sieving; 0: none
     sieve_write: int = 512 << 10
-    jitter_seconds: float = 0.0  # the mean of the time by which a rank is late with each call, by chance
-    client_cache: bool = False  # nodes keep what they have read and written
+    jitter_seconds: float = 0.0  # the mean of the random time by which a rank is late with each call
+    client_cache: bool = False  # nodes keep in memory what they have read and written
     client_read_ahead: int = 0  # bytes at most
-    cores: int | None = None  # that the processes of a node share; None: each has its own
-    call_seconds: float = 0.0  # of a processor: a request of a file; then, a byte of it, and one of a message
+    cores: int | None = None  # that the processes of a node share; None: each process has its own
+    call_seconds: float = 0.0  # of a processor, for a request of a file; below: for a byte of it, and of a message
     copy_seconds_per_byte: float = 0.0
     exchange_seconds_per_byte: float = 0.0
 
     def pool(self, name: str) -> Pool:
-        """The pool of this name, which there is; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.
+        """The pool of this name, which must exist; "a+b" is a hybrid: the servers of ``a``, then those of ``b``.
 
-        A hybrid says where its servers are, and has the two pools as its ``parts`` for all that they do not share.
+        A hybrid lists where all its servers are. Its two pools are its ``parts``, for all
+        properties that they do not share.
         """
         if name not in self._known:
             parts = tuple(self._known[part] for part in name.split("+"))
@@ -297,11 +305,11 @@ class Cluster:
 
     @cached_property
     def _known(self) -> dict[str, Pool]:
-        """By name, hybrids once they were asked for."""
+        """Pools by name; hybrids join when they are first asked for."""
         return {pool.name: pool for pool in self.pools}
 
     def per_node(self, processes: int) -> int:
-        """How many of ``processes`` share a node: a node is filled before the next one, all before one gets more."""
+        """How many of ``processes`` share a node. Nodes are filled one after the other, evenly once all are full."""
         least = -(-processes // self.nodes) if self.nodes else 1
         return max(least, min(self.processes_per_node, processes))
 
@@ -325,15 +333,15 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all parts."""
         return self.connect + self.network + self.startup + self.transfer
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to serve a pattern: ``layout`` is None where the original is left alone.
+    """One way to serve a pattern. ``layout`` is None if the original serves it.
 
-    ``refused`` says why it cannot be chosen, and is empty where it can.
+    ``refused`` says why this candidate cannot be chosen; it is empty if it can.
     """
 
     space: str
@@ -344,7 +352,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class PatternPlan:
-    """What was compared for one pattern, what was chosen, and why."""
+    """The candidates that were compared for one pattern, the chosen one, and why."""
 
     signature: Signature
     candidates: tuple[Candidate, ...]
@@ -359,10 +367,10 @@ class PatternPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What should be replicated, where and why. ``refused`` are (what, why).
+    """What to replicate, where and why. ``refused`` are pairs (what, why).
 
-    ``selection`` is how space was shared out where there was not enough for all; no other choice saves more than the
-    share ``gap`` of what this one saves.
+    ``selection`` is how space was shared out if there was not enough for all. No other choice saves
+    more than this one by more than the share ``gap`` of what this one saves.
     """
 
     policy: str
@@ -375,10 +383,10 @@ class Plan:
 
     @cached_property
     def predicted_before(self) -> float:
-        """Seconds of all patterns as they are today."""
+        """Seconds of all patterns without replicas."""
         return sum(pattern.candidates[0].cost.total for pattern in self.patterns)
 
     @cached_property
     def predicted_after(self) -> float:
-        """Seconds of all patterns as chosen."""
+        """Seconds of all patterns with the chosen candidates."""
         return sum(pattern.choice.cost.total for pattern in self.patterns)

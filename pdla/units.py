@@ -1,4 +1,4 @@
-"""Bytes, seconds and paths as people read them. Inside the package bytes are int, seconds float, rates bytes/s."""
+"""Bytes, seconds and paths in readable form. Inside the package bytes are int, seconds float, rates bytes/s."""
 
 KiB = 1 << 10
 MiB = 1 << 20
@@ -46,7 +46,7 @@ def format_count(count: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things.
+    """A number with a noun.
 
     >>> counted(1, "file"), counted(1234, "call")
     ('1 file', '1,234 calls')
@@ -55,7 +55,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_share(part: float, whole: float) -> str:
-    """A share in percent that says 100 only of all and 0 only of nothing.
+    """A share in percent. It is 100 only for all, and 0 only for nothing.
 
     >>> format_share(1, 3), format_share(9999, 10000), format_share(1, 10000), format_share(5, 5), format_share(0, 0)
     ('33 %', '99.99 %', '0.01 %', '100 %', '-')
@@ -73,13 +73,13 @@ def format_share(part: float, whole: float) -> str:
 
 
 def parse_bytes(text: str | int) -> int:
-    """The number of bytes that ``text`` names: a whole number, alone or with K, M, G, T (binary, as ``KiB`` too).
+    """The number of bytes that ``text`` names: a whole number, with or without K, M, G, T (binary; ``KiB`` works, too).
 
     >>> parse_bytes("64K"), parse_bytes("4 MiB"), parse_bytes(512)
     (65536, 4194304, 512)
 
     Raises:
-        ValueError: not a size.
+        ValueError: ``text`` is not a size.
     """
     if isinstance(text, int):
         return text
@@ -93,7 +93,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def shown(text: str) -> str:
-    """``text`` with what cannot be printed as escapes: a path may hold line breaks, or what a terminal acts upon.
+    """``text`` with unprintable characters as escapes: a path may hold line breaks, or codes that control a terminal.
 
     >>> print(shown("/data/a\\nb\\x1b[2J m\\udce4rz"))
     /data/a\\x0ab\\x1b[2J m\\xe4rz

@@ -1,8 +1,9 @@
-"""Irregular patterns of small pieces, in two steps: into buckets that fit into memory, then into order within each.
+"""Irregular patterns of small pieces, in two steps: first into buckets that fit into memory, then into order in each.
 
-A piece of its own for every write would be a call each, in no order. A bucket is a range of the replica; its bytes are
-first put there in the order in which the original has them, which makes long runs, and then read, rearranged, and
-written again. No space is needed but the replica's own.
+Without buckets every piece would be a write of its own, in no order. A bucket is a range of the
+replica. The first step puts its bytes there in the order of the original, which makes long runs.
+The second step reads the bucket, rearranges it and writes it again. This needs no more space than
+the replica.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ BUCKET = 32 * MiB
 
 
 class Buckets(NamedTuple):
-    """``collected``: the map of the first step; ``bounds``: where the buckets begin, and where the last one ends; for
-    the second step (first, last) numbers of the rows of each, and the rows (place in the first step, length, place)."""
+    """``collected``: the map of the first step. ``bounds``: where the buckets begin, and where the last one ends. For
+    the second step: (first, last) row numbers of each bucket, and the rows (place in the first
+    step, length, place)."""
 
     collected: AccessMap
     bounds: Int64Array
@@ -30,14 +32,14 @@ class Buckets(NamedTuple):
     rows: Int64Array
 
     def ordered(self, number: int, data: Bytes, memory: Bytes) -> Iterator[tuple[int, Bytes]]:
-        """The bytes of a bucket in the order of the replica: (replica offset, bytes), each lasting until the next."""
+        """The bytes of a bucket in the order of the replica: (replica offset, bytes), each valid until the next."""
         low = self.bounds[number]
         places, lengths, replica = self.rows[self.numbers[number] : self.numbers[number + 1]].T
         yield from gathered(places - low, lengths, replica, data, memory)
 
 
 def buckets_of(access_map: AccessMap) -> Buckets | None:
-    """The two steps to a replica of this map; None where its pieces are long, or follow a rule."""
+    """The two steps to a replica of this map; None if its pieces are long, or regular."""
     table = access_map.extents
     if table is None or access_map.size >= RUN * len(table) or table[:, 1].max() > BUCKET // 2:
         return None

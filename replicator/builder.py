@@ -31,7 +31,7 @@ from pdla.units import format_bytes
 
 @dataclass(frozen=True)
 class BuiltReplica:
-    """A replica that is ready; ``kept``: it was already there, of the same bytes in the same layout."""
+    """A replica that is ready. ``kept``: it already existed, with the same bytes in the same layout."""
 
     id: int
     original: Path
@@ -49,12 +49,13 @@ def replicate(
     map_path: Path | None = None,
     processes: Processes | None = None,
 ) -> list[BuiltReplica]:
-    """Build what a plan chose and publish it for redirected runs; what is there already is kept.
+    """Build what a plan chose and publish it for redirected runs; keep replicas that already exist.
 
-    With ``processes`` this is process 0 of them, and the others ``assist``.
+    With ``processes`` this is process 0 of them; the others call ``assist``.
 
     Raises:
-        PdlaError: a replica cannot be built. Those built before it are published; of it nothing is left.
+        PdlaError: a replica cannot be built. Replicas built before it are published; nothing is
+            left of this one.
     """
     map_path = map_path or config.map_path()
     built = []
@@ -89,14 +90,15 @@ def build(
 ) -> BuiltReplica:
     """Build, verify and register one replica; ``mapfile.publish`` then makes it known to redirected runs.
 
-    That of a pattern that writes is empty (``prepare``). Stale replicas of the original are removed first; a valid one
-    of the same bytes in another layout is retired. One process at a time builds replicas of an original: it holds a
-    lease of it; ``processes`` help it as in ``replicate``.
+    The replica of a pattern that writes is empty (``prepare``). Stale replicas of the original are
+    removed first. A valid replica of the same bytes in another layout is retired. One process at a
+    time builds replicas of an original: it holds the lease of the original. ``processes`` help it
+    as in ``replicate``.
 
     Raises:
         BusyError: another process builds a replica of this original.
-        PdlaError: the pattern leaves the file, there is no space, the original changed while it was copied, or the
-            lease was lost. Nothing is left of the replica.
+        PdlaError: the pattern goes beyond the end of the file, there is no space, the original
+            changed while it was copied, or the lease was lost. Nothing is left of the replica.
     """
     if signature.op == "write":
         return prepare(signature, layout, pool, catalog, map_path=map_path)
@@ -117,14 +119,15 @@ def build(
             for old in same:
                 if old.layout == layout:
                     return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
-            # More than the map's bytes where sections end within a strip.
+            # These are more than the map's bytes if sections end within a strip.
             _check_capacity(catalog, pool, component_sizes(layout, access_map.size))
             catalog.originals.set(path, identity)
             replica = catalog.replicas.begin(identity, signature, access_map, layout, lease=lease)
             new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
             paths = [component.path for component in new]
             stack.enter_context(_whole_or_not_at_all(catalog, replica, paths))
-            # Before they are on record: files whose directory is missing are then known to be out of reach.
+            # Made before the files are on record: a file whose directory is missing is then known
+            # to be unreachable.
             for component in paths:
                 component.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             replica = catalog.replicas.set_components(replica.id, [Component(one.path, one.size) for one in new])
@@ -132,7 +135,8 @@ def build(
         for one in new:
             files.append(backend.create(one))
             stack.callback(os.close, files[-1])
-        # Who was stopped for long may have lost the record of these files: soon is better than at the end.
+        # A process that was stopped for long may have lost the record of these files: better to
+        # know now than later.
         catalog.leases.check(lease)
         task = Task(path, identity, access_map, replica.rule, tuple(new))
         checksums = copy_together(task, processes or Alone(), progress)
@@ -142,7 +146,9 @@ def build(
         with catalog.exclusive():
             catalog.leases.check(lease)
             if identity_of(source) != identity or not is_at(path, identity):
-                raise BusyError(f"{path} was changed while it was copied: run pdla replicate again when it is at rest")
+                raise BusyError(
+                    f"{path} changed while it was copied: run pdla replicate again when nobody writes to it"
+                )
             commit(paths)
             components = [_component(backend, *one) for one in zip(paths, files, checksums, strict=True)]
             catalog.replicas.finish(replica.id, components, checksums, lease, [old.id for old in same])
@@ -152,12 +158,12 @@ def build(
 def prepare(
     signature: Signature, layout: Layout, pool: Pool, catalog: Catalog, *, map_path: Path | None = None
 ) -> BuiltReplica:
-    """Make an empty replica, its space reserved, for the writes of a pattern; the file that is written need not exist.
+    """Make an empty replica with reserved space for the writes of a pattern. The target file need not exist.
 
-    Replicas for the same file that have bytes in common with it are removed.
+    Replicas for the same file that share bytes with this one are removed.
 
     Raises:
-        PdlaError: there is no space, or such a replica holds what is not in its file yet.
+        PdlaError: there is no space, or such a replica is dirty.
     """
     began = time.monotonic()
     path = Path(signature.file).absolute()
@@ -201,7 +207,7 @@ def prepare(
 
 @contextmanager
 def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Path]) -> Iterator[None]:
-    """Undo a replica whose building fails: its files, then its record, which stays for gc if they do."""
+    """Undo a replica whose build fails: its files, then its record. If the files stay, the record stays for gc."""
     try:
         yield
     except BaseException as error:
@@ -223,7 +229,7 @@ def _deleted(path: Path) -> bool:
 
 
 def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path) -> list[Replica]:
-    """Remove what is stale of this original, and return its valid replicas of the same bytes."""
+    """Remove the stale replicas of this original, and return its valid replicas of the same bytes."""
     fold(catalog, map_path)
     stale, same = [], []
     for replica in catalog.replicas.find():
@@ -234,7 +240,7 @@ def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: Access
         ):
             continue
         if replica.state == "dirty":
-            raise PdlaError(f"replica {replica.id} has what {path} has not yet: run pdla sync first")
+            raise PdlaError(f"replica {replica.id} has newer bytes than {path}: run pdla sync first")
         if replica.state == "valid" and not is_same(original.identity, identity):
             catalog.replicas.mark(replica.id, "stale", CHANGED)
             stale.append(replica.id)
@@ -252,7 +258,7 @@ def _check_capacity(catalog: Catalog, pool: Pool, sizes: Sequence[int]) -> None:
         if needed > left[space]:
             raise PdlaError(
                 f"no room for {format_bytes(needed)} of a replica: {space} has {format_bytes(left[space])} left "
-                "(pdla rm or pdla gc makes some)"
+                "(pdla rm and pdla gc make room)"
             )
 
 

@@ -1,4 +1,4 @@
-"""CRC32C of every 4 MiB of a component while its bytes arrive in whatever order."""
+"""CRC32C of every 4 MiB extent of a component, while its bytes arrive in any order."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 
 @dataclass
 class _Extent:
-    """What has come of an extent: how much, and its stretches by their end: (start, CRC32C)."""
+    """What has arrived of an extent: the number of bytes, and the stretches by their end: (start, CRC32C)."""
 
     arrived: int = 0
     stretches: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class ComponentChecksums:
-    """Takes the pieces of a component of ``size`` bytes; bytes that never come are zeros (holes of the striping).
+    """Takes the pieces of a component of ``size`` bytes. Bytes that never arrive are zeros (holes of the striping).
 
-    Several processes may each take some of them; ``merge`` brings them together.
+    Several processes may each take some of the pieces; ``merge`` combines them.
     """
 
     def __init__(self, size: int) -> None:
@@ -37,7 +37,7 @@ class ComponentChecksums:
         self._complete: dict[int, Checksum] = {}
 
     def add(self, offset: int, data: Bytes) -> list[Checksum]:
-        """Bytes at ``offset``, none of which may have come before; returns the extents that they complete."""
+        """Add the bytes at ``offset``, which must not have arrived before; return the extents that they complete."""
         complete, done = [], 0
         while done < len(data):
             at = offset + done
@@ -53,14 +53,14 @@ class ComponentChecksums:
         return complete
 
     def merge(self, other: ComponentChecksums) -> None:
-        """Take over what another has of the same component."""
+        """Add what another process has of the same component."""
         self._complete |= other._complete
         for first, extent in other._open.items():
             mine = self._open.setdefault(first, _Extent())
             mine.stretches |= extent.stretches
 
     def finish(self) -> tuple[list[Checksum], list[Checksum]]:
-        """The checksums of all extents; of those among them, what no ``add`` ever returned."""
+        """The checksums of all extents; and those of them that no ``add`` has returned."""
         late = [self._close(first) for first in range(0, self._size, EXTENT) if first not in self._complete]
         return [self._complete[first] for first in range(0, self._size, EXTENT)], late
 
@@ -76,9 +76,10 @@ class ComponentChecksums:
 
 
 def is_stored(file: int, direct: int | None, checksum: Checksum, buffer: Bytes) -> bool:
-    """Whether the bytes of an extent come back from storage as its checksum says, whatever memory has of them.
+    """Whether the bytes of an extent in storage have this checksum, whatever the page cache holds.
 
-    ``direct`` is the same file for direct I/O, if there is any; ``buffer`` has ``EXTENT`` bytes from a page on.
+    ``direct`` is the same file open for direct I/O, if that is possible; ``buffer`` has ``EXTENT``
+    page-aligned bytes.
     """
     os.posix_fadvise(file, checksum.offset, checksum.length, os.POSIX_FADV_DONTNEED)
     read = buffer[: -(-checksum.length // BLOCK) * BLOCK]
@@ -94,7 +95,7 @@ def _read(file: int, direct: int | None, into: Bytes, offset: int) -> int:
     except OSError as error:
         if direct is None or error.errno != errno.EINVAL:
             raise
-        return os.preadv(file, [into.data], offset)  # a file system that says only now that it cannot
+        return os.preadv(file, [into.data], offset)  # a file system that refuses direct I/O only now
 
 
 def whole(checksums: list[Checksum]) -> int:
@@ -106,8 +107,7 @@ def whole(checksums: list[Checksum]) -> int:
 
 
 def combine(first: int, second: int, length: int) -> int:
-    """The CRC32C of two byte strings one after the other, from theirs and the length of the second.
-
+    """The CRC32C of two byte strings in a row, from their checksums and the length of the second.
     >>> combine(google_crc32c.value(b"1234"), google_crc32c.value(b"56789"), 5) == 0xE3069283
     True
     """
@@ -120,7 +120,7 @@ def _extend_zeros(crc: int, length: int) -> int:
 
 @cache
 def _zeros(length: int) -> int:
-    """x^(8 * length) modulo the polynomial: what ``length`` bytes do to the checksum before them."""
+    """x^(8 * length) modulo the polynomial: the effect of ``length`` bytes on the checksum before them."""
     power, square = 1 << 31, 1 << 23  # x^0 and x^8: bit 31 is the coefficient of x^0
     while length:
         if length & 1:

@@ -1,4 +1,4 @@
-"""Steps that all processes of a build do together: what fails at one fails at all."""
+"""Steps that all processes of a build do together: if one fails, all fail."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ T = TypeVar("T")
 
 
 class Alone:
-    """One process that builds without the others that a communicator of MPI would have."""
+    """Stands in for an MPI communicator if one process builds alone."""
 
     rank = 0
     size = 1
 
     def bcast(self, value: T, root: int = 0) -> T:
-        """What process 0 has."""
+        """The value of process 0."""
         return value
 
     def gather(self, value: T, root: int = 0) -> list[T]:
-        """What each process has, at process 0."""
+        """The value of each process, at process 0."""
         return [value]
 
 
 Processes: TypeAlias = "Intracomm | Alone"
 
 _STOP = 1
-"""Tag of the message that a process has failed, which spares the others the rest of their work."""
+"""Tag of the message that a process has failed, so that the others can stop their work."""
 
 
 class FailedElsewhereError(PdlaError):
-    """Another process failed, and says why."""
+    """Another process failed; that process gives the reason."""
 
 
 def together(processes: Processes, work: Callable[[], T]) -> T:
-    """What ``work`` gives, if it succeeds at all processes.
+    """The result of ``work``, if it succeeds at all processes.
 
     Raises:
-        PdlaError: it failed at one: at all of them why. At process 0 what it raised itself.
+        PdlaError: it failed at some process. Process 0 raises its own error if it has one; the
+            others give the reason.
     """
     if isinstance(processes, Alone):
         return work()
@@ -53,7 +54,7 @@ def together(processes: Processes, work: Callable[[], T]) -> T:
         result = work()
     except FailedElsewhereError as error:
         failure = error
-    except BaseException as error:  # whatever it is, the others wait for an answer
+    except BaseException as error:  # of any type: the other processes wait for an answer
         failure = error
         told = [processes.isend(None, other, _STOP) for other in range(processes.size) if other != processes.rank]
     own = None if isinstance(failure, FailedElsewhereError) else failure and (str(failure) or type(failure).__name__)
@@ -71,7 +72,7 @@ def stop_if_others_failed(processes: Processes) -> None:
     """Called now and then in ``work``.
 
     Raises:
-        FailedElsewhereError: at another process it failed.
+        FailedElsewhereError: another process failed.
     """
     if not isinstance(processes, Alone) and processes.iprobe(tag=_STOP):
         raise FailedElsewhereError("another process failed")

@@ -1,4 +1,4 @@
-"""Who may read a component: who may read the original."""
+"""Give a component the access rights of its original."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _WITHOUT_ACL = (errno.ENODATA, errno.ENOTSUP)
 def follow_owner(source: int, file: int) -> None:
     """Give ``file`` the owner, mode and POSIX access control list of ``source``.
 
-    Where the owner cannot be followed, or the file system has no such lists, nobody but its own has access.
+    If the owner cannot be changed, or the file system has no such lists, only the file's owner gets
+    access.
     """
     original, component = os.fstat(source), os.fstat(file)
     mode = stat.S_IMODE(original.st_mode) & 0o666
@@ -23,8 +24,8 @@ def follow_owner(source: int, file: int) -> None:
             os.fchown(file, original.st_uid, original.st_gid)
         except PermissionError:
             mode, entries = mode & 0o600, None
-    # An inherited list goes first, and with a list of its own the mode's middle part is no longer the group's: nobody
-    # has access until all of it is there.
+    # An inherited list is removed first. With a list of the file's own, the mode's middle bits no
+    # longer mean the group: nobody else has access until everything is set.
     os.fchmod(file, mode & 0o600)
     try:
         if entries is not None:

@@ -23,7 +23,8 @@ from pdla.replicator.checksums import EXTENT, ComponentChecksums, is_stored
 from pdla.replicator.transpose import BLOCK, WINDOW, Bytes, Run, aligned, reopened_direct
 from pdla.units import KiB, MiB
 
-# Shorter pieces go through the page cache, which joins them; shorter stretches of zeros are written.
+# Shorter pieces go through the page cache, which joins them; shorter stretches of zeros are
+# written, not punched.
 SHORT = 16 * KiB
 BATCH = MiB
 THREADS = 4
@@ -40,7 +41,7 @@ class _Write(NamedTuple):
 
 
 class _Half:
-    """Half of the memory for what is written: the bytes in use, the writes of them, the extents that they complete."""
+    """One half of the write buffer: the bytes in use, their writes, and the extents that they complete."""
 
     def __init__(self) -> None:
         # A run may be as long as a window and begin anywhere in a block.
@@ -51,13 +52,16 @@ class _Half:
 
 
 class ComponentFiles:
-    """Takes the runs of a replica, which is striped by ``rule``. Bytes go to storage directly, and every extent is read
-    back as soon as it is complete, while others are written; where a file system has no direct I/O, or is slower by it,
-    through the page cache, and at the end.
+    """Takes the runs of a replica, which is striped by ``rule``.
+
+    Bytes go to storage directly, and every extent is read back as soon as it is complete, while
+    others are written. If a file system has no direct I/O, or is slower with it, bytes go through
+    the page cache and are read back at the end.
 
     Holes of the original become holes again: the space that was reserved for them is given back.
 
-    ``files`` are open for reading and writing, and stay the caller's. Memory: ``2 * WINDOW + THREADS * EXTENT``.
+    ``files`` are open for reading and writing; the caller closes them. Memory: ``2 * WINDOW +
+    THREADS * EXTENT``.
     """
 
     def __init__(self, components: Sequence[NewComponent], files: Sequence[int], rule: Layout) -> None:
@@ -86,10 +90,10 @@ class ComponentFiles:
                 os.close(file)
 
     def read(self, start: int, data: Bytes) -> None:
-        """Fill ``data`` with the bytes that the files have in the place of the replica's from ``start`` on."""
+        """Fill ``data`` with the bytes of the replica from ``start`` on, read from the files."""
         for component, offset, length, logical in locate(self._rule, start, start + len(data)):
             part, count = data[logical - start :][:length], 0
-            with self._told("read back", component):
+            with self._reported("read back", component):
                 while count < length and (
                     more := os.preadv(self._files[component], [part[count:].data], offset + count)
                 ):
@@ -98,7 +102,7 @@ class ComponentFiles:
                 raise PdlaError(f"{self._components[component].path} became shorter: nothing was replicated")
 
     def write(self, run: Run) -> None:
-        """Put a run where the layout says. What fails may be told by a later call."""
+        """Write a run where the layout says. A later call may report the failure."""
         for component, offset, pieces in _parts(self._rule, run.start, run.data):
             length = sum(piece.size for piece in pieces)
             at = self._filling.used
@@ -120,19 +124,19 @@ class ComponentFiles:
                 self._submit()
 
     def flush(self) -> list[ComponentChecksums]:
-        """Make what was written durable; returns the checksums of it."""
+        """Make everything written durable; return the checksums of it."""
         self._turn()
         self._turn()
         list(self._threads.map(self._sync, range(len(self._files))))
         return self._sums
 
     def verify(self, extents: Sequence[tuple[int, Checksum]], progress: Callable[[int, int], None]) -> None:
-        """See that all extents come back that were not read back yet: those given, by component, and one's own.
+        """Check all extents that were not read back yet: those given, by component, and those of this process.
 
-        ``progress`` is called with the bytes verified so far, and in all.
+        ``progress`` is called with the bytes verified so far, and the total.
 
         Raises:
-            PdlaError: one came back otherwise than it was written.
+            PdlaError: storage returned other bytes than were written.
         """
         for component, checksum in (*self._late, *extents):
             self._read_back(component, checksum)
@@ -153,7 +157,7 @@ class ComponentFiles:
             self._batch, self._batched = [], 0
 
     def _turn(self) -> None:
-        """Wait for the other half's writes, read back what they completed, and go on with that half."""
+        """Wait for the other half's writes, read back the extents that they completed, and go on with that half."""
         self._submit()
         landed = self._flying
         for write in landed.writes:
@@ -169,7 +173,7 @@ class ComponentFiles:
         self._filling, self._flying = landed, self._filling
 
     @contextmanager
-    def _told(self, what: str, component: int) -> Iterator[None]:
+    def _reported(self, what: str, component: int) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -177,12 +181,12 @@ class ComponentFiles:
             raise PdlaError(f"cannot {what} {path}: {error.strerror}: nothing was replicated") from error
 
     def _sync(self, component: int) -> None:
-        with self._told("make durable", component):
+        with self._reported("make durable", component):
             os.fsync(self._files[component])
 
     def _store(self, writes: list[_Write]) -> None:
         for component, offset, data, sparse in writes:
-            with self._told("write", component):
+            with self._reported("write", component):
                 for start, stop in _holes(offset, data) if sparse else ():
                     self._put(component, offset, data[: start - offset])
                     _punch(self._files[component], start, stop - start)
@@ -195,14 +199,15 @@ class ComponentFiles:
         if direct is None or not self._components[component].direct or last - first < SHORT:
             _write(file, offset, data)
             return
-        # RATIONALE: the page cache and direct I/O never have a part of the same block: one may not see the other's.
+        # RATIONALE: the page cache and direct I/O never share a block: one might not see what the
+        # other wrote.
         _write(file, offset, data[: first - offset])
         try:
             _write(direct, first, data[first - offset : last - offset])
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            self._direct[component] = None  # this file system says only now that it cannot
+            self._direct[component] = None  # this file system refuses direct I/O only now
             _write(file, first, data[first - offset : last - offset])
         _write(file, last, data[last - offset :])
 
@@ -210,19 +215,18 @@ class ComponentFiles:
         if not hasattr(self._buffers, "extent"):
             self._buffers.extent = aligned(EXTENT)
         file, direct = self._files[component], self._direct[component]
-        with self._told("read back", component):
+        with self._reported("read back", component):
             stored = is_stored(file, direct, checksum, self._buffers.extent)
         if not stored:
             raise PdlaError(
-                f"{self._components[component].path} did not come back from storage as it was written: "
-                "nothing was replicated"
+                f"storage did not return {self._components[component].path} as it was written: nothing was replicated"
             )
         return checksum.length
 
 
 def _parts(layout: Layout, start: int, data: Bytes) -> Iterator[tuple[int, int, list[Bytes]]]:
-    """What each component has of the replica's bytes from ``start`` on: component, offset, and what follows there,
-    where strips of the same length are the rows of a matrix (the striping rule of layouts/striping.py)."""
+    """The parts of the replica's bytes from ``start`` on: component, offset, and the bytes, in which strips of the same
+    length are the rows of a matrix (the striping rule of layouts/striping.py)."""
     cycle = sum(layout.strips)
     section_cycles = -(-layout.section // cycle)
     width = len(layout.strips)
@@ -243,7 +247,7 @@ def _parts(layout: Layout, start: int, data: Bytes) -> Iterator[tuple[int, int, 
 
 
 def _strips(part: Bytes, low: int, cycle: int, before: int, strip: int) -> list[Bytes]:
-    """Of a section's bytes from ``low`` on, those in the strip that begins ``before`` bytes into every cycle."""
+    """The bytes of a section, from ``low`` on, that are in the strip ``before`` bytes into every cycle."""
     first, last = low // cycle, (low + len(part) - 1) // cycle
 
     def cut(number: int) -> Bytes:
@@ -257,7 +261,7 @@ def _strips(part: Bytes, low: int, cycle: int, before: int, strip: int) -> list[
 
 
 def _holes(offset: int, data: Bytes) -> Iterator[tuple[int, int]]:
-    """The stretches of whole blocks of zeros, in a file's offsets, that are not short."""
+    """The long stretches of whole blocks of zeros, as file offsets."""
     first, last = -(-offset // BLOCK) * BLOCK, (offset + len(data)) // BLOCK * BLOCK
     if last - first < SHORT:
         return
@@ -269,7 +273,7 @@ def _holes(offset: int, data: Bytes) -> Iterator[tuple[int, int]]:
 
 
 def _punch(file: int, offset: int, length: int) -> None:
-    """Give the space back, where the file system can: it reads as zeros either way, for nothing was written to it."""
+    """Give space back, if the file system can. It reads as zeros in any case: nothing was written to it."""
     _libc.fallocate(file, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length))
 
 

@@ -1,4 +1,4 @@
-"""Copy an original into the components of a replica: one process, or several that share the work."""
+"""Copy an original into the components of a replica, by one process or by several that share the work."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from pdla.replicator.transpose import Run, aligned, runs
 from pdla.units import MiB
 
 Progress = Callable[[str, int, int], None]
-"""Called every few MiB with what is being done, and the bytes done so far and in all, of this process."""
+"""Called every few MiB with the name of the work, and this process's bytes so far and in all."""
 
 UNFIT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
-"""Errors of opening an original that last."""
+"""Errors at the open of an original that a new try does not cure."""
 
 TOLD = 4 * MiB
-"""Bytes after which progress is told again."""
+"""Bytes between two reports of progress."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What every process has to know of a replica that they build together."""
+    """What every process must know about a replica that all build together."""
 
     original: Path
     identity: Identity
@@ -47,34 +47,34 @@ class Task:
 
 
 def assist(processes: Processes) -> None:
-    """Do one's share of all that process 0 builds, until it is told to ``dismiss`` the others."""
+    """Do this process's share of everything that process 0 builds, until process 0 calls ``dismiss``."""
     while (task := processes.bcast(None)) is not None:
-        with suppress(PdlaError):  # which process 0 tells
+        with suppress(PdlaError):  # process 0 reports it
             _share(task, processes, None)
 
 
 def dismiss(processes: Processes) -> None:
-    """Let the others go: there is nothing more to ``assist`` with."""
+    """End the other processes' ``assist``."""
     processes.bcast(None)
 
 
 def copy_together(task: Task, processes: Processes, progress: Progress | None) -> list[list[Checksum]]:
-    """Copy what the map holds into the component files, which are there, and see that it comes back from storage.
+    """Copy the bytes of the map into the component files, which must exist, and check that storage returns them.
 
     Returns:
-        The checksums of what was read, by component.
+        The checksums of the bytes read, by component.
 
     Raises:
-        PdlaError: some process could not.
+        PdlaError: some process failed.
     """
     return _share(processes.bcast(task), processes, progress)
 
 
 def _share(task: Task, processes: Processes, progress: Progress | None) -> list[list[Checksum]]:
-    """Copy and verify one's part of the original; returns the checksums of all components, at process 0.
+    """Copy and verify this process's part of the original; return the checksums of all components, at process 0.
 
     Raises:
-        PdlaError: some process could not.
+        PdlaError: some process failed.
     """
 
     def tell(what: str, done: int, total: int) -> None:
@@ -93,10 +93,10 @@ def _share(task: Task, processes: Processes, progress: Progress | None) -> list[
 
 
 def _take_part(task: Task, stack: ExitStack) -> tuple[int, list[int]]:
-    """The original and the component files, open in this process."""
+    """Open the original and the component files in this process."""
     source = stack.enter_context(opened(task.original))
     found, wanted = identity_of(source), task.identity
-    # A device has another number on every node.
+    # The number of a device differs from node to node.
     if (found.inode, found.size, found.mtime_ns) != (wanted.inode, wanted.size, wanted.mtime_ns):
         raise PdlaError(f"{task.original} is not the same file for all processes: put it where every node sees it")
     files = []
@@ -113,7 +113,7 @@ def _step(
     processes: Processes,
     tell: Progress,
 ) -> list[list[Checksum]]:
-    """Fill the components, and see that all comes back; returns the checksums of all components, at process 0."""
+    """Fill the components and check them; return the checksums of all components, at process 0."""
     with ComponentFiles(task.components, files, task.rule) as to:
         mine = together(processes, lambda: write(to))
         checksums, late = _merged(processes.gather(mine))
@@ -125,7 +125,7 @@ def _step(
 def _copy(
     task: Task, source: int, access_map: AccessMap, files: ComponentFiles, processes: Processes, tell: Progress
 ) -> list[ComponentChecksums]:
-    """Copy one's part of the original into the components, and return the checksums of what was read."""
+    """Copy this process's part of the original into the components; return the checksums of the bytes read."""
     os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
     done, told, total = 0, 0, access_map.size // processes.size
     for run in runs(source, task.original, access_map, part=processes.rank, parts=processes.size):
@@ -140,7 +140,7 @@ def _copy(
 
 
 def _order(buckets: Buckets, files: ComponentFiles, processes: Processes, tell: Progress) -> list[ComponentChecksums]:
-    """Bring one's part of the buckets into order, and return the checksums of what was verified before."""
+    """Put this process's buckets into order; return the checksums of the extents verified before."""
     sizes = np.diff(buckets.bounds)
     share = range(processes.rank, len(sizes), processes.size)
     data, memory = (aligned(int(sizes.max())) for _ in range(2))
@@ -170,15 +170,15 @@ def _merged(
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """An original, for reading.
+    """Open an original for reading.
 
     Raises:
-        PdlaError: it cannot be read.
+        PdlaError: the original cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        # Where its directory is gone, too, it is the file system that is away.
+        # If its directory is gone, too, the file system is not reachable.
         unfit = error.errno in UNFIT and path.parent.is_dir()
         raise (UnfitError if unfit else PdlaError)(f"cannot read the original {path}: {error.strerror}") from error
     try:

@@ -21,31 +21,31 @@ from pdla.replicator.mapfile import publish
 from pdla.replicator.metrics import Metrics
 from pdla.replicator.queued_plans import choice, plan_queued
 from pdla.replicator.status import DAEMON
-from pdla.replicator.sync import bring_back
+from pdla.replicator.sync import write_back
 from pdla.replicator.throttling import LEAST_SECONDS, Gate, Limit
 from pdla.replicator.verify import Removed, discard, gc
 
 log = logging.getLogger("pdla.daemon")
 
 QUEUE_SECONDS = 10.0
-"""Between two looks at the queue, and, while others need the machine, at what they do."""
+"""Seconds between two looks at the queue; while others need the machine, between two looks at their load."""
 SCAN_SECONDS = 300.0
-"""Between two scans for replicas that nobody can use any more."""
+"""Seconds between two scans for replicas that nobody can use any more."""
 STEP_SECONDS = 2.0
-"""For the step of a build at which the daemon is told to end: it ends at the next one, if that comes in time."""
+"""Seconds that the present step of a build gets when the daemon must end; the build ends after the step."""
 METRICS_SECONDS = 10.0
-"""Between two times that the metrics are told."""
+"""Seconds between two updates of the metrics."""
 MOST_SECONDS = 600.0
-"""Between two tries of what has failed: after the first ``QUEUE_SECONDS``, then twice as long each time."""
+"""Longest time between two tries of a failed build. The first is ``QUEUE_SECONDS``, each other twice as long."""
 
 
 class StoppedError(Exception):
-    """The daemon was told to end; what it was building is undone on the way out."""
+    """The daemon must end; the replica that it was building is removed."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a pattern that was planned: a replica, or why there is none."""
+    """The outcome for a planned pattern: a replica, or why there is none."""
 
     pattern: int
     original: str
@@ -54,10 +54,10 @@ class Done:
 
 
 def catalog_at_last(stop: threading.Event) -> Catalog | None:
-    """The catalog, as soon as it can be reached; None: told to stop before.
+    """The catalog, as soon as it can be reached; None if ``stop`` is set before.
 
     Raises:
-        PdlaError: waiting is in vain: it is no catalog, or of another version.
+        PdlaError: waiting is in vain: it is not a catalog, or of another version.
     """
     while not stop.is_set():
         try:
@@ -71,7 +71,8 @@ def catalog_at_last(stop: threading.Event) -> Catalog | None:
 class Daemon:
     """Builds what waits in the queue and removes what is stale, until ``stop`` is set.
 
-    With a ``cluster``, it plans for the patterns that wait for a plan; ``busy`` is why it is not the time to build.
+    With a ``cluster`` it also plans for patterns that wait for a plan. ``busy`` is why it cannot
+    build now.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Daemon:
         self.busy = ""
 
     def run(self) -> None:
-        """Go on until told to stop. What fails, such as the catalog, is tried again."""
+        """Run until stopped. After a failure, such as of the catalog, it tries again."""
         while not self._stop.is_set():
             try:
                 with self._presence():
@@ -104,7 +105,7 @@ class Daemon:
                 self._failed(error)
 
     def stop(self) -> None:
-        """End soon. In a signal's handler: a step of what is being built that takes longer is left in the middle."""
+        """End soon. Called in a signal handler: a step of a build that takes longer is interrupted."""
         self._stop.set()
         if self._building:
             signal.signal(signal.SIGALRM, self._leave)
@@ -116,7 +117,7 @@ class Daemon:
             raise StoppedError
 
     def _serve_all(self) -> None:
-        """Scan and build until told to stop."""
+        """Scan and build until stopped."""
         while not self._stop.is_set():
             try:
                 if time.monotonic() >= self._next_scan:
@@ -131,13 +132,13 @@ class Daemon:
             self._stop.wait(QUEUE_SECONDS)
 
     def _failed(self, error: PdlaError) -> None:
-        """The catalog failed: wait a while."""
+        """Report that the catalog failed, and wait a while."""
         self._metrics.failures.inc()
         log.error("catalog failed", extra={"why": str(error)})
         self._stop.wait(QUEUE_SECONDS)
 
     def once(self) -> tuple[list[Done], Removed]:
-        """Remove what is stale, then build what waits until nothing does, the machine is ``busy``, or told to stop.
+        """Remove what is stale, then build until nothing waits, the machine is ``busy`` or the daemon is stopped.
 
         Raises:
             PdlaError: the catalog failed.
@@ -149,16 +150,16 @@ class Daemon:
 
     @contextmanager
     def _presence(self) -> Iterator[None]:
-        """On record as running, which pdla status tells, and with metrics that are never old."""
+        """Be on record as running, as pdla status shows it, and keep the metrics up to date."""
         with self._catalog.leases.hold(DAEMON + this_process()), self._telling():
             log.info("started", extra={"holder": this_process(), "catalog": str(self._catalog)})
-            self._stop.wait(LEAST_SECONDS)  # for a first look at what others do
+            self._stop.wait(LEAST_SECONDS)  # for a first measurement of the others' load
             yield
         log.info("stopped")
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Tell the metrics now and then, from a thread: building a replica takes hours. And at the end."""
+        """Update the metrics regularly, from a thread, since building a replica takes hours; and at the end."""
         ended = threading.Event()
 
         def tell() -> None:
@@ -175,17 +176,16 @@ class Daemon:
             self._tell()
 
     def _scan(self) -> Removed:
-        """Bring back what redirected runs wrote, remove the replicas of originals that are gone or changed, and what
-        ended processes left."""
+        """Write back, remove replicas of originals that are gone or changed, remove the remains of ended processes."""
         self._next_scan = time.monotonic() + SCAN_SECONDS
-        for one in bring_back(self._catalog, map_path=self._map_path, who="pdla daemon"):
+        for one in write_back(self._catalog, map_path=self._map_path, who="pdla daemon"):
             about = {"original": str(one.original), "bytes": one.bytes}
             if one.problem:
                 log.log(
                     logging.INFO if one.busy else logging.WARNING, "writes wait", extra={**about, "why": one.problem}
                 )
             else:
-                log.info("brought back", extra={**about, "lost": len(one.lost), "damaged": one.damaged})
+                log.info("written back", extra={**about, "lost": len(one.lost), "damaged": one.damaged})
         try:
             removed = gc(self._catalog, map_path=self._map_path)
         except BusyError as error:
@@ -199,7 +199,7 @@ class Daemon:
         return removed
 
     def _serve_one(self) -> Done | None:
-        """Build the first replica that waits and that nobody else builds; None: none does, or this is not the time."""
+        """Build the first waiting replica that nobody else builds; None if there is none, or this is not the time."""
         if self._cluster is not None and (planned := plan_queued(self._catalog, self._cluster)):
             log.info("planned", extra={"patterns": planned})
         for pattern in self._catalog.patterns.find(state="planned"):
@@ -245,7 +245,7 @@ class Daemon:
         return Done(pattern.id, signature.file, built)
 
     def _postpone(self, pattern: Pattern) -> float:
-        """In how many seconds it is to be tried again."""
+        """Seconds until the next try."""
         key = pattern.id, pattern.plan
         tries, _ = self._tries.get(key, (0, 0.0))
         pause = min(QUEUE_SECONDS * (1 << min(tries, 10)), MOST_SECONDS)
@@ -253,7 +253,7 @@ class Daemon:
         return pause
 
     def _build(self, pattern: Pattern) -> BuiltReplica:
-        """Build and publish what the pattern's plan chose for it; where publishing failed last time it is there."""
+        """Build and publish what the pattern's plan chose; if only publishing failed last time, the replica exists."""
         layout, pool = choice(self._catalog, pattern)
         self._told = 0
         self._building = True
@@ -265,14 +265,14 @@ class Daemon:
             )
         finally:
             self._building = False
-            if self._stop.is_set():  # an alarm would end the process while Python ends
+            if self._stop.is_set():  # an alarm would end the process while Python shuts down
                 signal.setitimer(signal.ITIMER_REAL, 0)
         publish(self._catalog, self._map_path)
         discard(self._catalog, [replica.id for replica in self._catalog.replicas.find("retired")], self._map_path)
         return built
 
     def _progress(self, what: str, done: int, total: int) -> None:
-        """Called by the builder every few MiB: the place to be slow, to pause, and to stop."""
+        """Called by the builder every few MiB: slow down, pause or stop here."""
         moved = done - self._told if done >= self._told else done
         self._told = done
         if self._stop.wait(self._limit.wait(moved) if self._limit else 0):
@@ -292,7 +292,7 @@ class Daemon:
         try:
             census = self._catalog.census()
         except CatalogError:
-            census = None  # that it fails is told, too
+            census = None  # the metrics show that the catalog failed
         try:
             self._metrics.tell(census)
         except PdlaError as error:

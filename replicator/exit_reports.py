@@ -1,4 +1,4 @@
-"""What the ranks of a redirected run say when they exit, merged into one report of the run."""
+"""Merge the exit reports of the ranks of a redirected run into one report."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from pdla.units import counted, format_bytes, format_seconds, format_share
 
 VERSION = 1
-# The later in this list, the more it says about a replica when processes saw different states.
+# If processes saw a replica in different states, the one later in this list is reported.
 _STATES = ("valid", "refused", "changed", "written")
 
 
 class Passed(NamedTuple):
-    """Calls that were left to the original, for one reason."""
+    """Calls that the original served, for one reason."""
 
     why: str
     calls: int
@@ -33,9 +33,9 @@ class Used(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The first byte in which a redirected read of a process was not the original's.
+    """The first byte at which a redirected read of a process differed from the original.
 
-    It was the ``number``-th of the file, of ``bytes`` bytes from ``start`` on.
+    The read was the ``number``-th of the file, of ``bytes`` bytes from ``start`` on.
     """
 
     rank: int
@@ -51,8 +51,8 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class FileReport:
-    """One original. ``requests`` are contiguous accesses that redirected calls made to components and to the original,
-    ``contiguous`` those that started where the process' previous one in the same file ended."""
+    """One original. ``requests`` are contiguous accesses of redirected calls to components and to the original;
+    ``contiguous`` are those that began where the process' previous one in the same file ended."""
 
     path: str
     redirected_calls: int
@@ -72,11 +72,19 @@ class FileReport:
 
 @dataclass(frozen=True)
 class WriteReport:
-    """A file whose writes had replicas. ``requests`` are contiguous accesses that redirected calls made to components,
-    ``back_requests`` contiguous writes to the file when ``back_bytes`` were brought back; ``earlier_bytes``,
-    ``earlier_requests`` and ``earlier_seconds`` likewise of what an earlier run had left; ``left_bytes`` wait in
-    replicas at the end; ``neighbour_reads`` found bytes that other ranks of the node had in replicas. ``refused``: why
-    nothing was redirected of an open, ``errors``: of bringing back."""
+    """A file whose writes had replicas.
+
+    Attributes:
+        requests: contiguous accesses of redirected calls to components.
+        back_bytes, back_requests: written back by this run, in so many contiguous writes to the
+            file.
+        earlier_bytes, earlier_requests, earlier_seconds: written back of what an earlier run had
+            left.
+        left_bytes: bytes that wait in replicas at the end.
+        neighbour_reads: reads of bytes that other ranks of the node had in replicas.
+        refused: why nothing was redirected after an open.
+        errors: why the write-back failed.
+    """
 
     path: str
     redirected_calls: int
@@ -96,9 +104,14 @@ class WriteReport:
 
 @dataclass(frozen=True)
 class RunReport:
-    """A redirected run: ``map`` counts its processes by what became of the map ("ok", or why it was refused),
-    ``killed`` how many ended before they could report, ``seconds`` is what the slowest process spent in redirected
-    calls."""
+    """A redirected run.
+
+    Attributes:
+        map: the number of processes for each outcome of reading the map ("ok", or why it was
+            refused).
+        killed: processes that ended before they could report.
+        seconds: what the slowest process spent in redirected calls.
+    """
 
     command: str
     ranks: int
@@ -112,29 +125,29 @@ class RunReport:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why redirected writes could not be brought back, with the file."""
+        """Why the write-back of redirected writes failed, with the file."""
         return tuple(f"{file.path}: {error}" for file in self.writes for error in file.errors)
 
     @property
     def compared_calls(self) -> int:
-        """Redirected reads that were compared with the original."""
+        """Number of redirected reads that were compared with the original."""
         return sum(file.compared_calls for file in self.files)
 
     @property
     def difference(self) -> str:
-        """The first difference between a replica and its original; "" where none was found."""
+        """The first difference between a replica and its original; "" if none was found."""
         for file in self.files:
             for found in file.differences:
                 return (
-                    f"replica {found.replica} of {file.path} differs at byte {found.offset}: {found.got} for"
-                    f" {found.original}, in redirected read {found.number} of rank {found.rank}, {found.call} of"
-                    f" {format_bytes(found.bytes)} from byte {found.start} on"
+                    f"replica {found.replica} of {file.path} differs at byte {found.offset}: it has {found.got}, the "
+                    f"original {found.original} (redirected read {found.number} of rank {found.rank}: {found.call} of "
+                    f"{format_bytes(found.bytes)} from byte {found.start} on)"
                 )
         return ""
 
     @property
     def redirected_calls(self) -> int:
-        """Calls that were served from replicas, wholly or in part."""
+        """Calls that replicas served, wholly or in part."""
         return sum(file.redirected_calls for file in self.files)
 
     @property
@@ -149,7 +162,7 @@ class RunReport:
 
     @property
     def replica_contiguous(self) -> int:
-        """Those of them that started where the previous one ended."""
+        """Those accesses to components that began where the previous one ended."""
         return sum(file.replica_contiguous for file in self.files)
 
     @property
@@ -159,17 +172,17 @@ class RunReport:
 
     @property
     def original_requests(self) -> int:
-        """Contiguous accesses to originals, for what no replica holds of redirected calls."""
+        """Contiguous accesses of redirected calls to originals, for bytes that no replica holds."""
         return sum(file.original_requests for file in self.files)
 
     @property
     def original_contiguous(self) -> int:
-        """Those of them that started where the previous one ended."""
+        """Those accesses to originals that began where the previous one ended."""
         return sum(file.original_contiguous for file in self.files)
 
     @property
     def passed(self) -> tuple[Passed, ...]:
-        """Calls left to the original, by reason, those of the most bytes first."""
+        """Calls that the original served, by reason, the most bytes first."""
         return _merge_passed(entry for file in self.files for entry in file.passed)
 
     @property
@@ -211,9 +224,10 @@ class RunReport:
 
 
 def collect(directory: Path, command: str) -> RunReport:
-    """Merge the reports that the processes of ``command`` left in ``directory`` (one JSON object a file).
+    """Merge the reports that the processes of ``command`` left in ``directory`` (one JSON object in each file).
 
-    Damaged ones are counted and left out; a process that was killed leaves one with no name yet.
+    Damaged reports are counted and skipped. A killed process leaves a report that has no final name
+    yet.
     """
     processes, unreadable = [], 0
     for path in sorted(directory.glob("*.json")):
@@ -338,7 +352,7 @@ def _rows(entries: Iterable[Passed | Used | Difference]) -> list[dict[str, Any]]
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """What a report in its JSON form says, in a sentence.
+    """The sentence for a report in its JSON form.
 
     >>> sentence({"map": {}, "redirected_calls": 0, "passed": [], "unreadable": 0})
     'no process opened a file through MPI-IO'
@@ -363,21 +377,23 @@ def sentence(report: Mapping[str, Any]) -> str:
     elif not report.get("killed"):
         parts = ["no process opened a file through MPI-IO"]
     else:
-        parts = ["nothing is known of what was redirected"]
+        parts = ["it is not known what was redirected"]
     parts += [part for file in report.get("writes", ()) for part in _written_parts(file)]
     if passed:
         parts.append("left to the original: " + ", ".join(passed))
     if refused:
         parts.append("map not used by " + ", ".join(refused))
     if killed := report.get("killed", 0):
-        parts.append(f"no exit report of {counted(killed, 'rank')} that opened files: killed, or no space for it")
+        parts.append(
+            f"no exit report of {counted(killed, 'rank')} that opened files: killed, or no space for the report"
+        )
     if report["unreadable"]:
         parts.append(f"damaged reports: {report['unreadable']}")
     return "; ".join(parts)
 
 
 def _written_parts(file: Mapping[str, Any]) -> list[str]:
-    """What became of the redirected writes to a file."""
+    """What happened to the redirected writes to a file."""
     parts = []
     if file.get("earlier_bytes"):
         found = f"{format_bytes(file['earlier_bytes'])} of {file['path']}"

@@ -1,4 +1,4 @@
-"""Which file, and in which state: what tells that an original or a component is no longer what it was."""
+"""The identity of a file and of its state, by which a changed original or component is recognized."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from pdla.model import Identity
 from pdla.replicator.backends.pvfs2 import stamps_writes
 
 ORIGINAL = "original "
-"""What a lease of an original begins with; its inode follows."""
+"""The prefix of the name of a lease of an original; the inode follows."""
 
-# Kernels stamp files with a coarse clock: a write in the same tick as the one before leaves mtime and ctime alone.
+# Kernels stamp files with a coarse clock: a write in the same tick as the previous one does not
+# change mtime and ctime.
 TICK_SECONDS = 0.05
 # struct statx of Linux: its mask, and the seconds and nanoseconds of the birth.
 _AT_EMPTY_PATH, _STATX_BTIME, _STATX_BYTES = 0x1000, 0x800, 256
 _STATX_FIELDS = ((0, 4), (0x50, 0x58), (0x58, 0x5C))
-COARSE_SECONDS = 1.0  # as those of file systems that keep whole seconds
+COARSE_SECONDS = 1.0  # the resolution of file systems that store whole seconds
 
 
 def identity_of(path: Path | str | int) -> Identity:
@@ -37,7 +38,7 @@ def identity_of(path: Path | str | int) -> Identity:
 
 
 def birth_of(descriptor: int) -> int:
-    """When an open file was made, in nanoseconds, since numbers of inodes are given again; 0: nobody knows."""
+    """When an open file was made, in nanoseconds, because inode numbers are used again; 0 if nobody knows."""
     found = (ctypes.c_uint8 * _STATX_BYTES)()
     if ctypes.CDLL(None).statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
         return 0
@@ -46,18 +47,18 @@ def birth_of(descriptor: int) -> int:
 
 
 def settled_identity(descriptor: int, path: Path) -> Identity:
-    """The identity of an open regular file that any later change alters: waits until its last change is a tick old.
+    """The identity of an open regular file that any later change will alter: waits until the last change is a tick old.
 
     Raises:
         UnfitError: not a regular file.
-        PdlaError: one that changes without a trace.
+        PdlaError: changes of the file leave no trace.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise UnfitError(f"{path} is not a regular file: only regular files have replicas")
     if not stamps_writes(path):
         raise PdlaError(
-            f"{path} is on pvfs2fuse, which leaves the mtime of written files alone: no replica could be told from a "
-            "stale one (mount OrangeFS by its kernel client)"
+            f"{path} is on pvfs2fuse, which does not change the mtime of a written file: a stale replica could not be "
+            "recognized (mount OrangeFS with its kernel client)"
         )
     identity = identity_of(descriptor)
     coarse = identity.mtime_ns % 10**9 == identity.ctime_ns % 10**9 == 0
@@ -69,25 +70,27 @@ def settled_identity(descriptor: int, path: Path) -> Identity:
 
 
 def leased(catalog: Catalog, descriptor: int, path: Path) -> AbstractContextManager[Lease]:
-    """The right to copy an original and to write to it, by whatever path and on whatever node.
+    """The right to copy an original and to write to it, under any of its paths and on any node.
 
     Raises:
-        BusyError: another process has it.
+        BusyError: another process has the lease.
     """
-    # RATIONALE: a device has another number on every node. Files of one inode on two file systems wait for each other.
+    # RATIONALE: the number of a device differs from node to node. Files with one inode number on
+    # two file systems wait for each other.
     return catalog.leases.hold(f"{ORIGINAL}{os.fstat(descriptor).st_ino}", name=str(path))
 
 
 def is_same(one: Identity, other: Identity) -> bool:
-    """Whether what was found at one path at two times, or on two nodes, is one file, unchanged.
+    """Whether the files found at one path at two times, or on two nodes, are one unchanged file.
 
-    Of file systems without a block device the device has another number on every node and after every mount.
+    File systems without a block device have another device number on every node and after every
+    mount.
     """
     return replace(one, device=0) == replace(other, device=0)
 
 
 def is_at(path: Path | str, identity: Identity) -> bool:
-    """Whether the file at ``path``, where it was found, is still this one, unchanged."""
+    """Whether the file at ``path``, where it was found, is still this one and unchanged."""
     try:
         return is_same(identity_of(path), identity)
     except OSError:

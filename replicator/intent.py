@@ -1,7 +1,8 @@
-"""The intent: what journals tell is being brought home, so that the original may be half old, half new.
+"""The intent: the note that a write-back has begun, so that the original may be half old and half new.
 
-Byte for byte as replicator/stub/intent.h says. It is made before the first byte of the original is written, and removed
-after the last journal; who finds one does all of it again.
+The format is that of replicator/stub/intent.h, byte for byte. An intent is made durable before the
+first byte of the original is written, and removed after the last journal. Whoever finds one does
+the whole write-back again.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ RECORD = np.dtype(
     ]
 )
 PROMISE_NS = 10 * 10**9
-"""How far ahead ``until_ns`` is set."""
+"""How far in the future ``until_ns`` is set."""
 _CHECKED = slice(RECORD.fields["busy"][1], None)  # type: ignore[index]
 
 
 @dataclass(frozen=True)
 class Intent:
-    """Who brings home what journals tell. ``identity``: the original's as it was left, unless ``busy``; then no write
-    to it was begun after ``until_ns``."""
+    """A write-back that has begun. ``identity`` is the original's, as the write-back left it, unless ``busy``; while
+    ``busy``, no write to the original begins after ``until_ns``."""
 
     busy: bool
     identity: Identity
@@ -54,7 +55,7 @@ def read_intent(directory: Path) -> Intent | None:
     """The intent in a directory of journals, if there is one.
 
     Raises:
-        FormatError: it cannot be read, or is damaged.
+        FormatError: the intent cannot be read, or is damaged.
     """
     path = directory / NAME
     try:
@@ -72,7 +73,7 @@ def read_intent(directory: Path) -> Intent | None:
     return Intent(bool(row["busy"]), identity, int(row["until_ns"]))
 
 
-class Bringing:
+class HeldIntent:
     """The intent of this process, from before its first write to the original on."""
 
     def __init__(self, directory: Path, identity: Identity) -> None:
@@ -81,14 +82,14 @@ class Bringing:
         self._put()
 
     def renew(self) -> None:
-        """Before a write to the original: it is begun before ``until_ns``."""
+        """Call before each write to the original: every write begins before ``until_ns``."""
         now = time.time_ns()
         if now + PROMISE_NS // 2 > self._intent.until_ns:
             self._intent = replace(self._intent, until_ns=now + PROMISE_NS)
             self._put()
 
     def stop(self, identity: Identity) -> None:
-        """It had to end before all was done, and left the original like this."""
+        """The write-back had to stop before the end, and left the original with this identity."""
         self._intent = replace(self._intent, busy=False, identity=identity)
         self._put()
 

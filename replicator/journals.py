@@ -1,7 +1,8 @@
-"""The journals of redirected writes, byte for byte as replicator/stub/journal.h says.
+"""The journals of redirected writes, byte for byte as replicator/stub/journal.h defines them.
 
-They tell which bytes of write replicas are newer than the original. One process that writes to one open file keeps one;
-who holds the lock of their directory is alone with them.
+A journal notes which bytes of write replicas are newer than the original. Each process has one for
+each open file that it writes to. Whoever holds the lock of their directory is the only one who uses
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAGIC = b"PDLAJNL2"
 LOCK = "lock"
 SUFFIX = ".journal"
 UNFINISHED = ".new"
-"""What is being made, and nothing yet."""
+"""The name of a journal that is being made and has no entries yet."""
 HEADER_SIZE = 4096
 STATE = np.dtype(
     [
@@ -66,13 +67,14 @@ _CHECKED = slice(HEADER.fields["rank"][1], HEADER.fields["count"][1])  # type: i
 
 @dataclass(frozen=True)
 class Journal:
-    """What one process had written to replicas of a target, and not brought back, when it was last heard of.
+    """What one process had written to replicas of a target without write-back, by its last note.
 
-    ``entries`` are rows (replica, start, stop) of bytes of replicas; the first ``synced`` of them were durable. What is
-    not is believed in the same ``boot`` of the node only: a killed process leaves what it wrote, a crash does not.
-    ``damaged`` entries are those that cannot be read. The original was made at ``birth_ns`` (0: nobody knows).
-    ``identity`` is what it was when the process had last done with it, which ``busy`` says that it had not, or not
-    since ``stamp_ns``. ``overtaken``: the original may have newer bytes.
+    ``entries`` are rows (replica, start, stop) of bytes of replicas; the first ``synced`` of them
+    were durable. The others count only in the same ``boot`` of the node: what a killed process
+    wrote stays, but not after a crash of the node. ``damaged`` is the number of unreadable entries.
+    The original was made at ``birth_ns`` (0: nobody knows). ``identity`` is the original's when the
+    process last finished with it. ``busy``: the process had not finished with it, or not since
+    ``stamp_ns``. ``overtaken``: the original may have newer bytes.
     """
 
     path: Path
@@ -92,15 +94,15 @@ class Journal:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all entries; those written more than once may count more than once."""
+        """Bytes of all entries. Bytes that were written repeatedly may count repeatedly."""
         return int((self.entries[:, 2] - self.entries[:, 1]).sum())
 
 
 def read_journal(path: Path) -> Journal:
-    """The journal at ``path``.
+    """Read the journal at ``path``.
 
     Raises:
-        FormatError: it cannot be read, or is not a journal, or its header is damaged.
+        FormatError: the file cannot be read, is not a journal, or has a damaged header.
     """
     try:
         image = path.read_bytes()
@@ -108,7 +110,7 @@ def read_journal(path: Path) -> Journal:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
     if len(image) < HEADER_SIZE or image[:8] != MAGIC:
         raise FormatError(
-            f"{path} is not a journal, or of another version: it begins with {image[:8]!r}, not {MAGIC!r}"
+            f"{path} is not a journal, or is of another version: it begins with {image[:8]!r}, not {MAGIC!r}"
         )
     header = np.frombuffer(image, dtype=HEADER, count=1)[0]
     if header["checksum"] != google_crc32c.value(image[_CHECKED]):
@@ -141,12 +143,12 @@ def read_journal(path: Path) -> Journal:
 
 
 def _text(field: bytes) -> bytes:
-    """As the library reads it: up to the first NUL."""
+    """A text as the library reads it: up to the first NUL."""
     return bytes(field).partition(b"\0")[0]
 
 
 def _number(path: Path, header: np.void, name: str) -> int:
-    """A number with its seal in the upper half."""
+    """A number whose upper half is its checksum."""
     word = int(header[name])
     number, place = word & 0xFFFFFFFF, HEADER.fields[name][1]  # type: ignore[index]
     if google_crc32c.extend(int(header["checksum"]), struct.pack("<QQ", number, place)) != word >> 32:
@@ -155,7 +157,7 @@ def _number(path: Path, header: np.void, name: str) -> int:
 
 
 def _state(path: Path, header: np.void) -> np.void:
-    """The valid one of the higher sequence."""
+    """The valid state with the higher sequence number."""
     checked = STATE.itemsize - 4
     valid = [
         state
@@ -163,13 +165,13 @@ def _state(path: Path, header: np.void) -> np.void:
         if state["checksum"] == google_crc32c.extend(int(header["checksum"]), state.tobytes()[:checked])
     ]
     if not valid:
-        raise FormatError(f"{path} is a damaged journal: nothing in it says how the original was left")
+        raise FormatError(f"{path} is a damaged journal: neither note of the original's state can be read")
     newest: np.void = max(valid, key=lambda state: int(state["sequence"]))
     return newest
 
 
 def _entries(rows: np.ndarray[Any, Any]) -> tuple[Int64Array, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Rows (replica, start, stop), and which of them are not damaged."""
+    """Rows (replica, start, stop), and which of them are undamaged."""
     replicas, starts = rows["replica"].astype(np.int64), rows["start"]
     lengths = (rows["seal"] & 0xFFFFFFFF).astype(np.int64)
     sealed = zip(
@@ -181,12 +183,12 @@ def _entries(rows: np.ndarray[Any, Any]) -> tuple[Int64Array, np.ndarray[Any, np
 
 
 def paths_in(directory: Path) -> list[Path]:
-    """The journals in a directory, which may not exist."""
+    """The journals in a directory, which need not exist."""
     return sorted(directory.glob(f"*{SUFFIX}"))
 
 
 def bytes_waiting(directory: Path) -> tuple[dict[int, int], bool]:
-    """How many bytes of every replica the journals of a directory tell of, and whether one of these is damaged."""
+    """The bytes of each replica that the journals of a directory name, and whether one of the journals is damaged."""
     found: Counter[int] = Counter()
     damaged = False
     for path in paths_in(directory):
@@ -203,12 +205,13 @@ def bytes_waiting(directory: Path) -> tuple[dict[int, int], bool]:
 
 @contextmanager
 def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
-    """Be alone with the journals of a directory: "", or who is at them.
+    """Take the lock of a directory of journals. Yields "" with the lock, or else who uses the journals.
 
-    ``who`` is what those who wait are told.
+    ``who`` is the name that others see while they wait.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # RATIONALE: a lock of the open file, as the programs take: others vanish with any descriptor, or do not see theirs.
+    # RATIONALE: a lock of the open file, as the library takes. Other locks vanish when any
+    # descriptor is closed, or do not see locks of the same process.
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if _try_lock(descriptor, fcntl.F_WRLCK, 3):
@@ -217,13 +220,13 @@ def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
         elif _try_lock(descriptor, fcntl.F_RDLCK, 1):
             yield "a program is writing to it"
         else:
-            yield f"{_signature(descriptor)} is bringing it home"
+            yield f"{_signature(descriptor)} is doing the write-back"
     finally:
         os.close(descriptor)
 
 
 def _try_lock(descriptor: int, kind: int, count: int) -> bool:
-    """Who is alone has three bytes: the writers share the first, who help him the second, open files the third."""
+    """The lock has three bytes: writers share the first, helpers of a write-back the second, open files the third."""
     with suppress(OSError):
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, count, 0))
         return True
@@ -242,7 +245,7 @@ def _signature(descriptor: int) -> str:
 
 
 def this_boot() -> str:
-    """What tells this boot of this machine from others."""
+    """The identity of the present boot of this machine."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""

@@ -1,7 +1,7 @@
-"""The published map and its state file, byte for byte as replicator/stub/mapfile.h says.
+"""The published map and its state file, byte for byte as replicator/stub/mapfile.h defines them.
 
-``publish`` is the only writer of the map; redirected runs read it and write to the state file, and ``fold`` takes what
-they wrote there into the catalog.
+Only ``publish`` writes the map. Redirected runs read it and write to the state file; ``fold`` takes
+what they wrote there into the catalog.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ STATE_HEADER = np.dtype(
     [("magic", "S8"), ("generation", "<u8"), ("file_count", "<u4"), ("replica_count", "<u4"), ("reserved", "<u8")]
 )
 PLACES = np.dtype(("<u8", 64))
-"""Of the state file: when the storage of components did not answer (replicator/stub/storage.h)."""
+"""In the state file: when the storage of components did not answer (replicator/stub/storage.h)."""
 STATE_FILE = np.dtype([("size", "<i8"), ("mtime_ns", "<i8"), ("ctime_ns", "<i8"), ("writers", "<u4"), ("epoch", "<u4")])
 _ROW = np.dtype(("<i8", 3))  # of struct map_loop and struct map_extent
 _STRIP = np.dtype("<i8")
@@ -109,7 +109,7 @@ CHANGED = STALE_WHY[2]
 
 @dataclass(frozen=True)
 class MapReplica:
-    """A replica as the map tells it: the rule of its striping over the components, without the pool."""
+    """A replica in the map: the rule of its striping over the components, without the pool."""
 
     id: int
     access_map: AccessMap
@@ -119,7 +119,7 @@ class MapReplica:
 
 @dataclass(frozen=True)
 class MapOriginal:
-    """A file with replicas as the map tells it."""
+    """A file with replicas in the map."""
 
     path: Path
     identity: Identity
@@ -128,7 +128,7 @@ class MapOriginal:
 
 @dataclass(frozen=True)
 class MapTarget:
-    """A file whose writes may go to replicas: its directory's device and inode, and where the journals are."""
+    """A file whose writes may go to replicas: its directory's device and inode, and where its journals are."""
 
     path: Path
     device: int
@@ -139,7 +139,7 @@ class MapTarget:
 
 @dataclass(frozen=True)
 class MapFile:
-    """What a map file says."""
+    """The content of a map file."""
 
     generation: int
     state_path: Path
@@ -148,14 +148,14 @@ class MapFile:
 
     @property
     def replicas(self) -> tuple[MapReplica, ...]:
-        """All of them, in the order of the state file's bytes."""
+        """All replicas, in the order of the state file's bytes."""
         owners: tuple[MapOriginal | MapTarget, ...] = (*self.originals, *self.targets)
         return tuple(replica for owner in owners for replica in owner.replicas)
 
 
 @dataclass(frozen=True)
 class OriginalState:
-    """An original as last left by a redirected run; not to be trusted while ``writers`` is not 0."""
+    """An original as the last redirected run left it; not valid while ``writers`` is not 0."""
 
     size: int
     mtime_ns: int
@@ -165,7 +165,7 @@ class OriginalState:
 
 @dataclass(frozen=True)
 class StateFile:
-    """What redirected runs have changed since the publication, in the map's order; ``stale`` are enum state_stale."""
+    """What redirected runs changed since the publication, in the map's order; ``stale`` are enum state_stale."""
 
     generation: int
     originals: tuple[OriginalState, ...]
@@ -173,13 +173,13 @@ class StateFile:
 
 
 class _Image:
-    """The bytes of a map under construction: every section 8-byte aligned."""
+    """The bytes of a map under construction; every section is aligned to 8 bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray(HEADER.itemsize)
 
     def append(self, section: bytes) -> int:
-        """Where the section was put."""
+        """Append a section, and return its offset."""
         offset = len(self.data)
         self.data += section + bytes(-len(section) % 8)
         if len(self.data) >= 1 << 32:
@@ -194,9 +194,9 @@ class _Image:
 
 
 def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
-    """Make the valid replicas of unchanged originals known to redirected runs: a new map at ``path``, by rename.
+    """Publish the valid replicas of unchanged originals for redirected runs: a new map at ``path``, by rename.
 
-    What earlier runs wrote to the state file is folded into the catalog first.
+    What earlier runs wrote to the state file is first folded into the catalog.
 
     Raises:
         PdlaError: another process is changing the replicas, or the map cannot be written.
@@ -222,12 +222,12 @@ def publish(catalog: Catalog, path: Path | None = None) -> MapFile:
 
 
 def _copies(catalog: Catalog) -> list[Replica]:
-    """The valid replicas that reads may be served from."""
+    """The valid replicas that may serve reads."""
     return catalog.replicas.find("valid", purpose="read")
 
 
 def _written(replicas: Iterable[Replica]) -> dict[Path, list[Replica]]:
-    """Those for writes, by target."""
+    """The replicas for writes, by target."""
     found: dict[Path, list[Replica]] = {}
     for replica in replicas:
         found.setdefault(target_of(replica), []).append(replica)
@@ -265,7 +265,7 @@ def _generation_of(path: Path) -> int:
 
 
 def _replace(path: Path, image: bytes) -> None:
-    """Put a file of mode 0600 in the place of ``path``, durably and all at once."""
+    """Replace ``path`` by a file of mode 0600, durably and all at once."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -330,7 +330,7 @@ def _replica_row(image: _Image, replica: Replica, file: int) -> tuple[int, ...]:
 
 
 def _state_image(generation: int, by_file: list[list[Replica]], written: int) -> bytes:
-    """``written``: how many replicas are for writes; nothing is noted of them."""
+    """``written`` is the number of replicas for writes, which have no bytes in the state file yet."""
     count = sum(len(group) for group in by_file) + written
     header = np.array((STATE_MAGIC, generation, len(by_file), count, 0), dtype=STATE_HEADER)
     identities = [group[0].original.identity for group in by_file]
@@ -339,21 +339,22 @@ def _state_image(generation: int, by_file: list[list[Replica]], written: int) ->
 
 
 def _checksum(image: bytes) -> int:
-    """CRC32C of all but the four bytes that hold it."""
+    """CRC32C of everything but the four bytes of the checksum itself."""
     return int(google_crc32c.extend(google_crc32c.value(image[:CHECKSUM_AT]), image[CHECKSUM_AT + 4 :]))
 
 
 def read_map(path: Path) -> MapFile:
-    """The map at ``path``, checked as the stub checks it.
+    """Read the map at ``path``, with the checks that the library makes.
 
     Raises:
-        FormatError: there is no readable file, or it is not a map, damaged, or of another version.
+        FormatError: the file is missing or unreadable, is not a map, is damaged, or is of another
+            version.
     """
     image = _read(path)
     try:
         return _parse_map(image)
     except (ValueError, IndexError, FormatError) as error:
-        raise FormatError(f"{path} is not a usable map of replicas: {error} (pdla gc makes a new one)") from error
+        raise FormatError(f"{path} is not a usable map of replicas: {error} (pdla gc makes a new map)") from error
 
 
 def _read(path: Path) -> bytes:
@@ -364,12 +365,12 @@ def _read(path: Path) -> bytes:
 
 
 def _header(image: bytes) -> Any:
-    """The header of an undamaged map."""
+    """The header, if the map is undamaged."""
     header = _records(image, 0, 1, HEADER)[0]
     if image[:8] != MAGIC:
         raise FormatError(f"it begins with {image[:8]!r}, not {MAGIC!r}")
     if header["total_size"] != len(image):
-        raise FormatError(f"it says {header['total_size']} bytes and has {len(image)}")
+        raise FormatError(f"its header says {header['total_size']} bytes, but it has {len(image)}")
     if header["checksum"] != _checksum(image) or header["reserved"].any():
         raise FormatError("its checksum is wrong")
     return header
@@ -384,7 +385,7 @@ def _parse_map(image: bytes) -> MapFile:
     for index, file in enumerate(files):
         stop = first + int(file["replica_count"])
         if file["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
-            raise FormatError(f"the replicas of file {index} are not where they should be")
+            raise FormatError(f"the replicas of file {index} are not in their place")
         identity = Identity(*(int(file[name]) for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")))
         if originals and _order(originals[-1].identity) >= _order(identity):
             raise FormatError("its files are not sorted by inode and device")
@@ -395,13 +396,13 @@ def _parse_map(image: bytes) -> MapFile:
     for index, target in enumerate(_records(image, header["targets_offset"], header["target_count"], TARGET)):
         stop = first + int(target["replica_count"])
         if target["first_replica"] != first or stop > len(rows) or (rows["file"][first:stop] != index).any():
-            raise FormatError(f"the replicas of target {index} are not where they should be")
+            raise FormatError(f"the replicas of target {index} are not in their place")
         texts = (_text(image, target["path"]), int(target["device"]), int(target["inode"]))
         replicas = tuple(_parse_replica(image, row) for row in rows[first:stop])
         targets.append(MapTarget(*texts, _text(image, target["journals"]), replicas))
         first = stop
     if first != len(rows):
-        raise FormatError("it has replicas of no file")
+        raise FormatError("it has replicas that belong to no file")
     return MapFile(int(header["generation"]), _text(image, header["state_path"]), tuple(originals), tuple(targets))
 
 
@@ -416,7 +417,7 @@ def _parse_replica(image: bytes, row: Any) -> MapReplica:
         extents.astype(np.int64) if len(extents) else None,
     )
     if access_map.size != row["size"]:
-        raise FormatError(f"replica {row['id']} says {row['size']} bytes and maps {access_map.size}")
+        raise FormatError(f"replica {row['id']} should have {row['size']} bytes but maps {access_map.size}")
     servers, groups = int(row["servers"]), int(row["groups"])
     strips = _records(image, row["strips"], servers // max(groups, 1), _STRIP)
     components = tuple(
@@ -430,7 +431,7 @@ def _parse_replica(image: bytes, row: Any) -> MapReplica:
 def _records(image: bytes, offset: int, count: int, kind: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     base, shape = kind.subdtype or (kind, ())
     if int(offset) % 8 or int(offset) + int(count) * kind.itemsize > len(image):
-        raise FormatError(f"{count} records at byte {offset} leave its {len(image)} bytes")
+        raise FormatError(f"{count} records at byte {offset} reach beyond its {len(image)} bytes")
     width = kind.itemsize // base.itemsize
     return np.frombuffer(image, dtype=base, count=int(count) * width, offset=int(offset)).reshape(int(count), *shape)
 
@@ -439,15 +440,15 @@ def _text(image: bytes, offset: int) -> Path:
     end = image.find(b"\0", int(offset))
     path = os.fsdecode(image[int(offset) : end])
     if end < 0 or not path.startswith("/"):
-        raise FormatError(f"no absolute path at byte {offset}")
+        raise FormatError(f"there is no absolute path at byte {offset}")
     return Path(path)
 
 
 def read_state(map_file: MapFile) -> StateFile:
-    """The state file that belongs to a map.
+    """Read the state file that belongs to a map.
 
     Raises:
-        FormatError: there is no readable file, or it is damaged or of another map.
+        FormatError: the file is missing or unreadable, is damaged, or belongs to another map.
     """
     counts = len(map_file.originals), len(map_file.replicas)
     states, stale = _read_state(map_file.state_path, map_file.generation, *counts)
@@ -458,8 +459,8 @@ def _read_state(path: Path, generation: int, originals: int, replicas: int) -> t
     image = _read(path)
     stale = STATE_HEADER.itemsize + originals * STATE_FILE.itemsize
     want = stale + replicas + -replicas % 8 + PLACES.itemsize
-    if len(image) not in (want, stale + replicas):  # the shorter one is of an earlier version
-        raise FormatError(f"{path} has {len(image)} bytes instead of the {want} of its map")
+    if len(image) not in (want, stale + replicas):  # an earlier version wrote the shorter one
+        raise FormatError(f"{path} has {len(image)} bytes instead of the {want} that fit its map")
     header = np.frombuffer(image, dtype=STATE_HEADER, count=1)[0]
     counts = (int(header["generation"]), int(header["file_count"]), int(header["replica_count"]))
     if image[:8] != STATE_MAGIC or counts != (generation, originals, replicas):
@@ -469,15 +470,17 @@ def _read_state(path: Path, generation: int, originals: int, replicas: int) -> t
 
 
 class _Published(NamedTuple):
-    """What happened to a published map, without what it takes to read replicas: whether each is stale, by number, and
-    how runs left each original, by device and inode."""
+    """What happened to a published map, without what only readers of replicas need.
+
+    For each replica, by its number, whether it is stale; for each original, by device and inode, how runs left it.
+    """
 
     stale: dict[int, int]
     left: dict[tuple[int, int], OriginalState]
 
 
 def _published(path: Path) -> _Published:
-    """What happened to the map at ``path``; all of 10,000 replicas is told in milliseconds."""
+    """What happened to the map at ``path``. Takes milliseconds for 10,000 replicas."""
     image = _read(path)
     try:
         header = _header(image)
@@ -492,10 +495,11 @@ def _published(path: Path) -> _Published:
 
 
 def fold(catalog: Catalog, path: Path | None = None) -> None:
-    """Take what has happened to the originals since the publication at ``path`` into the catalog.
+    """Take what happened to the originals since the publication at ``path`` into the catalog.
 
-    Replicas whose bytes were written become stale; an original that was written only elsewhere, by runs that went
-    through the library, is accepted in its new state; one changed in any other way makes its replicas stale.
+    Replicas whose bytes were written become stale. If runs through the library wrote to an original
+    only outside its replicas, the original is accepted in its new state. If an original changed in
+    any other way, its replicas become stale.
 
     Raises:
         PdlaError: the catalog cannot be written.
@@ -506,7 +510,7 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
     try:
         published = _published(path or config.map_path())
     except FormatError:
-        # Without the state file only an original that looks untouched can be trusted.
+        # Without the state file, only an original that looks unchanged can be trusted.
         pass
     else:
         for copy in copies:
@@ -525,26 +529,26 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
             stale[copy.id] = CHANGED
     if stale:
         catalog.replicas.mark_stale(stale)
-    # After that: none of them may pass for a copy of the new state.
+    # Only now: no replica that became stale may pass for a copy of the new state.
     for original, now in accepted.values():
         catalog.originals.set(original, now)
     _fold_journals(catalog, path or config.map_path())
 
 
 def still_waiting(catalog: Catalog, map_path: Path | None = None) -> list[str]:
-    """What redirected writes wait to be brought back, in a sentence each."""
+    """One sentence for each file whose redirected writes wait for write-back."""
     _fold_journals(catalog, map_path or config.map_path())
     return [replica.why for replica in catalog.replicas.find("dirty")]
 
 
 def _fold_journals(catalog: Catalog, map_path: Path) -> None:
-    """Replicas of which journals tell are dirty until their bytes are brought back."""
+    """Mark replicas that journals name as dirty until write-back."""
     for target, group in _written(catalog.replicas.find(purpose="write")).items():
         waiting, damaged = bytes_waiting(journals_of(map_path, target))
         for replica in group:
             size = waiting.get(replica.id, 0)
             if size or damaged:
-                why = f"{format_bytes(size)} of {target} are newer here than there (pdla sync brings them back)"
+                why = f"{format_bytes(size)} of {target} are newer in the replica than in the file (run pdla sync)"
                 if damaged:
                     why = f"it may have newer bytes of {target}: a journal of them is damaged (pdla sync says more)"
                 if (replica.state, replica.why) != ("dirty", why):
@@ -554,7 +558,7 @@ def _fold_journals(catalog: Catalog, map_path: Path) -> None:
 
 
 def _as_left(copy: Copy, published: _Published) -> Identity | None:
-    """The state in which runs left an original, where it is another than that of its copy and it is still in it."""
+    """The state in which runs left an original, if the original is still in it and it is not that of its copy."""
     key = _key(copy.identity)
     left = published.left.get(key)
     if left is None or left.writers:

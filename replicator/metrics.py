@@ -1,4 +1,4 @@
-"""What a daemon tells Prometheus: a file for node_exporter's textfile collector, a port on this machine, or both."""
+"""The daemon's metrics for Prometheus, in a file for node_exporter's textfile collector, on a local port, or both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Metrics:
     """The metrics of one daemon.
 
     Raises:
-        PdlaError: nobody can listen on ``port``.
+        PdlaError: ``port`` cannot be opened.
     """
 
     def __init__(self, file: Path | None = None, port: int | None = None) -> None:
@@ -37,10 +37,10 @@ class Metrics:
                 raise PdlaError(f"cannot listen on 127.0.0.1:{port} for Prometheus: {error.strerror}") from error
 
     def tell(self, census: Census | None) -> None:
-        """What the catalog holds now, where that is known; the file, if there is one, is written anew.
+        """Set the metrics to what the catalog holds now, if that is known, and write the file, if there is one.
 
         Raises:
-            PdlaError: it cannot be.
+            PdlaError: the file cannot be written.
         """
         for state, (count, size) in census.replicas.items() if census else ():
             self.replicas.labels(state).set(count)

@@ -1,4 +1,4 @@
-"""Plans in the replication queue: how they get there, and what a daemon is to build of them."""
+"""Plans in the replication queue: how they get there, and what a daemon builds from them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pdla.replicator.backends import obstacles
 
 
 def enqueue(catalog: Catalog, plan: Plan) -> int:
-    """Have a daemon build what a plan chose; returns the number of patterns that now wait for it.
+    """Queue what a plan chose for a daemon to build; return the number of patterns that now wait for it.
 
     Raises:
-        PdlaError: the catalog does not know one of the patterns; those that it knows wait.
+        PdlaError: the catalog does not know one of the patterns. Those that it knows are queued.
     """
     chosen = [one.signature for one in plan.patterns if one.choice.layout is not None]
     catalog.queue.settle([one.signature for one in plan.patterns if one.choice.layout is None], "left")
@@ -27,7 +27,7 @@ def enqueue(catalog: Catalog, plan: Plan) -> int:
 
 
 def plan_queued(catalog: Catalog, cluster: Cluster, policy: str = "auto") -> int:
-    """Plan for the patterns that wait for a plan, with the others of the latest run that has them; returns how many.
+    """Plan for the patterns that wait for a plan, with the others of the latest run that has them; return how many.
 
     Raises:
         ConfigError: unknown policy.
@@ -54,13 +54,13 @@ def plan_queued(catalog: Catalog, cluster: Cluster, policy: str = "auto") -> int
 
 
 def choice(catalog: Catalog, pattern: Pattern) -> tuple[Layout, Pool]:
-    """What the plan that a pattern waits for chose for it.
+    """What the plan of a pattern chose for it.
 
     Raises:
         UnfitError: the plan is of another version, or has no replica for the pattern.
     """
     if pattern.plan is None:
-        raise UnfitError(f"pattern {pattern.id} is {pattern.state}: it waits for no plan")
+        raise UnfitError(f"pattern {pattern.id} is {pattern.state}, so there is no plan to build")
     try:
         plan = plan_from_json(catalog.queue.plan(pattern.plan))
     except FormatError as error:

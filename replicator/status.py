@@ -1,4 +1,4 @@
-"""What replicas there are, in which state, how they are used, who works on them, and what waits in the queue."""
+"""The state of all replicas: how they are used, who works on them, and what waits in the queue."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pdla.replicator.mapfile import fold
 from pdla.replicator.write_targets import target_of
 
 DAEMON = "daemon "
-"""What the lease by which a daemon shows that it runs begins with."""
+"""The prefix of the name of the lease by which a daemon shows that it runs."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """All of it, as of now.
+    """The present state.
 
     Attributes:
-        missing: a directory that should have files of a replica and is not there, by the replica's number.
-        leases: those that are not up.
-        queue: how many patterns are in every state; ``failed`` are those that could not be built.
+        missing: by the replica's number, a directory of its components that does not exist.
+        leases: the leases that have not ended.
+        queue: the number of patterns in every state; ``failed`` patterns could not be built.
     """
 
     replicas: Sequence[Listed]
@@ -35,7 +35,7 @@ class Status:
     failed: Sequence[Pattern]
 
     def to_json(self, catalog: Catalog) -> dict[str, Any]:
-        """Plain values, as docs/json.md says, with all that the catalog has."""
+        """Plain values, as docs/json.md describes them, with everything that the catalog has."""
         signatures, components = catalog.replicas.signatures(), catalog.replicas.component_paths()
         return {
             "replicas": [
@@ -73,7 +73,7 @@ class Status:
 
 
 def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
-    """What there is. Looks at every original once, and at the directories of the components, not at each of them."""
+    """The present state. Looks at every original, and at the directories of the components, not at each component."""
     fold(catalog, map_path)
     away = {directory for directory in catalog.replicas.directories() if not Path(directory).is_dir()}
     missing = {}

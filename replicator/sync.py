@@ -1,6 +1,7 @@
-"""Bring back to originals what redirected runs left in write replicas: after a crash, or because they had a lease.
+"""Write-back outside the program: after a crash, or at the end of a lease of writes.
 
-The rules are those of docs/formats.md, "Write-back", which replicator/stub/stale_journals.c has, too.
+The rules are those of docs/formats.md, "Write-back", which replicator/stub/stale_journals.c
+follows, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pdla.model import Identity, Int64Array
 from pdla.replicator.backends.base import sync_directory
 from pdla.replicator.identity import birth_of, identity_of, leased
 from pdla.replicator.intent import NAME as INTENT
-from pdla.replicator.intent import Bringing, Intent, read_intent
+from pdla.replicator.intent import HeldIntent, Intent, read_intent
 from pdla.replicator.journals import UNFINISHED, Journal, locked, paths_in, read_journal, this_boot
 from pdla.replicator.mapfile import fold
 from pdla.replicator.transpose import Bytes
@@ -35,29 +36,34 @@ from pdla.replicator.write_targets import directories_in, replicas_of
 from pdla.units import KiB, MiB
 
 Conflict = Literal["keep", "overwrite", "discard"]
-"""What becomes of bytes whose original was changed by somebody else: they wait, they win, or they are dropped."""
+"""What happens to bytes whose original somebody else has changed: they wait, replace the change, or are dropped."""
 
 Progress = Callable[[str, int, int], None]
 
 BATCH = 16 * MiB
 AHEAD, ASK, HOLE = 8 * MiB, MiB, 128 * KiB
-"""Bytes of the original that are read before they are written in part, in one request, and as one with holes."""
+"""Bytes of the original that are read, before a write to a part of them, in one request, and as one with holes."""
 STAMP_SLACK_NS = 2_000_000_000
-"""The file system stamps a write of the killed program no later than this after the program's own note of it."""
+"""The file system's time of a killed program's write is at most this much later than the program's own note of it."""
 _PIECES = 1 << 16
 MOST_LOOKED_AT = 100_000
-"""Files, to find one that was moved."""
+"""Files to look at, at most, in order to find one that was moved."""
 
 
 @dataclass(frozen=True)
-class BroughtBack:
-    """What became of the redirected writes to one file.
+class WriteBackResult:
+    """What happened to the redirected writes to one file.
 
-    ``moved_from`` is its name when it was written, where it has another one now. ``bytes`` are in the original now, of
-    which no sync or close had said so for ``unsynced``. ``lost`` are extents
-    (offset, length) of the original that were written, and of whose bytes nothing is left. ``dropped`` bytes were given
-    up because ``conflict`` said so. Of ``damaged`` entries of journals nothing is known. ``problem``: why bytes still
-    wait, or empty; ``busy``: a program is writing them.
+    Attributes:
+        moved_from: the file's name when it was written, if it has another one now.
+        bytes: bytes that are in the original now.
+        unsynced: those of ``bytes`` that the program had not completed by a sync or close.
+        lost: extents (offset, length) of the original that were written and whose new bytes are
+            lost.
+        dropped: bytes that were dropped because ``conflict`` said so.
+        damaged: unreadable entries of journals; their bytes are not known.
+        problem: why bytes still wait, or empty.
+        busy: a program is writing the file.
     """
 
     original: Path
@@ -71,19 +77,20 @@ class BroughtBack:
     moved_from: Path | None = None
 
 
-def bring_back(
+def write_back(
     catalog: Catalog,
     *,
     map_path: Path | None = None,
     conflict: Conflict = "keep",
     progress: Progress | None = None,
     who: str = "pdla sync",
-) -> list[BroughtBack]:
-    """Bring back what no running program has in its write replicas; a row for every file of which there was something.
+) -> list[WriteBackResult]:
+    """Write back all bytes in write replicas that no running program uses; a row for each file that had any.
 
-    Each original is written under a lease, in its own order, and under an intent. A journal is removed when its bytes
-    are durable there; so after an interruption all of it is done again. Nothing is written over what somebody else has
-    written since, unless ``conflict`` says so. ``who`` is what others that wait for it are told.
+    Each original is written under a lease, in its own order, and under an intent. A journal is
+    removed when its bytes are durable in the original; so after an interruption all of it is done
+    again. What somebody else has written since is not overwritten, unless ``conflict`` says so.
+    ``who`` is the name that others see while they wait.
 
     Raises:
         PdlaError: the catalog cannot be used.
@@ -100,7 +107,7 @@ def bring_back(
 
 
 def _read(directory: Path) -> tuple[list[Journal], list[str]]:
-    """The journals of a directory, and what is wrong with those that cannot be read."""
+    """The journals of a directory, and the errors of those that cannot be read."""
     journals, problems = [], []
     for path in paths_in(directory):
         try:
@@ -110,14 +117,14 @@ def _read(directory: Path) -> tuple[list[Journal], list[str]]:
     return journals, problems
 
 
-def _running(directory: Path, who: str) -> BroughtBack | None:
+def _running(directory: Path, who: str) -> WriteBackResult | None:
     journals = [journal for journal in _read(directory)[0] if len(journal.entries)]
     if not journals:
         return None
-    return BroughtBack(journals[0].target, problem=who, busy=True)
+    return WriteBackResult(journals[0].target, problem=who, busy=True)
 
 
-def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None) -> BroughtBack | None:
+def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None) -> WriteBackResult | None:
     journals, problems = _read(directory)
     telling = [journal for journal in journals if len(journal.entries) + journal.damaged]
     named = (telling or journals)[0].target if journals else directory
@@ -129,13 +136,13 @@ def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Pro
     if problems or path is None:
         if conflict == "discard":
             _remove(directory)
-            return BroughtBack(named, dropped=_length(good))
+            return WriteBackResult(named, dropped=_length(good))
         why = "; ".join(problems) or "No such file any more"
-        return BroughtBack(named, problem=f"{why}: {_waiting(good)} (pdla sync --changed discard drops them)")
+        return WriteBackResult(named, problem=f"{why}: {_waiting(good)} (pdla sync --changed discard drops them)")
     try:
-        row = _bring(catalog, directory, path, journals, good, conflict, progress)
+        row = _write_back_file(catalog, directory, path, journals, good, conflict, progress)
     except (OSError, BusyError, FormatError) as error:
-        return BroughtBack(path, problem=f"{error}: {_waiting(good)}")
+        return WriteBackResult(path, problem=f"{error}: {_waiting(good)}")
     if row.problem:
         return row
     unsynced = _length(good) - _length(_merged([journal.entries[: journal.synced] for journal in journals]))
@@ -149,7 +156,7 @@ def _waiting(ranges: Int64Array) -> str:
     return f"{_length(ranges)} bytes wait in replicas"
 
 
-def _bring(
+def _write_back_file(
     catalog: Catalog,
     directory: Path,
     path: Path,
@@ -157,8 +164,8 @@ def _bring(
     good: Int64Array,
     conflict: Conflict,
     progress: Progress | None,
-) -> BroughtBack:
-    """Bring home what can be believed, unless somebody else changed the original; then remove the journals."""
+) -> WriteBackResult:
+    """Write back what is valid, unless somebody else changed the original; then remove the journals."""
     replicas = replicas_of(directory, catalog.replicas.find())
     with ExitStack() as stack:
         target = stack.enter_context(_opened(path))
@@ -169,10 +176,10 @@ def _bring(
             changed = _changed(journals, read_intent(directory), identity, birth_of(target))
         if changed and conflict == "discard":
             _remove(directory)
-            return BroughtBack(path, dropped=_length(good))
+            return WriteBackResult(path, dropped=_length(good))
         if changed:
-            return BroughtBack(path, problem=f"{changed}: {_waiting(good)}")
-        intent = Bringing(directory, identity)
+            return WriteBackResult(path, problem=f"{changed}: {_waiting(good)}")
+        intent = HeldIntent(directory, identity)
         try:
             count = _copy(target, path, replicas, good, intent, progress)
             os.fsync(target)
@@ -180,11 +187,11 @@ def _bring(
             intent.stop(identity_of(target))
             raise
     _remove(directory)
-    return BroughtBack(path, count)
+    return WriteBackResult(path, count)
 
 
 def _found(journal: Journal) -> Path | None:
-    """The original that a journal tells of, under the name that it has now; None: there is none of either."""
+    """The original of a journal under its present name; None if it exists under no name."""
     path, inode = journal.target, journal.identity.inode
     with suppress(OSError):
         if path.stat().st_ino == inode:
@@ -198,7 +205,7 @@ def _found(journal: Journal) -> Path | None:
 
 
 def _below(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """The files in a directory, then those in the directories below it, then those beside it."""
+    """The files in a directory, then those in the directories below it, then those in its parent directory."""
     waiting = deque([directory])
     seen = set()
     while waiting:
@@ -224,16 +231,17 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _remove(directory: Path) -> None:
-    """All journals of a directory, which nobody needs any more; then the intent."""
+    """Remove all journals of a directory, then the intent."""
     for path in (*paths_in(directory), *directory.glob(f"*{UNFINISHED}")):
         path.unlink(missing_ok=True)
-    # RATIONALE: journals without the intent would take what was brought home for somebody else's change.
+    # RATIONALE: if the intent went first, the remaining journals would take the write-back for
+    # somebody else's change.
     sync_directory(directory)
     (directory / INTENT).unlink(missing_ok=True)
 
 
 def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array]:
-    """Ranges (replica, start, stop) that can be believed, and those that were never durable before the node crashed."""
+    """The ranges (replica, start, stop) that are valid, and those that were not durable before the node crashed."""
     boot = this_boot()
     good, doubtful = [], []
     for journal in journals:
@@ -244,7 +252,7 @@ def _sorted_out(journals: Sequence[Journal]) -> tuple[Int64Array, Int64Array]:
 
 
 def _merged(parts: Sequence[Int64Array]) -> Int64Array:
-    """Sorted, with ranges that touch made one."""
+    """The ranges sorted, with those that touch joined."""
     rows = np.concatenate([np.zeros((0, 3), np.int64), *parts])
     merged: list[list[int]] = []
     for replica, start, stop in rows[np.lexsort((rows[:, 1], rows[:, 0]))].tolist():
@@ -260,24 +268,25 @@ def _length(ranges: Int64Array) -> int:
 
 
 def _changed(journals: Sequence[Journal], intent: Intent | None, now: Identity, birth_ns: int) -> str:
-    """What somebody else has done to the original since the program left it; empty: nothing."""
+    """What somebody else did to the original since the program left it; empty if nothing."""
     known = [one for one in journals if _is_of(one, now, birth_ns)]
     if any(len(one.entries) + one.damaged and not _is_of(one, now, birth_ns) for one in journals):
         return "another file has its name now"
     if any(journal.overtaken for journal in journals):
-        return "it may have newer bytes, from a run that could not bring them back"
+        return "it may have newer bytes, from a run whose write-back failed"
     left = [journal.identity for journal in known if not journal.busy]
-    # Who was killed while he wrote to the original could not say how he left it.
+    # A process that was killed while it wrote to the original could not note how it left the file.
     busy = [journal.stamp_ns for journal in known if journal.busy]
     if intent is not None and intent.identity.inode == now.inode:
         left += [] if intent.busy else [intent.identity]
         busy += [intent.until_ns] if intent.busy else []
-    # RATIONALE: not by the ctime. It differs after a chmod or a new link, too; who writes leaves another mtime.
+    # RATIONALE: the ctime does not count. A chmod or a new link changes it, too; a write also
+    # changes the mtime.
     if any((now.size, now.mtime_ns) == (one.size, one.mtime_ns) for one in left):
         return ""
     if busy and max(now.mtime_ns, now.ctime_ns) <= max(busy) + STAMP_SLACK_NS:
         return ""
-    return "it was changed since by somebody else"
+    return "somebody else has changed it since"
 
 
 def _is_of(journal: Journal, now: Identity, birth_ns: int) -> bool:
@@ -290,10 +299,10 @@ def _copy(
     path: Path,
     replicas: dict[int, Replica],
     ranges: Int64Array,
-    intent: Bringing,
+    intent: HeldIntent,
     progress: Progress | None,
 ) -> int:
-    """Copy ranges of replicas to where they belong; returns the bytes."""
+    """Copy ranges of replicas to their places in the original; return the number of bytes."""
     done, total, numbers = 0, _length(ranges), np.unique(ranges[:, 0]).tolist()
     for number in numbers:
         if number not in replicas or not components_unchanged(replicas[number]):
@@ -310,7 +319,7 @@ def _copy(
                 _move(target, files, replica, offsets, lengths, places)
                 done += int(lengths.sum())
                 if progress:
-                    progress(f"bringing back {path.name}", done, total)
+                    progress(f"writing back {path.name}", done, total)
     return done
 
 
@@ -333,7 +342,7 @@ def _batches(access_map: AccessMap, ranges: Int64Array) -> Iterator[tuple[Int64A
 def _cut(
     offsets: Int64Array, lengths: Int64Array, places: Int64Array
 ) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
-    """Batches of pieces of no more than ``BATCH`` bytes together, longer pieces cut."""
+    """Batches of pieces with at most ``BATCH`` bytes together; longer pieces are cut."""
     parts = -(-lengths // BATCH)
     piece = np.repeat(np.arange(len(lengths)), parts)
     skip = (np.arange(len(piece)) - np.repeat(np.cumsum(parts) - parts, parts)) * BATCH
@@ -348,7 +357,7 @@ def _cut(
 def _move(
     target: int, files: Sequence[int], replica: Replica, offsets: Int64Array, lengths: Int64Array, places: Int64Array
 ) -> None:
-    """Read pieces in the replica's order, write them in the original's, neighbours at once."""
+    """Read pieces in the replica's order; write them in the original's order, adjacent ones in one call."""
     at = np.cumsum(lengths) - lengths
     buffer = np.empty(int(lengths.sum()), dtype=np.uint8)
     order = np.argsort(places)
@@ -370,8 +379,10 @@ def _move(
 
 
 def _asks(target: int, starts: Int64Array, stops: Int64Array) -> deque[tuple[int, int]]:
-    """What the kernel is to be asked for (offset, length) before extents are written: the pages that are written in
-    part, as replicator/stub/partial_pages.c does it."""
+    """The reads (offset, length) that the kernel should begin before extents are written.
+
+    They are of the pages that are written in part, as in replicator/stub/partial_pages.c.
+    """
     if os.major(os.fstat(target).st_dev) == 0:
         return deque()
     edges = np.concatenate([starts[starts % PAGESIZE > 0], stops[stops % PAGESIZE > 0]])
@@ -382,7 +393,7 @@ def _asks(target: int, starts: Int64Array, stops: Int64Array) -> deque[tuple[int
 
 
 def _neighbours(starts: Int64Array, lengths: Int64Array) -> list[Int64Array]:
-    """The groups of sorted pieces that follow one another."""
+    """The groups of sorted pieces that are adjacent."""
     cuts = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
     return list(np.split(np.arange(len(starts)), cuts))
 
@@ -407,7 +418,7 @@ def _write(target: int, data: memoryview, offset: int) -> None:
 
 
 def _extents(replicas: dict[int, Replica], ranges: Int64Array) -> tuple[tuple[int, int], ...]:
-    """Ranges of replicas as extents of the original, neighbours made one."""
+    """Ranges of replicas as extents of the original; adjacent ones are joined."""
     found: list[tuple[int, int]] = []
     for number in np.unique(ranges[:, 0]).tolist():
         if (replica := replicas.get(number)) is not None:

@@ -1,7 +1,7 @@
 """From the order of the original to the order of a replica, window by window, in memory.
 
-The original is read in large windows in file order. A regular map makes a window a strided array, and the replica's
-order is another view of it: one vectorised copy moves millions of pieces.
+The original is read in large windows in file order. With a regular map a window is a strided array,
+and the replica's order is another view of it: one vectorised copy moves millions of pieces.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from pdla.errors import PdlaError
 from pdla.model import Int64Array
 from pdla.units import KiB, MiB
 
-# Three of these are in use. Of a larger one the runs would be longer, where many ranks read small pieces.
+# Three of these are in use. A larger one would make longer runs if many ranks read small pieces.
 WINDOW = 16 * MiB
-# Shorter writes cost more in calls than in bytes.
+# Shorter writes cost more for the calls than for the bytes.
 RUN = 64 * KiB
-# Shorter holes are read too: it takes no longer than another request.
+# Shorter holes are read, too: that takes no longer than another request.
 HOLE = 128 * KiB
-# What is rearranged at a time stays in the processor's cache, however often its lines are touched.
+# A block of this size stays in the processor's cache while it is rearranged, however often its
+# lines are touched.
 CACHED = 256 * KiB
 # Longer pieces are copied as bytes: numpy has a call for each of the shorter ones.
 ITEM = 512
-# Direct I/O wants whole ones, in the file and in memory.
+# Direct I/O needs whole blocks of this size, in the file and in memory.
 BLOCK = 4 * KiB
-# Read before another look at what is cached.
+# Bytes read between two checks of what is cached.
 AT_ONCE = 4 * MiB
-# Extents of a table that are rearranged at a time, which bounds the memory for them.
+# Extents of a table that are rearranged at a time; this bounds the memory for them.
 EXTENTS = 1 << 16
 
 Bytes = npt.NDArray[np.uint8]
@@ -64,7 +65,7 @@ class _Window(NamedTuple):
 
 
 def aligned(size: int) -> Bytes:
-    """Memory that begins with a page, in large pages where the system has them."""
+    """Page-aligned memory, in large pages if the system has them."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype=np.uint8)
@@ -73,11 +74,11 @@ def aligned(size: int) -> Bytes:
 def runs(
     descriptor: int, path: Path, access_map: AccessMap, window: int = WINDOW, part: int = 0, parts: int = 1
 ) -> Iterator[Run]:
-    """The bytes of the replica, read from the original; its runs in no particular order, each byte once.
+    """The bytes of the replica, read from the original: its runs in no particular order, each byte once.
 
-    With ``parts``, of as many consecutive parts of the original that hold together every byte, the one of this number.
-    A run's ``data`` lasts until the next one is asked for. Memory: three times ``window`` bytes, for a window is
-    read while the one before is arranged.
+    With ``parts`` the original is cut into so many consecutive parts that together hold every byte;
+    this reads number ``part``. A run's ``data`` lasts until the next run is asked for. Memory:
+    three times ``window`` bytes, because a window is read while the previous one is rearranged.
 
     Raises:
         PdlaError: the original ends before the map does, or cannot be read.
@@ -103,8 +104,11 @@ def runs(
 
 
 class _Original:
-    """The file that is copied, read in large pieces: what is cached from there, the rest past the page cache, which
-    saves more than half of the processor's time. Of holes nothing is read."""
+    """The file to copy, read in large pieces.
+
+    Cached bytes come from the page cache, the others by direct I/O, which saves more than half of the processor time.
+    Holes are not read.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
@@ -121,7 +125,7 @@ class _Original:
             os.close(self._direct)
 
     def fill(self, reads: list[tuple[int, int, int]], buffer: Bytes) -> bool:
-        """Read (file offset, buffer offset, length) pieces; whether there were holes in them."""
+        """Read (file offset, buffer offset, length) pieces; return whether there were holes in them."""
         sparse = False
         for offset, at, length in reads:
             into = buffer[at : at + length]
@@ -135,7 +139,7 @@ class _Original:
         return sparse
 
     def _next_data(self, start: int, stop: int) -> tuple[int, int]:
-        """The first part of [start, stop) to read: no hole before it is read, nor is a long one in it."""
+        """The first part of [start, stop) to read: holes before it, and long holes after it, are skipped."""
         if not self._has_holes:
             return start, stop
         try:
@@ -154,7 +158,7 @@ class _Original:
     def _next_hole(self, start: int) -> int:
         try:
             return os.lseek(self._descriptor, start, os.SEEK_HOLE)
-        except OSError:  # this file system knows of none, or the file ends before
+        except OSError:  # this file system cannot find holes, or the file ends earlier
             return self._end
 
     def _read(self, offset: int, into: Bytes) -> None:
@@ -174,7 +178,7 @@ class _Original:
             done += count
 
     def _some(self, offset: int, into: Bytes) -> int:
-        """Read some bytes: directly, if the places in the file and in memory allow it and few of them are cached."""
+        """Read some bytes: by direct I/O if their places in the file and in memory allow it and few are cached."""
         into = into[:AT_ONCE]
         if self._direct is not None and (into.__array_interface__["data"][0] - offset) % BLOCK == 0:
             before = -offset % BLOCK
@@ -185,11 +189,11 @@ class _Original:
         return os.preadv(self._descriptor, [into.data], offset)
 
     def _mostly_stored(self, offset: int, length: int) -> bool:
-        """Whether less than half of it is in the page cache."""
+        """Whether less than half of the range is in the page cache."""
         within = offset % mmap.ALLOCATIONGRANULARITY
         try:
             mapped = mmap.mmap(self._descriptor, within + length, prot=mmap.PROT_READ, offset=offset - within)
-        except (OSError, ValueError):  # no such file to map, or it ends before
+        except (OSError, ValueError):  # the file cannot be mapped, or ends earlier
             return False
         view = np.frombuffer(mapped, dtype=np.uint8)
         cached = np.zeros(-(-len(view) // mmap.PAGESIZE), dtype=np.uint8)
@@ -200,7 +204,7 @@ class _Original:
 
 
 def reopened_direct(file: int, access: int) -> int | None:
-    """The same file for direct I/O, or None where a file system has none of it."""
+    """The same file open for direct I/O, or None if the file system does not support it."""
     try:
         return os.open(f"/proc/self/fd/{file}", access | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:
@@ -209,7 +213,8 @@ def reopened_direct(file: int, access: int) -> int | None:
 
 def _regular_windows(access_map: AccessMap, window: int, part: int = 0, parts: int = 1) -> Iterator[_Window]:
     """The blocks of a grid over the index space, in file order."""
-    # The bytes of a piece are one more loop, so that a piece longer than the window is nothing special.
+    # The bytes of a piece are one more loop, so a piece longer than the window needs no special
+    # case.
     loops = (*access_map.loops, MapLoop(access_map.length, 1, 1))
     steps = _block_counts(loops, window)
     grid = [range(0, loop.count, step) for loop, step in zip(loops, steps, strict=True)]
@@ -236,13 +241,15 @@ def _regular_windows(access_map: AccessMap, window: int, part: int = 0, parts: i
 
 
 def _block_counts(loops: tuple[MapLoop, ...], window: int) -> list[int]:
-    """How many iterations of every loop a block has: first what gives runs of ``RUN`` bytes in the replica, then what
-    is next in the original, until the window is full. Both sides see large pieces, also where rows become columns.
+    """How many iterations of every loop a block has.
+
+    First come enough for runs of ``RUN`` bytes in the replica, then the next ones of the original,
+    until the window is full. Both sides see large pieces, even if rows become columns.
     """
     counts = [1] * len(loops)
 
     def grow(depth: int, limit: int) -> None:
-        # Largest count that fits; the bytes of a block never become fewer when a count grows.
+        # The largest count that fits; a block never has fewer bytes if a count grows.
         low, high = counts[depth], max(counts[depth], min(loops[depth].count, limit))
         while low < high:
             counts[depth] = (low + high + 1) // 2
@@ -258,7 +265,7 @@ def _block_counts(loops: tuple[MapLoop, ...], window: int) -> list[int]:
 
 class _Packed(NamedTuple):
     """How a block lies in the buffer: the stride of every loop, how many of the outer loops are read iteration by
-    iteration, the bytes of such a read, and of all."""
+    iteration, the bytes of one such read, and of all."""
 
     strides: list[int]
     apart: int
@@ -267,7 +274,7 @@ class _Packed(NamedTuple):
 
 
 def _pack(loops: tuple[MapLoop, ...], counts: list[int]) -> _Packed:
-    """A block keeps its holes up to ``HOLE``, which are read; what is further apart is packed."""
+    """A block keeps holes of up to ``HOLE`` bytes, which are read; parts that are further apart are packed."""
     strides: list[int] = []
     apart, size, read = 0, 1, 0
     for depth in reversed(range(len(loops))):
@@ -309,14 +316,14 @@ def _transpose(block: tuple[MapLoop, ...], to: int, buffer: Bytes, ordered: Byte
 
 
 def _item(length: int) -> np.dtype[Any]:
-    """The type of a piece of ``length`` bytes that numpy copies at once, or of a byte of it."""
+    """The type of a piece of ``length`` bytes if numpy can copy it at once; otherwise that of a byte."""
     if length > ITEM:
         return np.dtype(np.uint8)
     return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(length, f"V{length}"))
 
 
 def _copy(target: npt.NDArray[Any], view: npt.NDArray[Any]) -> None:
-    """Copy by blocks of ``view``, whose axes are in the order of memory, that fit into the cache."""
+    """Copy in blocks that fit into the cache; the axes of ``view`` are in the order of memory."""
     stride = abs(view.strides[0]) if view.ndim else 0
     if len(view.shape) < 2 or len(view) * stride <= CACHED:
         np.copyto(target, view)
@@ -330,7 +337,7 @@ def _copy(target: npt.NDArray[Any], view: npt.NDArray[Any]) -> None:
 
 
 def _windows(access_map: AccessMap, window: int, part: int = 0, parts: int = 1) -> Iterator[_Window]:
-    """Stretches of the original that begin with an extent of the table."""
+    """Stretches of the original, each of which begins with an extent of the table."""
     low, high = access_map.extent
     at, end = (low + (high - low) * number // parts for number in (part, part + 1))
     while (tile := next(access_map.locate(at, end), None)) is not None:
@@ -347,7 +354,7 @@ def _windows(access_map: AccessMap, window: int, part: int = 0, parts: int = 1) 
 def gathered(
     offsets: Int64Array, lengths: Int64Array, replica: Int64Array, buffer: Bytes, ordered: Bytes
 ) -> Iterator[tuple[int, Bytes]]:
-    """The runs of extents at ``offsets`` of the buffer: where each is in the replica, and its bytes until the next."""
+    """The runs of extents at ``offsets`` of the buffer: (place in the replica, bytes), each valid until the next."""
     order = np.argsort(replica)
     for first in range(0, len(order), EXTENTS):
         some = order[first : first + EXTENTS]
@@ -372,6 +379,6 @@ def _gathered(
 
 
 def _neighbours(starts: Int64Array, lengths: Int64Array, gap: int) -> Iterator[tuple[int, int]]:
-    """(first, last) of the groups of sorted extents between which there are at least ``gap`` bytes."""
+    """(first, last) of the groups of sorted extents with at least ``gap`` bytes between the groups."""
     cuts = np.flatnonzero(starts[1:] - starts[:-1] - lengths[:-1] >= gap)
     return zip([0, *(cuts + 1).tolist()], [*cuts.tolist(), len(starts) - 1], strict=True)

@@ -1,4 +1,4 @@
-"""Look after replicas: what there is, whether it is still right, and removing what is not."""
+"""Check replicas, and remove those that nobody can use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
 from pdla.replicator.write_targets import journals_of, target_of
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and the bytes done so far and in all."""
+"""Called with the name of the work, and the bytes done so far and in all."""
 
 READERS = 4
 UNFINISHED: tuple[State, ...] = ("planned", "building")
@@ -37,7 +37,7 @@ UNFINISHED: tuple[State, ...] = ("planned", "building")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a replica; ``away``: only that its storage cannot be reached, and it stays valid."""
+    """Something wrong with a replica; ``away``: its storage cannot be reached, and it stays valid."""
 
     replica: int
     path: Path
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Removed:
-    """What was removed: the bytes that the files had; replicas that stay on record, since their files could not be."""
+    """What was removed: the bytes of the files. ``kept``: replicas that stay on record, as their files are left."""
 
     bytes: int
     kept: tuple[Finding, ...]
@@ -58,9 +58,9 @@ def verify(
 ) -> list[Finding]:
     """Check every valid replica: its original unchanged, its components there and as they were built, byte for byte.
 
-    ``deep`` compares with the original as well. Replicas with a finding become stale and leave the published map,
-    unless they are only out of reach; a map that is damaged or missing is made anew. Others may change replicas while
-    the bytes are read.
+    ``deep`` also compares replicas with their originals. A replica with a finding becomes stale and
+    leaves the published map, unless it is only unreachable. A damaged or missing map is made anew.
+    Others may change replicas while the bytes are read.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -103,20 +103,20 @@ def _is_readable(map_path: Path) -> bool:
 def _examined(
     catalog: Catalog, replica: Replica, deep: bool, asked: Callable[[Path], bool], tell: Callable[[int], None]
 ) -> Finding | None:
-    """What is wrong with a replica, if something is; ``tell`` is told of bytes that were read."""
+    """What is wrong with a replica, or None; ``tell`` is called with the bytes read."""
     number, components = replica.id, replica.components
     for component in components:
         try:
             ensure_responds([component.path], asked)
             if not component.path.parent.is_dir():
-                return Finding(number, component.path, "is out of reach: its directory is not there", away=True)
+                return Finding(number, component.path, "cannot be reached: its directory does not exist", away=True)
             if not _unchanged(component, replica.purpose == "write"):
                 return Finding(number, component.path, "is missing or is not the file that was built")
             if now := misplaced(component):
                 return Finding(number, component.path, f"is now placed as {now}")
         except (OSError, PdlaError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            return Finding(number, component.path, f"is out of reach: {why}", away=True)
+            return Finding(number, component.path, f"cannot be reached: {why}", away=True)
     if (found := _damage(components, catalog.replicas.checksums(number), tell)) is not None:
         place, problem = found
         return Finding(number, components[place].path, problem)
@@ -131,10 +131,10 @@ def _examined(
 def _damage(
     components: Sequence[Component], checksums: Sequence[Sequence[Checksum]], tell: Callable[[int], None]
 ) -> tuple[int, str] | None:
-    """What is wrong with the bytes of a component (its place in the sequence); all of them are read from storage.
+    """What is wrong with the bytes of a component (its place in the sequence); all bytes are read from storage.
 
-    The components are read in turn, for they may be on disks of their own, and some extents at a time. What ``tell``
-    raises says nothing about them.
+    The components are read in turn, some extents at a time, since they may be on different disks.
+    An exception from ``tell`` says nothing about the components.
     """
     with ExitStack() as stack:
         files = []
@@ -145,7 +145,7 @@ def _damage(
                 return place, f"cannot be read: {error.strerror}"
         rounds = zip_longest(*([(place, extent) for extent in sums] for place, sums in enumerate(checksums)))
         extents = [one for turn in rounds for one in turn if one is not None]
-        # Kept: the page faults of new ones would take as long as reading.
+        # Reused: the page faults of new buffers would take as long as reading.
         buffers = SimpleQueue[Bytes]()
         for _ in range(READERS):
             buffers.put(aligned(EXTENT))
@@ -172,8 +172,10 @@ def _damage(
 
 
 def _opened(path: Path, stack: ExitStack) -> tuple[int, int | None]:
-    """A component for reading, and the same file for direct I/O, which memory cannot answer; else nothing that could
-    be dropped from memory is in it."""
+    """A component open for reading, and the same file open for direct I/O, if that is possible.
+
+    Its pages are first dropped from the page cache, so that the bytes come from storage.
+    """
     file = stack.enter_context(path.open("rb", buffering=0)).fileno()
     direct = reopened_direct(file, os.O_RDONLY)
     if direct is None:
@@ -220,21 +222,22 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
     """Remove a replica. Running programs go on with the original.
 
     Raises:
-        BusyError: it is being built.
-        PdlaError: there is no such replica, or it holds what the original has not.
+        BusyError: the replica is being built.
+        PdlaError: there is no such replica, or it is dirty.
     """
     replica = catalog.replicas.get(replica_id)
     if replica.state == "dirty":
         raise PdlaError(f"replica {replica_id}: {replica.why}")
     for lease in catalog.leases.all():
         if replica.state in UNFINISHED and lease.token == replica.fence and lease.seconds > 0:
-            raise BusyError(f"replica {replica_id} is being built by {lease.holder}: wait for it, or end that process")
+            raise BusyError(f"replica {replica_id} is being built by {lease.holder}: wait for that process, or end it")
     return discard(catalog, [replica_id], map_path)
 
 
 def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
-    """Remove what nobody can use: replicas that are stale, retired or were never finished, old state files, and the
-    reports of runs whose pdla was killed.
+    """Remove what nobody can use.
+
+    These are replicas that are stale, retired or unfinished, old state files, and exit reports whose pdla was killed.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -261,7 +264,7 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
 
 
 def _remove_unlocked(directory: Path) -> None:
-    """Remove a directory, except while the process that uses it holds its lock."""
+    """Remove a directory, unless the process that uses it holds its lock."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -278,11 +281,12 @@ def _remove_unlocked(directory: Path) -> None:
 def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None = None) -> Removed:
     """Take replicas out of the published map, then remove their files, then their rows.
 
-    Whenever it is interrupted, and where files cannot be removed, the rows are still there to find the files by.
+    After an interruption, or if files cannot be removed, the rows still exist, so that the files
+    can be found.
 
     Raises:
-        BusyError: a program writes to one of them.
-        PdlaError: one of them holds what its file has not yet.
+        BusyError: a program writes to one of the replicas.
+        PdlaError: one of the replicas is dirty.
     """
     freed, kept = 0, []
     if not replica_ids:
@@ -291,7 +295,7 @@ def discard(catalog: Catalog, replica_ids: Sequence[int], map_path: Path | None 
         fold(catalog, map_path)
         for target in {target_of(one) for one in _with_ids(catalog, replica_ids) if one.purpose == "write"}:
             if written.enter_context(locked(journals_of(map_path or config.map_path(), target))):
-                raise BusyError(f"a program writes to {target}: wait for it")
+                raise BusyError(f"a program writes to {target}: wait until it has ended")
         for replica in _with_ids(catalog, replica_ids):
             if replica.state == "dirty":
                 raise PdlaError(f"replica {replica.id}: {replica.why}")

@@ -1,4 +1,4 @@
-"""Write replicas and their targets, the files that are written, each known by its name in its directory."""
+"""Write replicas and their targets: the files that are written, each known by its name in its directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WINDOW_PIECES = 1_000_000
 
 
 def target_of(replica: Replica) -> Path:
-    """The file whose writes a write replica is for."""
+    """The file whose writes go to a write replica."""
     return Path(replica.signature.file).absolute()
 
 
@@ -30,7 +30,7 @@ def is_of(replica: Replica, path: Path) -> bool:
 
 
 def directory_identity(path: Path) -> Identity:
-    """What tells the directory of a target from others; it changes all the time, and only its number counts.
+    """The identity of a target's directory. The directory changes all the time; only its number counts.
 
     Raises:
         PdlaError: there is no such directory.
@@ -43,7 +43,7 @@ def directory_identity(path: Path) -> Identity:
 
 
 def journals_of(map_path: Path, path: Path) -> Path:
-    """The directory of the journals of writes to the file at ``path``: beside the map, the same for every map."""
+    """The directory of the journals of writes to the file at ``path``: next to the map, the same for every map."""
     return map_path.parent.absolute() / JOURNALS / _name_of(path)
 
 
@@ -52,17 +52,17 @@ def _name_of(path: Path) -> str:
 
 
 def replicas_of(directory: Path, replicas: Iterable[Replica]) -> dict[int, Replica]:
-    """Those, by number, that the journals in ``directory`` may tell of: for writes to the file that it is made for."""
+    """The replicas, by number, that the journals in ``directory`` may name: those for writes to the same file."""
     return {r.id: r for r in replicas if r.purpose == "write" and _name_of(target_of(r)) == directory.name}
 
 
 def directories_in(map_path: Path) -> list[Path]:
-    """All directories of journals beside the map."""
+    """All directories of journals next to the map."""
     return sorted(one for one in (map_path.parent / JOURNALS).glob("*") if one.is_dir() and one.name != INODES)
 
 
 def are_disjoint(one: AccessMap, other: AccessMap) -> bool:
-    """Whether two maps have no byte in common; False also where it takes too long to tell."""
+    """Whether two maps have no byte in common; False also if it takes too long to find out."""
     low = max(one.extent[0], other.extent[0])
     high = min(one.extent[1], other.extent[1])
     if low >= high:

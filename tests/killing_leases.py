@@ -216,7 +216,7 @@ class Place:
     def settle(self) -> None:
         """The next sync ends it, whatever was before."""
         code, said = self.verb("sync", {"INTERRUPT_AT": "0"})
-        assert code == 0 and re.search("brought back|Nothing to bring back", said), f"sync: exit {code}: {said.strip()}"
+        assert code == 0 and re.search("written back|Nothing to write back", said), f"sync: exit {code}: {said.strip()}"
         assert self.original.read_bytes() == self.expected, f"the file has {self.mixture(self.original)}"
 
 

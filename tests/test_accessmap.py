@@ -154,5 +154,7 @@ def test_a_triangle_is_an_extent_table_of_its_rows():
 
 def test_a_triangle_of_too_many_rows_is_refused():
     rows = replace(signature(0, 8, (10**10, MAX_EXTENTS + 1)), growth=(Growth(0, 8, 0),))
-    with pytest.raises(PdlaError, match="grows and has 10000001 accesses; replicas of irregular patterns hold at most"):
+    with pytest.raises(
+        PdlaError, match="grows and has 10000001 accesses; a replica of an irregular pattern holds at most"
+    ):
         AccessMap.from_signature(rows)

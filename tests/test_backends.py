@@ -45,7 +45,7 @@ def test_the_planner_is_told_of_a_missing_directory_too(tmp_path: Path):
     """What cannot be built is not planned; a layout that does not reach it is none the worse."""
     (tmp_path / "a").mkdir()
     backend = Directories(pool(tmp_path / "a", tmp_path / "nowhere"))
-    missing = "nowhere: No such file or directory (mount or make it; pdla makes only directories in its own home)"
+    missing = "nowhere: No such file or directory (mount or make it; pdla makes only directories below PDLA_HOME)"
     assert backend.obstacle(Layout("disks", 2, 1, (KIB64,) * 2, 2 * KIB64), 4096).endswith(missing)
     assert backend.obstacle(Layout("disks", 1, 1, (KIB64,), KIB64), 4096) == ""
 
@@ -102,7 +102,9 @@ def test_a_folder_in_which_others_could_replace_files_is_refused(scratch: Path, 
         folder.chmod(0o777)
         os.chown(folder, 1235 if kind == "another's" else 1234, -1)
     said = as_user(1234, lambda: Directories(pool(scratch)).check(LAYOUT, 4096))
-    assert said.startswith(f"ConfigError: pool disks: cannot use {folder}: it is another user's, or open to others")
+    assert said.startswith(
+        f"ConfigError: pool disks: cannot use {folder}: it belongs to another user, or others can write to it"
+    )
 
 
 def test_directories_in_the_home_are_made(tmp_path: Path, monkeypatch):
@@ -119,5 +121,5 @@ def test_an_unknown_backend_is_refused(tmp_path: Path):
 def test_the_planner_hears_that_different_back_ends_are_not_striped_together(tmp_path: Path):
     disks, tapes = pool(tmp_path), replace(pool(tmp_path / "b"), backend="tape")
     why = obstacles()(replace(disks, name="disks+tapes", servers=2, parts=(disks, tapes)), LAYOUT, 4096)
-    assert why == "pools of different back ends cannot be striped together (these are directories and tape)"
+    assert why == "pools of different back ends cannot be striped together (got directories and tape)"
     assert obstacles()(disks, LAYOUT, 4096) == ""

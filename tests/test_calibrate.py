@@ -153,7 +153,7 @@ def test_a_file_system_in_memory_is_said_to_be_one(pdla: Pdla) -> None:
 def test_a_file_is_replaced_only_by_force(pdla: Pdla) -> None:
     output = pdla.directory / "cluster.toml"
     output.write_text("mine")
-    fails_with_one_line(pdla, "calibrate", ".", *QUICK, says="cluster.toml is there already; give --force")
+    fails_with_one_line(pdla, "calibrate", ".", *QUICK, says="cluster.toml already exists; give --force")
     assert output.read_text() == "mine"
     pdla.run("calibrate", ".", *QUICK, "--force")
     assert load_cluster(output).pools[0].servers == 1
@@ -165,7 +165,7 @@ def test_a_file_is_replaced_only_by_force(pdla: Pdla) -> None:
     [
         (["missing"], "cannot measure missing: no such directory"),
         ([".", "../{name}"], "../{name} is named twice"),
-        ([".", "--size", "1M"], "measuring takes at least 16 MiB in each directory (got --size 1048576)"),
+        ([".", "--size", "1M"], "measuring needs at least 16 MiB in each directory (got --size 1048576)"),
         ([".", "--size", "4000T"], "measuring . takes 4,000 TiB, but "),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_wrong_command_line(pdla: Pdla, words: list[str]) -> None:
 
 def test_where_no_file_can_be_made() -> None:
     with pytest.raises(
-        PdlaError, match=r"^cannot measure the storage of /proc: .*; name a directory on it in which you"
+        PdlaError, match=r"^cannot measure the storage of /proc: .*; give a directory on it that has free"
     ):
         Probe(Path("/proc"))
 

@@ -164,7 +164,7 @@ def test_a_large_file_has_all_of_its_objects_where_they_should_be(ceph: Ceph, fo
         assert where(ceph, component.path) == {0: 0, 1: 1, 2: 0, 3: 1}
         layout = Layout("disks", 4, 4, (KIB64,), 64 * MiB)
         assert backend.obstacle(layout, 256 * MiB) == (
-            "64 MiB in objects of 1 MiB cannot all be brought to hdd:osd.0: give it a data pool of its own, or raise "
+            "64 MiB in objects of 1 MiB cannot all be placed on hdd:osd.0: give it a data pool of its own, or raise "
             "osd_max_object_size"
         )
         assert CephFS(pool(folder, "ssd:osd.4")).obstacle(replace(layout, servers=1, groups=1), 256 * MiB) == ""
@@ -204,7 +204,7 @@ def test_servers_that_are_data_pools_need_no_monitors(ceph: Ceph, folder: Path, 
 @pytest.mark.parametrize(
     ("server", "message"),
     [
-        ("hdd:disk1", r"no server of CephFS is called 'hdd:disk1' \(wanted a data pool, or POOL:osd.NUMBER\)"),
+        ("hdd:disk1", r"CephFS has no server 'hdd:disk1' \(give a data pool, or POOL:osd.NUMBER\)"),
         ("tape:osd.1", "Ceph has no pool tape"),
         ("hdd:osd.4", r"nothing of Ceph's pool hdd is on osd.4 \(its OSDs: 0, 1, 2, 3\)"),
         ("hdd:osd.77", "osd.77 of Ceph is down"),
@@ -223,7 +223,7 @@ def test_other_storage_another_cluster_and_no_cluster_are_refused(
         CephFS(pool(tmp_path, "hdd:osd.0")).check(layout, KIB64)
     backend = CephFS(pool(folder, "hdd:osd.0"))
     backend.__dict__["_map"] = replace(backend._map, fsid="other")
-    with pytest.raises(ConfigError, match=r"the monitors that answer are of other \(set CEPH_CONF\)"):
+    with pytest.raises(ConfigError, match=r"the monitors that answered belong to other \(set CEPH_CONF\)"):
         backend.check(layout, KIB64)
     monkeypatch.setenv("CEPH_CONF", "/nowhere")
     with pytest.raises(ConfigError, match=r"^pool disks: cannot reach Ceph's monitors: .* \(is /nowhere right, and"):
@@ -310,8 +310,8 @@ def test_a_metadata_server_that_is_killed_ends_a_build_with_one_line(ceph: Ceph,
         ceph.start_mds()
     assert code == 1
     assert place.said.read_text() == (
-        f"pdla: {place.folder} does not answer (is the metadata server of Ceph up?), for 2 s: given up (pdla gc "
-        "removes what is left when it is back)\n"
+        f"pdla: {place.folder} does not answer (is the metadata server of Ceph up?), for 2 s: gave up (when the "
+        "storage is back, pdla gc removes what is left)\n"
     )
     ceph.until(ceph.is_up)
     ceph.until(place.is_collected)
@@ -327,7 +327,7 @@ def test_what_looks_after_replicas_does_not_wait_for_a_lost_metadata_server(
             impatient.setattr(base, "PATIENCE", 1.0)
             lost = "the storage has not answered for 1 s"
             verified = place.pdla.run("verify", code=1)
-            assert f"is out of reach: {lost}\n" in verified.stdout
+            assert f"cannot be reached: {lost}\n" in verified.stdout
             assert verified.stderr == "pdla: 1 replica could not be reached\n"
             assert f"cannot be removed: {lost}" in place.pdla.run("rm", "1", code=1).stdout
     finally:

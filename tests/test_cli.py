@@ -102,7 +102,7 @@ def test_a_missing_cluster_description(pdla: Pdla, trace_path: Path) -> None:
     ("words", "says"),
     [
         (["plan", "run.h5", "--policy", "foo"], "unknown policy 'foo': choose one of auto, none, pdla-h"),
-        (["plan", "run.h5", "--policy", "ibridge"], "it is for pdla simulate"),
+        (["plan", "run.h5", "--policy", "ibridge"], "use it with pdla simulate"),
         (["plan", "run.h5", "--selection", "foo"], "'foo' is not one of 'optimal', 'greedy'"),
         (["plan", "run.h5", "--writes", "foo"], "'foo' is not one of 'original', 'close', 'lease'"),
         (["simulate", "run.h5", "--policy", "foo"], "unknown scheme 'foo': choose one of none"),
@@ -206,7 +206,7 @@ KINDS = {
     "bytes": "a file of unknown content",
     "directory": "a directory",
     "missing": "No such file or directory",
-    "pipe": "no regular file",
+    "pipe": "not a regular file",
 }
 
 
@@ -313,11 +313,18 @@ def test_a_plan_that_is_none(pdla: Pdla, text: str | None) -> None:
 
 def test_a_plan_for_a_file_that_is_gone_is_none(pdla: Pdla, trace_path: Path) -> None:
     (pdla.directory / "data.bin").unlink()
-    fails_with_one_line(pdla, "plan", trace_path, "-o", "plan.json", says="there is no file data.bin")
+    fails_with_one_line(
+        pdla,
+        "plan",
+        trace_path,
+        "-o",
+        "plan.json",
+        says="nothing can be replicated, because these files no longer exist: data.bin",
+    )
     assert not (pdla.directory / "plan.json").exists()
     done = pdla.run("plan", trace_path, "--explain")
-    assert "there is no such file any more" in " ".join(done.stdout.split())
-    assert done.stderr == "pdla: there is no file data.bin: its patterns get no replica\n"
+    assert "the file no longer exists" in " ".join(done.stdout.split())
+    assert done.stderr == "pdla: data.bin no longer exists: its patterns get no replica\n"
 
 
 def test_a_file_that_is_gone_does_not_hinder_the_plan_for_others(pdla: Pdla) -> None:
@@ -325,11 +332,13 @@ def test_a_file_that_is_gone_does_not_hinder_the_plan_for_others(pdla: Pdla) -> 
     (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "accesses.csv", "-o", "run.h5")
     done = pdla.run("plan", "run.h5", "-o", "plan.json")
-    assert done.stderr == "pdla: there is no file gone.bin: its patterns get no replica\n"
+    assert done.stderr == "pdla: gone.bin no longer exists: its patterns get no replica\n"
     patterns = json.loads((pdla.directory / "plan.json").read_text())["patterns"]
     chosen = {one["signature"]["file"]: one["chosen"] for one in patterns}
     assert chosen["gone.bin"] == 0 < chosen["data.bin"]
-    assert "no such file any more" in next(one["reason"] for one in patterns if one["signature"]["file"] == "gone.bin")
+    assert "the file no longer exists" in next(
+        one["reason"] for one in patterns if one["signature"]["file"] == "gone.bin"
+    )
 
 
 def test_a_plan_for_a_file_that_has_gone_since(pdla: Pdla, trace_path: Path) -> None:
@@ -380,7 +389,10 @@ def test_the_exit_code_is_the_programs_own(pdla: Pdla, verb: str) -> None:
 def test_a_report_that_cannot_be_kept_does_not_change_the_exit_code(pdla: Pdla) -> None:
     pdla.home.mkdir()
     (pdla.home / "catalog.db").write_bytes(b"hello" * 1000)
-    assert "the report of this run is not kept" in pdla.run("run", "--", "sh", "-c", "exit 7", code=7).stderr
+    assert (
+        "the report of this run was not recorded in the catalog"
+        in pdla.run("run", "--", "sh", "-c", "exit 7", code=7).stderr
+    )
 
 
 def test_a_signal_stops_the_program_and_leaves_nothing(pdla: Pdla) -> None:
@@ -416,7 +428,7 @@ def test_a_csv_with_a_wrong_line_names_the_line(pdla: Pdla) -> None:
 
 
 def test_a_run_before_there_are_replicas_says_so(pdla: Pdla) -> None:
-    assert "no replicas are published yet" in pdla.run("run", "--", "true").stderr
+    assert "no replica is published yet" in pdla.run("run", "--", "true").stderr
 
 
 def test_a_replica_that_does_not_exist_cannot_be_removed(pdla: Pdla) -> None:

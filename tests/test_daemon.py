@@ -133,7 +133,7 @@ def queued(place: Place) -> Place:
     """A plan for 4 MiB waits in the queue."""
     place.fill(4 * MiB)
     done = place.run("plan", "a.h5", "--queue")
-    assert done.stderr == "pdla: 1 pattern planned, for pdla daemon to build\n"
+    assert done.stderr == "pdla: 1 pattern planned and queued for pdla daemon\n"
     assert place.queue() == [("planned", "")]
     return place
 

@@ -56,7 +56,7 @@ def test_all_calls_bytes_and_extents_are_captured_under_each_mpi(any_mpi: instal
     assert (probed.calls_made, probed.bytes_made, probed.captured) == (28, 352, True)
     assert probed.large_counts == any_mpi.large_counts
     assert probed.library.startswith({"MPICH": "MPICH Version: ", "Open MPI": "Open MPI v"}[version])
-    missing = "this MPI has no calls with large counts: there are none to capture"
+    missing = "this MPI has no calls with large counts, so there are none to capture"
     assert (missing in probed.why) == (not any_mpi.large_counts)
 
 
@@ -69,7 +69,7 @@ def test_without_a_compiler_mpi4py_is_tried(tmp_path: Path) -> None:
     mpiexec = script(tmp_path / "mpiexec", f'exec {MPICH} "$@"')
     probed = probe(Mpi(mpiexec, None, "MPICH"))
     assert found(probed) == ("mpi4py", 28, 352, True), probed
-    assert probed.why == ("there is no mpicc beside mpiexec: no C program could be tried",)
+    assert probed.why == ("no C program could be tried: there is no mpicc next to mpiexec",)
     mpicc = script(tmp_path / "mpicc", "echo no such compiler: gcc >&2; exit 127")
     probed = probe(Mpi(mpiexec, mpicc, "MPICH"))
     assert found(probed) == ("mpi4py", 28, 352, True), probed
@@ -98,7 +98,7 @@ def test_an_mpi4py_of_another_mpi_is_told_and_not_run(
     probed = probe(Mpi(mpiexec, None, "MPICH 4.0.2"))
     assert found(probed) == (None, 0, 0, False)
     assert probed.why == (
-        "there is no mpicc beside mpiexec: no C program could be tried",
+        "no C program could be tried: there is no mpicc next to mpiexec",
         why.format(python, mpiexec),
         "there is no mpi4py of this MPI (pip install mpi4py)",
     )
@@ -109,7 +109,7 @@ def test_with_neither_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytes
     probed = probe(Mpi(tmp_path / "mpiexec.x", None, "unknown"))
     assert found(probed) == (None, 0, 0, False)
     assert probed.why == (
-        "there is no mpicc beside mpiexec.x: no C program could be tried",
+        "no C program could be tried: there is no mpicc next to mpiexec.x",
         "there is no mpi4py either (pip install mpi4py)",
     )
 
@@ -155,7 +155,7 @@ def test_a_launcher_that_drops_the_preload_is_found_out(tmp_path: Path) -> None:
     mpiexec = script(tmp_path / "mpiexec", f'exec env -u LD_PRELOAD {MPICH} "$@"')
     probed = probe(Mpi(mpiexec, BIN / "mpicc", "MPICH"))
     assert found(probed) == ("C", 0, 0, False)
-    assert probed.why == ("the launcher did not pass LD_PRELOAD on: give it yourself, see pdla preload --help",)
+    assert probed.why == ("the launcher did not pass LD_PRELOAD on: set it by hand, see pdla preload --help",)
 
 
 def test_a_launcher_of_another_mpi_is_found_out(debian_mpi: installed.Mpi) -> None:
@@ -168,8 +168,8 @@ def test_a_launcher_of_another_mpi_is_found_out(debian_mpi: installed.Mpi) -> No
     assert not probed.captured
     assert ours in probed.library
     assert probed.why[0] == (
-        f"each process was a program of its own: {mpiexec} ({others}) is not the launcher of the MPI that the program "
-        f"uses ({probed.library})"
+        f"each process ran as a program of its own: {mpiexec} ({others}) is not the launcher of the MPI that the "
+        f"program uses ({probed.library})"
     )
 
 
@@ -183,7 +183,7 @@ def test_a_statically_linked_mpi_is_found_out(tmp_path: Path) -> None:
     mpicc = script(tmp_path / "mpicc", f'exec gcc -I{include} "$@" {archive} -lhwloc -lucp -lucs -lm -lpthread')
     probed = probe(Mpi(Path(mpiexec), mpicc, "MPICH"))
     assert found(probed) == ("C", 0, 0, False)
-    assert probed.why == ("MPI is linked statically: such programs cannot be preloaded",)
+    assert probed.why == ("MPI is linked statically: pdla cannot trace or redirect such programs",)
 
 
 def test_it_fails_when_nothing_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +192,12 @@ def test_it_fails_when_nothing_is_captured(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
     done = CliRunner().invoke(cli, ["doctor"])
     assert isinstance(done.exception, PdlaError)
-    assert "there is no MPI to trace under" in str(done.exception)
+    assert "found no MPI to trace programs with" in str(done.exception)
     script(tmp_path / "mpiexec", "exit 1")
     done = CliRunner().invoke(cli, ["doctor"])
     assert isinstance(done.exception, PdlaError)
-    assert str(done.exception) == "nothing was captured under any of the 1 MPIs found"
+    assert (
+        str(done.exception)
+        == "no MPI-IO call was captured under any of the 1 MPIs found (the lines above give the reasons)"
+    )
     assert "nothing captured" in done.stdout

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from pdla.replicator.identity import identity_of, leased
-from pdla.replicator.intent import Bringing
+from pdla.replicator.intent import HeldIntent
 from pdla.replicator.journals import locked, read_journal
 from pdla.replicator.mapfile import still_waiting
-from pdla.replicator.sync import bring_back
+from pdla.replicator.sync import write_back
 from pdla.replicator.write_targets import journals_of
 from tests.killing_leases import interrupter
 from tests.support.handmade_journals import Image
@@ -123,7 +123,7 @@ def file(
 def outcome(leased: Leased, writes: str, how: str, mode: str, *steps: str) -> tuple[str, bytes | None]:
     leased.write(writes)
     seen = leased.open(how, mode, *steps)
-    bring_back(leased.place.catalog)
+    write_back(leased.place.catalog)
     assert leased.place.journals == []
     return seen, leased.original.read_bytes() if leased.original.exists() else None
 
@@ -176,7 +176,7 @@ def test_h45_a_program_without_mpi_that_is_preloaded_finds_what_was_written(file
             old.unlink()
         file.write(writes)
         done = file.command(how, *words)
-        rows = bring_back(file.place.catalog)
+        rows = write_back(file.place.catalog)
         assert all(row.problem == "" for row in rows)
         names = {one.name: one.read_bytes() for one in file.place.directory.glob("data*")}
         results.append((done.returncode, done.stdout, names))
@@ -190,7 +190,7 @@ def test_h28_what_cannot_have_changed_the_bytes_does_not_keep_them_from_home(fil
     file.write()
     done = file.command("native", *(word.format(file.original) for word in CALLS[call]))
     assert done.returncode == 0
-    (row,) = bring_back(file.place.catalog)
+    (row,) = write_back(file.place.catalog)
     assert (row.problem, row.bytes) == ("", file.place.original.stat().st_size - 512 if call != "mv" else row.bytes)
     if call == "mv":
         moved = file.original.with_name("data.moved")
@@ -217,12 +217,12 @@ def test_what_may_have_changed_the_bytes_is_told_by_name(file: Leased, call: str
     file.write()
     words = {"truncate": ["truncate", "-s", "100", file.original], "touch": ["touch", file.original]}[call]
     assert file.command("native", *words).returncode == 0
-    (row,) = bring_back(file.place.catalog)
-    assert row.original == file.original and row.problem.startswith("it was changed since by somebody else")
+    (row,) = write_back(file.place.catalog)
+    assert row.original == file.original and row.problem.startswith("somebody else has changed it since")
     seen = file.open("original", "r", "look")
     assert seen == f"open {ERR_IO} -1\n" * 2
     assert "position" in file.open("original", "r", "look", extra=["PDLA_OLD_BYTES=1"])
-    (row,) = bring_back(file.place.catalog, conflict="overwrite")
+    (row,) = write_back(file.place.catalog, conflict="overwrite")
     assert row.bytes > 0
     check(file.place, 1, 1)
 
@@ -230,11 +230,11 @@ def test_what_may_have_changed_the_bytes_is_told_by_name(file: Leased, call: str
 def test_h15_a_leased_file_that_was_removed_is_named_with_what_ends_it(file: Leased) -> None:
     file.write()
     file.original.unlink()
-    (row,) = bring_back(file.place.catalog)
+    (row,) = write_back(file.place.catalog)
     assert row.original == file.original
     assert row.problem.startswith("No such file any more") and "pdla sync --changed discard" in row.problem
-    (row,) = bring_back(file.place.catalog, conflict="discard")
-    assert row.dropped > 0 and bring_back(file.place.catalog) == []
+    (row,) = write_back(file.place.catalog, conflict="discard")
+    assert row.dropped > 0 and write_back(file.place.catalog) == []
 
 
 @pytest.mark.parametrize("how", ["original", "close", "lease", "trace", "preloaded"])
@@ -247,13 +247,13 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
         flipped = image[:2208] + bytes([image[2208] ^ 1]) + image[2209:]
         path.write_bytes({"count": flipped, "cut": image[:4100], "empty": b""}[spoiled])
         assert file.open(how, "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
-        (row,) = bring_back(file.place.catalog)
+        (row,) = write_back(file.place.catalog)
         assert "journal" in row.problem and row.bytes == 0
         assert {replica.state for replica in file.place.catalog.replicas.find()} == {"valid"} or still_waiting(
             file.place.catalog
         )
         path.write_bytes(image)
-        (row,) = bring_back(file.place.catalog)
+        (row,) = write_back(file.place.catalog)
         assert row.problem == ""
         check(file.place, 1, 1)
 
@@ -262,7 +262,7 @@ def damage(part: str, path: Path) -> None:
     """Of what a journal or the intent beside it says, one bit is another one."""
     image = Image(path)
     if part == "intent":
-        Bringing(path.parent, read_journal(path).identity)
+        HeldIntent(path.parent, read_journal(path).identity)
         intent = path.with_name("intent")
         record = bytearray(intent.read_bytes())
         record[40] ^= 1
@@ -284,7 +284,7 @@ def test_h47_all_that_is_kept_of_writes_is_under_checksums(file: Leased, part: s
         damage(part, path)
     assert file.open("original", "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
     assert file.original.read_bytes() == before
-    (row,) = bring_back(file.place.catalog)
+    (row,) = write_back(file.place.catalog)
     assert row.damaged == RANKS or ("damaged" in row.problem and file.original.read_bytes() == before)
 
 
@@ -304,7 +304,7 @@ def test_h47_of_two_states_the_newer_one_that_is_whole_counts(file: Leased, who:
             else:  # a killed process had not finished it
                 path.write_bytes(image.bytes)
         if who == "sync":
-            (row,) = bring_back(file.place.catalog)
+            (row,) = write_back(file.place.catalog)
             assert row.problem == ""
         assert file.open("original", "r", *LOOKS) == native
         assert file.place.journals == []
@@ -320,7 +320,7 @@ def test_h28_a_file_that_got_the_number_of_a_deleted_one_is_another(file: Leased
         image.header["birth_ns"] += 1
         image.write()
     assert "position" in file.open("original", "r", "look")
-    (row,) = bring_back(file.place.catalog)
+    (row,) = write_back(file.place.catalog)
     assert row.problem.startswith("another file has its name now")
     assert file.original.read_bytes() == before and len(file.place.journals) == RANKS
 
@@ -331,7 +331,7 @@ def test_an_entry_of_no_bytes_is_damage(file: Leased) -> None:
     image.entries[0]["seal"] = 0
     image.seal_entry(0)
     image.write()
-    (row,) = bring_back(file.place.catalog)
+    (row,) = write_back(file.place.catalog)
     assert row.damaged == 1
 
 
@@ -339,7 +339,7 @@ def test_who_waits_for_a_lease_is_told_who_has_it(file: Leased) -> None:
     file.write()
     with locked(journals_of(file.place.map, file.original), "pdla sync") as busy:
         assert busy == ""
-        (row,) = bring_back(file.place.catalog)
+        (row,) = write_back(file.place.catalog)
         assert row.busy and row.problem.startswith(f"pdla sync (process {os.getpid()} on ")
         out = file.place.directory / "waiting"
         words = [*file.environment("original"), file.opener, file.original, out, "r", "look"]
@@ -361,7 +361,7 @@ def test_who_waits_for_a_lease_is_told_who_has_it(file: Leased) -> None:
 def test_a_catalog_lease_keeps_two_from_bringing_home(file: Leased) -> None:
     file.write()
     with file.original.open() as opened, leased(file.place.catalog, opened.fileno(), file.original):
-        (row,) = bring_back(file.place.catalog)
+        (row,) = write_back(file.place.catalog)
     assert row.bytes == 0 and file.place.journals != []
 
 
@@ -397,12 +397,12 @@ def test_h46_what_an_intent_tells_of_is_nobody_elses_change(file: Leased, who: s
     native = file.open("native", "r", *LOOKS)
     file.write()
     with file.original.open("r+b") as original:
-        Bringing(file.place.journals[0].parent, identity_of(original.fileno()))
+        HeldIntent(file.place.journals[0].parent, identity_of(original.fileno()))
         original.seek(HEADER)  # what is before it is nobody's to bring home
         original.write(bytes(300))
         original.truncate()
     if who == "sync":
-        (row,) = bring_back(file.place.catalog)
+        (row,) = write_back(file.place.catalog)
         assert row.problem == ""
     assert file.open("original", "r", *LOOKS) == native
     assert file.place.journals == [] and not list(journals_of(file.place.map, file.original).glob("intent*"))

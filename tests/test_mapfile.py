@@ -163,7 +163,7 @@ def test_a_map_with_a_right_checksum_and_a_wrong_replica_is_refused(tmp_path: Pa
     struct.pack_into("<q", image, at, replica.size + 1)
     struct.pack_into("<I", image, 24, checksum(image))
     path.write_bytes(image)
-    with pytest.raises(FormatError, match="says 513 bytes and maps 512"):
+    with pytest.raises(FormatError, match="should have 513 bytes but maps 512"):
         read_map(path)
 
 

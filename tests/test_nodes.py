@@ -169,7 +169,7 @@ def test_h48_what_two_nodes_write_is_brought_back_once(place: Place, library: Pa
         command = mpi.command(RANKS, program, place.original, place.directory / "said", "close")
         assert [(code, said) for code, said in place.both("run", "--writes", "lease", "--", *command) if code] == []
         synced = place.both("sync")
-        assert all(code == 0 or re.search("is writing|works on|is bringing it home", said) for code, said in synced), (
-            synced
-        )
+        assert all(
+            code == 0 or re.search("is writing|works on|is doing the write-back", said) for code, said in synced
+        ), synced
         assert place.rounds() == {1}

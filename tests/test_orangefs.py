@@ -138,7 +138,7 @@ def test_other_storage_is_refused(tmp_path: Path) -> None:
 def test_a_server_that_is_none_is_refused_with_those_that_there_are(orangefs_servers: OrangeFSServers) -> None:
     backend = OrangeFS(pool(orangefs_servers.mount, ["tcp://a:1"]))
     known = ", ".join(sorted(orangefs_servers.names))
-    with pytest.raises(ConfigError, match=f"pool pfs: tcp://a:1 is no I/O server of .* \\(there are: {known}\\)"):
+    with pytest.raises(ConfigError, match=f"pool pfs: tcp://a:1 is not an I/O server of .* \\(it has: {known}\\)"):
         backend.check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
 
 
@@ -147,7 +147,7 @@ def test_a_mount_that_makes_up_inode_numbers_is_refused(orangefs_servers: Orange
     mount.mkdir()
     subprocess.run(["pvfs2fuse", "-o", f"fs_spec={orangefs_servers.metadata}/orangefs", mount], check=True)
     try:
-        with pytest.raises(ConfigError, match="do not last: mount OrangeFS with -o use_ino"):
+        with pytest.raises(ConfigError, match="are not permanent: mount OrangeFS with -o use_ino"):
             OrangeFS(pool(mount, orangefs_servers.names)).check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
     finally:
         subprocess.run(["fusermount", "-u", "-z", mount], check=True)
@@ -217,7 +217,7 @@ def test_an_original_that_changes_without_a_trace_gets_no_replica(orangefs_serve
     with path.open("r+b") as file:
         file.write(b"after!")
     assert (path.stat().st_mtime_ns, path.stat().st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
-    with path.open("rb") as file, pytest.raises(PdlaError, match="is on pvfs2fuse, which leaves the mtime"):
+    with path.open("rb") as file, pytest.raises(PdlaError, match="is on pvfs2fuse, which does not change the mtime"):
         settled_identity(file.fileno(), path)
 
 
@@ -446,7 +446,7 @@ def test_a_server_that_goes_during_a_build_fails_it_in_one_line_and_gc_leaves_no
     try:
         with pytest.raises(PdlaError, match="Connection refused"):
             replicate(read_plan(loop.pdla.directory / "plan.json"), open_catalog(), progress=progress)
-        assert "they stay on record for the next pdla gc" in loop.pdla.run("gc", code=1).stderr
+        assert "the catalog keeps them for the next pdla gc" in loop.pdla.run("gc", code=1).stderr
     finally:
         loop.servers.start(victim)
     assert loop.files() != []

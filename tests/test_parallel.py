@@ -105,5 +105,5 @@ def test_a_mismatch_of_mpiexec_and_mpi4py_is_said_once(tmp_path: Path) -> None:
         for rank in ("0", "1")
     ]
     assert [answer.returncode for answer in answers] == [1, 1]
-    assert answers[0].stderr == ("pdla: mpiexec started 2 processes, mpi4py sees 1: use the mpiexec of its MPI\n")
+    assert answers[0].stderr == ("pdla: mpiexec started 2 processes, but mpi4py sees 1: use the mpiexec of its MPI\n")
     assert answers[1].stderr == ""

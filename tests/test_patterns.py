@@ -146,7 +146,7 @@ def test_a_catalog_that_cannot_be_used_does_not_keep_the_answer_back(pdla: Pdla,
     (pdla.home / "catalog.db").write_bytes(b"hello" * 1000)
     done = pdla.run("analyze", "a.h5", "--json")
     assert len(json.loads(done.stdout)["signatures"]) == 2
-    assert done.stderr.startswith("pdla: the patterns are not kept: the catalog sqlite:///")
+    assert done.stderr.startswith("pdla: the patterns were not recorded in the catalog: the catalog sqlite:///")
 
 
 @pytest.mark.parametrize(("words", "says"), [(("show", "9"), "no pattern 9"), (("diff", "1", "2"), "no run 1")])
@@ -252,7 +252,7 @@ def test_traces_that_do_not_agree_predict_nothing(pdla: Pdla, save: Callable[...
     save("4.h5", interleaved(4))
     save("8.h5", workloads.flash_io(8))
     done = pdla.run("patterns", "scale", "4.h5", "8.h5", "--ranks", "16", code=1)
-    assert done.stderr.startswith("pdla: the traces do not agree, so nothing is predicted: ")
+    assert done.stderr.startswith("pdla: the traces disagree, so nothing can be predicted: ")
     assert "What does not agree:" in done.stdout
     again = pdla.run("patterns", "scale", "4.h5", "4.h5", "--ranks", "16", code=1).stderr
-    assert "4.h5 has 4 ranks, as another trace" in again
+    assert "4.h5 has 4 ranks, as has another trace" in again

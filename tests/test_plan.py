@@ -306,7 +306,7 @@ def test_an_unknown_policy_is_told_the_known_ones():
     assert policy_names() == ("auto", "none", "pdla-h", "pdla-s", "ns-pdla", "s4d", "e10")
     with pytest.raises(ConfigError, match=r"unknown policy 'best': choose one of auto, none, pdla-h, pdla-s"):
         plan(policy="best")
-    with pytest.raises(ConfigError, match=r"policy 'liu' only acts while a program runs: it is for pdla simulate"):
+    with pytest.raises(ConfigError, match=r"policy 'liu' acts only while a program runs: use it with pdla simulate"):
         plan(policy="liu")
 
 
@@ -416,7 +416,7 @@ def test_the_json_has_what_scripts_rely_on():
         ("nonsense", " is a text file, not a plan: 'pdla plan RUN.h5 -o PLAN.json' makes one"),
         ("[]", " is a JSON file, not a plan: 'pdla plan RUN.h5 -o PLAN.json' makes one"),
         ('{"format": "pdla-plan", "version": 2', " is a damaged plan: not JSON"),
-        ('{"format": "pdla-plan", "version": 99}', ": a plan of version 99, this pdla reads version 2"),
+        ('{"format": "pdla-plan", "version": 99}', ": the plan has version 99, but this pdla reads version 2"),
         ('{"format": "pdla-plan", "version": 2}', ": a damaged plan: 'policy' is missing"),
         ('{"format": "pdla-plan", "version": 2, "policy": "", "command": "", "patterns": 3}', ": a damaged plan"),
     ],
@@ -454,10 +454,10 @@ def test_a_choice_that_is_no_candidate_is_refused():
         ("ranks", [0, 1], "do not count its 2 ranks"),
         ("start", 10**400, "wanted a whole number of at most 4611686018427387904, got 1000"),
         ("start", 2**62, "reaches byte"),
-        ("growth", [[0, 0, 1]], "2 loops and the growth of 1"),
-        ("growth", [[0, 0, 0], [0, -66, 0]], "grows beyond 64 bits or 10000000 iterations, or down to nothing"),
-        ("growth", [[0, 0, -32], [0, 0, 0]], "grows beyond 64 bits or 10000000 iterations, or down to nothing"),
-        ("growth", [[0, 0, 0], [2**60, 0, 0]], "grows beyond 64 bits or 10000000 iterations, or down to nothing"),
+        ("growth", [[0, 0, 1]], "2 loops but 1 growths"),
+        ("growth", [[0, 0, 0], [0, -66, 0]], "grows beyond 64 bits or 10000000 iterations, or shrinks to nothing"),
+        ("growth", [[0, 0, -32], [0, 0, 0]], "grows beyond 64 bits or 10000000 iterations, or shrinks to nothing"),
+        ("growth", [[0, 0, 0], [2**60, 0, 0]], "grows beyond 64 bits or 10000000 iterations, or shrinks to nothing"),
         ("growth", [[0, 0], [0, 0, 0]], "growth is \\[stride, length, count\\], got \\[0, 0\\]"),
         ("length", 0, "accesses nothing, or bytes before the file's first"),
         ("file", "a\0b", "wanted a path"),

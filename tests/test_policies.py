@@ -108,7 +108,7 @@ def test_a_cluster_without_what_a_policy_needs_is_refused(policy: Callable[[], O
 
 @pytest.mark.parametrize("policy", [IBridge, LiU])
 def test_a_policy_of_the_servers_needs_an_ssd_beside_each(policy: Callable[[], Online]) -> None:
-    with pytest.raises(ConfigError, match="needs an SSD for each of 4 home servers, and pool ssd has 3"):
+    with pytest.raises(ConfigError, match="needs an SSD for each of 4 home servers, but pool ssd has 3"):
         Enactor(policy(), with_pool("ssd", servers=3))
 
 
@@ -385,7 +385,7 @@ def test_a_policy_of_ones_own_is_a_class_in_a_file(tmp_path: Path) -> None:
     assert make_online(f"{tmp_path}/mine.py:Mine").period == 7.0
     for name, message in {
         "mine": "unknown policy 'mine': choose one of s4d, ibridge, liu, e10, or FILE.py:CLASS",
-        f"{tmp_path}/mine.py:Yours": "mine.py has no class Yours that is an Online",
+        f"{tmp_path}/mine.py:Yours": "mine.py has no class Yours derived from Online",
         f"{tmp_path}/none.py:Mine": "none.py: No such file or directory .it should be a Python file.",
         f"{tmp_path}/broken.py:Mine": "broken.py: ZeroDivisionError: division by zero",
     }.items():

@@ -82,8 +82,8 @@ def test_the_first_difference_from_an_original_is_that_of_the_lowest_rank(tmp_pa
     report = collect(tmp_path, "")
     assert report.compared_calls == 18
     assert report.difference == (
-        "replica 7 of /data differs at byte 483: 1 for 1, in redirected read 5 of rank 1, "
-        "MPI_File_read of 96 B from byte 480 on"
+        "replica 7 of /data differs at byte 483: it has 1, the original 1 (redirected read 5 of "
+        "rank 1: MPI_File_read of 96 B from byte 480 on)"
     )
 
 
@@ -103,8 +103,8 @@ def test_damaged_and_foreign_reports_are_counted_and_left_out(tmp_path: Path):
 def test_ranks_that_were_killed_before_they_could_report_are_counted(tmp_path: Path):
     for number in (10, 11):
         (tmp_path / f".node-{number}.part").touch()
-    unknown = "no exit report of 2 ranks that opened files: killed, or no space for it"
-    assert collect(tmp_path, "").sentence == f"nothing is known of what was redirected; {unknown}"
+    unknown = "no exit report of 2 ranks that opened files: killed, or no space for the report"
+    assert collect(tmp_path, "").sentence == f"it is not known what was redirected; {unknown}"
     leave(tmp_path, process(0, file()))
     sentence = collect(tmp_path, "").sentence
     assert sentence.startswith("10 calls redirected")

@@ -121,7 +121,7 @@ def test_more_servers_of_a_pool_are_more_like_the_others() -> None:
 
 
 def test_a_picture_of_no_known_kind_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(click.BadParameter, match=r"a picture's name ends in .png, .svg, .pdf"):
+    with pytest.raises(click.BadParameter, match=r"the name of a picture must end in .png, .svg, .pdf"):
         pdla("nowhere.h5", "--policy", "none", "--plot", str(tmp_path / "plot.nonesuch"))
 
 

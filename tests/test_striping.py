@@ -18,7 +18,7 @@ def layouts(draw: st.DrawFn) -> Layout:
     return Layout("disk", groups * width, groups, tuple(strips), draw(st.integers(1, 30)))
 
 
-def home_of(layout: Layout, x: int) -> tuple[int, int]:
+def osd_of(layout: Layout, x: int) -> tuple[int, int]:
     """The component and offset of one logical byte, as the contract words it."""
     width, cycle = layout.servers // layout.groups, sum(layout.strips)
     section, y = divmod(x, layout.section)
@@ -36,12 +36,12 @@ def test_every_byte_is_where_the_rule_says(layout: Layout, start: int, length: i
         for piece in locate(layout, start, start + length)
         for i in range(piece.length)
     ]
-    assert got == [(x, *home_of(layout, x)) for x in range(start, start + length)]
+    assert got == [(x, *osd_of(layout, x)) for x in range(start, start + length)]
 
 
 @given(layouts(), st.integers(0, 200))
 def test_no_two_bytes_share_a_place_and_components_end_with_their_last_byte(layout: Layout, size: int):
-    homes = [home_of(layout, x) for x in range(size)]
+    homes = [osd_of(layout, x) for x in range(size)]
     assert len(set(homes)) == size
     ends = np.zeros(layout.servers, dtype=int)
     for component, offset in homes:
@@ -52,9 +52,9 @@ def test_no_two_bytes_share_a_place_and_components_end_with_their_last_byte(layo
 @given(layouts(), st.integers(0, 200))
 def test_storage_that_stripes_the_file_of_a_group_puts_every_byte_where_the_layout_says(layout: Layout, x: int):
     width = layout.servers // layout.groups
-    group, offset = home_of(layout.by_group, x)
-    server, place = home_of(Layout("disk", width, 1, layout.strips, 1 << 40), offset)
-    assert (group * width + server, place) == home_of(layout, x)
+    group, offset = osd_of(layout.by_group, x)
+    server, place = osd_of(Layout("disk", width, 1, layout.strips, 1 << 40), offset)
+    assert (group * width + server, place) == osd_of(layout, x)
 
 
 def test_one_dh_deals_every_section_to_all_servers():

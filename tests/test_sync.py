@@ -1,4 +1,4 @@
-"""What killed programs and leases leave in replicas is brought back by pdla sync, or said to be lost."""
+"""What killed programs and leases leave in replicas is written back by pdla sync, or reported as lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pdla.replicator.identity import leased
 from pdla.replicator.journals import Journal, locked, paths_in, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
 from pdla.replicator.status import status
-from pdla.replicator.sync import STAMP_SLACK_NS, bring_back
+from pdla.replicator.sync import STAMP_SLACK_NS, write_back
 from pdla.replicator.verify import gc, remove
 from pdla.replicator.write_targets import journals_of
 from tests.conftest import Launching
@@ -196,18 +196,18 @@ def check(place: Place, done: int, begun: int) -> None:
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_h32_after_a_kill_sync_brings_back_what_was_acknowledged(either: Place, seed: int, kind: str) -> None:
     done, begun = run_and_kill(either, seed, kind, "close")
-    rows = bring_back(either.catalog)
+    rows = write_back(either.catalog)
     assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
     check(either, done, begun)
     assert either.journals == []
     assert {replica.state for replica in either.catalog.replicas.find()} == {"valid"}
-    assert bring_back(either.catalog) == []
+    assert write_back(either.catalog) == []
 
 
 @pytest.mark.parametrize("seed", range(KILLS // 2))
 def test_h32_after_a_kill_a_lease_keeps_what_was_closed(either: Place, seed: int) -> None:
     done, begun = run_and_kill(either, seed, "close", "lease")
-    rows = bring_back(either.catalog)
+    rows = write_back(either.catalog)
     assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
     check(either, done, begun)
     assert either.journals == []
@@ -219,7 +219,7 @@ def killed_with_journals(place: Place) -> tuple[int, int]:
         rounds = run_and_kill(place, 2 * seed + 1, "sync", "close")
         if still_waiting(place.catalog):
             return rounds
-        bring_back(place.catalog)
+        write_back(place.catalog)
     raise AssertionError("nothing was left")
 
 
@@ -233,8 +233,8 @@ def write_later(path: Path, content: bytes) -> None:
 def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: Place) -> None:
     killed_with_journals(place)
     write_later(place.original, b"somebody else's")
-    (row,) = bring_back(place.catalog)
-    assert row.problem.startswith("it was changed since by somebody else")
+    (row,) = write_back(place.catalog)
+    assert row.problem.startswith("somebody else has changed it since")
     assert (row.bytes, place.original.read_bytes()) == (0, b"somebody else's")
     (replica,) = place.catalog.replicas.find()
     assert replica.state == "dirty"
@@ -242,7 +242,7 @@ def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: P
         remove(place.catalog, replica.id)
     gc(place.catalog)
     assert [one.state for one in status(place.catalog).replicas] == ["dirty"]
-    (row,) = bring_back(place.catalog, conflict="discard")
+    (row,) = write_back(place.catalog, conflict="discard")
     assert row.dropped > 0 and place.original.read_bytes() == b"somebody else's"
     assert place.catalog.replicas.get(replica.id).state == "valid"
 
@@ -250,13 +250,13 @@ def test_h19_an_original_that_somebody_else_changed_is_not_written_over(place: P
 def test_h15_a_deleted_original_is_not_made_again(place: Place) -> None:
     killed_with_journals(place)
     place.original.unlink()
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert "No such file" in row.problem and not place.original.exists()
     write_later(place.original, b"a new one")
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     # File systems give the number of a deleted file to the next one.
-    assert row.problem.startswith(("another file has its name now", "it was changed since by somebody else"))
-    (row,) = bring_back(place.catalog, conflict="discard")
+    assert row.problem.startswith(("another file has its name now", "somebody else has changed it since"))
+    (row,) = write_back(place.catalog, conflict="discard")
     assert row.dropped > 0 and place.original.read_bytes() == b"a new one"
 
 
@@ -265,7 +265,7 @@ def test_h33_after_a_crash_of_the_node_what_was_not_synced_is_told_as_lost(place
     before = place.original.read_bytes()
     for path in place.journals:
         forget_boot(path)
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert (row.bytes, row.problem) == (0, "")
     assert sum(length for _, length in row.lost) > 0
     assert all(HEADER <= start < HEADER + 8 * WORDS * RANKS * ROWS for start, _ in row.lost)
@@ -288,7 +288,7 @@ def test_a_damaged_entry_of_a_journal_is_told(place: Place) -> None:
             image[4096 + 8] ^= 1
             path.write_bytes(image)
             break
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert (row.damaged, row.problem) == (1, "")
 
 
@@ -308,7 +308,7 @@ def test_bytes_of_a_replica_of_another_file_are_never_brought_back(place: Place)
     image.entries[0]["replica"] = 2
     image.seal_entry(0)
     image.write()
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert "replica 2" in row.problem
     assert place.original.read_bytes() == before
     assert place.journals != []
@@ -318,7 +318,7 @@ def test_h33_a_lost_component_is_told_and_nothing_is_dropped(place: Place) -> No
     killed_with_journals(place)
     (replica,) = place.catalog.replicas.find()
     replica.components[0].path.unlink()
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert "missing" in row.problem
     assert place.journals != []
 
@@ -330,7 +330,7 @@ def test_h43_a_running_program_is_left_alone(place: Place) -> None:
         while not all(("done", 3) in said(out, rank) for rank in range(RANKS)):
             assert job.poll() is None
             time.sleep(0.01)
-        rows = bring_back(place.catalog)
+        rows = write_back(place.catalog)
         assert [(row.busy, row.bytes) for row in rows] in ([], [(True, 0)])
     finally:
         for rank in range(RANKS):
@@ -348,7 +348,7 @@ def test_a_run_after_a_kill_brings_back_what_was_left_or_leaves_it_to_sync(place
     (refused,) = {file["refused"] for path in out.glob("*.json") for file in json.loads(path.read_text())["writes"]}
     assert (place.journals == []) == (refused == "")
     assert refused in ("", "bytes of an earlier run wait for pdla sync")
-    bring_back(place.catalog)
+    write_back(place.catalog)
     check(place, done, begun)
 
 
@@ -359,11 +359,11 @@ def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
     place.mpi.run(place.words(str(writer), str(place.original), str(out), "close", writes="lease"))
     assert len(place.journals) == RANKS
     (waiting,) = still_waiting(place.catalog)
-    assert waiting == f"300 KiB of {place.original} are newer here than there (pdla sync brings them back)"
+    assert waiting == f"300 KiB of {place.original} are newer in the replica than in the file (run pdla sync)"
     with place.original.open() as file, leased(place.catalog, file.fileno(), place.original):
-        (row,) = bring_back(place.catalog)
+        (row,) = write_back(place.catalog)
         assert row.bytes == 0 and f"works on {place.original}: wait for it" in row.problem
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
     check(place, 1, 1)
     assert still_waiting(place.catalog) == []
@@ -392,7 +392,7 @@ def test_pages_that_are_brought_back_in_part_are_read_together(
         other.mpi.run(other.words(str(writer), str(other.original), str(out), "close", writes="lease"))
         disk.drop(other.original)
         requests = disk.reads()
-        (row,) = bring_back(other.catalog)
+        (row,) = write_back(other.catalog)
         assert row.bytes == 8 * WORDS * ROWS
         assert disk.reads() - requests == 1
         check(other, 1, 1)
@@ -418,7 +418,7 @@ def test_h31_what_cannot_be_brought_back_is_an_error_and_waits(place: Place) -> 
     report = collect(out, "")
     assert report.errors == (f"{place.original}: File too large",)
     assert report.writes[0].left_bytes >= 8 * WORDS * RANKS * ROWS
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     assert (row.bytes, row.problem) == (8 * WORDS * RANKS * ROWS, "")
     words = np.frombuffer(place.original.read_bytes()[far:], dtype=np.uint64).reshape(ROWS, RANKS, WORDS)
     assert int((words >> np.uint64(32)).min()) >= 1
@@ -448,7 +448,7 @@ def test_h38_the_lock_outlives_other_descriptors_of_its_file(tmp_path: Path) -> 
         os.close(os.open(tmp_path / "lock", os.O_RDONLY))
         with locked(tmp_path) as second:
             assert first == ""
-            assert second.startswith("pdla (process ") and second.endswith("is bringing it home")
+            assert second.startswith("pdla (process ") and second.endswith("is doing the write-back")
 
 
 @pytest.fixture(scope="module")
@@ -500,7 +500,7 @@ def test_h32_what_is_brought_back_is_durable_before_its_journals_are_removed(
     writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
     place.mpi.run(place.words(str(writer), str(place.original), str(place.directory / "said"), "close", writes="lease"))
     done_to_files.clear()
-    (row,) = bring_back(place.catalog)
+    (row,) = write_back(place.catalog)
     removed = [at for at, (call, name) in enumerate(done_to_files) if call == "unlink" and name.endswith(".journal")]
     assert (row.bytes, len(removed)) == (8 * WORDS * ROWS * RANKS, RANKS)
     assert ("fsync", place.original.name) in done_to_files[: removed[0]]
@@ -523,8 +523,8 @@ def test_h32_after_a_kill_the_original_may_be_later_than_the_last_note_by_the_sl
             return [replace(journal, busy=True, stamp_ns=stamp) for journal in journals], wrong
 
         monkeypatch.setattr(sync, "_read", killed)
-        problems += [row.problem.partition(":")[0] for row in bring_back(place.catalog)]
-    assert problems == ["it was changed since by somebody else", ""]
+        problems += [row.problem.partition(":")[0] for row in write_back(place.catalog)]
+    assert problems == ["somebody else has changed it since", ""]
     check(place, 1, 1)
 
 
@@ -556,7 +556,7 @@ def test_the_loop_with_redirected_writes(tmp_path: Path) -> None:
     assert data.read_bytes() == native
     assert (file["redirected_calls"], file["back_bytes"], file["left_bytes"]) == (240, 4 * 60 * 96, 0)
     assert pdla.json("status", "--json")["replicas"][0]["purpose"] == "write"
-    assert "Nothing to bring back." in pdla.run("sync").stdout
+    assert "Nothing to write back." in pdla.run("sync").stdout
     # A file that is neither closed nor brought home fails the run, and keeps what was written.
     unclosed = mpi.command(1, writer, data, tmp_path / "out", "open", "strided", "limit")
     assert "File too large" in pdla.run("run", "--writes", "close", "--", *unclosed, code=1).stderr

@@ -241,7 +241,7 @@ def test_storage_that_is_away_is_told_and_its_replicas_stay(place: Place):
     pool, away = place.map_path.parent / "pools" / "b", place.map_path.parent / "away"
     path = place.component(1, 1)
     pool.rename(away)
-    problem = "is out of reach: its directory is not there"
+    problem = "cannot be reached: its directory does not exist"
     assert verify(place.catalog)[0] == Finding(1, path, problem, away=True)
     assert [state for _, state, _ in place.states()] == ["valid", "valid"]
     found = status(place.catalog)
@@ -294,7 +294,7 @@ def test_what_cannot_be_removed_stays_on_record(place: Place):
     place.catalog.replicas.mark(1, "stale", "old")
     path = place.component(1, 1)
     pool.rename(away)
-    problem = "cannot be removed: its directory is not there (mount its file system)"
+    problem = "cannot be removed: its directory is missing (is its file system mounted?)"
     for freed in (32768, 0):
         assert gc(place.catalog) == Removed(freed, (Finding(1, path, problem),))
         assert place.states() == [(1, "retired", f"{path} {problem}"), (2, "valid", "")]

@@ -1,4 +1,4 @@
-"""The command line: every verb is one small module; heavy imports happen when a verb runs."""
+"""The command line: one small module for each verb. Heavy imports wait until a verb runs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from pdla.units import shown
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="pdla", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Make the next runs of an MPI-IO program fast: trace one, understand it, replicate its data in access order.
+    """Trace an MPI-IO program, understand its access patterns, and serve its next runs from replicas in access order.
 
     \b
     pdla trace -o run.h5 -- mpiexec -n 4 ./app    record a run
     pdla analyze run.h5                           its local and global I/O signatures
     pdla plan run.h5 -o plan.json                 what to replicate, where, and why
     pdla replicate plan.json                      build and verify the replicas
-    pdla run -- mpiexec -n 4 ./app                the same program, served from them
+    pdla run -- mpiexec -n 4 ./app                run the same program, served from the replicas
     """
 
 
@@ -54,16 +54,17 @@ for command in VERBS:
 
 
 def main() -> None:
-    """Run a verb: exit 0, 1 when it failed (one line on standard error), 2 for a wrong command line.
+    """Run a verb. Exit codes: 0 done, 1 failed (one line on standard error), 2 wrong command line.
 
-    SIGINT, SIGTERM and SIGHUP end it with 128 + their number, when it has removed its temporary files.
+    SIGINT, SIGTERM and SIGHUP end the verb with 128 + their number, after it has removed its
+    temporary files.
     """
-    # Loading modules, and rows of a catalog, makes very many objects that stay: a fifth of the time of pdla status went
-    # into looking for cycles among them.
+    # Imports and rows of the catalog make very many objects that stay. Without this, the search for
+    # cycles among them takes a fifth of the time of pdla status.
     set_threshold(100_000)
     _keep_streams()
     for stream in (sys.stdout, sys.stderr):
-        # Paths may hold bytes that are no characters.
+        # Paths may hold bytes that are not characters.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     handle(end_verb)
@@ -73,7 +74,7 @@ def main() -> None:
         click.UsageError(shown(error.format_message()), error.ctx).show()
         sys.exit(2)
     except BrokenPipeError:
-        # Standard output is a pipe whose reader has gone (| head): nothing is left to say, and nobody to say it to.
+        # Standard output is a pipe whose reader has ended (| head): nobody can read a message.
         sys.stderr.close()
         sys.exit(1)
     except (PdlaError, OSError) as error:
@@ -81,8 +82,8 @@ def main() -> None:
         sys.exit(1)
 
 
-class _Said(io.FileIO):
-    """Standard error. What nobody can read any more, since the terminal was closed, is dropped: no verb fails by it."""
+class _TerminalError(io.FileIO):
+    """Standard error. Drops output that nobody can read, since the terminal was closed: no verb fails because of it."""
 
     def write(self, data: Any) -> int:
         try:
@@ -92,7 +93,7 @@ class _Said(io.FileIO):
 
 
 def _keep_streams() -> None:
-    """Have the standard streams, also those that were closed: else files of the verb get their numbers."""
+    """Open the standard streams that were closed; otherwise files of the verb would get their descriptors."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -101,4 +102,4 @@ def _keep_streams() -> None:
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Said(2, "w", closefd=False)), line_buffering=True)
+        sys.stderr = io.TextIOWrapper(io.BufferedWriter(_TerminalError(2, "w", closefd=False)), line_buffering=True)

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from pdla.traces.trace import Trace
 
 WHOLE = 1 << 22
-"""Calls of a trace that is read as a whole. Of a larger one, read some at a time, not all aspects are found."""
+"""A trace of more calls is read in parts; then some aspects are not found."""
 
 
 @click.command()
 @trace_argument
 @json_option
 def analyze(trace_path: Path, as_json: bool) -> None:
-    """Find the I/O signatures of a trace; with mpiexec -n N pdla analyze, by N processes.
+    """Find the I/O signatures of a trace.
 
-    They go into the catalog, too (see pdla patterns): those that it has not seen before enter the replication queue.
+    The signatures also go into the catalog (see pdla patterns). New patterns enter the replication
+    queue. With mpiexec -n N pdla analyze, N processes share the work.
     """
     from pdla.analyzers.local_patterns import find_local
     from pdla.analyzers.parallel import find_together
@@ -44,30 +45,30 @@ def analyze(trace_path: Path, as_json: bool) -> None:
 
     if processes is None:
         with _opened(trace_path) as source:
-            _tell(trace_path, source, find_local(taken(source)), as_json)
+            _print(trace_path, source, find_local(taken(source)), as_json)
         return
     try:
         local = find_together(find, processes)
     except PdlaError:
         if processes.rank:
-            sys.exit(1)  # process 0 says why
+            sys.exit(1)  # process 0 prints the reason
         raise
     if local is not None:
         with _opened(trace_path) as source:
-            _tell(trace_path, source, local, as_json)
+            _print(trace_path, source, local, as_json)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Trace | StoredTrace]:
-    """The trace, in memory if it is not too large."""
+    """The trace, in memory if it is small enough."""
     from pdla.collectors.tracefile import stored_trace
 
     with stored_trace(path) as stored:
         yield pdla.load(path) if stored.rows <= WHOLE else stored
 
 
-def _tell(path: Path, source: Trace | StoredTrace, local: LocalPatterns, as_json: bool) -> None:
-    """Print the signatures that the local patterns make up, and keep them in the catalog."""
+def _print(path: Path, source: Trace | StoredTrace, local: LocalPatterns, as_json: bool) -> None:
+    """Print the signatures that the local patterns make up, and record them in the catalog."""
     from pdla.analyzers.analysis import combine, to_json
     from pdla.analyzers.aspects import describe, outline
     from pdla.analyzers.phases import NO_PHASES, find_phases

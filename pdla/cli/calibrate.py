@@ -1,4 +1,4 @@
-"""pdla calibrate: measure the cost model's parameters on the storage that is there."""
+"""pdla calibrate: measure the cost model's parameters on this storage."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ LEAST_SECONDS = 1.0
 
 @click.command()
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--pool", "pools", metavar="NAME[:KIND]=DIR,...", multiple=True, help="A pool of these servers.")
+@click.option("--pool", "pools", metavar="NAME[:KIND]=DIR,...", multiple=True, help="A pool of these directories.")
 @click.option(
     "-o", "output", type=Output(), default="cluster.toml", show_default=True, metavar="FILE", help="File to write."
 )
-@click.option("--force", is_flag=True, help="Replace the file.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--seconds", type=Finite(min=LEAST_SECONDS), default=30.0, show_default=True, help="Time for each pool.")
 @click.option(
-    "--size", callback=size_option, help="Space in each directory; by default 1G, at most a tenth of what is free."
+    "--size",
+    callback=size_option,
+    help="Scratch space in each directory; default: 1G, or a tenth of the free space if that is less.",
 )
 @json_option
 def calibrate(
@@ -44,13 +46,13 @@ def calibrate(
     size: int | None,
     as_json: bool,
 ) -> None:
-    """Measure the cost model's parameters on the storage that is there.
+    """Measure the cost model's parameters on this storage.
 
-    Every DIR is a server of one pool: a directory on a disk, a mount or a storage server of its own. Several pools:
-    --pool hdd=/mnt/a,/mnt/b --pool fast:ssd=/mnt/c. KIND is hdd, ssd or node; by default the name, if it is one of
-    these, or else what the kernel says.
+    Each DIR is one server of a pool: a directory on a disk, a mount or a storage server of its own.
+    For several pools use --pool hdd=/mnt/a,/mnt/b --pool fast:ssd=/mnt/c. KIND is hdd, ssd or node.
+    By default KIND is NAME if that is a kind; otherwise pdla asks the kernel.
 
-    Under mpiexec it measures messages, too: between nodes, and between ranks of one.
+    With mpiexec it also measures messages: between nodes, and between ranks of one node.
     """
     from pdla.atomic_files import replacing
     from pdla.errors import PdlaError
@@ -65,20 +67,20 @@ def calibrate(
         if not first:
             return
         if output.exists() and not force:
-            raise PdlaError(f"{output} is there already; give --force to replace it, or another name with -o")
+            raise PdlaError(f"{output} already exists; give --force to replace it, or another name with -o")
         sizes = scratch_sizes(storages, size)
         total = seconds * len(storages)
         space = sum(one * len(storage.directories) for one, storage in zip(sizes, storages, strict=True))
         click.echo(
-            f"pdla: measuring for about {format_seconds(total)}, with {format_bytes(space)} of scratch files", err=True
+            f"pdla: measuring for about {format_seconds(total)}, using {format_bytes(space)} of scratch space", err=True
         )
         passed = 0.0
-        with progress("s") as tell:
+        with progress("s") as advance:
 
             def pass_(more: float) -> None:
                 nonlocal passed
                 passed += more
-                tell("measuring", round(min(passed, total), 1), total)
+                advance("measuring", round(min(passed, total), 1), total)
 
             done = [measure(storage, one, seconds, pass_) for storage, one in zip(storages, sizes, strict=True)]
         here = node(storages[0].directories[0], sizes[0], exchange)
@@ -96,8 +98,8 @@ def calibrate(
             }
         )
     else:
-        click.echo("\n\n".join(_told(calibration) for calibration in done))
-        click.echo(f"\nWritten to {output}; where the original files are, [home], is for you to put in.")
+        click.echo("\n\n".join(_findings(calibration) for calibration in done))
+        click.echo(f"\nWrote {output}. Add a section [home] that says where your original files are.")
 
 
 def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Storage]:
@@ -105,7 +107,7 @@ def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Sto
     from pdla.layouts.config import KINDS, RESERVED
 
     if bool(directories) == bool(pools):
-        raise click.UsageError("name the directories of one pool, or pools by --pool NAME=DIR,...: one or the other")
+        raise click.UsageError("give either the directories of one pool, or pools with --pool NAME=DIR,...")
     if directories:
         return [Storage(directories)]
     storages: list[Storage] = []
@@ -124,7 +126,7 @@ def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Sto
     return storages
 
 
-def _told(calibration: Calibration) -> str:
+def _findings(calibration: Calibration) -> str:
     from pdla.layouts.clusterfile import findings
     from pdla.report.text import paragraph
 

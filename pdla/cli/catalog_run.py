@@ -1,4 +1,4 @@
-"""What pdla analyze keeps in the catalog."""
+"""Record what pdla analyze found in the catalog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspects], phases: Phases) -> None:
-    """Keep a run with its patterns and phases, and say so on standard error; also why it is not kept."""
+    """Record a run with its patterns and phases; print that, or why it is not possible, on standard error."""
     from pdla.analyzers.analysis import PHASES
     from pdla.catalog import Occurrence, Run, open_catalog
     from pdla.collectors.tracefile import fingerprint
@@ -45,8 +45,8 @@ def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspec
     try:
         kept = open_catalog().runs.record(run, found, phases.phases[:PHASES])
     except PdlaError as error:
-        # The answer is there already: whoever asked for it is to get it.
-        say(f"the patterns are not kept: {error}")
+        # The answer is printed already; a catalog that fails does not change the exit code.
+        say(f"the patterns were not recorded in the catalog: {error}")
         return
     new = f"{counted(kept.new, 'new pattern')} in the replication queue" if kept.new else "no new pattern"
     say(f"run {kept.run} of application {kept.application}: {new}")

@@ -1,4 +1,4 @@
-"""pdla daemon: build what waits in the replication queue, while the machine has nothing better to do."""
+"""pdla daemon: build queued replicas while the machine is idle."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ UNIT = Path(__file__).with_name("pdla-daemon.service")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Do what there is to do now, and end: for cron and for batch jobs.")
-@click.option("--cluster", metavar="FILE|NAME", help="Plan for new patterns too, on the storage of this cluster.toml.")
+@click.option("--once", is_flag=True, help="Do what waits now, then end: for cron and for batch jobs.")
+@click.option("--cluster", metavar="FILE|NAME", help="Also plan for new patterns, on the storage of this cluster.toml.")
 @click.option("--max-bandwidth", callback=size, help="Copy at most so many bytes per second.")
 @click.option(
     "--idle-load",
     type=Finite(0, 1),
     default=0.5,
     show_default=True,
-    help="Work only while others use at most this share of the processors.",
+    help="Work only while other processes use at most this share of the processors.",
 )
 @click.option(
     "--idle-io",
@@ -47,8 +47,8 @@ UNIT = Path(__file__).with_name("pdla-daemon.service")
     help="... and move at most so many bytes per second to and from this machine's disks.",
 )
 @click.option("--metrics-file", type=Output(), metavar="FILE", help="Write metrics for Prometheus to this .prom file.")
-@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve them on this port of 127.0.0.1.")
-@click.option("--unit", is_flag=True, help="Print a systemd unit that runs this command line, and end.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve the metrics on this port of 127.0.0.1.")
+@click.option("--unit", is_flag=True, help="Print a systemd unit that runs this command line, then end.")
 @json_option
 def daemon(
     once: bool,
@@ -61,10 +61,11 @@ def daemon(
     unit: bool,
     as_json: bool,
 ) -> None:
-    """Build the replicas that plans chose (pdla plan --queue), while the machine is idle.
+    """Build queued replicas while the machine is idle.
 
-    One pattern at a time, at the lowest priority; removes replicas whose original is gone or changed. Logs a line of
-    JSON for each event to standard error. SIGTERM ends it: a replica that is not complete is undone.
+    pdla plan --queue puts plans into the queue. The daemon builds one pattern at a time, at the
+    lowest priority. It also removes replicas whose original is gone or changed. It logs one line of
+    JSON for each event to standard error. SIGTERM ends it; an incomplete replica is removed.
     """
     if unit:
         words = [word for word in sys.argv[1:] if word != "--unit"]
@@ -93,12 +94,12 @@ def daemon(
                 served.run()
                 return
             done, removed = served.once()
-    _tell(done, removed, served.busy, as_json)
+    _print(done, removed, served.busy, as_json)
 
 
 @contextmanager
 def _logging() -> Iterator[None]:
-    """Have what the daemon logs on standard error, a JSON object per line."""
+    """Log to standard error, one JSON object per line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     logger = logging.getLogger("pdla")
@@ -111,7 +112,7 @@ def _logging() -> Iterator[None]:
 
 
 class _JsonLines(logging.Formatter):
-    """``time`` (ISO 8601, UTC), ``level``, ``event``, and what the event brings along."""
+    """``time`` (ISO 8601, UTC), ``level``, ``event``, and the fields of the event."""
 
     _usual = frozenset(vars(logging.makeLogRecord({})))
 
@@ -121,8 +122,8 @@ class _JsonLines(logging.Formatter):
         return json.dumps({"time": time, "level": record.levelname.lower(), "event": record.getMessage(), **more})
 
 
-def _tell(done: list[Done], removed: Removed, busy: str, as_json: bool) -> None:
-    """What ``--once`` did; fail if something went wrong."""
+def _print(done: list[Done], removed: Removed, busy: str, as_json: bool) -> None:
+    """Print what ``--once`` did; fail if a build failed."""
     failed = [one for one in done if one.replica is None]
     if as_json:
         print_json(
@@ -140,6 +141,6 @@ def _tell(done: list[Done], removed: Removed, busy: str, as_json: bool) -> None:
         if busy:
             click.echo(f"The rest waits: {busy}.")
         elif not done:
-            click.echo("Nothing waits to be built.")
+            click.echo("No pattern waits to be built.")
     if failed:
         raise PdlaError(f"{counted(len(failed), 'replica')} could not be built: {failed[0].original}: {failed[0].why}")

@@ -1,4 +1,4 @@
-"""pdla demo: the whole loop on two real MPI programs."""
+"""pdla demo: trace, analyze, plan, replicate and run two real MPI programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Program:
-    """A program of the demo, what it does, and how it is started."""
+    """A program of the demo, what it does, and how to start it."""
 
     name: str
     does: str
@@ -56,13 +56,14 @@ class Program:
     type=click.Path(path_type=Path, file_okay=False),
     default="pdla-demo",
     show_default=True,
-    help="Where data, replicas and the report go (1.5 GiB).",
+    help="Directory for the data, the replicas and the report (1.5 GiB).",
 )
 @json_option
 def demo(directory: Path, as_json: bool) -> None:
-    """Run the whole loop on two real MPI programs.
+    """Try pdla on two real MPI programs.
 
-    Trace them, analyze, plan, replicate, run them redirected, and compare every byte; fail when one differs.
+    The demo traces each program, analyzes it, plans, builds the replicas, runs the program
+    redirected, and compares every byte. It fails if a byte differs.
     """
     mpi = _find_mpi()
     directory = directory.absolute()
@@ -83,23 +84,23 @@ def _find_mpi() -> Mpi:
     mpi = next((mpi for mpi in find_mpis() if mpi.mpicc), None)
     if mpi is None or importlib.util.find_spec("mpi4py") is None:
         raise PdlaError(
-            "the demo compiles and runs MPI programs, but finds no mpicc or no mpi4py: pip install mpich mpi4py"
+            "the demo compiles and runs MPI programs, but found no mpicc or no mpi4py: pip install mpich mpi4py"
         )
     return mpi
 
 
 def _prepare(directory: Path) -> None:
-    """An empty home and a data file in ``directory``, which is new or was made by an earlier demo."""
+    """Make an empty PDLA_HOME and a data file in ``directory``, which is new or was made by an earlier demo."""
     marker = directory / MARKER
     if directory.exists() and not marker.exists() and any(directory.iterdir()):
-        raise PdlaError(f"{directory} holds other things: name a new directory with --directory")
+        raise PdlaError(f"{directory} has other files in it: name a new directory with --directory")
     directory.mkdir(parents=True, exist_ok=True)
     marker.touch()
     shutil.rmtree(directory / "home", ignore_errors=True)
     (directory / "home").mkdir(mode=0o700)
     free = shutil.disk_usage(directory).free
     if free < SPACE:
-        raise PdlaError(f"the demo needs {format_bytes(SPACE)} in {directory}, but {format_bytes(free)} are free")
+        raise PdlaError(f"the demo needs {format_bytes(SPACE)} in {directory}, but only {format_bytes(free)} are free")
     data = directory / "matrix.dat"
     if not data.exists() or data.stat().st_size != 4 * SIDE * SIDE:
         import numpy as np
@@ -111,14 +112,14 @@ def _prepare(directory: Path) -> None:
 
 
 def _programs(mpi: Mpi, directory: Path) -> list[Program]:
-    """The two example programs, compiled where they need to be."""
+    """The two example programs, compiled if necessary."""
     examples = Path(str(importlib.resources.files("pdla") / "examples"))
     tiles = directory / "tiles"
     done = subprocess.run(
         [str(mpi.mpicc), "-O2", "-o", tiles, examples / "tiles.c"], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise PdlaError(f"{mpi.mpicc} does not compile {examples / 'tiles.c'}: {done.stderr.strip().splitlines()[-1]}")
+        raise PdlaError(f"{mpi.mpicc} cannot compile {examples / 'tiles.c'}: {done.stderr.strip().splitlines()[-1]}")
     mpiexec = (str(mpi.mpiexec), "-n", str(RANKS))
     data = str(directory / "matrix.dat")
     return [
@@ -136,7 +137,7 @@ def _programs(mpi: Mpi, directory: Path) -> list[Program]:
 
 
 def _loop(program: Program, directory: Path, say: Say) -> Run:
-    """Trace, analyze, plan, replicate and run one program; say at each step what came of it."""
+    """Trace, analyze, plan, replicate and run one program; print the result of each step."""
     from pdla.analyzers.analysis import analyze
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
@@ -158,7 +159,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     plan = make_plan(analysis, load_cluster(None), "auto", before.command)
     write_plan(plan, directory / f"{program.name}.json")
     say(f"\n$ pdla plan {first.name} --explain -o {program.name}.json\n{plan_table(plan)}")
-    say("(Predicted for the nominal disks and SSDs of the default cluster; what this machine does is measured below.)")
+    say("(Predicted for the nominal disks and SSDs of the default cluster. Below is what this machine measured.)")
     say(f"\n$ pdla replicate {program.name}.json")
     catalog = open_catalog()
     for replica in replicate(plan, catalog):
@@ -180,7 +181,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
 
 
 def _run(program: Program, output: Path, variables: dict[str, str], directory: Path) -> tuple[Trace, str, float]:
-    """The recorded run of ``program`` with nothing of the data in the page cache: trace, standard output, seconds."""
+    """Record a run of ``program`` with none of the data in the page cache: trace, standard output, seconds."""
     _evict([directory / "matrix.dat", *(path for path in (home() / "pools").rglob("*") if path.is_file())])
     with tempfile.TemporaryFile() as stdout:
         start = time.perf_counter()
@@ -205,7 +206,7 @@ def _evict(paths: Iterable[Path]) -> None:
 
 
 def _conclude(runs: list[Run], report: Path, as_json: bool, say: Say) -> None:
-    """Write the report, print the outcome, and fail when a byte differed."""
+    """Write the report, print the outcome, and fail if a byte differed."""
     from pdla.report.comparison import Comparison
     from pdla.report.html import write_report
 

@@ -1,4 +1,4 @@
-"""pdla doctor, pdla preload: what works here."""
+"""pdla doctor, pdla preload: what works on this machine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NO_LIBRARY = "libpdla.so is missing"
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Say what works on this machine.
+    """Check what works on this machine.
 
-    Under each MPI that is found, a tiny MPI-IO program of two ranks is recorded, and what was recorded is compared with
-    what it does. Fails when nothing was captured under any.
+    The check records a tiny MPI-IO program of two ranks under each MPI that it finds, and compares
+    the records with what the program does. It fails if it captured nothing under any MPI.
     """
     preload_library = library()
     mpis = find_mpis()
@@ -67,9 +67,9 @@ def doctor(as_json: bool) -> None:
         raise PdlaError(f"no program can be traced or redirected here: {NO_LIBRARY} (analysis of traces works)")
     if not any(probed.calls_seen for probed in probes):
         raise PdlaError(
-            f"nothing was captured under any of the {len(mpis)} MPIs found"
+            f"no MPI-IO call was captured under any of the {len(mpis)} MPIs found (the lines above give the reasons)"
             if mpis
-            else "there is no MPI to trace under"
+            else "found no MPI to trace programs with: pip install mpich, or load your site's module"
         )
 
 
@@ -108,7 +108,8 @@ def _lines(probed: Probe) -> Iterator[str]:
 def preload() -> None:
     """Print the path of the library to preload.
 
-    For launchers that want LD_PRELOAD by hand: mpirun -x LD_PRELOAD=..., srun --export=ALL,LD_PRELOAD=...
+    For launchers that need LD_PRELOAD set by hand: mpirun -x LD_PRELOAD=..., srun
+    --export=ALL,LD_PRELOAD=...
     """
     preloaded({})
     click.echo(library())

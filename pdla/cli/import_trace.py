@@ -1,4 +1,4 @@
-"""pdla import: take a trace that another tool recorded."""
+"""pdla import: convert a trace of another tool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pdla.cli.options import json_option, trace_output
-from pdla.cli.trace_summary import tell
+from pdla.cli.trace_summary import print_summary
 
 if TYPE_CHECKING:
     from pdla.traces.trace import Trace
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 @trace_output
 @json_option
 def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
-    """Take a trace that another tool recorded.
+    """Convert a trace that another tool recorded.
 
-    LOG is a Darshan log with DXT records, a text trace of IOSIG or a directory of them, or a CSV or Parquet file of
-    accesses.
+    LOG is a Darshan log with DXT records, an IOSIG text trace or a directory of them, or a CSV or
+    Parquet file of accesses.
 
-    The columns of the last two are rank,file,op,offset,length,t_start,t_end.
+    The columns of CSV and Parquet files are rank,file,op,offset,length,t_start,t_end.
     """
     from pdla.collectors.tracefile import write_trace
 
     trace = _read(source, log)
     write_trace(trace, output)
     moved = int(trace.records.loc[trace.records["op"].isin(["read", "write"]), "length"].sum())
-    tell(trace, len(trace.records), moved, output, as_json, {}, err=False)
+    print_summary(trace, len(trace.records), moved, output, as_json, {}, err=False)
 
 
 def _read(source: str, log: Path) -> Trace:

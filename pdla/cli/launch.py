@@ -1,4 +1,4 @@
-"""Starting other people's programs with our library preloaded."""
+"""Start the user's programs with pdla's libraries preloaded."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pdla.errors import PdlaError
 
 
 def library() -> Path | None:
-    """The preload library, or None when pdla was installed without a C compiler."""
+    """The path of the preload library, or None if pdla was installed without a C compiler."""
     path = Path(str(importlib.resources.files("pdla") / "libpdla.so"))
     return path if path.is_file() else None
 
 
 def preloaded(variables: Mapping[str, str], *, posix: bool = False, coherence: bool = False) -> dict[str, str]:
-    """This environment with ``variables`` and our library added to LD_PRELOAD (once; other preloaded tools stay).
+    """The present environment with ``variables`` and with pdla's library in LD_PRELOAD (once; other libraries stay).
 
-    With ``posix`` also the one that has POSIX calls recorded, with ``coherence`` the one for which redirected
-    writes are brought back before POSIX calls look for them.
+    ``posix`` also preloads the library that records POSIX calls. ``coherence`` also preloads the
+    library that does the write-back of redirected writes before POSIX calls look at the file.
 
     Raises:
         PdlaError: there is no library.
@@ -43,10 +43,10 @@ def preloaded(variables: Mapping[str, str], *, posix: bool = False, coherence: b
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes] | None = None) -> int:
-    """Run a program to its end, hand SIGTERM and SIGHUP on to it, and return its exit code (128 + n for signal n).
+    """Run a program to its end, forward SIGTERM and SIGHUP to it, and return its exit code (128 + n for signal n).
 
     Raises:
-        PdlaError: it cannot be started.
+        PdlaError: the program cannot be started.
     """
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -55,7 +55,8 @@ def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[by
         if process is None:
             early.append(number)
         elif number != signal.SIGINT:
-            # A terminal sends Ctrl-C to the program as well; ours is only to wait for it and keep what was recorded.
+            # A terminal sends Ctrl-C to the program, too. pdla only waits for the program and keeps
+            # what was recorded.
             process.send_signal(number)
 
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -80,7 +81,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str], stdout: IO[by
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: its exit code (None: it was stopped, since its time was up) and what it printed."""
+    """How a program ended: its exit code (None: it was stopped when its time was up) and what it printed."""
 
     code: int | None
     stdout: str
@@ -88,8 +89,8 @@ class Ended:
 
 
 def run_bounded(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Ended:
-    """Run a program for at most ``seconds``; all that it started ends with it when its time is up."""
-    # Into files: a process that is left over would keep a pipe open.
+    """Run a program for at most ``seconds``, then end it and all processes that it started."""
+    # Output goes to files: a process that is left over would keep a pipe open.
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         try:
             process = subprocess.Popen(
@@ -108,7 +109,7 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], seconds:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Launchers end their ranks at SIGTERM; what does not is killed."""
+    """Launchers end their ranks at SIGTERM. Processes that do not end are killed."""
     os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(3)
@@ -119,7 +120,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Mpi:
-    """An MPI installation: its launcher, its compiler (if any), and what it calls itself."""
+    """An MPI installation: its launcher, its compiler (if any), and its name and version."""
 
     mpiexec: Path
     mpicc: Path | None
@@ -127,7 +128,7 @@ class Mpi:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its launcher needs in order to start more ranks than there are cores, also as root."""
+        """Variables that the launcher needs to start more ranks than there are cores, also as root."""
         if not self.version.startswith("Open MPI"):
             return {}
         return {
@@ -139,7 +140,7 @@ class Mpi:
 
 
 def find_mpis() -> list[Mpi]:
-    """The MPI installations in this Python's own bin directory and on PATH, the own one first."""
+    """The MPI installations in this Python's own bin directory and on PATH, in this order."""
     folders = [str(Path(sys.executable).parent), *os.environ.get("PATH", "").split(os.pathsep)]
     found: dict[Path, Mpi] = {}
     for folder in folders:

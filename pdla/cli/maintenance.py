@@ -1,4 +1,4 @@
-"""pdla status, verify, gc, rm: the replicas one has."""
+"""pdla status, verify, gc, rm: list, check and remove replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ LATEST_RUNS = 5
 def status(as_json: bool) -> None:
     """List the replicas and the latest runs.
 
-    Of what each replica is, where, how big, how often used, in which state and why; who works on them.
+    For each replica: its original, layout, size, number of uses and state with the reason; also who
+    works on it.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.status import status as examine
@@ -44,22 +45,22 @@ def status(as_json: bool) -> None:
 def verify(as_json: bool) -> None:
     """Check every replica, byte for byte.
 
-    Its components against their checksums, its original against the identity it was copied from. Fails when one is
-    wrong; it is not used any more.
+    The components are compared with their checksums, and the original with the identity that it had
+    when it was copied. The check fails if a replica is wrong; that replica is not used any more.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import verify as check
 
     catalog = open_catalog()
     checked = len(catalog.replicas.find("valid"))
-    with progress() as tell:
-        findings = check(catalog, progress=tell)
+    with progress() as advance:
+        findings = check(catalog, progress=advance)
     if as_json:
         print_json({"checked": checked, "findings": [asdict(found) | {"path": str(found.path)} for found in findings]})
     else:
         for found in findings:
             click.echo(f"replica {found.replica}: {shown(str(found.path))}: {shown(found.problem)}")
-        click.echo(f"{checked - len(findings)} of {checked} replicas are what they should be.")
+        click.echo(f"{checked - len(findings)} of {checked} replicas passed the check.")
     away = sum(found.away for found in findings)
     parts = [f"{len(findings) - away} of {checked} replicas were wrong and are not used any more"]
     if away:
@@ -73,12 +74,12 @@ def verify(as_json: bool) -> None:
 def gc(as_json: bool) -> None:
     """Remove what no run can use any more.
 
-    Stale and retired replicas, what killed builds left, old state files.
+    This removes stale and retired replicas, the remains of killed builds, and old state files.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import gc as collect_garbage
 
-    _tell_removed(collect_garbage(open_catalog()), "Freed", as_json)
+    _print_removed(collect_garbage(open_catalog()), "Freed", as_json)
 
 
 @click.command()
@@ -87,16 +88,16 @@ def gc(as_json: bool) -> None:
 def rm(replica: int, as_json: bool) -> None:
     """Remove a replica.
 
-    REPLICA is its id, see pdla status. The original is never touched.
+    REPLICA is its id in pdla status. The original is never touched.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.verify import remove
 
-    _tell_removed(remove(open_catalog(), replica), f"Removed replica {replica},", as_json)
+    _print_removed(remove(open_catalog(), replica), f"Removed replica {replica},", as_json)
 
 
-def _tell_removed(removed: Removed, what: str, as_json: bool) -> None:
-    """Say what was removed; where something could not be, a line for each, and fail."""
+def _print_removed(removed: Removed, what: str, as_json: bool) -> None:
+    """Print what was removed; for each replica that could not be removed print a line, then fail."""
 
     if as_json:
         kept = [{"replica": one.replica, "path": str(one.path), "problem": one.problem} for one in removed.kept]
@@ -107,4 +108,4 @@ def _tell_removed(removed: Removed, what: str, as_json: bool) -> None:
         click.echo(f"{'Freed' if removed.kept else what} {format_bytes(removed.bytes)}.")
     if removed.kept:
         left = counted(len(removed.kept), "replica")
-        raise PdlaError(f"the files of {left} could not be removed: they stay on record for the next pdla gc")
+        raise PdlaError(f"the files of {left} could not be removed: the catalog keeps them for the next pdla gc")

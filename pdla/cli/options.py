@@ -25,8 +25,8 @@ PICTURES = (".png", ".svg", ".pdf")
 class Named(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
     """One of the names that ``names`` lists; ``check`` raises ConfigError for any other value.
 
-    Both are called when they are needed, so that the command line itself imports little. With ``own``, a class in a
-    file of the user's own is listed as a choice, too.
+    Both are called only when they are needed, so that the command line imports little. With
+    ``own``, the help also offers a class in a file of the user's.
     """
 
     name = "name"
@@ -37,7 +37,7 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
         self._names, self._check, self._own = names, check, own
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """The choices, as ``--help`` shows them."""
+        """The choices, as ``--help`` prints them."""
         return f"[{'|'.join([*self._names(), *([OWN] if self._own else [])])}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -49,12 +49,12 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """The names that begin like this."""
+        """The names that begin with ``incomplete``."""
         return [click.shell_completion.CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
 class Finite(click.FloatRange):
-    """A number in a range; click takes infinity and NaN for such."""
+    """A finite number in a range; click itself accepts infinity and NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""
@@ -64,7 +64,7 @@ class Finite(click.FloatRange):
 
 
 class Output(click.Path):
-    """A file that a verb is to write: refused before the work where it cannot be written after it."""
+    """A file for a verb to write. A path that cannot be written is refused before the work, not after it."""
 
     def __init__(self, endings: tuple[str, ...] = ()) -> None:
         super().__init__(path_type=Path)
@@ -79,7 +79,7 @@ class Output(click.Path):
 
     def _obstacle(self, path: Path) -> str:
         if self._endings and path.suffix.lower() not in self._endings:
-            return f"a picture's name ends in {', '.join(self._endings)}"
+            return f"the name of a picture must end in {', '.join(self._endings)}"
         if path.is_dir():
             return "it is a directory"
         if path.exists() and not path.is_file():
@@ -88,7 +88,7 @@ class Output(click.Path):
         if not folder.is_dir():
             return f"there is no directory {folder}"
         try:
-            # RATIONALE: permission bits do not tell of read-only mounts, nor of what root may not do.
+            # RATIONALE: permission bits do not show a read-only mount, nor what root may not do.
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             return f"{folder}: {error.strerror}"
@@ -96,7 +96,7 @@ class Output(click.Path):
 
 
 NUMBER = click.IntRange(1, 2**63 - 1)
-"""Of a row of the catalog."""
+"""The id of a row of the catalog."""
 
 old_bytes_option = click.option(
     "--old-bytes",
@@ -110,13 +110,13 @@ trace_output = click.option(
     "-o", "output", type=Output(), default="run.h5", show_default=True, metavar="FILE", help="Trace to write."
 )
 cluster_option = click.option(
-    "--cluster", metavar="FILE|NAME", help="cluster.toml, or an example's name; by default a nominal one."
+    "--cluster", metavar="FILE|NAME", help="A cluster.toml, or the name of an example; default: a nominal cluster."
 )
 command_argument = click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 
 
 def size(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    """Callback of an option that is a number of bytes, with a unit if wanted."""
+    """Callback of an option that is a number of bytes, with or without a unit."""
     try:
         found = None if text is None else parse_bytes(text)
     except ValueError as error:
@@ -127,10 +127,10 @@ def size(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
 
 
 def check_traces(traces: Iterable[Path], *others: str) -> None:
-    """Refuse what is no trace; one error says all that is wrong, also of ``others``.
+    """Refuse paths that are not traces. One error names all of them, and ``others``.
 
     Raises:
-        PdlaError: some are missing, or something else.
+        PdlaError: a path is missing or is not a trace, or ``others`` is not empty.
     """
     from pdla.file_kinds import TRACE, mistaken
 
@@ -139,10 +139,10 @@ def check_traces(traces: Iterable[Path], *others: str) -> None:
 
 
 def read_cluster(cluster: str | None, *traces: Path) -> Cluster:
-    """The cluster that ``--cluster`` names; refuses it together with what is no trace.
+    """Read the cluster that ``--cluster`` names. One error names a wrong cluster and all paths that are not traces.
 
     Raises:
-        PdlaError: it, or traces, cannot be used.
+        PdlaError: the cluster or a trace cannot be used.
     """
     from pdla.layouts.config import load_cluster
 
@@ -156,10 +156,10 @@ def read_cluster(cluster: str | None, *traces: Path) -> Cluster:
 
 
 def say(text: str, *, err: bool = True) -> None:
-    """A line of pdla's own, on standard error: standard output may be a program's."""
+    """Print a line of pdla's own to standard error: standard output may belong to the program."""
     click.echo(f"pdla: {shown(text)}", err=err)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One line of JSON: what ``--json`` promises, also as the last line below a program's own output."""
+    """Print one line of JSON, as ``--json`` promises: the last line, below the program's own output."""
     click.echo(json.dumps(value, separators=(",", ":")))

@@ -1,4 +1,4 @@
-"""pdla patterns: what the catalog knows of the access patterns of applications, over all their traced runs."""
+"""pdla patterns: what the catalog knows about access patterns, over all analyzed runs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @click.group()
 def patterns() -> None:
-    """Look at the patterns of all traced runs.
+    """Look at the patterns of all analyzed runs.
 
-    pdla analyze keeps them in the catalog.
+    pdla analyze records them in the catalog.
     """
 
 
 @patterns.command("list")
-@click.option("--file", default="*", metavar="GLOB", help="Only those of files with such a path.")
-@click.option("--application", default="*", metavar="GLOB", help="Only those of applications with such a command.")
-@click.option("--ranks", type=NUMBER, help="Only those of runs with so many ranks.")
-@click.option("--queued", is_flag=True, help="Only those in the replication queue.")
+@click.option("--file", default="*", metavar="GLOB", help="Only patterns of files whose path matches.")
+@click.option("--application", default="*", metavar="GLOB", help="Only patterns of applications whose command matches.")
+@click.option("--ranks", type=NUMBER, help="Only patterns of runs with this number of ranks.")
+@click.option("--queued", is_flag=True, help="Only patterns in the replication queue.")
 @json_option
 def list_(file: str, application: str, ranks: int | None, queued: bool, as_json: bool) -> None:
     """List the patterns."""
@@ -50,9 +50,10 @@ def list_(file: str, application: str, ranks: int | None, queued: bool, as_json:
 @click.argument("number", metavar="ID", type=NUMBER)
 @json_option
 def show(number: int, as_json: bool) -> None:
-    """Show all that is known of a pattern.
+    """Show everything that is known about a pattern.
 
-    ID is its number, see pdla patterns list. Its loops, its members, and what it was like in each run.
+    ID is the number that pdla patterns list prints. Shown are the loops, the members, and each run
+    that has the pattern.
     """
     from pdla.analyzers.analysis import MEMBERS
     from pdla.catalog import open_catalog
@@ -85,7 +86,7 @@ def show(number: int, as_json: bool) -> None:
 def diff(before: str, after: str, as_json: bool) -> None:
     """Compare the patterns of two runs.
 
-    A and B are traces (RUN.h5) or numbers of runs in the catalog (see pdla patterns show).
+    A and B are traces (RUN.h5) or numbers of runs in the catalog (pdla patterns show prints them).
     """
     from pdla.analyzers.run_difference import compare
     from pdla.report.patterns import difference_text
@@ -115,8 +116,8 @@ def diff(before: str, after: str, as_json: bool) -> None:
 def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     """Predict the patterns at another number of ranks.
 
-    From traces of one program at two or more numbers of ranks. Fails, and says why, where the traces do not agree on
-    how the patterns depend on the number of ranks.
+    Give traces of one program at two or more numbers of ranks. If the traces do not agree on how
+    the patterns depend on the number of ranks, the verb fails and prints why.
     """
     from pdla.analyzers.analysis import analyze, shape_json
     from pdla.analyzers.rank_scaling import scale as compare
@@ -127,7 +128,9 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     for path in traces:
         trace = pdla.load(path)
         if trace.ranks in analyses:
-            raise PdlaError(f"{path} has {counted(trace.ranks, 'rank')}, as another trace: give one for each number")
+            raise PdlaError(
+                f"{path} has {counted(trace.ranks, 'rank')}, as has another trace: give one trace for each number"
+            )
         analyses[trace.ranks] = analyze(trace)
     found = compare(analyses)
     predicted: tuple[Signature, ...] = () if found.disagreements else found.at(ranks)
@@ -145,7 +148,7 @@ def scale(traces: tuple[Path, ...], ranks: int, as_json: bool) -> None:
     else:
         click.echo(scaling_text(found, predicted, ranks))
     if found.disagreements:
-        raise PdlaError(f"the traces do not agree, so nothing is predicted: {found.disagreements[0]}")
+        raise PdlaError(f"the traces disagree, so nothing can be predicted: {found.disagreements[0]}")
 
 
 def _is_number(word: str) -> bool:

@@ -46,17 +46,17 @@ def _policy(name: str) -> None:
     type=click.Choice(["optimal", "greedy"]),
     default="optimal",
     show_default=True,
-    help="How to choose if the space is too small for all.",
+    help="How to choose if the pools are too small for all replicas that are worth it.",
 )
 @click.option(
     "--writes",
     type=click.Choice(["original", "close", "lease"]),
     default="original",
     show_default=True,
-    help="Where writes will go (pdla run --writes); with close or lease, patterns that write get replicas, too.",
+    help="Where pdla run --writes will send writes; with close or lease, patterns that write also get replicas.",
 )
-@click.option("--explain", is_flag=True, help="Show what every candidate would cost, and why it was not chosen.")
-@click.option("--queue", is_flag=True, help="Put the plan into the queue, for pdla daemon to build.")
+@click.option("--explain", is_flag=True, help="Show what each candidate would cost, and why it was not chosen.")
+@click.option("--queue", is_flag=True, help="Queue the plan for pdla daemon to build.")
 @click.option("-o", "output", type=Output(), metavar="FILE", help="Plan to write, for pdla replicate.")
 @json_option
 def plan(
@@ -72,7 +72,8 @@ def plan(
 ) -> None:
     """Choose what to replicate, where, and why.
 
-    Costs every way to serve the patterns of RUN.h5 on the storage of cluster.toml.
+    The planner predicts the cost of each way to serve the patterns of RUN.h5 on the storage of the
+    cluster.
     """
     from pdla.analyzers.dependence import write_dependences
     from pdla.analyzers.phases import write_phases
@@ -93,31 +94,31 @@ def plan(
         phases = write_phases(trace) if writes == "lease" else None
         redirected = RedirectedWrites(write_dependences(analysis, trace), phases)
     gone = _gone(analysis)
-    with progress(" patterns") as tell:
+    with progress(" patterns") as advance:
         made = make_plan(
             *(analysis, storage, policy, trace.command),
             selection=selection,
             writes=redirected,
             limits=Limits(replicas, gone, obstacles()),
-            progress=tell,
+            progress=advance,
         )
     none = gone and all(one.op == "read" and one.file in gone for one in analysis.signatures)
     if output is not None and not none:
         write_plan(made, output)
     if queue and not none:
-        say(f"{counted(enqueue(catalog, made), 'pattern')} planned, for pdla daemon to build")
+        say(f"{counted(enqueue(catalog, made), 'pattern')} planned and queued for pdla daemon")
     if as_json:
         print_json(plan_to_json(made))
     else:
         click.echo(plan_table(made) if explain else plan_summary(made))
     if none and (output or queue):
-        raise PdlaError(f"nothing can be replicated: there is no file {', '.join(gone)}")
+        raise PdlaError(f"nothing can be replicated, because these files no longer exist: {', '.join(gone)}")
     for path in gone:
-        say(f"there is no file {path}: its patterns get no replica")
+        say(f"{path} no longer exists: its patterns get no replica")
 
 
 def _gone(analysis: Analysis) -> list[str]:
-    """The files that are read, and are no longer there."""
+    """The files that the program reads and that no longer exist."""
     return [
         path
         for path in dict.fromkeys(one.file for one in analysis.signatures if one.op == "read")

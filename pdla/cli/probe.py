@@ -1,4 +1,4 @@
-"""Whether programs can be recorded under an MPI: a tiny one is, and what was recorded is compared with what it does."""
+"""Test whether programs can be recorded under an MPI: record a tiny one and compare the records with what it does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 20.0  # for each of compiling and running
 FAMILIES = ("MPICH", "Open MPI")
 LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 
-# What would change what is recorded or what the program does, if it were set outside.
+# Variables that would change what is recorded, or what the program does, if they were set outside.
 OURS = {"PDLA_MAP": "", "PDLA_TRACE_INCLUDE": "", "PDLA_TRACE_EXCLUDE": ""}
 
 # What each rank does, in bytes of its view: probes/probe.c and probes/probe.py.
@@ -41,10 +41,12 @@ class Probe:
     """What was captured of the program under one MPI.
 
     Attributes:
-        program: "C" or "mpi4py"; None when neither could be tried.
-        library: what the MPI library calls itself; empty when the program did not come that far.
-        large_counts: the MPI has the calls with large counts (MPI 4); None when that is not known.
-        why: what is not captured, and why; or what else one should know.
+        program: "C" or "mpi4py"; None if neither could be tried.
+        library: the name that the MPI library gives itself; empty if the program did not get that
+            far.
+        large_counts: whether the MPI has the calls with large counts (MPI 4); None if that is not
+            known.
+        why: what was not captured and why, and other remarks.
     """
 
     mpi: Mpi
@@ -58,23 +60,23 @@ class Probe:
 
     @property
     def calls_made(self) -> int:
-        """By all ranks."""
+        """Number of calls of all ranks."""
         return RANKS * len(CALLS)
 
     @property
     def bytes_made(self) -> int:
-        """Read and written by all ranks."""
+        """Bytes read and written by all ranks."""
         return RANKS * sum(length for _, _, length in CALLS)
 
     @property
     def captured(self) -> bool:
-        """All of it."""
+        """Whether everything was captured."""
         made = (self.calls_made, self.bytes_made)
         return (self.calls_seen, self.bytes_seen) == made and self.extents_right
 
 
 def probe(mpi: Mpi) -> Probe:
-    """Run the program, recorded; takes at most some 20 s for each thing that hangs."""
+    """Run the program under the recorder. Each step that hangs is stopped after 20 s."""
     with tempfile.TemporaryDirectory(prefix="pdla-doctor-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         reasons: list[str] = []
@@ -86,9 +88,9 @@ def probe(mpi: Mpi) -> Probe:
 
 
 def _program(mpi: Mpi, directory: Path, reasons: list[str]) -> tuple[str, list[str]] | None:
-    """The program in the first language that can be tried; ``reasons`` gets why not in the others."""
+    """The program in the first language that works; ``reasons`` gets why the others do not."""
     if mpi.mpicc is None:
-        reasons.append(f"there is no mpicc beside {mpi.mpiexec.name}: no C program could be tried")
+        reasons.append(f"no C program could be tried: there is no mpicc next to {mpi.mpiexec.name}")
     else:
         program = directory / "probe"
         command = [str(mpi.mpicc), str(PROGRAMS / "probe.c"), "-o", str(program)]
@@ -107,7 +109,7 @@ def _program(mpi: Mpi, directory: Path, reasons: list[str]) -> tuple[str, list[s
 
 
 def _mismatch(mpi: Mpi, python: str) -> str:
-    """Why the mpi4py of ``python`` is not one for this MPI, under whose launcher it would abort; "" where it may be."""
+    """Why the mpi4py of ``python`` does not fit this MPI, whose launcher it would abort under; "" if it may fit."""
     asked = run_bounded([python, "-c", LIBRARY], {**os.environ, **mpi.environment}, SECONDS)
     if asked.code != 0:
         return _how(f"the mpi4py of {python}", asked)
@@ -119,25 +121,25 @@ def _mismatch(mpi: Mpi, python: str) -> str:
 
 
 def _how(name: str, ended: Ended) -> str:
-    """How a program failed, in a line."""
+    """How a program failed, in one line."""
     if ended.code is None:
         return f"{name} did not end within {SECONDS:g} s"
     lines = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if not line.startswith("probe ")]
     lines = [line for line in lines if any(map(str.isalpha, line))]
-    told = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
-    return f"{name} ended with exit code {ended.code}" + (f" ({told[:200]})" if told else "")
+    printed = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    return f"{name} ended with exit code {ended.code}" + (f" ({printed[:200]})" if printed else "")
 
 
 def _record(mpi: Mpi, language: str, program: Sequence[str], directory: Path) -> Probe:
     logs, data = directory / "logs", directory / "data"
     command = [str(mpi.mpiexec), "-n", str(RANKS), *program, str(data)]
     ended = run_bounded(command, preloaded({**mpi.environment, **OURS, "PDLA_TRACE": str(logs)}), SECONDS)
-    told = [line.split(maxsplit=6) for line in ended.stdout.splitlines() if line.startswith("probe ")]
-    # Lines of two ranks may come mixed.
-    told = [words for words in told if len(words) == 7 and all(map(str.isdigit, words[1:6]))]
+    printed = [line.split(maxsplit=6) for line in ended.stdout.splitlines() if line.startswith("probe ")]
+    # The lines of two ranks may be mixed.
+    printed = [words for words in printed if len(words) == 7 and all(map(str.isdigit, words[1:6]))]
     found = Probe(mpi, language)
-    if told:
-        found = replace(found, library=" ".join(told[0][6].split()), large_counts=int(told[0][5]) >= 4)
+    if printed:
+        found = replace(found, library=" ".join(printed[0][6].split()), large_counts=int(printed[0][5]) >= 4)
     if ended.code != 0:
         found = replace(found, why=(_how(str(mpi.mpiexec), ended),))
     trace = _trace(logs)
@@ -145,7 +147,7 @@ def _record(mpi: Mpi, language: str, program: Sequence[str], directory: Path) ->
         found = replace(
             found, calls_seen=_calls_seen(trace), bytes_seen=_bytes_seen(trace), extents_right=_extents_right(trace)
         )
-    return replace(found, why=(*found.why, *_reasons(found, told, ended)))
+    return replace(found, why=(*found.why, *_reasons(found, printed, ended)))
 
 
 def _trace(logs: Path) -> Trace | None:
@@ -158,7 +160,7 @@ def _trace(logs: Path) -> Trace | None:
 
 
 def _name(kind: str) -> str:
-    """mpi4py makes the large-count calls of the same names, where C programs need not."""
+    """mpi4py makes the calls with large counts, where C programs make those without; both have the same names here."""
     return kind.removeprefix("MPI_File_").removesuffix("_c")
 
 
@@ -183,24 +185,24 @@ def _extents_right(trace: Trace) -> bool:
     return made == sorted(accesses.itertuples(index=False, name=None))
 
 
-def _reasons(found: Probe, told: Sequence[Sequence[str]], ended: Ended) -> list[str]:
-    """Why not all was captured, and what else there is to say, of a program that printed the words ``told``."""
+def _reasons(found: Probe, printed: Sequence[Sequence[str]], ended: Ended) -> list[str]:
+    """Why not everything was captured, and other remarks; ``printed`` are the words that the program printed."""
     reasons: list[str] = []
-    if ended.code == 0 and not told and not found.calls_seen:
+    if ended.code == 0 and not printed and not found.calls_seen:
         reasons.append(f"{found.mpi.mpiexec} did not run the program")
-    if ended.code == 0 and any(int(words[2]) != RANKS for words in told):
+    if ended.code == 0 and any(int(words[2]) != RANKS for words in printed):
         reasons.append(
-            f"each process was a program of its own: {found.mpi.mpiexec} ({found.mpi.version}) is not the launcher of "
-            f"the MPI that the program uses ({found.library})"
+            f"each process ran as a program of its own: {found.mpi.mpiexec} ({found.mpi.version}) is not the launcher "
+            f"of the MPI that the program uses ({found.library})"
         )
-    if any(words[3] == "0" for words in told):
-        reasons.append("the launcher did not pass LD_PRELOAD on: give it yourself, see pdla preload --help")
-    elif not found.captured and any(words[4] == "0" for words in told):
-        reasons.append("MPI is linked statically: such programs cannot be preloaded")
-    elif ended.code == 0 and told and not found.captured and not reasons:
-        reasons.append("the library was preloaded and did not see all of the calls")
+    if any(words[3] == "0" for words in printed):
+        reasons.append("the launcher did not pass LD_PRELOAD on: set it by hand, see pdla preload --help")
+    elif not found.captured and any(words[4] == "0" for words in printed):
+        reasons.append("MPI is linked statically: pdla cannot trace or redirect such programs")
+    elif ended.code == 0 and printed and not found.captured and not reasons:
+        reasons.append("the library was preloaded but did not see all calls")
     if found.large_counts is False:
-        reasons.append("this MPI has no calls with large counts: there are none to capture")
+        reasons.append("this MPI has no calls with large counts, so there are none to capture")
     if found.captured and found.mpi.environment and os.geteuid() == 0:
-        reasons.append("as root it runs only with OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+        reasons.append("as root it needs OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
     return reasons

@@ -1,4 +1,4 @@
-"""The processes that a verb runs in, when mpiexec started it."""
+"""The processes of a verb that mpiexec started."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 _RANKS = {"OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
-"""What Open MPI, and MPICH and those like it, tell the processes that they start: rank and number."""
+"""Variables in which Open MPI, and MPICH with its descendants, give each process its rank and the number of ranks."""
 
 
 def mpi_processes() -> Intracomm | None:
-    """All processes that mpiexec started together; None when it did not start this one, and MPI is left alone.
+    """The communicator of all processes that mpiexec started; None without mpiexec: then MPI is not initialized.
 
     Raises:
         PdlaError: mpi4py is missing, or is of another MPI than mpiexec.
@@ -27,17 +27,17 @@ def mpi_processes() -> Intracomm | None:
     rank, size = found[0]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of mpi4py, when the MPIs differ: each process would print it
+            warnings.simplefilter("ignore")  # mpi4py warns if the MPIs differ, once in each process
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise _problem(rank, f"'mpiexec -n {size} pdla' needs mpi4py: pip install mpi4py ({error})") from None
     if size != MPI.COMM_WORLD.size:
         raise _problem(
-            rank, f"mpiexec started {size} processes, mpi4py sees {MPI.COMM_WORLD.size}: use the mpiexec of its MPI"
+            rank, f"mpiexec started {size} processes, but mpi4py sees {MPI.COMM_WORLD.size}: use the mpiexec of its MPI"
         )
     return MPI.COMM_WORLD
 
 
 def _problem(rank: int, text: str) -> Exception | SystemExit:
-    """What to raise, so that one process says it."""
+    """The exception to raise so that only one process prints the error."""
     return SystemExit(1) if rank else PdlaError(text)

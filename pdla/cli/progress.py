@@ -1,4 +1,4 @@
-"""Progress: how much is done, how fast, and how long it still takes; on a terminal, for what takes over a second."""
+"""Progress bars on a terminal, for work that takes over a second: how much is done, how fast, and the time left."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pdla.traces.blocks import Block
     from pdla.traces.trace import Trace
 
-Tell = Callable[[str, float, float], None]
-"""Called with what is being done, how much of it is, and how much there is in all."""
+Advance = Callable[[str, float, float], None]
+"""Called with the name of the work, the amount done, and the total amount."""
 
 
 @contextmanager
-def progress(unit: str = "B") -> Iterator[Tell]:
-    """Where to tell how far things are, in ``unit``; each new thing has a bar of its own."""
+def progress(unit: str = "B") -> Iterator[Advance]:
+    """A callback for progress in ``unit``. Each new name of work gets a bar of its own."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -27,7 +27,7 @@ def progress(unit: str = "B") -> Iterator[Tell]:
 
     bar = tqdm(disable=True)
 
-    def tell(what: str, done: float, total: float) -> None:
+    def advance(what: str, done: float, total: float) -> None:
         nonlocal bar
         if bar.disable or (bar.desc, bar.total) != (what, total):
             bar.close()
@@ -38,25 +38,25 @@ def progress(unit: str = "B") -> Iterator[Tell]:
         bar.update(done - bar.n)
 
     try:
-        yield tell
+        yield advance
     finally:
         bar.close()
 
 
 def taken(source: Trace | StoredTrace) -> Iterator[Block]:
-    """The blocks of a trace, with how many of its calls have been taken."""
+    """The blocks of a trace, with a progress bar of the calls read so far."""
     from pdla.traces.trace import Trace
 
     done = 0
-    with progress(" calls") as tell:
+    with progress(" calls") as advance:
         for block in source.blocks():
             yield block
             done += len(block.rank)
-            tell("analyzing", done, len(source.records) if isinstance(source, Trace) else source.rows)
+            advance("analyzing", done, len(source.records) if isinstance(source, Trace) else source.rows)
 
 
 def analyzed(trace: Trace) -> Analysis:
-    """The signatures of a trace."""
+    """The signatures of a trace, with a progress bar."""
     from pdla.analyzers.analysis import combine
     from pdla.analyzers.local_patterns import find_local
 

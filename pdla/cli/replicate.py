@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 @click.argument("plan_path", metavar="PLAN.json", type=click.Path(path_type=Path))
 @json_option
 def replicate(plan_path: Path, as_json: bool) -> None:
-    """Build the replicas of a plan; with mpiexec -n N pdla replicate, by N processes.
+    """Build the replicas of a plan.
 
-    They are verified, and published for later runs.
+    Each replica is verified and then published for later runs. With mpiexec -n N pdla replicate, N
+    processes share the copying.
     """
     from pdla.catalog import open_catalog
-    from pdla.cli.supervised_build import watched
+    from pdla.cli.supervised_build import supervised
     from pdla.policies.planfile import read_plan
     from pdla.replicator.backends import losable
     from pdla.replicator.builder import replicate as build_all
@@ -38,12 +39,12 @@ def replicate(plan_path: Path, as_json: bool) -> None:
         return
     try:
         plan = read_plan(plan_path)
-        # A process of MPI must not be forked; mpiexec can end it.
+        # A process of MPI must not fork. mpiexec can end it.
         if processes.size == 1 and (trouble := losable(plan)) is not None:
-            watched(trouble)
+            supervised(trouble)
         catalog = open_catalog()
-        with progress() as tell:
-            built = build_all(plan, catalog, progress=tell, processes=processes)
+        with progress() as advance:
+            built = build_all(plan, catalog, progress=advance, processes=processes)
     finally:
         dismiss(processes)
     catalog.queue.settle([one.signature for one in plan.patterns if one.choice.layout is not None], "built")
@@ -57,14 +58,14 @@ def replicate(plan_path: Path, as_json: bool) -> None:
 
 
 def built_line(replica: BuiltReplica) -> str:
-    """What became of one replica of the plan."""
-    what = "was there already" if replica.kept else f"built and verified in {format_seconds(replica.seconds)}"
+    """One line about one replica of the plan."""
+    what = "already there" if replica.kept else f"built and verified in {format_seconds(replica.seconds)}"
     where = f"{replica.layout.name} on {replica.layout.pool}"
     return f"replica {replica.id} of {shown(replica.original.name)}: {format_bytes(replica.bytes)}, {where}, {what}"
 
 
 def built_json(replica: BuiltReplica) -> dict[str, Any]:
-    """The same as plain values."""
+    """The replica as plain values."""
     return {
         "id": replica.id,
         "original": str(replica.original),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @trace_argument
 @click.option(
-    "--compare", "other", metavar="RUN2.h5", type=click.Path(path_type=Path), help="Another run, to show beside it."
+    "--compare", "other", metavar="RUN2.h5", type=click.Path(path_type=Path), help="Another run to compare with."
 )
 @cluster_option
 @click.option(
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 )
 @json_option
 def report(trace_path: Path, other: Path | None, cluster: str | None, output: Path, as_json: bool) -> None:
-    """Draw a trace in one HTML file.
+    """Make an HTML report of a trace.
 
-    Who accessed which bytes when, signatures, what the planner compares, advice; and another run beside it.
+    The report shows who accessed which bytes when, the signatures, what the planner compared,
+    advice, and the comparison with another run.
     """
     from pdla.policies.plan import Limits, make_plan
     from pdla.replicator.backends import obstacles
@@ -41,10 +42,12 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     after = pdla.load(other) if other else None
     analysis = analyzed(trace)
     contrast = Contrast(trace, after) if after else None
-    with progress(" parts") as tell:
-        plan = make_plan(analysis, storage, command=trace.command, limits=Limits(obstacle=obstacles()), progress=tell)
+    with progress(" parts") as advance:
+        plan = make_plan(
+            analysis, storage, command=trace.command, limits=Limits(obstacle=obstacles()), progress=advance
+        )
         run = Run(trace, analysis, plan, after, comparison=contrast, simulated=_simulated(trace))
-        write_report(output, [run], tell)
+        write_report(output, [run], advance)
     if as_json:
         print_json({"report": str(output)})
     else:
@@ -52,7 +55,7 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
 
 
 def _simulated(trace: Trace) -> Mapping[str, Any] | None:
-    """What was last simulated of this program, on as many ranks."""
+    """The latest simulation of this program with the same number of ranks."""
     from pdla.catalog import open_catalog
 
     answers = (one.answer for one in reversed(open_catalog().simulations.all()))

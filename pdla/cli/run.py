@@ -1,4 +1,4 @@
-"""pdla run: run a program with its reads redirected to the replicas."""
+"""pdla run: run a program redirected to replicas."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pdla.units import counted
 
 @contextmanager
 def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path]]:
-    """The environment variables that redirect a program, and the directory its ranks leave their exit reports in.
+    """The environment variables that redirect a program, and the directory for the exit reports of its ranks.
 
-    The directory is locked while it is in use: pdla gc removes those of killed commands.
+    The directory is locked while it is in use. pdla gc removes the directories of killed commands.
     """
     home().mkdir(parents=True, exist_ok=True, mode=0o700)
     reports = Path(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=home()))
@@ -43,8 +43,8 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     type=click.Choice(["original", "close", "lease"]),
     default="original",
     show_default=True,
-    help="close: to replicas, and written back before MPI_File_sync or MPI_File_close returns; lease: written back "
-    "later, by pdla sync, the daemon, or the next open of the file.",
+    help="close: writes go to replicas; write-back happens before MPI_File_sync or MPI_File_close returns. lease: "
+    "write-back happens later, by pdla sync, the daemon, or the next open of the file.",
 )
 @old_bytes_option
 @click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
@@ -53,9 +53,10 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
 def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tuple[str, ...]) -> None:
     """Run a program served from replicas.
 
-    Reads come from valid replicas; whatever is in doubt is read from the original. The exit code is the program's own,
-    or 1 where that is 0 and redirected writes could not be brought back, or --verify found a difference. To record a
-    redirected run: pdla trace -- pdla run -- COMMAND.
+    Reads come from valid replicas. Bytes that are in doubt come from the original. The exit code is
+    the program's own. If
+    that is 0, it becomes 1 if the write-back failed or if --verify found a difference. To record a redirected run:
+    pdla trace -- pdla run -- COMMAND.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.exit_reports import collect
@@ -72,13 +73,13 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
         catalog.results.add(report)
         waiting = still_waiting(catalog)
     except PdlaError as error:
-        # The program has done its work: whoever waits for its exit code is to get it.
-        say(f"the report of this run is not kept: {error}")
+        # The exit code is the program's; a catalog that fails does not change it.
+        say(f"the report of this run was not recorded in the catalog: {error}")
         waiting = []
     if report.difference:
         say(report.difference)
     elif verify:
-        say(f"{counted(report.compared_calls, 'read')} compared with the original: the same")
+        say(f"{counted(report.compared_calls, 'read')} compared with the original: no difference")
     for why in waiting:
         say(why)
     if as_json:
@@ -86,5 +87,5 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
     elif map_path().exists():
         say(report.sentence)
     else:
-        say("nothing was redirected: no replicas are published yet (pdla replicate)")
+        say("nothing was redirected: no replica is published yet (pdla replicate publishes them)")
     raise click.exceptions.Exit(code)

@@ -1,4 +1,4 @@
-"""The signals that end a verb, and what handles them."""
+"""The signals that end a verb, and their handlers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def handle(handler: Callable[[int, FrameType | None], object]) -> None:
-    """Handle these signals from now on, but those that the verb was started to ignore (nohup)."""
+    """Handle these signals from now on, except those that the verb was started to ignore (nohup)."""
     for number in STOPPING:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def end_verb(number: int, _: FrameType | None) -> None:
-    """End the verb by an exception, so that it cleans up; once, so that a second signal does not disturb that."""
+    """End the verb by an exception, so that it cleans up. Only once: a second signal does not disturb the clean-up."""
     for other in STOPPING:
         signal.signal(other, signal.SIG_IGN)
     with suppress(OSError):
@@ -30,7 +30,7 @@ def end_verb(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on these signals: the daemon undoes what is not complete, and ends as it should."""
+    """Call ``stop`` on these signals: the daemon removes what is not complete and ends with exit code 0."""
     before = {number: signal.signal(number, lambda *_: stop()) for number in STOPPING}
     try:
         yield

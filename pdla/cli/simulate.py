@@ -39,16 +39,16 @@ def _scheme(name: str) -> None:
     "policies",
     type=Named(_schemes, _scheme, own=True),
     multiple=True,
-    help="A scheme to simulate; may be given again. By default all that the cluster can have.",
+    help="A scheme to simulate (repeatable); default: every scheme that the cluster can have.",
 )
 @click.option(
     "--sweep",
     "sweeps",
     metavar="KEY=V1,V2,...",
     multiple=True,
-    help="Compare them for values of a key of cluster.toml, such as pools.ssd.capacity, or of processes.",
+    help="Repeat for values of a key of cluster.toml, such as pools.ssd.capacity, or of processes.",
 )
-@click.option("--open-loop", is_flag=True, help="Begin calls at the times of the trace, not after the call before.")
+@click.option("--open-loop", is_flag=True, help="Begin calls at the trace's times, not after the previous call.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of random rotation.")
 @click.option("--plot", type=Output(PICTURES), metavar="FILE", help="Picture to write (.png, .svg, .pdf).")
 @json_option
@@ -62,10 +62,12 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate the schemes that are known for parallel I/O on a trace and a storage system, and compare them.
+    """Compare known schemes for parallel I/O on simulated storage.
 
-    Of several traces, those of one program at different numbers of ranks, the first is simulated; with --sweep
-    processes=... they tell what the program does at other numbers. Under mpiexec -n N, a sweep is shared out.
+    The program of RUN.h5 is simulated with each scheme. Give several traces only for --sweep
+    processes=...: traces of one program at different numbers of ranks. The first one is simulated;
+    the others show how the program depends on the number of ranks. With mpiexec -n N, the processes
+    share the values of the sweep.
     """
     from pdla.catalog import open_catalog
     from pdla.report.scheme_tables import (
@@ -119,12 +121,12 @@ def simulate(
     try:
         open_catalog().simulations.add(answer)
     except PdlaError as error:
-        # The answer is there already: whoever asked for it is to get it.
-        say(f"the simulation is not kept: {error}")
+        # The answer is printed already; a catalog that fails does not change the exit code.
+        say(f"the simulation was not recorded in the catalog: {error}")
 
 
 def _sweep(text: str, cluster: str | None, traces: int) -> Sweep:
-    """A sweep all of whose values are possible."""
+    """The sweep, if each of its values is possible."""
     from pdla.errors import ConfigError
     from pdla.simulator.sweep import Sweep
 
@@ -144,6 +146,6 @@ def _scaling(traces: tuple[Path, ...]) -> Scaling:
     for path in traces:
         trace = pdla.load(path)
         if trace.ranks in analyses:
-            raise PdlaError(f"{path} has {trace.ranks} ranks, as another trace: give one for each number")
+            raise PdlaError(f"{path} has {trace.ranks} ranks, as has another trace: give one trace for each number")
         analyses[trace.ranks] = analyze(trace)
     return scale(analyses)

@@ -1,4 +1,4 @@
-"""Build where storage can be lost: nothing stops a process that waits for it, so another process supervises."""
+"""Supervise a build whose storage can be lost: a process that waits for lost storage cannot be stopped from inside."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pdla.cli.signals import handle
 from pdla.errors import PdlaError
 
 GRACE = 30.0
-"""Seconds of trouble after which storage is taken to be lost: a metadata server has been replaced by then."""
+"""Seconds of trouble after which storage counts as lost: within this time Ceph replaces a metadata server."""
 PERIOD = 5.0
 PR_SET_PDEATHSIG = 1
 
 
-def watched(trouble: Callable[[], str]) -> None:
-    """Return in a child process, whose exit code becomes this one's; ``trouble`` says what is wrong now.
+def supervised(trouble: Callable[[], str]) -> None:
+    """Fork: return in the child; the parent exits with the child's exit code. ``trouble`` names the present fault.
 
     The child is killed with its parent.
 
     Raises:
-        PdlaError: in the parent, when there was the same trouble for ``GRACE``. The child may then go on waiting, and
-            ends when the storage is back.
+        PdlaError: in the parent, after trouble without a break for ``GRACE``. The child may go on
+            waiting; it ends when the storage is back.
     """
     parent = os.getpid()
     child = os.fork()
@@ -45,7 +45,9 @@ def watched(trouble: Callable[[], str]) -> None:
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if asked > well + GRACE:
             os.kill(child, signal.SIGKILL)
-            raise PdlaError(f"{wrong}, for {GRACE:.0f} s: given up (pdla gc removes what is left when it is back)")
+            raise PdlaError(
+                f"{wrong}, for {GRACE:.0f} s: gave up (when the storage is back, pdla gc removes what is left)"
+            )
         time.sleep(pause)
         pause = min(2 * pause, 0.2)
         if time.monotonic() > asked + PERIOD:

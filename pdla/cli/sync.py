@@ -1,4 +1,4 @@
-"""pdla sync: bring back to originals what redirected runs left in write replicas."""
+"""pdla sync: write-back of what redirected runs left in write replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pdla.errors import PdlaError
 from pdla.units import format_bytes, shown
 
 if TYPE_CHECKING:
-    from pdla.replicator.sync import BroughtBack, Conflict
+    from pdla.replicator.sync import Conflict, WriteBackResult
 
 SHOWN = 5
 
@@ -23,47 +23,47 @@ SHOWN = 5
     type=click.Choice(["keep", "overwrite", "discard"]),
     default="keep",
     show_default=True,
-    help="If somebody else has changed the original: the bytes wait, are written over it, or are dropped.",
+    help="If somebody else has changed the original: the bytes wait, replace the change, or are dropped.",
 )
 @json_option
 def sync(changed: str, as_json: bool) -> None:
     """Write redirected writes back to their originals.
 
-    These are the bytes that pdla run --writes lease or a killed run left in replicas. Names what could not be saved,
-    and fails if anything still waits or is lost.
+    These are the bytes that pdla run --writes lease, or a killed run, left in write replicas. The
+    verb prints what it could not save, and fails if bytes still wait or are lost.
     """
     from pdla.catalog import open_catalog
-    from pdla.replicator.sync import bring_back
+    from pdla.replicator.sync import write_back
 
-    found = bring_back(open_catalog(), conflict=cast("Conflict", changed))
+    found = write_back(open_catalog(), conflict=cast("Conflict", changed))
     if as_json:
         print_json({"originals": [{**asdict(one), **_paths(one)} for one in found]})
     elif found:
         click.echo("\n".join(shown(line) for one in found for line in _lines(one)))
     else:
-        click.echo("Nothing to bring back.")
+        click.echo("Nothing to write back.")
     if bad := [one for one in found if one.problem or one.lost or one.damaged]:
         raise PdlaError(f"{len(bad)} of {len(found)} files could not be written back completely")
 
 
-def _paths(one: BroughtBack) -> dict[str, str | None]:
+def _paths(one: WriteBackResult) -> dict[str, str | None]:
     return {"original": str(one.original), "moved_from": str(one.moved_from) if one.moved_from else None}
 
 
-def _lines(one: BroughtBack) -> list[str]:
+def _lines(one: WriteBackResult) -> list[str]:
     lines = []
     if one.moved_from:
-        lines.append(f"{one.original}: it was {one.moved_from} when it was written")
+        lines.append(f"{one.original}: its name was {one.moved_from} when it was written")
     if one.bytes:
-        unsynced = f", {format_bytes(one.unsynced)} of it never synced" if one.unsynced else ""
-        lines.append(f"{one.original}: {format_bytes(one.bytes)} brought back{unsynced}")
+        unsynced = f", {format_bytes(one.unsynced)} of it never synced by the program" if one.unsynced else ""
+        lines.append(f"{one.original}: {format_bytes(one.bytes)} written back{unsynced}")
     if one.dropped:
         lines.append(f"{one.original}: {format_bytes(one.dropped)} dropped")
     if one.problem:
         lines.append(f"{one.original}: {one.problem}")
     if one.damaged:
-        lines.append(f"{one.original}: {one.damaged} entries of the journals are damaged: what they told of is lost")
+        lines.append(f"{one.original}: {one.damaged} entries of the journals are damaged: the bytes they name are lost")
     lines += [f"{one.original}: lost bytes {start} to {start + length}" for start, length in one.lost[:SHOWN]]
     if len(one.lost) > SHOWN:
         lines.append(f"{one.original}: and {len(one.lost) - SHOWN} more lost extents (--json lists all)")
-    return lines or [f"{one.original}: nothing was waiting"]
+    return lines or [f"{one.original}: nothing to write back"]

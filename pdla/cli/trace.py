@@ -1,4 +1,4 @@
-"""pdla trace, pdla pack: run a program with the recorder preloaded, pack what it recorded into one file."""
+"""pdla trace, pdla pack: run a program with the recorder preloaded, and pack its records into one file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import command_argument, json_option, old_bytes_option, say, trace_output
 from pdla.cli.progress import progress
-from pdla.cli.trace_summary import tell
+from pdla.cli.trace_summary import print_summary
 from pdla.config import writes_are_noted
 from pdla.errors import PdlaError
 
@@ -35,12 +35,15 @@ def record(
 
     With ``posix`` its POSIX calls are recorded, too.
 
-    Returns what was packed (None when the program failed before it left any record) and the program's exit code.
+    Returns:
+        What was packed (None if the program failed before it left any record), and the program's
+        exit code.
     """
     from pdla.collectors.packing import pack as pack_logs
 
     folder = output.absolute().parent
-    # Beside the output, not in /tmp: the ranks may run on other nodes, and the output is where all of them can write.
+    # The logs go next to the output, not to /tmp: ranks may run on other nodes, and all nodes can
+    # write the output.
     try:
         logs = Path(tempfile.mkdtemp(prefix=f".{output.name[:50]}.", suffix=".raw", dir=folder))
     except OSError as error:
@@ -54,17 +57,17 @@ def record(
             return None, code
         if not any(logs.iterdir()):
             raise PdlaError(
-                f"{command[0]} made no MPI-IO call that could be recorded: it has none, its MPI is linked statically "
-                "(ldd PROGRAM shows no libmpi), the launcher did not pass LD_PRELOAD and PDLA_TRACE on to it, or "
-                f"it could not write into {folder}"
+                f"{command[0]} made no MPI-IO call that could be recorded. Possible reasons: it makes none; its MPI is "
+                "linked statically (ldd PROGRAM shows no libmpi); the launcher did not pass LD_PRELOAD and PDLA_TRACE "
+                f"on to it; it could not write into {folder}"
             )
-        with progress(" records") as told:
-            packed = pack_logs(logs, output, shlex.join(command), os.environ, progress=told)
+        with progress(" records") as advance:
+            packed = pack_logs(logs, output, shlex.join(command), os.environ, progress=advance)
         keep = False
     except PdlaError as error:
         if not keep:
             raise
-        raise PdlaError(f"{error}; what was recorded is kept: pdla pack {shlex.quote(str(logs))}") from None
+        raise PdlaError(f"{error}; the records are kept, pack them with: pdla pack {shlex.quote(str(logs))}") from None
     finally:
         if not keep:
             shutil.rmtree(logs, ignore_errors=True)
@@ -73,9 +76,9 @@ def record(
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @trace_output
-@click.option("--include", metavar="GLOB", multiple=True, help="Record only files with such a path (repeatable).")
-@click.option("--exclude", metavar="GLOB", multiple=True, help="Do not record files with such a path (repeatable).")
-@click.option("--posix", is_flag=True, help="Record the POSIX calls on these files, too.")
+@click.option("--include", metavar="GLOB", multiple=True, help="Record only files whose path matches (repeatable).")
+@click.option("--exclude", metavar="GLOB", multiple=True, help="Do not record files whose path matches (repeatable).")
+@click.option("--posix", is_flag=True, help="Also record the POSIX calls on these files.")
 @old_bytes_option
 @json_option
 @command_argument
@@ -90,8 +93,8 @@ def trace(
 ) -> None:
     """Record a run of a program.
 
-    Every MPI-IO call goes into one HDF5 file. The exit code is the program's own. Whatever ends the program, what it
-    had recorded until then is packed.
+    Every MPI-IO call goes into one HDF5 file. The exit code is the program's own. Whatever ends the
+    program, the records made until then are packed.
     """
     globs = {"PDLA_TRACE_INCLUDE": "\n".join(include), "PDLA_TRACE_EXCLUDE": "\n".join(exclude)}
     variables = globs | ({"PDLA_OLD_BYTES": "1"} if old_bytes else {})
@@ -99,7 +102,7 @@ def trace(
     if packed is None:
         say(f"nothing was recorded: {command[0]} ended with exit code {code}")
     else:
-        tell(packed.about, packed.calls, packed.moved, output, as_json, {"exit_code": code}, err=True)
+        print_summary(packed.about, packed.calls, packed.moved, output, as_json, {"exit_code": code}, err=True)
     raise click.exceptions.Exit(code)
 
 
@@ -110,11 +113,12 @@ def trace(
 def pack(directory: Path, output: Path, as_json: bool) -> None:
     """Make a trace of the logs in DIRECTORY.
 
-    They are what 'pdla trace' leaves when it is killed itself, in a directory .RUN.h5.*.raw beside its output, or what
-    a program left in the directory that PDLA_TRACE names. The directory stays.
+    A killed 'pdla trace' leaves logs in a directory .RUN.h5.*.raw next to its output. A program
+    that was preloaded by hand leaves them in the directory that PDLA_TRACE names. The directory
+    stays.
     """
     from pdla.collectors.packing import pack as pack_logs
 
-    with progress(" records") as told:
-        packed = pack_logs(directory, output, progress=told)
-    tell(packed.about, packed.calls, packed.moved, output, as_json, {}, err=False)
+    with progress(" records") as advance:
+        packed = pack_logs(directory, output, progress=advance)
+    print_summary(packed.about, packed.calls, packed.moved, output, as_json, {}, err=False)

@@ -1,4 +1,4 @@
-"""What the verbs that make a trace say about it."""
+"""The summary that the verbs print about a trace that they made."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from pdla.traces.trace import Trace
 
 
-def tell(
+def print_summary(
     trace: Trace, calls: int, moved: int, output: Path, as_json: bool, more: Mapping[str, Any], *, err: bool
 ) -> None:
-    """Print what is in the trace written to ``output``: as JSON with the keys of ``more``, or in lines (``err``: on
-    standard error, for standard output is the program's)."""
+    """Print a summary of the trace in ``output``: JSON with the keys of ``more``, or lines.
+
+    ``err``: print the lines on standard error, because standard output is the program's.
+    """
     if as_json:
         print_json(
             {
@@ -41,7 +43,9 @@ def tell(
     if trace.dropped:
         lines.append(f"{counted(trace.dropped, 'record')} lost: no disk space, or no memory")
     if trace.truncated:
-        lines.append(f"{counted(len(trace.truncated), 'rank')} ended before MPI_Finalize: what was recorded is kept")
+        lines.append(
+            f"{counted(len(trace.truncated), 'rank')} ended before MPI_Finalize; the records until then are kept"
+        )
     lines += [f"note: {note}" for note in trace.notes]
     for line in lines:
         say(line, err=err)

@@ -1,4 +1,4 @@
-"""Placement policies: what gets a copy, where, and why; before a run (base.Policy) or while it runs (online.Online)."""
+"""Policies: which bytes get a copy, where, and why; before a run (base.Policy) or while it runs (online.Online)."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ _ONLINE: Mapping[str, Callable[[], Online]] = {"s4d": S4D, "ibridge": IBridge, "
 
 
 def policy_names() -> tuple[str, ...]:
-    """The names that ``get_policy`` knows."""
+    """The names that ``get_policy`` accepts."""
     return tuple(_POLICIES)
 
 
 def get_policy(name: str) -> Policy:
-    """The policy of this name, for what is known before a run.
+    """The policy of this name, which acts before a run.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such policy.
     """
     if name in _POLICIES:
         return _POLICIES[name]
     if name in _ONLINE:
-        raise ConfigError(f"policy {name!r} only acts while a program runs: it is for pdla simulate")
+        raise ConfigError(f"policy {name!r} acts only while a program runs: use it with pdla simulate")
     raise ConfigError(f"unknown policy {name!r}: choose one of {', '.join(_POLICIES)}")
 
 
 def online_names() -> tuple[str, ...]:
-    """The names that ``make_online`` knows."""
+    """The names that ``make_online`` accepts."""
     return tuple(_ONLINE)
 
 
 def make_online(name: str) -> Online:
-    """A new policy of this name, or of a class in a file of one's own: ``FILE.py:CLASS``.
+    """A new policy of this name, or of a class in a file of the user's: ``FILE.py:CLASS``.
 
     Raises:
-        ConfigError: there is none, or the file cannot be run.
+        ConfigError: there is no such policy, or the file cannot be run.
     """
     if name in _ONLINE:
         return _ONLINE[name]()
@@ -66,16 +66,16 @@ def make_online(name: str) -> Online:
         raise ConfigError(f"unknown policy {name!r}: choose one of {', '.join(_ONLINE)}, or FILE.py:CLASS")
     made = getattr(_run(Path(path)), wanted, None)
     if not (isinstance(made, type) and issubclass(made, Online)):
-        raise ConfigError(f"{path} has no class {wanted} that is an Online (pdla.policies.online)")
+        raise ConfigError(f"{path} has no class {wanted} derived from Online (pdla.policies.online)")
     return made()
 
 
 def _run(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if wrong := mistaken(path, PYTHON):
-        raise ConfigError(f"{wrong} (a policy is given as FILE.py:CLASS)")
+        raise ConfigError(f"{wrong} (give a policy as FILE.py:CLASS)")
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not named like a Python file (a policy is given as FILE.py:CLASS)")
+        raise ConfigError(f"{path} does not have the name of a Python file (give a policy as FILE.py:CLASS)")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

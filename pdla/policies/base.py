@@ -1,4 +1,4 @@
-"""What a placement policy is: it sees what a pattern would cost where, and says where its bytes should live."""
+"""The interface of a placement policy: from what a pattern would cost in each place it decides where its bytes go."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pdla.model import Candidate, Cluster, Layout, Pool, Signature
 from pdla.units import format_seconds
 
 LEAST_GAIN = 0.05
-"""A replica must save this share of the time: less is within the error of any model."""
+"""A replica must save at least this share of the time: less is within the error of any model."""
 
 Obstacle = Callable[[Pool, Layout, int], str]
-"""Says why a pool's storage cannot hold a replica of so many bytes in a layout; empty: it can."""
+"""A function that says why a pool's storage cannot hold a replica of so many bytes in a layout; empty if it can."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A wish: the candidate of this index should hold the pattern's bytes, for it saves so many seconds."""
+    """A wish: the candidate with this index should hold the pattern's bytes, because it saves so many seconds."""
 
     candidate: int
     gain: float
@@ -27,14 +27,15 @@ class Place:
 
 
 class Policy(Protocol):
-    """Says where bytes should live, and nothing else: capacity, dependences and back ends are the enactor's business.
+    """Says where bytes should be, and nothing else: the enactor takes care of capacity, dependences and back ends.
 
-    ``spaces`` and ``place`` are the hook for what is known before a run (while it runs: online.Online). The enactor
-    (``plan.make_plan``) costs every pattern in the spaces, asks once per pattern, and may refuse each wish.
+    ``spaces`` and ``place`` are the interface before a run (during a run: online.Online). The
+    enactor (``plan.make_plan``) predicts the cost of every pattern in the spaces, asks the policy
+    once per pattern, and may refuse each wish.
     """
 
     def spaces(self, cluster: Cluster) -> tuple[list[Pool], list[tuple[Pool, Pool]]]:
-        """The pools in which replicas may be, and the pairs (of disks, of SSDs) that may share one."""
+        """The pools in which replicas may be, and the pairs (disks, SSDs) that may share a replica."""
 
     def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
         """The wishes for one pattern; ``candidates[0]`` is its original."""
@@ -44,21 +45,22 @@ class Policy(Protocol):
 class Replicate:
     """Wishes a replica of every critical pattern, in every layout that is worth it (PDLA 3.4, 4.3).
 
-    The benefit of a replica is what it saves against the original, and its pattern is critical if that exceeds the
-    threshold and ``LEAST_GAIN``. ``kinds`` are the pools to use; ``hybrid`` adds disks and SSDs together.
+    The benefit of a replica is what it saves against the original. A pattern is critical if its
+    benefit exceeds the threshold and ``LEAST_GAIN``. ``kinds`` are the pools to use; ``hybrid``
+    adds disks and SSDs together.
     """
 
     kinds: tuple[str, ...]
     hybrid: bool = False
 
     def spaces(self, cluster: Cluster) -> tuple[list[Pool], list[tuple[Pool, Pool]]]:
-        """Pools of its kinds; each of disks with each of SSDs, if it makes hybrids."""
+        """The pools of its kinds; with ``hybrid`` also each pool of disks with each pool of SSDs."""
         disks, ssds = ([pool for pool in cluster.pools if pool.kind == kind] for kind in ("hdd", "ssd"))
         pools = [pool for pool in cluster.pools if pool.kind in self.kinds]
         return pools, list(product(disks, ssds)) if self.hybrid else []
 
     def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
-        """All that save enough, in the order of the candidates."""
+        """All candidates that save enough, in their order."""
         original = candidates[0]
         for i, candidate in enumerate(candidates):
             saved = original.cost.total - candidate.cost.total

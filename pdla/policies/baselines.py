@@ -1,4 +1,4 @@
-"""NS-PDLA, with which PDLA 5.2 compares S-PDLA. (S-ORIG is no policy: its originals are elsewhere.)"""
+"""NS-PDLA, with which PDLA 5.2 compares S-PDLA. (S-ORIG is not a policy: its originals are elsewhere.)"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Indiscriminate(Replicate):
     """Wishes a replica of every pattern in the best layout, "without considering replication benefits"."""
 
     def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
-        """The cheapest replica; where there is not room for all, those that save more come first."""
+        """The cheapest replica; if there is not room for all, those that save more come first."""
         found = enumerate(candidates)
         replicas = [(one.cost.total, number) for number, one in found if one.layout and not one.refused]
         if replicas:

@@ -1,12 +1,13 @@
-"""E10: collective writes go to the aggregators' own devices, and home in the background.
+"""E10: collective writes go to the aggregators' own devices; write-back happens in the background.
 
 Source: Congiu et al., "Improving Collective I/O Performance Using Non-Volatile Memory Devices".
 
-An aggregator writes its blocks to a cache file on its node. With ``flush = "immediate"`` they start on their way home
-when they are written, with ``"close"`` when the file is closed; in both cases the close waits for those that are not
-there yet. They are moved by one thread of a node, ``chunk`` bytes at a time (``ind_wr_buffer_size``). The cache is not
-read: a read waits until its bytes are home (the paper forbids it before; III-B). A block for which the device has no
-room is written home, as when ``fallocate`` fails.
+An aggregator writes its blocks to a cache file on its node. With ``flush = "immediate"`` the
+write-back of a block begins when it is written, with ``"close"`` when the file is closed. In both
+cases the close waits until all blocks are written back. One thread of a node moves them, ``chunk``
+bytes at a time (``ind_wr_buffer_size``). The cache is not read: a read waits until its bytes are
+written back (the paper forbids a read before; III-B). A block for which the device has no room goes
+directly to the original, as when ``fallocate`` fails.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class E10(Online):
 
     Attributes:
         flush: ``e10_cache_flush_flag``.
-        discard: ``e10_cache_discard_flag``: the cache file is removed when the file is closed.
+        discard: ``e10_cache_discard_flag``: remove the cache file when the file is closed.
         chunk: ``ind_wr_buffer_size``, in bytes; 512 KB in IV.
     """
 
@@ -38,14 +39,14 @@ class E10(Online):
     _files: dict[int, None] = field(default_factory=dict, init=False)
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
-        """The device of every node, written and not read."""
+        """The device of every node, which is written and not read."""
         pool = pool_of(cluster, "node", "e10")
         self._pool, self._nodes = pool.name, pool.servers
         capacity = (pool.capacity or 1 << 60) // pool.servers
         return [Space(f"{pool.name}/{node}", capacity, reads=False, chunk=self.chunk) for node in range(pool.servers)]
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """What an aggregator writes, where its node has a device."""
+        """What an aggregator writes, if its node has a device."""
         if request.op == "write" and request.collective and request.node < self._nodes:
             self._files[request.file] = None
             space = f"{self._pool}/{request.node}"
@@ -54,7 +55,7 @@ class E10(Online):
                 yield WriteBack(request.file, request.start, request.stop, "flush_immediate")
 
     def close(self, file: int | None, view: View) -> Iterator[Wish]:
-        """The close returns when everything is home; then the cache file goes."""
+        """The close returns when everything is written back; then the cache file is removed."""
         for one in list(self._files) if file is None else [file]:
             yield WriteBack(one, 0, 1 << 62, "the file is closed", wait=True)
             if self.discard:
@@ -63,14 +64,14 @@ class E10(Online):
 
 @dataclass(frozen=True)
 class CollectiveWrites(base.Replicate):
-    """What is known before a run: patterns that write collectively may have replicas on the nodes' devices.
+    """The policy before a run: patterns that write collectively may have replicas on the nodes' devices.
 
-    They are written there and brought home at the close (``pdla run --writes close``), like with ``flush = "close"``.
-    Unlike E10, which hides that time behind computation, their benefit counts it.
+    They are written there, and the write-back happens at the close (``pdla run --writes close``),
+    as with ``flush = "close"``. E10 hides that time behind computation; here the benefit counts it.
     """
 
     def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[base.Place]:
-        """Those that save enough."""
+        """The candidates that save enough."""
         if signature.op == "write" and signature.collective:
             yield from super().place(signature, candidates, cluster)
 
@@ -79,9 +80,10 @@ COLLECTIVE_WRITES = CollectiveWrites(kinds=("node",))
 
 
 class Phase(NamedTuple):
-    """A phase that writes: ``size`` bytes in ``cache`` seconds (T_c), home after ``sync`` more (T_s).
+    """A phase that writes: ``size`` bytes in ``cache`` seconds (T_c), and ``sync`` more for the write-back (T_s).
 
-    ``compute`` are the seconds until the file is closed, those of the next phase's computation: C(k+1).
+    ``compute`` are the seconds until the file is closed, those of the next phase's computation:
+    C(k+1).
     """
 
     size: int
@@ -97,8 +99,8 @@ class Phase(NamedTuple):
 
 def bandwidth(phases: Iterable[Phase]) -> float:
     """Bytes/s that a program perceives: bw(k) of one phase (Eq. 1), BW of all (Eq. 2).
-
-    BW = sum S(k) / sum (T_c(k) + max(0, T_s(k) - C(k+1))); as printed in Eq. 2, the sum might end before the maximum.
+    BW = sum S(k) / sum (T_c(k) + max(0, T_s(k) - C(k+1))); as printed in Eq. 2, the sum might end
+    before the maximum.
 
     >>> bandwidth([Phase(32 << 30, cache=2.0, sync=20.0, compute=30.0)]) / (1 << 30)
     16.0

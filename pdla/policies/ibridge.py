@@ -1,15 +1,18 @@
-"""iBridge: an SSD beside each disk serves fragments and small random requests.
+"""iBridge: an SSD next to each disk serves fragments and small random requests.
 
-Source: Liu, Jiang, Davis, "Hard Disk/Solid State Drive Synergy [...]", LA-UR-12-23164, 2012 (slides).
+Source: Liu, Jiang, Davis, "Hard Disk/Solid State Drive Synergy [...]", LA-UR-12-23164, 2012
+(slides).
 
-A request that does not end at strip ends leaves a small first or last sub-request, a *fragment*, which holds up its
-siblings; a request of one small sub-request is *random*. A server compares what either would do to the average service
-time of its disk, and lets those in whose return value is positive; a fragment counts for more where its server is the
-slowest of its siblings. What is cached is served by the SSD, dirty bytes go home in the background. The room of an SSD
-is shared between the two kinds by their mean return values, and each evicts its oldest.
+A request that does not end at strip ends leaves a small first or last sub-request, a *fragment*,
+which delays the other sub-requests. A request of one small sub-request is *random*. A server
+compares the effects of serving either from its disk or its SSD on the disk's average service time,
+and admits those whose return value is positive. A fragment counts for more if its server is the
+slowest one of the request. The SSD serves what it caches; dirty bytes are written back in the
+background. The two kinds share the SSD's space by their mean return values, and each evicts its
+oldest entry.
 
-The slides state equations, but no thresholds, periods or shares: those here are parameters, or stated. Not modelled:
-the SSD's log.
+The slides state equations, but no thresholds, periods or shares: here they are parameters, or
+documented choices. The SSD's log is not modelled.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def fragment_return(gain: float, averages: Sequence[float], server: int) -> floa
 
 
 class _Share:
-    """What an SSD holds of one kind, the least recently used first: the return value of each."""
+    """What an SSD holds of one kind, the least recently used first, with the return value of each."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[_Key, float] = OrderedDict()
@@ -83,9 +86,9 @@ class IBridge(Online):
     """The policy ``ibridge``.
 
     Attributes:
-        fragment, random: sub-requests of fewer bytes are such; None: than the strip ("can be much smaller than the
-            striping unit").
-        period: seconds between two exchanges of the averages, and write-backs.
+        fragment, random: a sub-request of fewer bytes is of this kind; None: of fewer bytes than
+            the strip ("can be much smaller than the striping unit").
+        period: seconds between two exchanges of the averages, and between write-backs.
     """
 
     fragment: int | None = None
@@ -95,17 +98,17 @@ class IBridge(Online):
     _pool: str = field(default="", init=False)
     _capacity: int = field(default=0, init=False)
     _averages: list[float] = field(default_factory=list, init=False)  # T_i of each server
-    _exchanged: list[float] = field(default_factory=list, init=False)  # as the servers know it of one another
+    _exchanged: list[float] = field(default_factory=list, init=False)  # as the servers know those of one another
     _heads: list[tuple[int, int]] = field(default_factory=list, init=False)  # L_i of each: file and byte
     _shares: list[dict[Kind, _Share]] = field(default_factory=list, init=False)
     _dirty: dict[tuple[int, int, int, int], None] = field(default_factory=dict, init=False)
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
-        """An SSD beside each disk server."""
+        """An SSD next to each disk server."""
         pool, servers = pool_of(cluster, "ssd", "ibridge"), cluster.home_servers
         if pool.servers < servers:
             raise ConfigError(
-                f"ibridge needs an SSD for each of {servers} home servers, and pool {pool.name} has {pool.servers}"
+                f"ibridge needs an SSD for each of {servers} home servers, but pool {pool.name} has {pool.servers}"
             )
         self._pool, self._capacity = pool.name, (pool.capacity or 1 << 60) // pool.servers
         self._averages, self._exchanged = [0.0] * servers, [0.0] * servers
@@ -114,14 +117,14 @@ class IBridge(Online):
         return [Space(f"{pool.name}/{server}", self._capacity) for server in range(servers)]
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """Each sub-request on its server."""
+        """Handle each sub-request on its server."""
         found = view.parts(request.start, request.stop)
         averages = [self._exchanged[part.server] for part in found]
         for number, part in enumerate(found):
             yield from self._sub_request(request, part, number, averages, view)
 
     def tick(self, view: View) -> Iterator[Wish]:
-        """The servers tell one another their averages, and write back."""
+        """The servers exchange their averages, and write back."""
         self._exchanged = list(self._averages)
         dirty, self._dirty = self._dirty, {}
         for server, file, start, stop in dirty:
@@ -161,9 +164,10 @@ class IBridge(Online):
             self._heads[server] = file, stop
 
     def _values(self, server: int, file: int, start: int, size: int, op: Op, cluster: Cluster) -> tuple[float, float]:
-        """T_disk, and T_ret = T_disk - T_ssd: the average if the disk serves it, and how much less if the SSD does.
+        """T_disk and T_ret = T_disk - T_ssd: the average if the disk serves the request, and the gain if the SSD does.
 
-        The slides do not define T_ssd: here the same recursion with the SSD's start-up and bandwidth.
+        The slides do not define T_ssd: here it is the same recursion with the SSD's start-up and
+        bandwidth.
         """
         disk, ssd = cluster.pool(cluster.home_pool), cluster.pool(self._pool)
         last_file, last = self._heads[server]
@@ -179,10 +183,11 @@ class IBridge(Online):
         return "fragment" if siblings > 1 else "random"
 
     def _make_room(self, server: int, kind: Kind, gain: float, length: int, view: View) -> Iterator[Wish]:
-        """Evict clean ones until there is room for ``length`` bytes of ``kind``, which return ``gain``.
+        """Evict clean entries until there is room for ``length`` bytes of ``kind``, which return ``gain``.
 
-        They are of the other kind as long as that has more than its share of the SSD, which is that of its mean return
-        value in the sum of both; then of this kind.
+        Entries of the other kind go first, as long as that kind has more than its share of the SSD.
+        The share of a kind is its mean return value relative to the sum of both. Then entries of
+        this kind go.
         """
         shares, space = self._shares[server], f"{self._pool}/{server}"
         other: Kind = "random" if kind == "fragment" else "fragment"

@@ -1,19 +1,23 @@
-"""LiU (Lift it Up): heads of segments on SSDs, where reading them hides the disk's latency.
+"""LiU (Lift it Up): heads of segments on SSDs, so that reading them hides the disk's latency.
 
-Source: Huang et al., "LiU: Hiding Disk Access Latency for HPC Applications with a New SSD-Enabled Data Layout".
+Source: Huang et al., "LiU: Hiding Disk Access Latency for HPC Applications with a New SSD-Enabled
+Data Layout".
 
-What a data server stores of a file is cut into segments, a head and a body each. A *lifted* segment has a copy of its
-head on the server's SSD. A segment that is worth it is read as a whole into a buffer in memory: the head and the
-sections of the body at once, asynchronously, while the disk seeks; a request waits for the sections that it needs.
-Worth it is a segment of which a share of at least ``locality`` was requested while it was in the buffer, or would have:
-the LRU stack of the buffer also has *ghosts*, of which there are only the flags of what was requested. When a
-segment is evicted, ghosts at the bottom go with it, and their locality is known, for their next access.
+The part of a file on a data server is cut into segments with a head and a body each. A *lifted*
+segment has a copy of its head on the server's SSD. A segment that is worth it is read as a whole
+into a buffer in memory: the head and the sections of the body at once, asynchronously, while the
+disk seeks. A request waits for the sections that it needs. A segment is worth it if at least the
+share ``locality`` of it was requested while it was in the buffer, or would have been: the LRU stack
+of the buffer also has *ghosts*, which keep only the flags of what was requested. When a segment is
+evicted, ghosts at the bottom go with it; their locality is then known, for their next access.
 
-What is written in a lifted segment goes to the SSD; the access that lifts it may itself be a write. A segment whose
-locality turns out too low is de-lifted: what is dirty goes home, and the SSD's copies go. Where the text is silent: as
-long as the buffer holds nothing, ghosts beyond as many segments as it could hold leave the stack (or none would ever be
-lifted); a head is copied to the SSD from the buffer; where the SSD is full, the segment lifted first is de-lifted. Not
-modelled: the system's own write-back cache.
+Writes to a lifted segment go to the SSD. The access that lifts it may itself be a write. A segment
+whose locality turns out too low is de-lifted: its dirty bytes are written back, and the SSD's
+copies are dropped. Where the text is silent, this implementation decides: as long as the buffer
+holds nothing, ghosts leave the stack when there are more of them than segments fit into the buffer
+(otherwise none would ever be lifted); a head is copied to the SSD from the buffer; if the SSD is
+full, the segment that was lifted first is de-lifted. The system's own write-back cache is not
+modelled.
 """
 
 from __future__ import annotations
@@ -31,10 +35,9 @@ _FLAG = 512  # bytes of a segment that have one flag: a sector
 
 
 def head_bytes(bandwidth: float, latency: float) -> float:
-    """The least head: B*t, what the disk would transfer while it seeks (II-B).
+    """The least head: B*t, the bytes that the disk would transfer while it seeks (II-B).
 
-    ``latency`` is the 80th percentile of those of random reads of one byte.
-
+    ``latency`` is the 80th percentile of that of random reads of one byte.
     >>> head_bytes(70e6, 0.012)  # of the paper: "0.84 MB and we choose 1 MB"
     840000.0
     """
@@ -44,8 +47,7 @@ def head_bytes(bandwidth: float, latency: float) -> float:
 def segment_time(
     head: int, body: int, ssd_latency: float, ssd_bandwidth: float, latency: float, bandwidth: float
 ) -> float:
-    """max(L_ssd + head/B2, t + body/B1): seconds in which head and body are read side by side (Figure 1).
-
+    """max(L_ssd + head/B2, t + body/B1): seconds in which head and body are read in parallel (Figure 1).
     >>> segment_time(2**20, 2**22, ssd_latency=0.25, ssd_bandwidth=2**20, latency=0.5, bandwidth=2**21)
     2.5
     """
@@ -62,7 +64,7 @@ class _Name(NamedTuple):
 
 @dataclass
 class _Segment:
-    """One in the stack: the flags of what was requested, as bits; whether it is in the buffer or a ghost."""
+    """A segment in the stack: the flags of what was requested, as bits; whether it is in the buffer or a ghost."""
 
     flags: int = 0
     regular: bool = False
@@ -73,11 +75,11 @@ class LiU(Online):
     """The policy ``liu``.
 
     Attributes:
-        head, body: bytes of a segment's head and body (II-B).
-        sections: of the body, read asynchronously (II-C).
-        buffer: bytes of a server's memory for segments (III-E).
-        locality: the share of a segment that is requested, from which on it is lifted and loaded. The text has "a
-            pre-defined threshold" and no value.
+        head, body: bytes of a segment's head and body (II-B). sections: of the body, read
+        asynchronously (II-C). buffer: bytes of a server's memory for segments (III-E). locality: a
+        segment of which at least this share is requested is lifted and loaded. The text has "a
+        pre-defined
+            threshold" and no value.
     """
 
     head: int = 1 << 20
@@ -87,16 +89,16 @@ class LiU(Online):
     locality: float = 0.5
     by_part: bool = field(default=True, init=False)
     _pool: str = field(default="", init=False)
-    _stacks: list[OrderedDict[_Name, _Segment]] = field(default_factory=list, init=False)  # the bottom first
+    _stacks: list[OrderedDict[_Name, _Segment]] = field(default_factory=list, init=False)  # the bottom comes first
     _localities: dict[_Name, float] = field(default_factory=dict, init=False)  # as last measured
     _lifted: list[OrderedDict[_Name, None]] = field(default_factory=list, init=False)
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
-        """A buffer in the memory of each home server, which is not written; an SSD beside each."""
+        """A buffer in the memory of each home server, which takes no writes; an SSD next to each."""
         pool, servers = pool_of(cluster, "ssd", "liu"), cluster.home_servers
         if pool.servers < servers:
             raise ConfigError(
-                f"liu needs an SSD for each of {servers} home servers, and pool {pool.name} has {pool.servers}"
+                f"liu needs an SSD for each of {servers} home servers, but pool {pool.name} has {pool.servers}"
             )
         self._pool = pool.name
         self._stacks, self._lifted = [OrderedDict() for _ in range(servers)], [OrderedDict() for _ in range(servers)]
@@ -105,7 +107,7 @@ class LiU(Online):
         return buffers + [Space(f"{pool.name}/{server}", capacity) for server in range(servers)]
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """Each segment of it, on its server."""
+        """Handle each segment of the request on its server."""
         size = self.head + self.body
         for server, start, stop in view.parts(request.start, request.stop):
             for number in range(start // size, -(-stop // size)):
@@ -122,14 +124,14 @@ class LiU(Online):
         return self._localities.get(_Name(file, server, number))
 
     def _written(self, name: _Name, start: int, stop: int, view: View) -> Iterator[Wish]:
-        """To the SSD, if it is lifted, or worth it now: what is written is the first that is there of it."""
+        """Write to the SSD, if the segment is lifted, or worth it now: then these are its first bytes there."""
         if name not in self._lifted[name.server] and self._is_worth_it(name):
             yield from self._enlist(name, stop - start, view)
         if name in self._lifted[name.server]:
             yield Place(name.file, start, stop, f"{self._pool}/{name.server}", "in a lifted segment", part=name.server)
 
     def _wanted(self, name: _Name, view: View) -> Iterator[Wish]:
-        """Load it, if it is worth it and not in the buffer."""
+        """Load the segment, if it is worth it and not in the buffer."""
         segment = self._stacks[name.server].get(name)
         if segment and segment.regular:
             yield from self._lift(name, view)
@@ -148,7 +150,7 @@ class LiU(Online):
                 yield Place(name.file, low, high, space, "its locality is high", True, True, part=name.server)
 
     def _flag(self, name: _Name, start: int, stop: int, view: View) -> Iterator[Wish]:
-        """It is requested: mark what, and put it on top of the stack, as a ghost if it is not there."""
+        """Mark what is requested of the segment, and put it on top of the stack, as a ghost if it is not there."""
         stack = self._stacks[name.server]
         segment = stack.setdefault(name, _Segment())
         stack.move_to_end(name)
@@ -159,7 +161,7 @@ class LiU(Online):
             yield from self._forget_ghosts(name.server, 1, view)
 
     def _make_room(self, server: int, length: int, view: View) -> Iterator[Wish]:
-        """Evict from the bottom of the stack until the buffer has room, and then the ghosts that are at the bottom."""
+        """Evict from the bottom of the stack until the buffer has room, then remove the ghosts at the bottom."""
         stack, space = self._stacks[server], f"{MEMORY}/{server}"
         while view.room(space) < length:
             name = next((name for name, segment in stack.items() if segment.regular), None)
@@ -181,7 +183,7 @@ class LiU(Online):
             yield from self._measure(name, segment, view)
 
     def _measure(self, name: _Name, segment: _Segment, view: View) -> Iterator[Wish]:
-        """Its locality is known; if that is too low, it is de-lifted."""
+        """The segment's locality is known now; if it is too low, de-lift the segment."""
         start, _, stop = self._bounds(name, view)
         flags = max(1, -(-(stop - start) // _FLAG))
         self._localities[name] = segment.flags.bit_count() / flags
@@ -189,7 +191,7 @@ class LiU(Online):
             yield from self._de_lift(name, "its locality is low", view)
 
     def _lift(self, name: _Name, view: View) -> Iterator[Wish]:
-        """Copy the head to the SSD, when all of it is in the buffer."""
+        """Copy the head to the SSD, once all of it is in the buffer."""
         start, body, _ = self._bounds(name, view)
         space, lifted = f"{self._pool}/{name.server}", self._lifted[name.server]
         if name in lifted or any(
@@ -201,7 +203,7 @@ class LiU(Online):
             yield Place(name.file, start, body, space, "its locality is high", True, part=name.server)
 
     def _enlist(self, name: _Name, length: int, view: View) -> Iterator[Wish]:
-        """Count it as lifted, if the SSD has room for ``length`` bytes of it, then or at the next attempt."""
+        """Count the segment as lifted, if the SSD has room for ``length`` bytes of it, now or at the next attempt."""
         space, lifted = f"{self._pool}/{name.server}", self._lifted[name.server]
         if view.room(space) < length and lifted:
             yield from self._de_lift(next(iter(lifted)), "the SSD is full", view)
@@ -217,7 +219,7 @@ class LiU(Online):
         yield Drop(name.file, start, stop, f"{self._pool}/{name.server}", reason, name.server)
 
     def _bounds(self, name: _Name, view: View) -> tuple[int, int, int]:
-        """Where its head, its body, and what follows it begin; of the file as long as it is."""
+        """Where its head and its body begin, and where it ends; within the present size of the file."""
         start = name.number * (self.head + self.body)
         end = max(start, min(start + self.head + self.body, view.size(name.file, name.server)))
         return start, min(start + self.head, end), end

@@ -1,13 +1,15 @@
-"""What a policy is that acts while a program runs: it sees every file request, and says where bytes should live.
+"""The interface of a policy that acts while a program runs: it sees every file request, and says where bytes should be.
 
-Before a run, a policy is asked per pattern (base.Policy). During a run, it is asked per request, and yields wishes of
-three kinds: ``Place``, ``WriteBack``, ``Drop``, each with a reason. The enactor (pdla.simulator.enactor) makes them
-true one by one, as they are yielded, or refuses them. Whatever a policy wishes, it never exceeds a capacity, never
-drops bytes that are nowhere else, and serves every read with the bytes last written.
+Before a run, a policy is asked once per pattern (base.Policy). During a run, it is asked once per
+request. It yields wishes of three kinds, each with a reason: ``Place``, ``WriteBack``, ``Drop``.
+The enactor (pdla.simulator.enactor) carries them out one by one, as they are yielded, or refuses
+them. Whatever a policy wishes, the enactor never exceeds a capacity, never drops bytes that are
+nowhere else, and serves every read with the bytes last written.
 
-A scheme of the clients (S4D-Cache, E10) speaks of the bytes of files. One of the data servers (iBridge, LiU) is
-``by_part``: what one home server stores of a file is a part, whose bytes are counted from 0, and its requests, extents
-and wishes are of parts. Bytes are int, seconds float, ranges half-open.
+A scheme of the clients (S4D-Cache, E10) works on the bytes of files. A scheme of the data servers
+(iBridge, LiU) is ``by_part``: the bytes of a file on one home server are a part, counted from 0,
+and its requests, extents and wishes are those of parts. Bytes are int, seconds float, ranges
+half-open.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from pdla.errors import ConfigError
 from pdla.model import Cluster, Layout, Op, Pool
 
 HOME = "home"
-"""The space where every file is: the home pool, striped by ``home_layout``."""
+"""The space of the originals: the home pool, striped by ``home_layout``."""
 
 MEMORY = "memory"
-"""The level of spaces in the memory of home servers, ``memory/3`` of server 3: no device, only the network."""
+"""The level of spaces in the memory of home servers: ``memory/3`` is that of server 3, without a device."""
 
 
 class Request(NamedTuple):
@@ -61,10 +63,11 @@ class Extent(NamedTuple):
 class Place(NamedTuple):
     """These bytes should (also) be in ``space``.
 
-    Wished for what the request writes, they are written there, and not home. For what it reads, a copy is left there in
-    passing. With ``fetch``, they are brought there in the background; with ``wait``, at once and with the priority of
-    requests, and a read of any of them waits for that. ``node`` is the client node that moves them, by default the
-    one whose request it is.
+    For bytes that the request writes: they are written to ``space``, and not to the original. For
+    bytes that it reads: a copy is left in ``space`` in passing. With ``fetch``, the bytes are
+    copied in the background; with ``wait``, at once and with the priority of requests, and a read
+    of any of them waits for that. ``node`` is the client node that moves them, by default the node
+    of the request.
     """
 
     file: int
@@ -79,9 +82,10 @@ class Place(NamedTuple):
 
 
 class WriteBack(NamedTuple):
-    """Dirty bytes should go home in the background, those of a request when it has been served.
+    """Dirty bytes should be written back in the background; those of a request after the request has been served.
 
-    With ``wait``, which is not for requests, who closes the file waits until they are there.
+    With ``wait``, which is not allowed for requests, the close of the file waits until they are
+    written back.
     """
 
     file: int
@@ -93,7 +97,7 @@ class WriteBack(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """The copy in ``space`` (also a level: ``ssd`` for any ``ssd/3``) may go; dirty bytes are brought home before."""
+    """The copy in ``space`` (also a level: ``ssd`` for any ``ssd/3``) may go, after the write-back of dirty bytes."""
 
     file: int
     start: int
@@ -108,16 +112,17 @@ Wish = Place | WriteBack | Drop
 
 @dataclass(frozen=True)
 class Space:
-    """Where copies may be, beside home.
+    """A place for copies, apart from the originals.
 
     Attributes:
-        name: of a pool, then copies are striped over its servers by ``layout``; or ``POOL/3``, its server 3 alone (of a
-            pool of kind "node": the device of client node 3); or ``memory/3``. What is before the slash is the level:
-            a byte has one copy in each.
+        name: a pool: copies are striped over its servers by ``layout``; or ``POOL/3``, only its
+            server 3 (for a pool of kind "node": the device of client node 3); or ``memory/3``. The
+            text before the slash is the level: a byte has at most one copy in each level.
         capacity: bytes.
         layout: of a whole pool.
-        reads: requests may be read from here. If not, a read waits until dirty bytes are home.
-        writes: what has a copy here is written here. If not, a write drops it.
+        reads: requests may be read from here. If not, a read waits for the write-back of dirty
+            bytes.
+        writes: bytes with a copy here are written here. If not, a write drops the copy.
         chunk: bytes that are moved at a time in the background.
     """
 
@@ -130,7 +135,7 @@ class Space:
 
     @property
     def level(self) -> str:
-        """Its name up to the slash."""
+        """The name up to the slash."""
         return self.name.partition("/")[0]
 
 
@@ -139,7 +144,7 @@ class View(Protocol):
 
     @property
     def now(self) -> float:
-        """Seconds."""
+        """The present time in seconds."""
 
     @property
     def cluster(self) -> Cluster:
@@ -149,58 +154,57 @@ class View(Protocol):
         """Bytes of a file, or of a part of it, as far as is known."""
 
     def room(self, space: str) -> int:
-        """Bytes that are free there."""
+        """Free bytes of a space."""
 
     def parts(self, start: int, stop: int) -> list[Part]:
         """The parts of a file's bytes [start, stop), one for each home server that has some, in the file's order."""
 
     def extents(self, file: int, start: int, stop: int, part: int | None = None) -> list[Extent]:
-        """From where [start, stop) would be read now, in order and gapless."""
+        """The extents from which [start, stop) would be read now, in order and without gaps."""
 
     def coldest(self, space: str) -> Iterator[Extent]:
         """The clean copies in ``space``, the least recently used first; they may be dropped meanwhile."""
 
 
 class Online:
-    """The skeleton of a policy: its state is its own, so that every simulation needs a new one.
+    """The base class of a policy. A policy has state, so every simulation needs a new one.
 
     Attributes:
-        by_part: it is one of the data servers. Not required.
-        period: seconds between ticks. Not required: without one there are none.
+        by_part: the policy is one of the data servers. Not required.
+        period: seconds between ticks. Not required: without a period there are no ticks.
     """
 
     by_part: bool = False
     period: float | None = None
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
-        """The spaces that it uses, those first from which reads are served first. Required.
+        """The spaces that it uses, in the order in which reads look for copies. Required.
 
         Raises:
-            ConfigError: the cluster lacks what it needs.
+            ConfigError: the cluster lacks what the policy needs.
         """
         raise NotImplementedError
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """What it wishes before ``request`` is served. Required."""
+        """The wishes before ``request`` is served. Required."""
         raise NotImplementedError
 
     def tick(self, view: View) -> Iterator[Wish]:
-        """What it wishes every ``period``. Not required."""
+        """The wishes at every ``period``. Not required."""
         yield from ()
 
     def close(self, file: int | None, view: View) -> Iterator[Wish]:
-        """What it wishes when ``file`` is closed or synchronized, or the run ends (None). Not required."""
+        """The wishes when ``file`` is closed or synchronized, or when the run ends (None). Not required."""
         yield from ()
 
 
 def home_layout(cluster: Cluster) -> Layout:
-    """How the original files are striped: 1-DH over the home servers."""
+    """How the originals are striped: 1-DH over the home servers."""
     return Layout(cluster.home_pool, cluster.home_servers, 1, (cluster.home_strip,) * cluster.home_servers, 1 << 62)
 
 
 def parts(cluster: Cluster, start: int, stop: int) -> list[Part]:
     """What each home server stores of a file's bytes [start, stop), which is contiguous there; in the file's order.
-
     >>> from pdla.layouts.config import load_cluster
     >>> for part in parts(load_cluster(None), 100_000, 300_000):  # four servers, strips of 64 KiB
     ...     print(*part)
@@ -234,13 +238,13 @@ def pool_of(cluster: Cluster, kind: str, policy: str) -> Pool:
     """The first pool of a kind, for a policy that needs one.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such pool.
     """
     for pool in cluster.pools:
         if pool.kind == kind:
             return pool
     kinds = ", ".join(f"{pool.name} ({pool.kind})" for pool in cluster.pools)
-    raise ConfigError(f'{policy} needs a pool of kind "{kind}", and {cluster.source} has {kinds}')
+    raise ConfigError(f'{policy} needs a pool of kind "{kind}", but {cluster.source} has {kinds}')
 
 
 def whole_pool(cluster: Cluster, name: str, strip: int) -> Layout:

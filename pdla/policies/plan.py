@@ -1,4 +1,4 @@
-"""From signatures to a plan: what is replicated, where, in which layout, and why."""
+"""From signatures to a plan: what to replicate, where, in which layout, and why."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
     from pdla.catalog import Replica
 
 SELECTIONS: Mapping[str, Choose] = {"optimal": choose_optimal, "greedy": choose_greedy}
-"""How space is shared out where there is not enough for all; the first is the default."""
+"""How space is shared out if there is not enough for all; the first one is the default."""
 
 
 @dataclass(frozen=True)
 class RedirectedWrites:
-    """What is to be known of a program whose writes may go to replicas.
+    """What the planner must know about a program whose writes may go to replicas.
 
     Attributes:
-        dependences: of each signature, how its writes depend on other accesses (``pdla.analyzers.dependence``).
-        phases: of each file, the phases after which its bytes are brought back, hidden by what the program computes
-            then (E10); None: they are brought back once, and at the end.
+        dependences: for each signature, how its writes depend on other accesses
+            (``pdla.analyzers.dependence``).
+        phases: for each file, the phases that are followed by a write-back, hidden by the program's
+            computation (E10);
+            None: there is one write-back, at the end.
     """
 
     dependences: Sequence[int]
@@ -45,11 +47,11 @@ class RedirectedWrites:
 
 @dataclass(frozen=True)
 class Limits:
-    """What keeps a plan from what its policy wishes.
+    """What limits a plan.
 
     Attributes:
-        replicas: those that there are already; they take room.
-        gone: files that are no longer there.
+        replicas: the replicas that exist already; they take space.
+        gone: files that no longer exist.
         obstacle: why storage cannot hold a layout.
     """
 
@@ -71,11 +73,13 @@ def make_plan(
 ) -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``.
 
-    The policy wishes; what refuses it is here: a pattern that writes, unless its writes are to be redirected and do not
-    depend on earlier accesses (PDLA 6) nor are read by other ranks before a sync or a close (UNSYNCED), or that reads
-    bytes that the same run writes (a replica would be stale at once), the ``limits``, a pool without room. Irregular
-    accesses are not costed, nor patterns that another one's replica serves. Signatures in the plan carry no members.
-    ``progress`` is called with what is done, the patterns costed and how many there are.
+    The policy wishes; this function refuses. It refuses a pattern that writes, unless its writes
+    are to be redirected, do not depend on earlier accesses (PDLA 6) and are not read by other ranks
+    before a sync or a close (UNSYNCED). It refuses a pattern that reads bytes that the same run
+    writes (a replica would be stale at once), what the ``limits`` exclude, and a pool without room.
+    No costs are predicted for irregular accesses, nor for patterns that the replica of another one
+    serves. Signatures in the plan have no members. ``progress`` is called with the name of the
+    work, the patterns done and their number.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -108,12 +112,12 @@ def make_plan(
 
 
 LEFT = "left in the original: "
-GONE = "there is no such file any more"
+GONE = "the file no longer exists"
 
 
 @dataclass(frozen=True)
 class _Pattern:
-    """What may be planned for, and why it cannot have a replica whatever it would save (empty: it can)."""
+    """A pattern to plan for, and why it cannot have a replica whatever it would save (empty: it can)."""
 
     signature: Signature
     map: AccessMap
@@ -122,7 +126,7 @@ class _Pattern:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a pattern costs where, what the policy wishes for it, and the bytes of every space that each wish takes."""
+    """The costs of a pattern, the policy's wishes for it, and the bytes of every space that each wish takes."""
 
     pattern: _Pattern
     candidates: tuple[Candidate, ...]
@@ -130,7 +134,7 @@ class _Asked:
     options: tuple[Option, ...]
 
     def space(self, place: Place | None) -> Mapping[str, int]:
-        """What this wish takes."""
+        """The bytes of every space that this wish takes."""
         return self.options[self.wishes.index(place)].space if place else {}
 
 
@@ -143,7 +147,7 @@ def _ask(
     servers: Callable[[str], Sequence[str]],
 ) -> _Asked:
     pools, hybrids = policy.spaces(cluster)
-    size, phases = pattern.map.size, None if written is None else _brought_back(pattern.signature, written)
+    size, phases = pattern.map.size, None if written is None else _write_back_phases(pattern.signature, written)
     found = candidates(pattern.signature, size, cluster, pools, hybrids, phases)
     refusals = [
         (pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size)) if one.layout else ""
@@ -159,8 +163,8 @@ def _ask(
     return _Asked(pattern, found, tuple(wishes), tuple(options))
 
 
-def _brought_back(signature: Signature, writes: Mapping[str, Sequence[WritePhase]]) -> list[tuple[int, float]]:
-    """The bytes that a pattern writes in each phase of its file, and the seconds that follow in which they go home."""
+def _write_back_phases(signature: Signature, writes: Mapping[str, Sequence[WritePhase]]) -> list[tuple[int, float]]:
+    """The bytes that a pattern writes in each phase of its file, and the seconds after it that hide write-back."""
     low, high = signature.t_start, signature.t_end
     phases = [one for one in writes.get(signature.file, ()) if one.t_start <= high and low <= one.t_end]
     total = sum(one.bytes for one in phases)
@@ -170,14 +174,14 @@ def _brought_back(signature: Signature, writes: Mapping[str, Sequence[WritePhase
 
 
 def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:
-    """The room in every space; what replicas of these patterns take is theirs again, so that a plan can be repeated."""
+    """The room in every space. Replicas of these patterns do not count, so that a plan can be repeated."""
     planned = {(pattern.signature.file, pattern.map) for pattern in patterns}
     own = [replica for replica in replicas if (replica.signature.file, replica.access_map) in planned]
     return room(cluster.pools, replicas, leaving=own)
 
 
 def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], threshold: float) -> PatternPlan:
-    """The outcome for one pattern, with the reason, and why each candidate that would be faster was not chosen."""
+    """The outcome for one pattern, with the reason, and why each faster candidate was not chosen."""
     found = [_worth(asked.candidates[0], one, threshold) for one in asked.candidates]
     for wish, option in zip(asked.wishes, asked.options, strict=True):
         if place is None or wish.gain > place.gain:
@@ -192,7 +196,7 @@ def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], thre
 
 
 def _worth(original: Candidate, candidate: Candidate, threshold: float) -> Candidate:
-    """The candidate, refused where it saves too little."""
+    """The candidate, refused if it saves too little."""
     before = original.cost.total
     saved = before - candidate.cost.total
     if candidate.layout is None or candidate.refused or (saved > threshold and saved >= LEAST_GAIN * before):
@@ -227,7 +231,7 @@ def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> st
 def _patterns(
     analysis: Analysis, writes: RedirectedWrites | None, gone: Collection[str]
 ) -> tuple[list[_Pattern], list[tuple[str, str]]]:
-    """The patterns to cost, and why the other accesses are not."""
+    """The patterns to predict costs for, and why the other accesses are not among them."""
     written = _written(analysis)
     patterns: list[_Pattern] = []
     seen: dict[tuple[str, Op, AccessMap], Signature] = {}

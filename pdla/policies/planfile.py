@@ -25,7 +25,7 @@ _LINE = 120
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """Plain values; ``plan_from_json`` gives the equal plan back."""
+    """Plain values; ``plan_from_json`` makes an equal plan from them."""
     patterns, seen = [], Counter[str]()
     for pattern in plan.patterns:
         name = pattern_id(pattern.signature)
@@ -50,13 +50,14 @@ def plan_from_json(value: Any) -> Plan:
     """The inverse of ``plan_to_json``.
 
     Raises:
-        FormatError: not a plan, or of another version; the message says what is missing or wrong.
+        FormatError: ``value`` is not a plan, or is of another version; the message says what is
+            missing or wrong.
     """
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise FormatError(f'not a plan: "format" should be "{FORMAT}" (make one with pdla plan -o PLAN.json)')
     if value.get("version") != VERSION:
         raise FormatError(
-            f"a plan of version {value.get('version')!r}, this pdla reads version {VERSION}: make it anew"
+            f"the plan has version {value.get('version')!r}, but this pdla reads version {VERSION}: make a new plan"
         )
     try:
         plan = Plan(
@@ -84,7 +85,7 @@ def plan_from_json(value: Any) -> Plan:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write ``plan`` as JSON with sorted keys, the same bytes for equal plans, so that ``diff`` shows what differs.
+    """Write ``plan`` as JSON with sorted keys. Equal plans give equal bytes, so ``diff`` shows what differs.
 
     Raises:
         PdlaError: the file cannot be written.
@@ -96,7 +97,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in ``path``.
+    """Read the plan in ``path``.
 
     Raises:
         FormatError: no such file, not JSON, not a plan, or of another version.
@@ -105,7 +106,7 @@ def read_plan(path: Path) -> Plan:
     try:
         return plan_from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise FormatError(f"{path}: cannot read this plan: {error.strerror}") from None
+        raise FormatError(f"cannot read the plan {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is a damaged plan: not JSON: {error}") from None
     except FormatError as error:
@@ -113,14 +114,14 @@ def read_plan(path: Path) -> Plan:
 
 
 def pattern_id(signature: Signature) -> str:
-    """A name for a pattern that is the same in every plan: of what is accessed and by whom, not of when."""
+    """A name for a pattern that is the same in every plan: it depends on what is accessed and by whom, not when."""
     value = _signature_to_json(signature)
     del value["t_start"], value["t_end"]
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _indented(value: Any, indent: str = "") -> str:
-    """JSON in blocks; what fits on a line is on one, and so is every list of numbers."""
+    """JSON in blocks; a value that fits on a line is on one line, and so is every list of numbers."""
     line = json.dumps(value, sort_keys=True)
     if not isinstance(value, (dict, list)) or len(indent) + len(line) <= _LINE:
         return line
@@ -212,18 +213,18 @@ def _growth(value: Any) -> Growth:
 
 
 def _check_growth(signature: Signature) -> None:
-    """That what grows can be computed with: in 64 bits, and not down to nothing."""
+    """Check that one can compute with what grows: in 64 bits, and without shrinking to nothing."""
     if len(signature.growth) != len(signature.loops):
-        raise ValueError(f"a pattern has {len(signature.loops)} loops and the growth of {len(signature.growth)}")
+        raise ValueError(f"a pattern has {len(signature.loops)} loops but {len(signature.growth)} growths")
     if any(grows.count for grows in signature.growth[: max(0, signature.rank_loops - 1)]):
-        raise ValueError("a pattern has other numbers of ranks in each row of its ranks")
+        raise ValueError("the rows of a pattern's ranks have different numbers of ranks")
     most, least, reach, length, shortest = 0, 0, abs(signature.start), signature.length, signature.length
     for (stride, count), grows in signature.nest.levels:
         least, most = count + min(0, least), count + max(0, most)
         reach += abs(stride) * most + abs(grows.stride) * most**2
         length, shortest = length + max(0, grows.length) * most, shortest + min(0, grows.length) * (most - 1)
         if min(least, shortest) < 1 or max(most, reach, length) > LARGEST or (grows != STILL and most > MAX_EXTENTS):
-            raise ValueError(f"{signature} grows beyond 64 bits or {MAX_EXTENTS} iterations, or down to nothing")
+            raise ValueError(f"{signature} grows beyond 64 bits or {MAX_EXTENTS} iterations, or shrinks to nothing")
         least, most = grows.count * (most - 1), grows.count * (most - 1)
 
 
@@ -241,13 +242,13 @@ ONLY_SIMULATED = (
     "aggregators", "sieve_read", "sieve_write", "jitter_seconds", "client_cache", "client_read_ahead", "cores",
     "call_seconds", "copy_seconds_per_byte", "exchange_seconds_per_byte",
 )  # fmt: skip
-"""What plans do not depend on, and do not say."""
+"""What plans do not depend on, and do not contain."""
 
 
 def _cluster_to_json(cluster: Cluster) -> dict[str, Any]:
     value: dict[str, Any] = _plain(dataclasses.asdict(cluster))
     for pool in value["pools"]:
-        del pool["parts"]  # only of hybrids, which are made from these
+        del pool["parts"]  # only hybrids have parts, and they are made from them
         del pool["device"]
     for key in ONLY_SIMULATED:
         del value[key]
@@ -301,7 +302,7 @@ def _wholes(values: Any) -> tuple[int, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, so that what is written is what is read."""
+    """Tuples as lists, so that what is written equals what is read."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,20 +1,23 @@
 """S4D-Cache: SSD servers cache what the cost model finds critical.
 
-Source: He, Sun, Feng, "S4D-Cache: Smart Selective SSD Cache for Parallel I/O Systems", ICDCS 2014; its equations are in
-layouts/s4d.py.
+Source: He, Sun, Feng, "S4D-Cache: Smart Selective SSD Cache for Parallel I/O Systems", ICDCS 2014;
+its equations are in layouts/s4d.py.
 
-The *identifier* judges every request by Eqs. 1 to 8 and records critical ones in the critical data table (CDT). The
-*redirector* (Algorithm 1) serves what is cached from the SSD servers, lets critical writes into free space or that of
-the least recently used clean copies, and flags critical reads. The *rebuilder*, at low priority, brings dirty bytes
-home, in the order of the files, and fetches flagged ones, those that benefit most first (III-B: the benefit is to
-"prioritize their eligibility for caching"), into free space or that of clean copies that benefit less. The enactor's
-extents are the data mapping table (DMT), by file and extent (the paper's key of program, number of processes and rank
-would make another rank miss dirty data); a request that is cached in part is split.
+The *identifier* judges every request by Eqs. 1 to 8 and records critical ones in the critical data
+table (CDT). The *redirector* (Algorithm 1) serves cached bytes from the SSD servers, admits
+critical writes into free space or that of the least recently used clean copies, and flags critical
+reads. The *rebuilder*, at low priority, writes dirty bytes back, in the order of the files. It also
+fetches flagged bytes, those with the most benefit first (III-B: the benefit is to "prioritize their
+eligibility for caching"), into free space or that of clean copies with less benefit. The enactor's
+extents are the data mapping table (DMT), by file and extent (with the paper's key of program,
+number of processes and rank, another rank would miss dirty data). A request that is cached in part
+is split.
 
-The distance d of Eq. 2 is that from the end of the same rank's previous request to the file: each process has an
-identifier of its own. F(d) + R is the start-up curve of the home pool, S + R its last point; beta the device's seconds
-per byte. The text names no period of the rebuilder; like the tables' persistence (metadata written to the SSD servers),
-what the identifier itself takes is not modelled.
+The distance d of Eq. 2 is that from the end of the same rank's previous request to the file: each
+process has an identifier of its own. F(d) + R is the start-up curve of the home pool, S + R its
+last point, beta the device's seconds per byte. The text gives no period of the rebuilder. Not
+modelled are the persistence of the tables (metadata written to the SSD servers) and the
+identifier's own time.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class S4D(Online):
 
     Attributes:
         period: seconds between two runs of the rebuilder.
-        chunk: bytes that it moves at a time.
+        chunk: bytes that the rebuilder moves at a time.
     """
 
     period: float | None = 1.0
@@ -46,7 +49,8 @@ class S4D(Online):
     _space: str = field(default="", init=False)
     _ends: dict[tuple[int, int], int] = field(default_factory=dict, init=False)  # by rank and file
     _critical: dict[tuple[int, int, int], float] = field(default_factory=dict, init=False)  # the CDT, and benefits
-    # Its C_flags, with benefits and which node reads; and what was placed in the cache, the least benefit first.
+    # The CDT's C_flags, with benefits and the node that reads; and what was placed in the cache,
+    # least benefit first.
     _flagged: dict[tuple[int, int, int], tuple[float, int]] = field(default_factory=dict, init=False)
     _cached: list[tuple[float, int, int, int]] = field(default_factory=list, init=False)
     _dirty: dict[tuple[int, int, int], None] = field(default_factory=dict, init=False)  # the DMT's D_flags
@@ -59,7 +63,7 @@ class S4D(Online):
         return [Space(pool.name, pool.capacity or 1 << 60, layout, chunk=self.chunk)]
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """Algorithm 1, of what is not cached; what is, is redirected by the enactor."""
+        """Algorithm 1, for bytes that are not cached; the enactor redirects cached ones."""
         entry = request.file, request.start, request.stop
         benefit = self._benefit(request, view.cluster)
         if benefit > 0:
@@ -77,7 +81,7 @@ class S4D(Online):
                 self._flagged[request.file, extent.start, extent.stop] = self._critical[entry], request.node
 
     def tick(self, view: View) -> Iterator[Wish]:
-        """The rebuilder: what is dirty goes home, what is flagged is fetched in place of what benefits less."""
+        """The rebuilder: write dirty bytes back; fetch flagged bytes in place of those that benefit less."""
         dirty, self._dirty = self._dirty, {}
         for file, start, stop in sorted(dirty):
             yield WriteBack(file, start, stop, "rebuilder: dirty")
@@ -90,7 +94,7 @@ class S4D(Online):
             heapq.heappush(self._cached, (benefit, file, start, stop))
 
     def _displace(self, length: int, benefit: float, view: View) -> Iterator[Wish]:
-        """Clean copies that benefit less, the least of them first."""
+        """Clean copies that benefit less, those with the least benefit first."""
         stay = []
         while view.room(self._space) < length and self._cached and self._cached[0][0] < benefit:
             one = heapq.heappop(self._cached)
@@ -103,7 +107,7 @@ class S4D(Online):
             heapq.heappush(self._cached, one)
 
     def _make_room(self, length: int, view: View) -> Iterator[Wish]:
-        """Free space, or that of the least recently used clean copies; if both are too little, nothing is dropped."""
+        """Use free space, or that of the least recently used clean copies; if both do not suffice, drop nothing."""
         missing = length - view.room(self._space)
         victims = []
         for victim in view.coldest(self._space) if missing > 0 else ():
@@ -122,7 +126,7 @@ class S4D(Online):
 
 
 class Critical:
-    """What is known before a run: patterns whose requests are critical may have replicas over all SSD servers."""
+    """The policy before a run: patterns whose requests are critical may have replicas over all SSD servers."""
 
     def spaces(self, cluster: Cluster) -> tuple[list[Pool], list[tuple[Pool, Pool]]]:
         """The first pool of SSDs."""
@@ -144,10 +148,10 @@ class Critical:
 
 
 def benefit_of(cluster: Cluster, op: Op, offset: int, length: int, distance: float) -> float:
-    """Seconds that a request saves on the SSD servers of ``cluster``, ``distance`` from the one before (Eq. 8).
+    """Seconds that a request saves on the SSD servers of ``cluster``, ``distance`` from the previous one (Eq. 8).
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the cluster has no SSD servers.
     """
     home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", "s4d")
     stripe = cluster.home_strip

@@ -1,4 +1,4 @@
-"""Storage back ends, by the name that a pool gives in ``backend``."""
+"""The storage back ends, by the name in a pool's ``backend``."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Dire
 
 
 def backend_of(pool: Pool) -> Backend:
-    """The back end of a pool, or of the pools that a hybrid consists of.
+    """The back end of a pool, or of the two pools of a hybrid.
 
     Raises:
-        ConfigError: there is none of this name, or not one for both.
+        ConfigError: there is no back end of this name, or the two pools have different ones.
     """
     names = [part.backend for part in pool.parts or (pool,)]
     if len(set(names)) > 1:
-        raise ConfigError(f"pools of different back ends cannot be striped together (these are {' and '.join(names)})")
+        raise ConfigError(f"pools of different back ends cannot be striped together (got {' and '.join(names)})")
     if pool.backend not in BACKENDS:
-        raise ConfigError(f"pool {pool.name}: unknown backend {pool.backend!r} (there are: {', '.join(BACKENDS)})")
+        raise ConfigError(f"pool {pool.name}: unknown backend {pool.backend!r} (known: {', '.join(BACKENDS)})")
     return BACKENDS[pool.backend](pool)
 
 
 def placement_of(backend: Backend, path: Path) -> str:
-    """Where the storage put a component, for ``misplaced``; empty where that follows from its path.
+    """Where the storage put a component, for ``misplaced``; empty if the path alone says it.
 
     Raises:
         OSError, PdlaError: the storage cannot be asked.
@@ -43,7 +43,7 @@ def placement_of(backend: Backend, path: Path) -> str:
 
 
 def misplaced(component: Component) -> str:
-    """Where a component is now, if that is not where it was built.
+    """Where a component is now, if that is not where it was built; otherwise empty.
 
     Raises:
         OSError, PdlaError: the storage cannot be asked.
@@ -56,7 +56,7 @@ def misplaced(component: Component) -> str:
 
 
 def losable(plan: Plan) -> Callable[[], str] | None:
-    """What says whether storage that a plan uses is lost; None: none of it can tell."""
+    """A function that says whether storage that a plan uses is lost; None if no back end of the plan can know."""
     pools = {layout.pool for pattern in plan.patterns if (layout := pattern.choice.layout) is not None}
     found = [backend_of(plan.cluster.pool(pool)) for pool in sorted(pools)]
     telling = [backend for backend in found if type(backend).trouble is not Backend.trouble]
@@ -66,7 +66,7 @@ def losable(plan: Plan) -> Callable[[], str] | None:
 
 
 def obstacles() -> Obstacle:
-    """What the planner asks about a candidate: why no replica of so many bytes can be in this layout of a pool."""
+    """The function by which the planner asks why a pool cannot hold a replica of so many bytes in a layout."""
     backend = cache(backend_of)
 
     def obstacle(pool: Pool, layout: Layout, size: int) -> str:

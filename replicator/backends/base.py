@@ -1,4 +1,4 @@
-"""What a storage back end does: make the component files of a replica where its layout says (docs/backends.md)."""
+"""The interface of a storage back end: make the component files of a replica as its layout says (docs/backends.md)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pdla.layouts.striping import component_sizes
 from pdla.model import Layout, Pool
 
 PATIENCE = 15.0
-"""Seconds after which storage that does not answer is taken to be lost."""
+"""Storage that does not answer for so many seconds counts as lost."""
 
 
 class Server(NamedTuple):
-    """A server of a pool: the directory that its files are made in, and what the storage calls it, if it has a name."""
+    """A server of a pool: the directory for its files, and the name that the storage gives the server, if any."""
 
     directory: Path
     name: str
@@ -31,8 +31,9 @@ class Server(NamedTuple):
 class NewComponent:
     """A file to make: ``size`` bytes at ``path``, on one server, or striped by the storage over several.
 
-    The storage repeats ``strips``, the bytes on one of ``servers`` before the next one's turn, from the file's first
-    byte. On one server they do not matter. ``direct``: see ``Backend.direct``.
+    The storage deals ``strips[i]`` bytes to ``servers[i]``, one server after the other, again and
+    again from the file's first byte. On one server the strips do not matter. ``direct``: see
+    ``Backend.direct``.
     """
 
     path: Path
@@ -43,14 +44,15 @@ class NewComponent:
 
 
 class Backend(ABC):
-    """A pool's storage. A back end passes ``suite.BackendTests`` and is named in ``backends.BACKENDS``.
+    """The storage of one pool. A back end must pass ``suite.BackendTests`` and be listed in ``backends.BACKENDS``.
 
-    Components are files that every client sees under one path: finishing and removing them is the same everywhere.
+    Components are files that every client sees under one path, so all back ends finish and remove
+    them in the same way.
     """
 
     name: ClassVar[str]
     direct: ClassVar[bool] = True
-    """Whether large pieces are best written directly. Clients that send each such write alone are faster without."""
+    """Whether large pieces are best written with O_DIRECT. Clients that send such writes singly are faster without."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -61,83 +63,88 @@ class Backend(ABC):
         )
 
     def obstacle(self, layout: Layout, size: int) -> str:
-        """Not required. Why no replica of ``size`` bytes can be in this layout here; empty if one can.
+        """Not required. Why this pool cannot hold a replica of ``size`` bytes in this layout; empty if it can.
 
-        The planner asks for every candidate: what takes time is asked once.
+        The planner asks for every candidate. Ask the storage only once for what takes time.
         """
         if layout.servers > len(self.servers):
-            return f"a layout over {layout.servers} servers needs as many in the pool (got {len(self.servers)})"
+            return f"a layout over {layout.servers} servers needs as many in the pool (it has {len(self.servers)})"
         return ""
 
     def rule(self, layout: Layout, size: int) -> Layout:
         """Not required. How a replica of ``size`` bytes is striped over its component files.
 
-        Either the layout itself, a component per server, or, where the storage stripes natively over the servers of a
-        group, ``layout.by_group``: a component per group. The catalog tells the two by the number of components.
+        The answer is either the layout itself, with a component per server, or, if the storage
+        itself stripes over the servers of a group, ``layout.by_group``, with a component per group.
+        The catalog distinguishes the two by the number of components.
         """
         return layout
 
     def trouble(self, servers: Sequence[Server]) -> str:
-        """Not required. What the storage itself says is wrong with these servers now; empty: nothing.
+        """Not required. What the storage itself reports as wrong with these servers now; empty if nothing.
 
-        It is asked every few seconds while a replica is built, and answers soon also when the storage is lost.
+        It is called every few seconds while a replica is built, and must answer soon even if the
+        storage is lost.
         """
         return ""
 
     @classmethod
     def placement(cls, path: Path) -> str:
-        """Not required. Where the storage says that a component is, in words that are the same while it is there.
+        """Not required. Where the storage says that a component is, in words that change only if the component moves.
 
         Raises:
-            OSError: it cannot be asked.
+            OSError: the storage cannot be asked.
             PdlaError: likewise.
         """
         return ""
 
     @abstractmethod
     def prepare(self, servers: Sequence[Server]) -> None:
-        """Required. Nothing, if these servers are there and files can be made on them; it may make directories.
+        """Required. Check that these servers exist and that files can be made on them; it may make directories.
 
         Raises:
-            ConfigError: they cannot be used; the message says what is missing.
+            ConfigError: the servers cannot be used; the message says what is missing.
         """
 
     @abstractmethod
     def free(self) -> list[int]:
-        """Required. Bytes that can still be written, per server."""
+        """Required. The bytes that can still be written, per server."""
 
     @abstractmethod
     def path(self, name: str, number: int, server: Server) -> Path:
         """Required. The absolute path of component ``number``, which begins on ``server``, of the replica ``name``.
 
-        It is the same whenever it is asked, and no other name or number has it. ``name`` may have folders in it.
+        The answer is always the same, and no other name or number has the same path. ``name`` may
+        contain folders.
         """
 
     @abstractmethod
     def create(self, component: NewComponent) -> int:
-        """Required. Make the file ``temporary(component.path)``, only for its owner, with its space reserved.
+        """Required. Make the file ``temporary(component.path)``, accessible only to its owner, with its space reserved.
 
-        What the storage is asked to do with the file is read back from it.
+        It must read back from the storage that the file was placed as asked.
 
         Returns:
             A descriptor for reading and writing.
 
         Raises:
-            PdlaError: there is no space or no right to it, or the storage did not place it as asked; no file is left.
+            PdlaError: there is no space or no permission, or the storage did not place the file as
+                asked; no file is left.
         """
 
     def reserve(self, descriptor: int, component: NewComponent) -> None:  # noqa: B027
-        """Not required. Reserve the space of a new component, where ``create`` can only look whether there is enough.
+        """Not required. Reserve the space of a new component, if ``create`` can only check whether there is enough.
 
-        It is asked for replicas that programs write to: what is built is read back.
+        It is called for write replicas. Other components need no reserve: what is built is read
+        back.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the component cannot be written.
             PdlaError: there is no space.
         """
 
     def check(self, layout: Layout, size: int) -> None:
-        """Nothing, if this storage is there and can hold a replica of ``size`` bytes in this layout.
+        """Check that this storage is there and can hold a replica of ``size`` bytes in this layout.
 
         Raises:
             ConfigError: it cannot; the message says why.
@@ -165,34 +172,34 @@ def _servers(pool: Pool) -> list[tuple[str, str]]:
 
 
 def temporary(path: Path) -> Path:
-    """The name of a component while it is being written."""
+    """The name of a component while it is being built."""
     return path.with_name(path.name + ".tmp")
 
 
 def folder_in(directory: Path) -> Path:
-    """Where in a pool's directory this user's replicas are: users may share the directory, as /scratch."""
+    """The folder for this user's replicas in a pool's directory, which users may share, as /scratch."""
     return directory / f"pdla-replicas-{os.geteuid()}"
 
 
 def make_folder(directory: Path) -> Path:
-    """This user's folder, in a directory that may belong to somebody else.
+    """Make this user's folder in a directory that may belong to somebody else.
 
     Raises:
-        OSError: it cannot be made, or others could replace what is in it.
+        OSError: the folder cannot be made, or others could replace what is in it.
     """
     folder = folder_in(directory)
     folder.mkdir(exist_ok=True, mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "it is another user's, or open to others", str(folder))
+        raise PermissionError(errno.EPERM, "it belongs to another user, or others can write to it", str(folder))
     return folder
 
 
 def make_private(file: Path) -> int:
-    """A descriptor of a new and empty file, only for its owner, in a directory likewise.
+    """A descriptor of a new and empty file, accessible only to its owner, in a new directory likewise.
 
     Raises:
-        PdlaError: it cannot be made, or is there already.
+        PdlaError: the file cannot be made, or already exists.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -202,9 +209,10 @@ def make_private(file: Path) -> int:
 
 
 def responds(directory: Path) -> bool:
-    """Whether storage does something within ``PATIENCE``, if only refuse: a file is made and removed.
+    """Whether storage answers within ``PATIENCE``, even if it only refuses: a file is made and removed.
 
-    Another process tries: what waits for lost storage can often not be stopped, not even killed.
+    Another process tries that: a process that waits for lost storage often cannot be stopped, or
+    even killed.
     """
     command = ["sh", "-c", 'file=$(mktemp -p "$0" .pdla-XXXXXX) && rm "$file"', str(directory)]
     nothing = subprocess.DEVNULL
@@ -212,15 +220,15 @@ def responds(directory: Path) -> bool:
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        return False  # left alone: it removes its file when the storage is back
+        return False  # nobody stops the process: it removes its file when the storage is back
     return True
 
 
 def ensure_responds(paths: Iterable[Path], asked: Callable[[Path], bool]) -> None:
-    """Nothing, if the storage of files answers; ``asked`` is ``responds``, or remembers what it said.
+    """Check that the storage of files answers; ``asked`` is ``responds``, or a function that remembers its answers.
 
     Raises:
-        TimeoutError: it does not.
+        TimeoutError: it does not answer.
     """
     for directory in {path.parent for path in paths}:
         if not asked(directory):
@@ -228,7 +236,7 @@ def ensure_responds(paths: Iterable[Path], asked: Callable[[Path], bool]) -> Non
 
 
 def commit(paths: Sequence[Path]) -> None:
-    """Give complete and durable components their final names, durably.
+    """Give complete and durable components their final names, and make that durable, too.
 
     Raises:
         OSError: the file system refuses.
@@ -240,14 +248,14 @@ def commit(paths: Sequence[Path]) -> None:
 
 
 def delete(path: Path) -> int:
-    """Remove a component, finished or temporary, and say how many bytes it had; nothing happens where there is none.
+    """Remove a component, finished or temporary, and return its bytes; 0 if there is none.
 
     Raises:
-        OSError: it cannot be removed. A component's directory is made before the component is on record: where it is
-            missing, a file system is not mounted.
+        OSError: the component cannot be removed. Its directory is made before the component is on
+            record: if the directory is missing, a file system is not mounted.
     """
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "its directory is not there (mount its file system)", str(path))
+        raise FileNotFoundError(errno.ENOENT, "its directory is missing (is its file system mounted?)", str(path))
     removed = 0
     for file in (temporary(path), path):
         try:
@@ -259,7 +267,7 @@ def delete(path: Path) -> int:
 
 
 def sync_directory(path: Path) -> None:
-    """Make what happened to the names in a directory durable."""
+    """Make changes to the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""CephFS: files that Ceph stripes over the OSDs that a layout names (docs/cephfs.md)."""
+"""CephFS: Ceph stripes the files over the OSDs that a layout names (docs/cephfs.md)."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from pdla.replicator.backends.base import (
     responds,
     temporary,
 )
-from pdla.replicator.backends.rados import SEPARATOR, CephMap, ObjectPool, ask, home_of, read_map
+from pdla.replicator.backends.rados import SEPARATOR, CephMap, ObjectPool, ask, osd_of, read_map
 from pdla.units import format_bytes
 
 LAYOUT = "ceph.file.layout"
 UNIT = 65536  # stripe units are multiples of it (CEPH_MIN_STRIPE_UNIT)
 LARGEST_OBJECT = (1 << 32) - UNIT  # a layout keeps the size of objects in 32 bits
-USUAL_OBJECT = 4 << 20  # where the OSD does not matter
+USUAL_OBJECT = 4 << 20  # the size of objects if the OSD does not matter
 NAMESPACE = "pdla_{:08x}"
-MOST_TRIES = 1 << 20  # namespaces to look through for one file, in half a second
+MOST_TRIES = 1 << 20  # namespaces to try for one file, in half a second
 BATCH = 1 << 14
 _DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
 class Device(NamedTuple):
-    """What a server is: a data pool of the file system, and the OSD to be on; None: wherever the pool puts objects."""
+    """A server: a data pool of the file system, and the OSD in it; None: wherever the pool puts objects."""
 
     pool: str
     osd: int | None
 
 
 class Striping(NamedTuple):
-    """A file's layout, as Ceph means it: ``unit`` bytes on each of ``columns`` objects in turn, until full."""
+    """A file's layout as in Ceph: ``unit`` bytes on each of ``columns`` objects in turn, until these are full."""
 
     unit: int
     columns: int
@@ -55,7 +55,7 @@ class Striping(NamedTuple):
     pool: str
 
     def objects(self, size: int) -> int:
-        """How many objects a file of so many bytes has; at least one."""
+        """The number of objects of a file with so many bytes; at least one."""
         sets, rest = divmod(size, self.columns * self.object_size)
         return max(sets * self.columns + min(-(-rest // self.unit), self.columns), 1)
 
@@ -66,40 +66,41 @@ class Striping(NamedTuple):
 
 
 class CephFS(Backend):
-    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its objects on the OSDs asked for.
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``, its objects on the chosen OSDs.
 
-    Ceph puts an object where the hash of its name says: the file's inode and the object's number, behind the file's
-    namespace, a free text. So a namespace is looked for that brings every object to its OSD, which takes as many tries
-    as one over the probability of it; where these are too many for a file per group, there is one per server. In a
-    data pool on a single OSD the first namespace fits any number of objects.
+    Ceph puts an object where the hash of its name says. The name consists of the file's namespace,
+    which is free text, the file's inode and the object's number. So the back end searches for a
+    namespace that puts every object on its OSD. The expected number of tries is one over the
+    probability of that. If this is too many for a file per group, there is one file per server. In
+    a data pool on a single OSD, the first namespace fits any number of objects.
     """
 
     name = "cephfs"
-    direct = False  # ceph-fuse waits for every 128 KiB of it
+    direct = False  # ceph-fuse waits for every 128 KiB of a direct write
 
     def obstacle(self, layout: Layout, size: int) -> str:
-        """Servers without a meaning, and components of more objects than can be brought to one OSD."""
+        """Refuse server names without a meaning, and components with more objects than can be placed on one OSD."""
         if why := super().obstacle(layout, size):
             return why
         for server in self.servers:
             if not server.name or (":" in server.name and _device(server).osd is None):
-                return f"no server of CephFS is called {server.name!r} (wanted a data pool, or POOL:osd.NUMBER)"
+                return f"CephFS has no server {server.name!r} (give a data pool, or POOL:osd.NUMBER)"
         if not self._is_known or self._is_native(layout, size):
             return ""
         for server, length in zip(self.servers, component_sizes(layout, size), strict=False):
             if self._tries([server], (), length) > MOST_TRIES:
                 return (
-                    f"{format_bytes(length)} in objects of {format_bytes(self._object_size)} cannot all be brought to "
+                    f"{format_bytes(length)} in objects of {format_bytes(self._object_size)} cannot all be placed on "
                     f"{server.name}: give it a data pool of its own, or raise osd_max_object_size"
                 )
         return ""
 
     def rule(self, layout: Layout, size: int) -> Layout:
-        """A file per group where its strips are even and its objects can be brought to its OSDs."""
+        """A file per group if its strips are equal and its objects can be placed on its OSDs."""
         return layout.by_group if self._is_native(layout, size) else layout
 
     def prepare(self, servers: Sequence[Server]) -> None:
-        """The OSDs are up and in their data pools, and the directory is on their CephFS."""
+        """Check that the OSDs are up and in their data pools, and that the directory is on their CephFS."""
         why = self.trouble(servers)
         for server in servers:
             pool, osd = _device(server)
@@ -115,7 +116,7 @@ class CephFS(Backend):
             self._prepare(directory)
 
     def trouble(self, servers: Sequence[Server]) -> str:
-        """OSDs that the monitors know to be down; a directory in which nothing can be made, for want of an MDS."""
+        """OSDs that the monitors report as down; or a directory in which no file can be made, for want of an MDS."""
         chosen = {osd for server in servers if (osd := _device(server).osd) is not None}
         if chosen:
             try:
@@ -130,7 +131,7 @@ class CephFS(Backend):
         return ""
 
     def free(self) -> list[int]:
-        """What is left on an OSD, or to everybody where there is none named or no right to ask."""
+        """The free bytes of each OSD; those of all if a server names no OSD, or the user may not ask."""
         left: dict[int, int] = {}
         if self._chooses:
             try:
@@ -145,11 +146,11 @@ class CephFS(Backend):
         return free
 
     def path(self, name: str, number: int, server: Server) -> Path:
-        """In the directory of the pool."""
+        """A path in the directory of the pool."""
         return folder_in(server.directory) / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
-        """Ceph cannot reserve: there is only to be space for it now."""
+        """Ceph cannot reserve space: the check is that there is enough now."""
         file = temporary(component.path)
         descriptor = make_private(file)
         try:
@@ -168,7 +169,7 @@ class CephFS(Backend):
 
     @classmethod
     def placement(cls, path: Path) -> str:
-        """The file's layout, and the OSDs of its objects where they were chosen."""
+        """The file's layout, and the OSDs of its objects if they were chosen."""
         text = os.getxattr(path, LAYOUT).decode()
         told = dict(field.split("=", 1) for field in text.split())
         if "pool_namespace" not in told:
@@ -177,9 +178,9 @@ class CephFS(Backend):
         striping = Striping(unit, columns, object_size, told["pool"])
         found = path.stat()
         names = _names(found.st_ino, striping.objects(found.st_size))
-        homes = [home_of(striping.pool, told["pool_namespace"], name) for name in names]
+        homes = [osd_of(striping.pool, told["pool_namespace"], name) for name in names]
         if -1 in homes:
-            raise PdlaError(f"{path} has objects on OSDs that are down: try again when Ceph is well")
+            raise PdlaError(f"{path} has objects on OSDs that are down: try again when Ceph is healthy")
         return f"{text} osds={','.join(map(str, homes))}"
 
     @cached_property
@@ -188,7 +189,7 @@ class CephFS(Backend):
 
     @cached_property
     def _is_known(self) -> bool:
-        """Whether the monitors answer. Plans are made where they cannot be reached, too."""
+        """Whether the monitors answer. Plans can be made without them, too."""
         if not self._chooses:
             return True
         try:
@@ -198,7 +199,7 @@ class CephFS(Backend):
 
     @cached_property
     def _chooses(self) -> bool:
-        """Whether a server is an OSD."""
+        """Whether a server names an OSD."""
         return any(_device(server).osd is not None for server in self.servers)
 
     @property
@@ -215,8 +216,8 @@ class CephFS(Backend):
             ) from error
         if self._chooses and cluster != self._map.fsid:
             raise ConfigError(
-                f"pool {self.pool.name}: {directory} is on the Ceph cluster {cluster}, but the monitors that answer "
-                f"are of {self._map.fsid} (set CEPH_CONF)"
+                f"pool {self.pool.name}: {directory} is on the Ceph cluster {cluster}, but the monitors that answered "
+                f"belong to {self._map.fsid} (set CEPH_CONF)"
             )
 
     def _is_native(self, layout: Layout, size: int) -> bool:
@@ -241,7 +242,7 @@ class CephFS(Backend):
         return Striping(strips[0], len(servers), self._object_size // strips[0] * strips[0], pool)
 
     def _tries(self, servers: Sequence[Server], strips: Sequence[int], size: int) -> float:
-        """How many namespaces are to be expected before one that brings a component to these servers."""
+        """The expected number of namespaces to try until one puts a component on these servers."""
         if _device(servers[0]).osd is None:
             return 1.0
         striping = self._striping(servers, strips)
@@ -251,12 +252,12 @@ class CephFS(Backend):
             osd = _device(server).osd
             share = pool.share(osd) if pool and osd is not None else 0.0
             if not share:
-                return 1.0  # It is refused by ``prepare``, with the reason.
+                return 1.0  # ``prepare`` refuses it, with the reason.
             logarithm -= math.log(share) * len(range(column, objects, len(servers)))
         return math.exp(min(logarithm, 700.0))
 
     def _place(self, descriptor: int, component: NewComponent) -> None:
-        """Give an empty file its layout, and ask whether that is so."""
+        """Give an empty file its layout, and check that Ceph did so."""
         striping = self._striping(component.servers, component.strips)
         osds = [osd for osd in (_device(server).osd for server in component.servers) if osd is not None]
         names = _names(os.fstat(descriptor).st_ino, striping.objects(component.size))
@@ -264,9 +265,9 @@ class CephFS(Backend):
         os.setxattr(descriptor, LAYOUT, striping.text(namespace).encode())
         found = os.getxattr(descriptor, LAYOUT).decode()
         if found != striping.text(namespace):
-            raise PdlaError(f"Ceph made {component.path} with {found}, not with {striping.text(namespace)}")
+            raise PdlaError(f"Ceph made {component.path} with layout {found}, not {striping.text(namespace)} as asked")
         for number, name in enumerate(names if osds else ()):
-            wanted, found_on = osds[number % len(osds)], home_of(striping.pool, namespace, name)
+            wanted, found_on = osds[number % len(osds)], osd_of(striping.pool, namespace, name)
             if found_on != wanted:
                 raise PdlaError(
                     f"Ceph moves its data: object {name} of {component.path} is on osd.{found_on}, not on osd.{wanted}"
@@ -279,7 +280,7 @@ def _device(server: Server) -> Device:
 
 
 def _names(inode: int, count: int) -> list[str]:
-    """The objects of a file."""
+    """The names of a file's objects."""
     return [f"{inode:x}.{number:08x}" for number in range(count)]
 
 
@@ -287,23 +288,23 @@ def _namespace(pool: ObjectPool, names: Sequence[str], osds: Sequence[int]) -> s
     """The first namespace in which every object is on its OSD, ``osds`` in turn.
 
     Raises:
-        PdlaError: there is none among sixteen times as many as were thought enough.
+        PdlaError: there is none among sixteen times the expected number of tries.
     """
     first, batch = 0, 1
     while first < 16 * MOST_TRIES:
         candidates = np.arange(first, first + batch)
         for number, name in enumerate(names):
-            candidates = candidates[pool.homes(_keys(candidates, name)) == osds[number % len(osds)]]
+            candidates = candidates[pool.osds_of(_keys(candidates, name)) == osds[number % len(osds)]]
             if not len(candidates):
                 break
         else:
             return NAMESPACE.format(candidates[0])
         first, batch = first + batch, min(16 * batch, BATCH)
-    raise PdlaError(f"no namespace of Ceph's pool {pool.name} puts {len(names)} objects on {list(osds)}")
+    raise PdlaError(f"found no namespace of Ceph's pool {pool.name} that puts {len(names)} objects on {list(osds)}")
 
 
 def _keys(candidates: npt.NDArray[np.int64], name: str) -> npt.NDArray[np.uint8]:
-    """What is hashed for an object in each of the namespaces."""
+    """The bytes that Ceph hashes for an object in each of the namespaces."""
     digits = _DIGITS[candidates[:, None] >> np.arange(28, -1, -4) & 15]
     template = NAMESPACE.format(0).encode() + SEPARATOR + name.encode()
     keys = np.tile(np.frombuffer(template, dtype=np.uint8), (len(candidates), 1))

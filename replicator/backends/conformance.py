@@ -1,7 +1,7 @@
-"""The conformance suite: what every storage back end has to do, as scenarios numbered as in docs/backends.md.
+"""The conformance suite: what every storage back end must do, as scenarios with the numbers of docs/backends.md.
 
-A test class of a back end inherits ``BackendTests``, gives the fixture ``backend``, and says how to look at the bytes
-that a server holds. Needs pytest.
+A test class of a back end inherits ``BackendTests``, provides the fixture ``backend``, and shows
+how to read the bytes that a server holds. It needs pytest.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pdla.model import Layout
 from pdla.replicator.backends.base import Backend, NewComponent, commit, delete, temporary
 
 KIB64 = 65536
-SIZE = 11 * KIB64 + 4321  # of the replicas here: no multiple of anything
+SIZE = 11 * KIB64 + 4321  # of the replicas here: a multiple of nothing
 
 
 class BackendTests:
-    """The fixture ``backend`` has a pool of at least four servers with a few MiB of space on each."""
+    """The fixture ``backend`` has a pool of at least four servers, each with a few MiB of space."""
 
     @pytest.fixture
     def backend(self) -> Backend:
@@ -31,7 +31,7 @@ class BackendTests:
         raise NotImplementedError
 
     def stored(self, backend: Backend, component: NewComponent) -> list[bytes]:
-        """What each server of a finished component holds, holes as zeros. Required where the storage itself stripes."""
+        """The bytes of a finished component on each server, holes as zeros. Required if the storage itself stripes."""
         assert len(component.servers) == 1
         return [component.path.read_bytes()]
 
@@ -48,20 +48,20 @@ class BackendTests:
         return [component.path for component in made]
 
     def test_1_paths_are_absolute_and_always_the_same(self, backend: Backend) -> None:
-        """A killed build is cleaned up by them."""
+        """pdla finds the files of a killed build by their paths."""
         made = backend.components("t/1", self.layout(backend), SIZE)
         assert all(component.path.is_absolute() for component in made)
         assert len({component.path for component in made}) == len(made)
         assert backend.components("t/1", self.layout(backend), SIZE) == made
 
     def test_2_replicas_and_catalogs_share_no_path(self, backend: Backend) -> None:
-        """Their names are different: a number, in a folder named by the catalog."""
+        """The names differ: a number, in a folder named by the catalog."""
         layout = self.layout(backend)
         made = [component.path for name in ("t/1", "t/11", "u/1") for component in backend.components(name, layout, 10)]
         assert len(set(made)) == len(made)
 
     def test_3_a_component_has_its_size_under_a_temporary_name(self, backend: Backend) -> None:
-        """Nobody takes it for finished."""
+        """Nobody takes the component for a finished one."""
         sizes = component_sizes(backend.rule(self.layout(backend), SIZE), SIZE)
         for path, size in zip(self.make(backend, "t/1", SIZE), sizes, strict=True):
             assert not path.exists()
@@ -75,7 +75,7 @@ class BackendTests:
             assert path.parent.stat().st_mode & 0o777 == 0o700
 
     def test_5_what_is_written_is_there_after_the_commit(self, backend: Backend) -> None:
-        """And the temporary names are not."""
+        """After the commit the temporary names are gone."""
         backend.check(self.layout(backend), SIZE)
         made = backend.components("t/1", self.layout(backend), SIZE)
         for number, component in enumerate(made):
@@ -90,7 +90,7 @@ class BackendTests:
             assert not temporary(component.path).exists()
 
     def test_6_an_empty_component_is_a_file(self, backend: Backend) -> None:
-        """A short replica leaves servers without bytes."""
+        """A short replica leaves some servers without bytes."""
         commit(paths := self.make(backend, "t/1", 0))
         assert [path.stat().st_size for path in paths] == [0] * len(paths)
 
@@ -110,7 +110,7 @@ class BackendTests:
         assert not any(path.exists() or temporary(path).exists() for path in (*finished, *unfinished))
 
     def test_9_no_space_leaves_no_file(self, backend: Backend) -> None:
-        """It is said before anything is copied."""
+        """The error comes before anything is copied."""
         backend.check(self.layout(backend), SIZE)
         (component, *_) = backend.components("t/1", self.layout(backend), SIZE)
         vast = NewComponent(component.path, 1 << 50, component.servers, component.strips)
@@ -125,7 +125,7 @@ class BackendTests:
         assert all(count > 0 for count in backend.free())
 
     def test_11_a_layout_that_cannot_be_is_refused_with_what_the_planner_was_told(self, backend: Backend) -> None:
-        """Here more servers than the pool has."""
+        """Here the layout has more servers than the pool."""
         many = Layout(backend.pool.name, 64, 1, (KIB64,) * 64, 64 * KIB64)
         assert "over 64 servers" in backend.obstacle(many, SIZE)
         with pytest.raises(ConfigError, match=f"pool {backend.pool.name}: .*over 64 servers"):
@@ -147,7 +147,7 @@ class BackendTests:
     def test_12_every_byte_is_on_the_server_that_the_layout_names(
         self, backend: Backend, servers: int, groups: int, strips: Sequence[int], section: int
     ) -> None:
-        """Whoever stripes: the rule over the components, and the storage within one. Or the layout is refused."""
+        """The rule over the components and the storage's striping put each byte where the layout says, or refuse it."""
         layout = Layout(backend.pool.name, servers, groups, tuple(strips), section)
         if backend.obstacle(layout, SIZE):
             pytest.skip(backend.obstacle(layout, SIZE))

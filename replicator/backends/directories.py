@@ -1,4 +1,4 @@
-"""The embedded default: a pool is a list of directories, one per server, and the stub stripes over them."""
+"""The default back end: a pool is a list of directories, one per server, and the library stripes over them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Directories(Backend):
     name = "directories"
 
     def obstacle(self, layout: Layout, size: int) -> str:
-        """Directories that are not there, and are not made."""
+        """Check that the directories exist, or can be made."""
         return super().obstacle(layout, size) or next(filter(None, self._obstacles[: layout.servers]), "")
 
     def prepare(self, servers: Sequence[Server]) -> None:
-        """Each directory is there and writable (those in pdla's own home are made)."""
+        """Check that each directory exists and is writable; make those in pdla's own home."""
         for directory, _ in servers:
             try:
                 if config.home() in directory.parents:
@@ -35,16 +35,16 @@ class Directories(Backend):
                 raise ConfigError(f"pool {self.pool.name}: {_unusable(error)}") from error
 
     def free(self) -> list[int]:
-        """What the file system of every directory has for this user."""
+        """The free bytes of each directory's file system for this user."""
         found = [os.statvfs(server.directory) for server in self.servers]
         return [statistics.f_bavail * statistics.f_frsize for statistics in found]
 
     def path(self, name: str, number: int, server: Server) -> Path:
-        """In the server's directory."""
+        """A path in the server's directory."""
         return folder_in(server.directory) / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
-        """Space is reserved with posix_fallocate."""
+        """Reserve the space with posix_fallocate."""
         file, size = temporary(component.path), component.size
         descriptor = make_private(file)
         try:
@@ -58,12 +58,13 @@ class Directories(Backend):
 
     @cached_property
     def _obstacles(self) -> list[str]:
-        """Why each server's directory cannot be used; empty if it can, or is made."""
+        """Why each server's directory cannot be used; empty if it can be used or made."""
         return [_obstacle(server.directory) for server in self.servers]
 
 
 def _obstacle(directory: Path) -> str:
-    # RATIONALE: elsewhere a missing directory may be a disk that is not mounted: another would fill up.
+    # RATIONALE: elsewhere a missing directory may be a disk that is not mounted; another disk would
+    # fill up.
     if config.home() in directory.parents:
         return ""
     try:
@@ -77,5 +78,5 @@ def _obstacle(directory: Path) -> str:
 
 def _unusable(error: OSError) -> str:
     return (
-        f"cannot use {error.filename}: {error.strerror} (mount or make it; pdla makes only directories in its own home)"
+        f"cannot use {error.filename}: {error.strerror} (mount or make it; pdla makes only directories below PDLA_HOME)"
     )

@@ -1,4 +1,4 @@
-"""OrangeFS: a component is one file, which the file system stripes over the servers of its group."""
+"""OrangeFS: a component is one file, which OrangeFS stripes over the servers of its group."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from pdla.replicator.backends.pvfs2 import (
 from pdla.units import format_bytes
 
 TRIES, PAUSE = 10, 0.1
-"""To place a file where others make theirs; seconds."""
+"""Seconds to wait for other builders in order to place a file."""
 LEAST_FREE = 1 << 20
-"""Bytes: a server with less may have been full, and lost what it was given."""
+"""Bytes. A server with less free space may have been full and lost data."""
 _ZEROS = bytes(1 << 20)
 
 
 class OrangeFS(Backend):
-    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``; its directory says where new files go.
+    """Component n of a replica is ``<where>/pdla-replicas-<uid>/<name>.<n>``; the directory says where new files go.
 
-    Another builder may have its say in between, and clients cache it: what became of a file is read back.
+    Another builder may change the directory meanwhile, and clients cache it: so the placement of
+    each file is read back.
     """
 
     name = "orangefs"
 
     def obstacle(self, layout: Layout, size: int) -> str:
-        """Strips that are unequal want servers to spare, or a mount with extended attributes."""
+        """Refuse unequal strips, unless there are servers to spare or the mount has extended attributes."""
         if why := super().obstacle(layout, size):
             return why
         if len({mount_of(Path(part.where[0])) for part in self.pool.parts}) > 1:
-            return "pools of different OrangeFS cannot be striped together"
+            return "pools on different OrangeFS cannot be striped together"
         strips = tuple(strip for strip in layout.strips if strip)
         placement = self._placement(self.servers[: len(layout.strips)], layout.strips)
         if len(placement.hints["server_list"]) >= LONGEST_LIST:
-            return f"the names of {len(placement.servers)} servers are more than the {LONGEST_LIST} bytes of a list"
+            return f"the names of {len(placement.servers)} servers need more than the {LONGEST_LIST} bytes of a list"
         if placement.distribution == SIMPLE:
             return ""
         told = f"strips of {', '.join(map(format_bytes, strips))}"
@@ -60,7 +61,7 @@ class OrangeFS(Backend):
                 f"{len(self._client.servers)} I/O servers; unequal ones need a mount with extended attributes"
             )
         if len(placement.hints["dist_params"]) >= LONGEST_PARAMETERS:
-            return f"the strips of {len(strips)} servers are more than the {LONGEST_PARAMETERS} bytes of a hint"
+            return f"the strips of {len(strips)} servers need more than the {LONGEST_PARAMETERS} bytes of a hint"
         return ""
 
     def rule(self, layout: Layout, size: int) -> Layout:
@@ -68,7 +69,7 @@ class OrangeFS(Backend):
         return layout.by_group
 
     def trouble(self, servers: Sequence[Server]) -> str:
-        """What pvfs2-statfs says."""
+        """What pvfs2-statfs reports."""
         try:
             self._client.free()
         except PdlaError as error:
@@ -77,11 +78,11 @@ class OrangeFS(Backend):
 
     @classmethod
     def placement(cls, path: Path) -> str:
-        """What pvfs2-viewdist says."""
+        """What pvfs2-viewdist reports."""
         return str(Client(mount_of(path)).placement(path))
 
     def prepare(self, servers: Sequence[Server]) -> None:
-        """The servers are I/O servers of a mounted OrangeFS that answers."""
+        """Check that the servers are I/O servers of a mounted OrangeFS that answers."""
         try:
             self._check_names(servers)
             for directory in {server.directory for server in servers}:
@@ -94,16 +95,16 @@ class OrangeFS(Backend):
             raise ConfigError(f"pool {self.pool.name}: {error}") from None
 
     def free(self) -> list[int]:
-        """What pvfs2-statfs says."""
+        """What pvfs2-statfs reports."""
         free = self._client.free()
         return [free[server.name] for server in self.servers]
 
     def path(self, name: str, number: int, server: Server) -> Path:
-        """In the directory of the pool."""
+        """A path in the directory of the pool."""
         return folder_in(server.directory) / f"{name}.{number}"
 
     def create(self, component: NewComponent) -> int:
-        """It is looked whether there is enough space."""
+        """Check that there is enough space; OrangeFS cannot reserve it."""
         file = temporary(component.path)
         self._check_space(component)
         if os.path.lexists(file):
@@ -117,7 +118,8 @@ class OrangeFS(Backend):
                 if placement.distribution == SIMPLE:
                     os.ftruncate(descriptor, component.size)
                 else:
-                    # RATIONALE: its datafiles must have no holes, and it must never be truncated.
+                    # RATIONALE: its datafiles must have no holes, and the file must never be
+                    # truncated.
                     _fill(descriptor, component.size)
             except OSError:
                 os.close(descriptor)
@@ -131,9 +133,10 @@ class OrangeFS(Backend):
         return descriptor
 
     def reserve(self, descriptor: int, component: NewComponent) -> None:
-        """It is filled with zeros.
+        """Reserve the space by writing zeros.
 
-        RATIONALE: a server of OrangeFS 2.10 whose storage is full says that it has written what it has lost.
+        RATIONALE: a server of OrangeFS 2.10 whose storage is full reports as written what it has
+        lost.
         """
         _fill(descriptor, component.size)
         free = self._client.free()
@@ -146,10 +149,11 @@ class OrangeFS(Backend):
         return Client(mount_of(self.servers[0].directory))
 
     def _placement(self, servers: Sequence[Server], strips: Sequence[int]) -> Placement:
-        """A server with a longer strip has several datafiles of the same strip, if there are enough; else one."""
+        """A server with a longer strip gets several datafiles of the same strip, if there are enough; otherwise one."""
         used = [(server.name, strip) for server, strip in zip(servers, strips, strict=True) if strip]
         strip = math.gcd(*strips)
-        # RATIONALE: datafiles of one strip are right for sparse files, too, which those of unequal ones are not.
+        # RATIONALE: datafiles of equal strips are right for sparse files, too; those of unequal
+        # strips are not.
         if sum(strips) // strip <= len(used) or sum(strips) // strip <= len(self._client.servers):
             datafiles = tuple(name for name, own in used for _ in range(own // strip))
             return Placement(SIMPLE, f"strip_size:{strip}", datafiles)
@@ -160,12 +164,12 @@ class OrangeFS(Backend):
         for server in servers:
             if server.name not in self._client.servers:
                 known = ", ".join(self._client.servers)
-                raise PdlaError(f"{server.name} is no I/O server of {self._client.mount.source} (there are: {known})")
+                raise PdlaError(f"{server.name} is not an I/O server of {self._client.mount.source} (it has: {known})")
 
     def _check_numbers(self, directory: Path) -> None:
-        """A component is known by its inode number: it must be OrangeFS's own, not one that FUSE makes up."""
+        """A component is identified by its inode number, which must be OrangeFS's own, not one that FUSE makes up."""
         if self._client.mount.fuse and directory.stat().st_ino != self._client.handle(directory):
-            raise PdlaError(f"the inode numbers in {directory} do not last: mount OrangeFS with -o use_ino")
+            raise PdlaError(f"the inode numbers in {directory} are not permanent: mount OrangeFS with -o use_ino")
 
     def _check_space(self, component: NewComponent) -> None:
         width = len(component.servers)
@@ -187,7 +191,7 @@ class OrangeFS(Backend):
             if found == placement:
                 return
             file.unlink()
-        raise PdlaError(f"OrangeFS does not place {file} as asked (wanted {placement}; got {found})")
+        raise PdlaError(f"OrangeFS did not place {file} as asked (wanted {placement}; got {found})")
 
 
 def _fill(descriptor: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""OrangeFS as its own tools see it: the mount, the servers behind it, and where the bytes of a file are."""
+"""OrangeFS as its own tools see it: the mount, the servers, and where the bytes of a file are."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Placement(NamedTuple):
     servers: tuple[str, ...]
 
     def __str__(self) -> str:
-        """In one line without line ends."""
+        """The placement in one line."""
         return " ".join((self.distribution, self.parameters, *self.servers))
 
     @property
     def hints(self) -> dict[str, str]:
-        """What to say of a directory for the files made in it, in this order: the list counts from ``layout`` on."""
+        """The hints for a directory, for the files made in it, in this order: the list counts from ``layout`` on."""
         varied = self.distribution == VARIED
         return {
             "dist_name": self.distribution,
@@ -49,7 +49,7 @@ class Placement(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """Where an OrangeFS is mounted, what it is called there, and by which client."""
+    """Where an OrangeFS is mounted, its source, and its client."""
 
     directory: Path
     source: str
@@ -57,54 +57,56 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: Path) -> Mount:
-    """The OrangeFS that a file or directory, there or still to be made, is in.
+    """The OrangeFS of a file or directory, which need not exist yet.
 
     Raises:
-        ConfigError: it is in another file system.
+        ConfigError: the path is in another file system.
     """
     root, kind, source = _mounted(path)
     if kind == "pvfs2":
         return Mount(root, source, False)
     if source.startswith(_FUSE):
         return Mount(root, source.removeprefix(_FUSE), True)
-    raise ConfigError(f"{path} is not in a mounted OrangeFS but in {kind or 'no file system'} at {root}: mount it")
+    raise ConfigError(
+        f"{path} is not in a mounted OrangeFS but in {kind or 'no file system'} at {root}: mount OrangeFS"
+    )
 
 
 def stamps_writes(path: Path) -> bool:
-    """Whether a file that is written gets a new mtime and ctime: not through pvfs2fuse of OrangeFS 2.10."""
+    """Whether a write changes the mtime and ctime of a file; through pvfs2fuse of OrangeFS 2.10 it does not."""
     return not _mounted(path)[2].startswith(_FUSE)
 
 
 def _mounted(path: Path) -> tuple[Path, str, str]:
-    """Where the file system of a path is mounted, its type and its source."""
+    """The mount point, type and source of a path's file system."""
     path, best = path.resolve(), (Path("/"), "", "")
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         before, after = line.split(" - ", 1)
         root, (kind, source, *_) = Path(_plain(before.split()[4])), map(_plain, after.split())
-        if path.is_relative_to(root) and len(root.parts) >= len(best[0].parts):  # the later mount hides the earlier
+        if path.is_relative_to(root) and len(root.parts) >= len(best[0].parts):  # a later mount hides an earlier one
             best = root, kind, source
     return best
 
 
 def _plain(field: str) -> str:
-    """A field of mountinfo without its octal escapes."""
+    """A field of mountinfo without octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
 class Client:
-    """A mounted OrangeFS. All that fails is a PdlaError of one line.
+    """A mounted OrangeFS. Every failure is a PdlaError of one line.
 
-    RATIONALE: a client gives up a server that refuses connections after 10 s, if nobody changed that, but waits for one
-    that says nothing for 300 s and more: the tools are given ``PATIENCE``.
+    RATIONALE: by default a client gives up a server that refuses connections after 10 s, but waits
+    for a silent one for 300 s and more. So the tools get only ``PATIENCE``.
     """
 
     def __init__(self, mount: Mount) -> None:
         self.mount = mount
 
     def free(self) -> dict[str, int]:
-        """Bytes left on every I/O server."""
-        said = self._run("pvfs2-statfs", "-m", self.mount.directory).partition("I/O server statistics:")[2]
-        found = re.findall(r"server: (\S+).*?bytes available\s*: (\d+)", said, re.DOTALL)
+        """The free bytes of every I/O server."""
+        printed = self._run("pvfs2-statfs", "-m", self.mount.directory).partition("I/O server statistics:")[2]
+        found = re.findall(r"server: (\S+).*?bytes available\s*: (\d+)", printed, re.DOTALL)
         return {name: int(count) for name, count in found}
 
     @cached_property
@@ -114,7 +116,7 @@ class Client:
 
     @cached_property
     def takes_hints(self) -> bool:
-        """Whether the mount has extended attributes: that of the kernel has, that of stock pvfs2fuse has not."""
+        """Whether the mount has extended attributes: the kernel's client has them, stock pvfs2fuse does not."""
         try:
             os.getxattr(self.mount.directory, _HINT + "dist_name")
         except OSError as error:
@@ -122,7 +124,7 @@ class Client:
         return True
 
     def handle(self, path: Path) -> int:
-        """What OrangeFS itself has for an inode number."""
+        """The file's own handle in OrangeFS, which serves as its inode number."""
         said = self._run("pvfs2-stat", path.resolve())
         return int(_found(r"Handle\s*: (\d+)", said, "pvfs2-stat"))
 
@@ -136,14 +138,16 @@ class Client:
         )
 
     def make(self, file: Path, placement: Placement) -> None:
-        """Make an empty file, which must not be there, with mode 0600.
+        """Make an empty file with mode 0600. It must not exist yet.
 
-        What its directory says of new files changes: others may get theirs placed in this way.
+        This changes the hints of its directory for new files: files of others may be placed like
+        this one.
         """
         if len(placement.servers) > len(self.servers):
-            # RATIONALE: it would be cut to so many datafiles, and a list that is longer than that crashes clients.
+            # RATIONALE: OrangeFS would cut the list to so many datafiles, and a longer list crashes
+            # clients.
             wanted, most = len(placement.servers), len(self.servers)
-            raise PdlaError(f"{file} wants {wanted} datafiles, but there are only {most} I/O servers")
+            raise PdlaError(f"{file} needs {wanted} datafiles, but there are only {most} I/O servers")
         if self.takes_hints:
             self._make_by_attributes(file, placement)
         else:
@@ -151,19 +155,22 @@ class Client:
 
     def _make_by_attributes(self, file: Path, placement: Placement) -> None:
         for key, value in placement.hints.items():
-            # RATIONALE: without a NUL of its own a server whose database is LMDB reads on behind the value.
+            # RATIONALE: without a NUL at its end, a server whose database is LMDB reads on behind
+            # the value.
             os.setxattr(file.parent, _HINT + key, value.encode() + b"\0")
         with suppress(OSError):
-            # RATIONALE: clients cache what a directory says; asking for something else of it makes them ask again.
+            # RATIONALE: clients cache the hints of a directory; asking for another attribute makes
+            # them ask the server again.
             os.getxattr(file.parent, f"{_HINT}{uuid4().hex}")
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
     def _make_by_tools(self, file: Path, placement: Placement) -> None:
-        """By attributes that need no NUL, or get one, and a copy of an empty file.
+        """Make the file by attributes that need no NUL, or get one, and by a copy of an empty file.
 
-        RATIONALE: pvfs2-xattr writes no NUL. A blank ends a list as well; and it writes numbers for mirror.copies as
-        four bytes, under the last key that it is given. The distribution is an argument of pvfs2-cp, and as many
-        datafiles as there can be: of these it makes those in the list.
+        RATIONALE: pvfs2-xattr writes no NUL. But a blank ends a list as well; and it writes numbers
+        for mirror.copies as four bytes, under the last key that it is given. The distribution is an
+        argument of pvfs2-cp, and so is the largest number of datafiles: it makes those of them that
+        are in the list.
         """
         path, hints = file.resolve(), placement.hints
         keys = [f"{_HINT}{key}" for key in ("server_list", "mirror.copies", "layout")]
@@ -183,16 +190,16 @@ class Client:
                     [tool, *words], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
                 )
             except FileNotFoundError:
-                raise PdlaError(f"there is no {tool}: put the directory of OrangeFS's tools in PATH") from None
+                raise PdlaError(f"there is no {tool}: add the directory of OrangeFS's tools to PATH") from None
             except subprocess.TimeoutExpired:
-                raise PdlaError(f"{tool} has had no answer from {self.mount.source} in {PATIENCE:.0f} s") from None
+                raise PdlaError(f"{tool} got no answer from {self.mount.source} within {PATIENCE:.0f} s") from None
         if done.returncode:
             raise PdlaError(f"{tool} of {self.mount.source}: {_reason(done)}")
         return done.stdout
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a tool failed; its log lines begin with a bracket."""
+    """Why a tool failed. The tool's log lines begin with a bracket."""
     if refused := re.search(r"msgpair to server (\S+) failed: (.*)", done.stderr):
         return f"server {refused[1]}: {refused[2]}"
     said = [line for line in (done.stderr + done.stdout).splitlines() if line and not line.startswith("[")]
@@ -203,5 +210,5 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 def _found(pattern: str, said: str, tool: str) -> str:
     match = re.search(pattern, said)
     if match is None:
-        raise PdlaError(f"{tool} said what is not understood: {said[:200]!r}")
+        raise PdlaError(f"cannot understand the output of {tool}: {said[:200]!r}")
     return match[1]

@@ -1,4 +1,4 @@
-"""What Ceph's monitors know: which OSDs are up, and on which an object lies. librados asks, and never waits long."""
+"""What Ceph's monitors know: which OSDs are up, and which OSD holds an object. librados asks, and never waits long."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ import numpy.typing as npt
 from pdla.errors import PdlaError
 
 TIMEOUT = "10"  # seconds, after which a monitor that does not answer is an error
-OBJECT_SIZE = 128 << 20  # osd_max_object_size by default
-SEPARATOR = b"\x1f"  # between namespace and name in what is hashed: pg_pool_t::hash_key in osd/osd_types.cc
+OBJECT_SIZE = 128 << 20  # the default of osd_max_object_size
+SEPARATOR = b"\x1f"  # between namespace and name in the hashed bytes: pg_pool_t::hash_key in osd/osd_types.cc
 
 _Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
 class ObjectPool:
-    """A pool of objects: the OSD that serves each of its placement groups, -1 where none does."""
+    """A pool of objects: the OSD that serves each of its placement groups; -1 if none does."""
 
     name: str
     owners: tuple[int, ...]
 
     def share(self, osd: int) -> float:
-        """Of the objects that are put here, those that land on an OSD."""
+        """The share of the pool's objects that an OSD gets."""
         return self.owners.count(osd) / len(self.owners)
 
     def osds(self) -> list[int]:
-        """Where objects land."""
+        """The OSDs that get objects of the pool."""
         return sorted({owner for owner in self.owners if owner >= 0})
 
-    def homes(self, keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """The OSD of each object; its key, a row, is its namespace, ``SEPARATOR`` and its name."""
+    def osds_of(self, keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """The OSD of each object. Its key, a row, is its namespace, ``SEPARATOR`` and its name."""
         count = len(self.owners)
         mask = (1 << (count - 1).bit_length()) - 1
         hashed = rjenkins(keys).astype(np.int64)
@@ -50,7 +50,7 @@ class ObjectPool:
 
 @dataclass(frozen=True)
 class CephMap:
-    """A cluster as its monitors see it: the OSDs that are up, the pools asked about, and what one object may hold."""
+    """A cluster as its monitors see it: the OSDs that are up, the pools asked about, and the largest object."""
 
     fsid: str
     up: frozenset[int]
@@ -59,7 +59,7 @@ class CephMap:
 
 
 def read_map(pools: Sequence[str]) -> CephMap:
-    """The map of the cluster in ``$CEPH_CONF`` (default: /etc/ceph/ceph.conf), with those of ``pools`` that there are.
+    """The map of the cluster in ``$CEPH_CONF`` (default: /etc/ceph/ceph.conf), with those of ``pools`` that exist.
 
     Raises:
         PdlaError: there is no librados, or the monitors do not answer or refuse.
@@ -69,19 +69,19 @@ def read_map(pools: Sequence[str]) -> CephMap:
     for pool in dump["pools"]:
         if pool["pool_name"] in pools:
             if pool["object_hash"] != 2:
-                raise PdlaError(f"Ceph pool {pool['pool_name']}: objects are not hashed by rjenkins")
+                raise PdlaError(f"Ceph pool {pool['pool_name']} does not hash its objects with rjenkins")
             groups = [ask("pg map", pgid=f"{pool['pool']}.{group:x}") for group in range(pool["pg_num"])]
             owners = tuple(group["acting"][0] if group["acting"] else -1 for group in groups)
             found[pool["pool_name"]] = ObjectPool(pool["pool_name"], owners)
     try:
         object_size = int(ask("config get", who="osd", key="osd_max_object_size"))
     except PdlaError:
-        object_size = OBJECT_SIZE  # clients need no right to ask
+        object_size = OBJECT_SIZE  # clients need not have the right to ask
     return CephMap(dump["fsid"], frozenset(one["osd"] for one in dump["osds"] if one["up"]), found, object_size)
 
 
-def home_of(pool: str, namespace: str, name: str) -> int:
-    """The OSD that serves an object, as a monitor says; -1: none.
+def osd_of(pool: str, namespace: str, name: str) -> int:
+    """The OSD that serves an object, as a monitor says; -1 if none does.
 
     Raises:
         PdlaError: as ``read_map``.
@@ -116,7 +116,7 @@ def ask(command: str, **arguments: str) -> Any:
             why = (
                 ctypes.string_at(said, length.value).decode(errors="replace") if length.value else os.strerror(-failed)
             )
-            raise PdlaError(f"Ceph's monitors did not answer {command!r}: {why.strip()}")
+            raise PdlaError(f"Ceph's monitors did not answer the command {command!r}: {why.strip()}")
         return json.loads(ctypes.string_at(answer, size.value))
     finally:
         for buffer in (answer, said):
@@ -129,9 +129,7 @@ def _connected(configuration: str, arguments: str) -> tuple[ctypes.CDLL, ctypes.
     try:
         library = ctypes.CDLL("librados.so.2")
     except OSError as error:
-        raise PdlaError(
-            f"to choose OSDs takes librados ({error}): install librados2, or name data pools only"
-        ) from None
+        raise PdlaError(f"choosing OSDs needs librados ({error}): install librados2, or name only data pools") from None
     cluster = ctypes.c_void_p()
     library.rados_create(ctypes.byref(cluster), None)
     failed = library.rados_conf_read_file(cluster, None) or library.rados_conf_parse_env(cluster, None)
@@ -150,14 +148,13 @@ def _connected(configuration: str, arguments: str) -> tuple[ctypes.CDLL, ctypes.
 
 
 def rjenkins(keys: npt.NDArray[np.uint8]) -> _Words:
-    """The hash of object names, of every row of ``keys``: ceph_str_hash_rjenkins in common/ceph_hash.cc.
-
+    """Ceph's hash of object names, for every row of ``keys``: ceph_str_hash_rjenkins in common/ceph_hash.cc.
     >>> key = np.frombuffer(b"ns1" + SEPARATOR + b"foo", dtype=np.uint8)
     >>> hex(rjenkins(key[None, :])[0])
     '0xf4569544'
     """
     count, length = keys.shape
-    # Twelve bytes at a time; of the last ones the length takes the place of the ninth.
+    # Twelve bytes at a time; in the last ones the length takes the place of the ninth.
     whole = length // 12 * 12
     padded = np.zeros((count, whole + 12), dtype=np.uint8)
     padded[:, :whole] = keys[:, :whole]

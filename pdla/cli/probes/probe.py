@@ -1,4 +1,4 @@
-"""probe.c with mpi4py, for an MPI without a compiler: python probe.py FILE."""
+"""The program of probe.c with mpi4py, for an MPI without a compiler: python probe.py FILE."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ world = MPI.COMM_WORLD
 version = MPI.Get_library_version().split("\n")[0].split(",")[0]
 preloaded = "libpdla.so" in os.environ.get("LD_PRELOAD", "")
 shared = "/libmpi" in Path("/proc/self/maps").read_text()
-told = f"probe {world.rank} {world.size} {preloaded:d} {shared:d} {MPI.VERSION} {version}\n"
-os.write(sys.stdout.fileno(), told.encode())  # at once, so that lines of two ranks do not mix
+line = f"probe {world.rank} {world.size} {preloaded:d} {shared:d} {MPI.VERSION} {version}\n"
+os.write(sys.stdout.fileno(), line.encode())  # in one write, so that the lines of two ranks do not mix
 
 data = bytearray((i * 2 + world.rank) % 256 for i in range(112))
 got = bytearray(112)
