@@ -1,4 +1,4 @@
-"""I/O signatures: template matching per rank, then over the ranks."""
+"""Find I/O signatures by template matching: first within each rank, then over the ranks."""
 
 if __name__ != "pdla.analyzers":
     raise ImportError("import pdla.analyzers, not analyzers")

@@ -1,4 +1,4 @@
-"""From a trace to its I/O signatures: `analyze`, and the same as JSON: `to_json`."""
+"""From a trace to its I/O signatures (`analyze`), and the answer as JSON (`to_json`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pdla.model import Growth, Int64Array, Op, Signature
 from pdla.traces.trace import Source
 
 MEMBERS = 64
-"""Members of a global signature that its JSON lists: the others follow from its loops."""
+"""Number of members of a global signature that its JSON lists; the others follow from its loops."""
 
 PHASES = 1000
-"""Phases that the JSON lists."""
+"""Number of phases that the JSON lists."""
 
 
 def _no_accesses() -> Int64Array:
@@ -39,7 +39,8 @@ class Share(NamedTuple):
 class Irregular:
     """Accesses of one rank to a file that no template matches.
 
-    ``requests`` are contiguous accesses; all are in the half-open range ``extent`` of the file.
+    ``requests`` are contiguous accesses. All of them are in the half-open range ``extent`` of the
+    file.
     """
 
     rank: int
@@ -53,11 +54,11 @@ class Irregular:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The signatures of a trace: global ones, most bytes first, then local ones that are part of none; and the rest.
+    """The signatures of a trace: global ones, most bytes first, then local ones that belong to none; and the rest.
 
-    Every access of the trace is in exactly one of ``signatures`` and ``irregular``. ``requests`` (contiguous accesses)
-    and ``bytes`` are those of the whole trace. ``owner`` is the number of the signature that each of the trace's
-    accesses is in, -1 where it is irregular; it is found when it is asked for.
+    Every access of the trace is in exactly one of ``signatures`` and ``irregular``. ``requests``
+    (contiguous accesses) and ``bytes`` are those of the whole trace. ``owner`` is the number of the
+    signature of each access, -1 for irregular ones; it is computed when it is first used.
     """
 
     signatures: tuple[Signature, ...]
@@ -73,7 +74,7 @@ class Analysis:
 
     @cached_property
     def coverage(self) -> Share:
-        """What part of the trace the signatures stand for; of an empty trace all."""
+        """The part of the trace that the signatures stand for; 1 for an empty trace."""
         return self._share(
             sum(signature.requests for signature in self.signatures),
             sum(signature.bytes for signature in self.signatures),
@@ -88,7 +89,7 @@ class Analysis:
 
 
 def analyze(source: Source) -> Analysis:
-    """The local and global I/O signatures of a trace; expanded, they give back exactly its accesses."""
+    """The local and global I/O signatures of a trace. Their expansions are exactly the accesses of the trace."""
     return combine(find_local(source.blocks()), source)
 
 
@@ -96,8 +97,8 @@ def combine(local: LocalPatterns, source: Source) -> Analysis:
     """The signatures that the local patterns of a source make up."""
     paths = {int(file): str(path) for file, path in zip(source.files["file"], source.files["path"], strict=True)}
     everywhere, rest = find_global(local)
-    # Two nests of one rank look like a loop, but how far apart they are may differ from rank to rank: then each half
-    # has its own counterpart on the other ranks. Where neither half has one, the loop stays.
+    # Two nests of one rank look like a loop, but their distance may differ from rank to rank. Then
+    # each half has its own counterpart on the other ranks. If neither half has one, the loop stays.
     halves, whole = local.halved(rest[~local.fragments[rest]])
     halves_together, halves_rest = find_global(halves)
     apart = np.zeros(len(local.table), np.bool_)
@@ -127,7 +128,7 @@ def combine(local: LocalPatterns, source: Source) -> Analysis:
 
 
 class _Found(NamedTuple):
-    """A signature, and the rows of the patterns that it is made of."""
+    """A signature, and the rows of the patterns that it consists of."""
 
     signature: Signature
     patterns: LocalPatterns
@@ -142,7 +143,7 @@ def _place(found: _Found) -> tuple[int, str, Op, int, int, float]:
 def _owner(
     found: Sequence[_Found], local: LocalPatterns, halves: LocalPatterns, whole: Int64Array, source: Source
 ) -> Int64Array:
-    """The number of the signature that each access is in, or -1: the local patterns are found again, with owners."""
+    """The number of the signature of each access, or -1: finds the local patterns again, with owners."""
     ancestry = Ancestry()
     again = find_local(source.blocks(), ancestry)
     places = ancestry.owners()
@@ -154,7 +155,8 @@ def _owner(
     signature, of_half = (np.full(len(patterns.table), -1, np.int64) for patterns in (local, halves))
     for number, one in enumerate(found):
         (of_half if one.patterns is halves else signature)[one.rows] = number
-    # Of a couple the accesses of the first half come first; of other nests both halves are the nest.
+    # In a couple the accesses of the first half come first; in other nests both halves are the
+    # nest.
     first, second = signature.copy(), signature.copy()
     first[whole[::-1]] = np.maximum(first[whole[::-1]], of_half[::-1])
     second[whole] = np.maximum(second[whole], of_half)
@@ -167,7 +169,7 @@ def _owner(
 
 
 def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
-    """Which patterns are signatures though no other rank has the like; one or two accesses only if half of it all."""
+    """Which patterns of a single rank are signatures; those of one or two accesses only if they are half of all."""
     half = patterns.table["part"].to_numpy(np.float64) >= 1 / 2
     return ~patterns.fragments & (half | (patterns.shapes.size[patterns.column("shape")] > 2))
 
@@ -175,7 +177,7 @@ def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
 def to_json(
     analysis: Analysis, aspects: Sequence[Mapping[str, Any]], phases: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """The answer of ``pdla analyze --json`` (docs/json.md); ``aspects`` are those of each signature."""
+    """The answer of ``pdla analyze --json`` (docs/json.md); ``aspects`` has those of each signature."""
     return {
         "signatures": [
             {
@@ -205,7 +207,7 @@ def to_json(
 
 
 def shape_json(signature: Signature) -> dict[str, Any]:
-    """What a signature is wherever it was seen, as plain values."""
+    """The properties of a signature that do not depend on the run, as plain values."""
     return {
         "scope": signature.scope,
         "file": signature.file,
@@ -276,7 +278,7 @@ def _global_signature(pattern: GlobalPattern, local: LocalPatterns, paths: Mappi
 
 
 def _irregular(left: pd.DataFrame, paths: Mapping[int, str]) -> tuple[Irregular, ...]:
-    """What is left of each sequence (the columns of LocalPatterns.strays)."""
+    """The accesses of each sequence that are in no pattern (the columns of LocalPatterns.strays)."""
     return tuple(
         Irregular(
             int(rank),

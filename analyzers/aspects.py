@@ -17,10 +17,10 @@ from pdla.traces.trace import Trace
 from pdla.units import KiB, format_seconds
 
 SMALL, LARGE = 16 * KiB, 128 * KiB
-"""Requests below are small, from there on large. PDLA sets no limits: several KB are small, hundreds large (5.2.4)."""
+"""Smaller requests are small, others large. PDLA sets no limit: several KB are small, hundreds of KB large (5.2.4)."""
 
 TOLERANCE = 0.1
-"""Calls are periodic where the standard deviation of the time from one to the next is at most this part of the mean."""
+"""Calls are periodic if the standard deviation of the time between them is at most this part of the mean."""
 
 Spatial = Literal["single", "contiguous", "strided", "backwards", "nested", "variable", "triangular"]
 Size = Literal["small", "medium", "large"]
@@ -29,21 +29,22 @@ Operation = Literal["read-only", "write-only", "read-write"]
 
 @dataclass(frozen=True)
 class Aspects:
-    """What a signature is, in words and a few numbers.
+    """The properties of a signature, in words and a few numbers.
 
     Attributes:
-        spatial: where one rank's accesses are, repetitions apart; ``variable``: steps or sizes change linearly,
-            ``triangular``: inner counts do.
+        spatial: where one rank's accesses are, without repetitions; ``variable``: steps or sizes
+            change linearly, ``triangular``: inner counts do.
         size: of the requests, on average.
-        temporal: the time from a rank's call to its next; ``once``: fewer than three calls of any rank.
-        period: seconds from call to call, where that is fixed; else 0.
+        temporal: the time from a rank's call to its next; ``once``: no rank makes more than two
+            calls.
+        period: seconds from call to call, if that is fixed; otherwise 0.
         repetition: whether a rank accesses the same bytes more than once.
-        operation: what is done to the bytes, other patterns included.
-        dependences: that it is part of with itself or others, as the earlier or the later one (DEPENDENCES).
-        phases: of its file (pdla.analyzers.phases), the first and the last one in which it occurs.
+        operation: what is done to the bytes, also by other patterns.
+        dependences: those with itself or others, as the earlier or the later one (DEPENDENCES).
+        phases: the first and the last phase of its file in which it occurs (pdla.analyzers.phases).
 
-    Of a trace too large to be looked at call by call, ``temporal``, ``period`` and ``phases`` are None, and so are
-    ``operation`` and ``dependences`` of a signature whose loops do not tell them.
+    If a trace is too large to look at each call, ``temporal``, ``period`` and ``phases`` are None.
+    So are ``operation`` and ``dependences`` of a signature if its loops do not determine them.
     """
 
     spatial: Spatial
@@ -66,7 +67,7 @@ class Aspects:
         return cls(**plain)
 
     def __str__(self) -> str:
-        """For people: ``strided, small, every 2 ms, read-only``."""
+        """The aspects in words: ``strided, small, every 2 ms, read-only``."""
         words: list[str] = [self.spatial, self.size]
         words += [f"every {format_seconds(self.period)}"] if self.temporal == "fixed" and self.period else []
         words += ["repeated"] if self.repetition == "repeated" else []
@@ -75,7 +76,7 @@ class Aspects:
 
 
 def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects, ...]:
-    """The aspects of each of the analysis's signatures; analysis and phases are those of this trace."""
+    """The aspects of each signature of ``analysis``; analysis and phases must be those of this trace."""
     accesses = trace.accesses()
     owned = np.flatnonzero(analysis.owner >= 0)
     rows = owned[np.argsort(analysis.owner[owned], kind="stable")]
@@ -107,7 +108,7 @@ def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects,
 
 
 def outline(analysis: Analysis) -> tuple[Aspects, ...]:
-    """The aspects of each of the analysis's signatures that need no look at the calls."""
+    """The aspects of each signature of ``analysis``, as far as they do not need the single calls."""
     flags, unknown = loop_dependences(analysis)
     return tuple(
         Aspects(
@@ -154,9 +155,9 @@ def _spatial(signature: Signature) -> Spatial:
 def _periods(
     rank: Int64Array, call: Int64Array, start: npt.NDArray[np.float64], owner: Int64Array
 ) -> list[float | None]:
-    """For each owner the seconds from a rank's call to its next; 0 where they vary, None where no rank has two of them.
+    """For each owner the seconds from a rank's call to its next; 0 if they vary, None if no rank has two calls.
 
-    The accesses are sorted by owner, rank and call.
+    The accesses must be sorted by owner, rank and call.
     """
     fresh = np.flatnonzero(np.append(True, (np.diff(owner) != 0) | (np.diff(rank) != 0) | (np.diff(call) != 0)))
     owner, rank = owner[fresh], rank[fresh]

@@ -1,11 +1,12 @@
 """Which accesses touch bytes that are written: read after write, write after read, write after write.
 
-And which patterns' bytes other ranks read before MPI promises that they see them: after a barrier alone, say.
+Also: which patterns' bytes other ranks read before MPI promises that they see them, for example
+after only a barrier.
 
-Signatures are compared as loops first: most have all bytes in common or none, and one ends before the other begins.
-What the loops do not decide, the accesses do, by interval arithmetic: their bounds cut a file into segments, each with
-the times of its first and last read and write. An access is compared with the segments that it covers, never byte by
-byte.
+Signatures are first compared as loops: most pairs share all bytes or none, and one ends before the
+other begins. What the loops do not decide, the accesses do, by interval arithmetic: their bounds
+cut a file into segments, each with the times of its first and last read and write. An access is
+compared with the segments that it covers, never byte by byte.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ UNSYNCED = 8
 """Other ranks read what a pattern has written before a sync or a close."""
 
 MOST_PAIRS = 100_000
-"""Pairs of signatures that are compared as loops; more have their accesses looked at."""
+"""Number of pairs of signatures that are compared as loops; if there are more, their accesses are compared."""
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -39,10 +40,11 @@ _OPEN = "MPI_File_open"
 
 
 class _Part(NamedTuple):
-    """A signature, or (number -1) what is irregular of a rank: bytes [low, high), from ``first`` to ``last`` seconds.
+    """A signature, or (number -1) the irregular accesses of a rank: bytes [low, high), seconds ``first`` to ``last``.
 
-    ``strides`` are all of its loops', ``length`` the longest request's. ``loops`` are the shortest ones, positive and
-    the largest first, around ``block`` contiguous bytes, where no byte is accessed twice; else None.
+    ``strides`` are those of all its loops, ``length`` is the longest request's. ``loops`` are the
+    shortest loops, positive and the largest first, around ``block`` contiguous bytes, if no byte is
+    accessed twice; otherwise None.
     """
 
     number: int
@@ -58,10 +60,10 @@ class _Part(NamedTuple):
 
 
 def pattern_dependences(analysis: Analysis, accesses: pd.DataFrame) -> list[int]:
-    """For each signature of an analysis the dependences that its accesses are part of: a sum of RAW, WAR and WAW.
+    """For each signature of an analysis the dependences of its accesses: a sum of RAW, WAR and WAW.
 
     Args:
-        accesses: those of the analysed trace (ACCESS_COLUMNS).
+        accesses: those of the analyzed trace (ACCESS_COLUMNS).
     """
     flags, unknown = loop_dependences(analysis)
     if unknown[:-1].any():
@@ -77,7 +79,7 @@ def pattern_dependences(analysis: Analysis, accesses: pd.DataFrame) -> list[int]
 
 
 def write_dependences(analysis: Analysis, trace: Trace) -> list[int]:
-    """The ``pattern_dependences``, and UNSYNCED for patterns that write every byte once, and before it is read."""
+    """``pattern_dependences``, and UNSYNCED for patterns that write every byte once, and before it is read."""
     accesses = trace.accesses()
     flags = pattern_dependences(analysis, accesses)
     asked = [one.op == "write" and depends == RAW for one, depends in zip(analysis.signatures, flags, strict=True)]
@@ -94,9 +96,9 @@ def write_dependences(analysis: Analysis, trace: Trace) -> list[int]:
 
 
 def loop_dependences(analysis: Analysis) -> tuple[list[int], npt.NDArray[np.bool_]]:
-    """What the loops tell: the dependences of each signature, and of which only its accesses would tell all.
+    """What follows from the loops: the dependences of each signature, and which of them only its accesses would decide.
 
-    The last of the latter stands for what is irregular.
+    The last entry of the second array stands for the irregular accesses.
     """
     flags = [0] * len(analysis.signatures)
     unknown = np.zeros(len(analysis.signatures) + 1, np.bool_)
@@ -139,9 +141,9 @@ def _irregular(part: Irregular) -> _Part:
 
 
 def _compare(parts: Sequence[_Part], flags: list[int], unknown: npt.NDArray[np.bool_]) -> None:
-    """Add to ``flags`` what the loops of these parts of one file tell; mark those that they do not tell enough of."""
+    """Add to ``flags`` what follows from the loops of these parts of one file; mark parts whose loops do not decide."""
     for part in parts:
-        # Which of its own accesses came first, the loops do not say.
+        # The loops do not say which of a part's own accesses came first.
         if part.write and part.loops is None:
             unknown[part.number] = True
     for pairs, (one, other) in enumerate(_near(parts)):
@@ -174,7 +176,7 @@ def _near(parts: Sequence[_Part]) -> Iterator[tuple[_Part, _Part]]:
 
 
 def _share(one: _Part, other: _Part) -> bool | None:
-    """Whether two parts whose ranges overlap have a byte in common; None where their loops do not tell."""
+    """Whether two parts whose ranges overlap have a byte in common; None if their loops do not decide."""
     if one.loops is not None and (one.low, one.block, one.loops) == (other.low, other.block, other.loops):
         return True
     for dense, part in ((one, other), (other, one)):
@@ -193,9 +195,9 @@ def _share(one: _Part, other: _Part) -> bool | None:
 
 
 def dependences(accesses: pd.DataFrame) -> npt.NDArray[np.uint8]:
-    """For each access the dependences that it is part of, as the earlier or the later one: a sum of RAW, WAR and WAW.
+    """For each access its dependences, as the earlier or the later one: a sum of RAW, WAR and WAW.
 
-    One access is before another when it started before it, whichever ranks they are of.
+    One access is before another if it started before it, whatever ranks they belong to.
 
     Args:
         accesses: with the columns file, op, offset, length and t_start (ACCESS_COLUMNS).
@@ -214,7 +216,7 @@ def dependences(accesses: pd.DataFrame) -> npt.NDArray[np.uint8]:
 
 
 def _shared(start: Int64Array, stop: Int64Array) -> npt.NDArray[np.bool_]:
-    """Which of these ranges, in the order of their starts, overlap another one."""
+    """Which of these ranges, sorted by their starts, overlap another one."""
     shared = np.zeros(len(start), np.bool_)
     shared[1:] = start[1:] < np.maximum.accumulate(stop)[:-1]
     shared[:-1] |= stop[:-1] > start[1:]
@@ -224,7 +226,7 @@ def _shared(start: Int64Array, stop: Int64Array) -> npt.NDArray[np.bool_]:
 def _of_file(
     start: Int64Array, stop: Int64Array, write: npt.NDArray[np.bool_], time: Int64Array
 ) -> npt.NDArray[np.uint8]:
-    """The flags of ranges in the order of their starts."""
+    """The flags of ranges, sorted by their starts."""
     bounds = _bounds(start, stop)
     first, last = np.searchsorted(bounds, start), np.searchsorted(bounds, stop)
     flags = np.zeros(len(start), np.int64)
@@ -247,7 +249,7 @@ def _bounds(*places: Int64Array) -> Int64Array:
 
 
 def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
-    """The minimum of ``values[first:last]`` for every pair (not empty), by minima over windows of 1, 2, 4, ..."""
+    """The minimum of ``values[first:last]`` for every pair (not empty), from minima over windows of 1, 2, 4, ..."""
     result = np.empty(len(first), dtype=np.int64)
     levels = np.frexp(last - first)[1] - 1
     minima = values
@@ -261,10 +263,11 @@ def _range_minimum(values: Int64Array, first: Int64Array, last: Int64Array) -> I
 def read_early(
     records: pd.DataFrame, accesses: pd.DataFrame, write: npt.NDArray[np.bool_], file: int
 ) -> npt.NDArray[np.bool_]:
-    """Which of these writes to one file another rank reads from before MPI promises that it sees them.
+    """Which of these writes to one file another rank reads before MPI promises that it sees them.
 
-    MPI does after the writer's next sync or close, and then a sync or an open of the reader. A rank sees its own writes
-    at once, so ranks are compared bit by bit: two of them differ in at least one.
+    MPI promises that after the writer's next sync or close, followed by a sync or an open of the
+    reader. A rank sees its own writes at once, so ranks are compared bit by bit: two ranks differ
+    in at least one bit.
 
     Args:
         accesses: with the columns rank, call, offset and length (ACCESS_COLUMNS).
@@ -292,7 +295,8 @@ def read_early(
 def _synced(records: pd.DataFrame, accesses: pd.DataFrame, file: int) -> tuple[Int64Array, Int64Array]:
     """For each access to a file: when its rank's next sync or close begins, and when its last such call or open ended.
 
-    Where these calls are collective they have numbers in the place of times, which do not depend on clocks.
+    If these calls are collective, they have numbers instead of times, which do not depend on
+    clocks.
     """
     rows = np.flatnonzero(records["kind"].isin((*_PUBLISH, _OPEN)) & (records["file"] == file))
     events = records.iloc[rows].sort_values(["rank", "call"])
@@ -306,7 +310,7 @@ def _synced(records: pd.DataFrame, accesses: pd.DataFrame, file: int) -> tuple[I
     publish = np.isin(kind, _PUBLISH)
     following = np.searchsorted(place[publish], at)
     previous = np.searchsorted(place, at) - 1
-    # The neighbour may be another rank's, or none.
+    # The neighbour may belong to another rank, or there may be none.
     own_next = np.append(place[publish], -1)[following] // calls == at // calls
     own_last = np.append(place, -1)[previous] // calls == at // calls
     published = np.where(own_next, np.append(begin[publish], _NEVER)[following], _NEVER)
@@ -314,7 +318,7 @@ def _synced(records: pd.DataFrame, accesses: pd.DataFrame, file: int) -> tuple[I
 
 
 def _collective(kind: npt.NDArray[np.object_], begin: Int64Array, end: Int64Array, times: Int64Array) -> bool:
-    """Whether all ranks make these calls together, ``times`` each: the same, and are all in an open at one time."""
+    """Whether all ranks make these calls together, ``times`` each: equal calls, all in an open at one time."""
     if not len(times) or times.min() != times.max():
         return False
     kinds = kind.reshape(len(times), -1)

@@ -1,4 +1,4 @@
-"""What a program did to each file, in a few numbers."""
+"""Statistics of each file of a trace: what the program did to it, in a few numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pdla.traces.trace import Trace
 class FileStats:
     """Reads or writes of one file, sizes in bytes.
 
-    ``requests`` are contiguous accesses; the share ``contiguous`` of them starts exactly where the same rank's previous
-    one of this file and operation ended. ``seconds`` is what the slowest rank spent in these calls.
+    ``requests`` are contiguous accesses. The share ``contiguous`` of them starts exactly where the
+    same rank's previous one of this file and operation ended. ``seconds`` is the time that the
+    slowest rank spent in these calls.
     """
 
     file: str
@@ -33,7 +34,7 @@ class FileStats:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes/s of all ranks together, as the slowest one sees it; 0 where no time was recorded."""
+        """Bytes/s of all ranks together, as the slowest one sees it; 0 if no time was recorded."""
         return self.bytes / self.seconds if self.seconds else 0.0
 
 

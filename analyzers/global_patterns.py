@@ -1,4 +1,4 @@
-"""Global patterns: local ones of equal shape whose starts are a grid over the ranks, with rank as the leading loops."""
+"""Global patterns: local ones of equal shape whose starts form a grid over the ranks, with rank as the first loops."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from pdla.model import Growth, Int64Array, Loop, Nest
 
 @dataclass(frozen=True)
 class GlobalPattern:
-    """``members`` are rows of the local patterns in row-major order of the loops of ``ranks``, which reaches their
-    starts."""
+    """A global pattern: ``members`` are rows of the local patterns, in row-major order of the loops of ``ranks``; these
+    loops reach the members' starts."""
 
     ranks: Nest
     members: Int64Array
 
 
 def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
-    """The global patterns that the local ones make up, and the rows that are part of none; no row is part of two.
+    """The global patterns that the local ones make up, and the rows that belong to none; no row belongs to two.
 
-    The k-th pattern of a shape on one rank belongs with the k-th of that shape on the others. Starts are matched as a
-    sequence over the ranks, as accesses are over time, in the order of the ranks or of the starts, whichever needs
-    fewer nests. Patterns that are left over may be alike but for lengths or counts that grow from rank to rank.
+    The k-th pattern of a shape on one rank is matched with the k-th of that shape on the others.
+    Starts are matched as a sequence over the ranks, as accesses are over time, in the order of the
+    ranks or of the starts, whichever needs fewer nests. Patterns that are left over may differ only
+    in lengths or counts that grow from rank to rank.
     """
     start, shape, stream, rank = (local.column(name) for name in ("start", "shape", "stream", "rank"))
     rows = np.flatnonzero(~local.fragments)
@@ -44,7 +45,7 @@ def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
 
 
 def _left(local: LocalPatterns, found: list[GlobalPattern], rows: Int64Array) -> Int64Array:
-    """Those of the rows that are part of no pattern found."""
+    """The rows that belong to no pattern found."""
     part = np.zeros(len(local.table), np.bool_)
     for pattern in found:
         part[pattern.members] = True
@@ -75,7 +76,7 @@ def _growing(rows: Int64Array, local: LocalPatterns) -> list[GlobalPattern]:
 
 
 def _occurrences(local: LocalPatterns, rows: Int64Array, kind: Int64Array) -> Int64Array:
-    """0, 1, 2, ... among the patterns of one kind in one sequence."""
+    """The occurrence numbers 0, 1, 2, ... of the patterns of one kind in one sequence."""
     sequence = local.column("sequence")[rows]
     order = np.lexsort((kind, sequence))
     group = _numbered(kind[order], sequence[order])
@@ -100,7 +101,8 @@ def _patterns(
     of_group = group[nests.first]
     chosen = wanted[of_group] & (size > 1)
     pairs = np.flatnonzero(chosen & (size == 2) & local.lone[rows[nests.first]])
-    # Of two single accesses any two ranks make a pair: it says something only when it is all that there is of the kind.
+    # Any two ranks with single accesses make a pair: this means something only if the kind has no
+    # other accesses.
     chosen[pairs] = (np.bincount(group)[of_group[pairs]] == 2) & _recurring(nests, pairs, rows, local)
     return [
         GlobalPattern(
@@ -112,7 +114,7 @@ def _patterns(
 
 
 def _recurring(nests: Nests, pairs: Int64Array, rows: Int64Array, local: LocalPatterns) -> BoolArray:
-    """Which of these nests of two ranks are the only one in their stream and shape, or one of several as far apart."""
+    """Which nests of two ranks are the only one in their stream and shape, or one of several at equal distance."""
     heads = rows[nests.first[pairs]]
     stream, shape = local.column("stream")[heads], local.column("shape")[heads]
     stride = nests.shapes.stride[nests.shape[pairs]]

@@ -1,7 +1,8 @@
-"""Interleaved streams: what comes back at every second to eighth place of a sequence, each on a step of its own.
+"""Interleaved streams: items that return at every second to eighth place of a sequence, each with its own step.
 
-Records read in turn with their index, the arrays of a time step, a list of patterns repeated at a stride: none of them
-is one nest, but each of their streams is (docs/adr/0004-nests-growth-and-combinations.md).
+Examples are records read in turn with their index, the arrays of a time step, a list of patterns
+repeated at a stride. None of these is one nest, but each of their streams is
+(docs/adr/0004-nests-growth-and-combinations.md).
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from pdla.analyzers.templates import Nests, match_shapes
 from pdla.model import Int64Array
 
 LONGEST = 8
-"""Streams in a cycle, at most."""
+"""Largest number of streams in a cycle."""
 
 
 @dataclass(frozen=True, eq=False)
 class Woven:
-    """Nests put together from others: ``nest`` is the new one of each old one, the rest has a row per new one.
+    """Nests combined from others: ``nest`` is the new one of each old one; the other fields have a row per new one.
 
-    New nests are in the order of their first access. ``lane`` differs where two of them overlap in time: such two would
-    not be in order if they were combined.
+    New nests are in the order of their first access. Two of them that overlap in time have
+    different ``lane``s: combined, they would not be in order.
     """
 
     nest: Int64Array
@@ -36,11 +37,11 @@ class Woven:
 
 
 def weave(near: Nests, sequence: Int64Array) -> Woven:
-    """Combines nests that others stand between: streams in cycles, as long as there are any, then equal shapes.
+    """Combine nests that have others between them: first streams in cycles, if there are any, then equal shapes.
 
     Args:
         near: the nests that neighbours make up.
-        sequence: of each of them; nothing is combined over its ends.
+        sequence: the sequence of each of them; nothing is combined across the end of a sequence.
     """
     places = np.arange(len(near), dtype=np.int64)
     woven = Woven(places, near.start, near.shape, sequence, np.zeros_like(places))
@@ -57,17 +58,19 @@ def weave(near: Nests, sequence: Int64Array) -> Woven:
     if woven.lane.any():
         lanes = np.unique(woven.lane, return_inverse=True)[1] * len(near.shapes.child)
         kind = np.unique(lanes + kind, return_inverse=True)[1]
-    # One number for all, mostly in order already: sorted in a fraction of the time that several would take.
+    # A single number for all keys, mostly in order already: sorted in a fraction of the time that
+    # several would take.
     key = woven.sequence * (kind.max(initial=0) + 1) + kind
     return _combined(woven, np.argsort(key, kind="stable"), (key,), near.shapes)
 
 
 def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
-    """Of each nest the first one of its stream, and its place in the cycle from 1 on; 0 where it is in no cycle.
+    """For each nest the first one of its stream, and its place in the cycle from 1 on; 0 if it is in no cycle.
 
-    In a cycle of k streams every nest is as far from that k places before as that is from the one another k before. It
-    counts when every stream has three nests or more. Short cycles come first, and after them those of which a stream
-    grows: there that distance, the length or the count changes as much every time, in four nests or more.
+    In a cycle of k streams the distance of every nest from the one k places before it is constant.
+    A cycle counts if every stream has three nests or more. Short cycles come first, and after them
+    cycles in which a stream grows: there the distance, the length or the count changes by the same
+    amount every time, in four nests or more.
     """
     total = len(woven.start)
     head, turn = np.arange(total, dtype=np.int64), np.zeros(total, np.int64)
@@ -79,7 +82,7 @@ def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
         low, high = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0) + (turns - 1) * lag
         if not len(low):
             continue
-        low[1:] = np.maximum(low[1:], high[:-1])  # what two cycles share goes to the first
+        low[1:] = np.maximum(low[1:], high[:-1])  # what two cycles share goes to the first one
         long = high - low >= turns * lag
         low, high = low[long], high[long]
         size = high - low
@@ -91,8 +94,8 @@ def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:
 
 
 def _again(woven: Woven, shapes: Shapes, free: BoolArray, lag: int, turns: int) -> BoolArray:
-    """Of which nests those at the next ``turns - 1`` multiples of ``lag`` are free and change linearly from one to the
-    other; with 3 turns they do not change but for their place, at equal steps."""
+    """Which nests are free together with those at the next ``turns - 1`` multiples of ``lag`` and change linearly from
+    one to the next; with 3 turns only their place changes, in equal steps."""
     bend = _lagged(woven.start, lag, turns - 1)
     again: BoolArray = bend == 0
     if np.count_nonzero(again) < lag:
@@ -108,7 +111,7 @@ def _again(woven: Woven, shapes: Shapes, free: BoolArray, lag: int, turns: int) 
 
 
 def _lagged(values: Int64Array, lag: int, times: int) -> Int64Array:
-    """The differences from one value to that ``lag`` places on, of these the differences, ..."""
+    """The differences from each value to the one ``lag`` places on, then the differences of these, and so on."""
     for _ in range(times):
         values = values[lag:] - values[:-lag]
     return values
@@ -124,11 +127,12 @@ def _all_along(flags: BoolArray, lag: int, times: int) -> BoolArray:
 
 
 def _combined(woven: Woven, order: Int64Array, keys: tuple[Int64Array, ...], shapes: Shapes) -> Woven:
-    """The nests taken in this order and combined where all keys are equal, in the order of their first access again."""
+    """Take the nests in this order, combine those with equal keys, and put the result in the order of first access."""
     begins = np.zeros(len(order), np.bool_)
     for key in keys:
         begins[1:] |= np.diff(key[order]) != 0
-    # Any two accesses of one length would be a pair here, wherever they are: lone pairs mean nothing.
+    # Any two accesses of one length would be a pair here, wherever they are: lone pairs mean
+    # nothing.
     found = match_shapes(woven.start[order], woven.shape[order], np.cumsum(begins), shapes, lone_pairs=False)
     first = order[found.first]
     by_first = np.argsort(first, kind="stable")

@@ -1,8 +1,8 @@
-"""Template matching of what changes linearly: loops whose steps, request lengths or inner counts grow.
+"""Template matching of linear change: loops whose steps, request lengths or inner counts grow.
 
-They are what Byna et al. (SC'08) call patterns of variable size or offset, and triangular nests besides: rows of which
-each is as much longer, or has as many requests more, than the one before. Lower and upper triangles, full or packed, of
-rows or blocks, are cases of it.
+These are the patterns of variable size or offset of Byna et al. (SC'08), and triangular nests: each
+row is longer than the previous one, or has more requests, by the same amount. Lower and upper
+triangles, full or packed, of rows or blocks, are cases of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array
 
 FEWEST = 4
-"""Iterations that show a growth: of three of anything the second difference is constant."""
+"""Iterations that show a growth: for any three numbers the second difference is constant."""
 
 
 class Level(NamedTuple):
@@ -40,9 +40,10 @@ class Growing(NamedTuple):
 class _Runs:
     """Runs of rows whose steps, lengths and counts change linearly.
 
-    ``low`` is the first item and ``high`` the one after the last; ``like`` is the shape of a row, which all ``rows``
-    have but for length and count. ``step`` is from the first row to the second, ``bend`` its growth; ``length`` and
-    ``count`` are those of the first row, ``longer`` and ``more`` their growth. ``whole``: the first row is one item.
+    ``low`` is the first item and ``high`` the one after the last. ``like`` is the shape of a row;
+    all ``rows`` have it, except for length and count. ``step`` is the distance from the first row
+    to the second, ``bend`` its growth. ``length`` and ``count`` are those of the first row,
+    ``longer`` and ``more`` their growth. ``whole``: the first row is one item.
     """
 
     low: Int64Array
@@ -58,11 +59,11 @@ class _Runs:
     whole: BoolArray
 
     def only(self, which: BoolArray) -> _Runs:
-        """These of them."""
+        """Some of the runs."""
         return _Runs(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def merged(self, others: _Runs) -> _Runs:
-        """These and others, in order."""
+        """These runs and others, in order."""
         if not len(others.low):
             return self
         order = np.argsort(np.append(self.low, others.low))
@@ -80,10 +81,10 @@ def covered(total: int, low: Int64Array, count: Int64Array) -> BoolArray:
 
 
 def find_growing(level: Level, shapes: Shapes) -> Growing:
-    """The loops of one level that grow, in order and without overlap, of neighbours that are free.
+    """The loops of one level that grow, in order and without overlap, made of neighbours that are free.
 
-    They have four iterations or more. Where counts grow, rows of one or two items, which are no loops by themselves,
-    are found beside the longer ones, of which there are two or more.
+    They have four iterations or more. If counts grow, rows of one or two items, which are not loops
+    by themselves, are also found next to the longer rows, of which there must be at least two.
     """
     if np.count_nonzero(level.free) < FEWEST:
         return Growing(*(np.empty(0, np.int64) for _ in Growing._fields))
@@ -110,7 +111,7 @@ def find_growing(level: Level, shapes: Shapes) -> Growing:
 
 
 def _linear(level: Level, shapes: Shapes) -> _Runs:
-    """The runs of four items or more that change linearly; also of three where the counts grow."""
+    """The runs of four items or more that change linearly; also runs of three if the counts grow."""
     start, shape, group, free = level
     bend = np.diff(start, 2)
     possible = np.zeros(len(bend), np.bool_)
@@ -137,7 +138,7 @@ def _linear(level: Level, shapes: Shapes) -> _Runs:
     for _ in range(2):
         fewest = np.where(more[heads] != 0, FEWEST - 1, FEWEST)
         heads, low, high = (values[high - low >= fewest] for values in (heads, low, high))
-        low[1:] = np.maximum(low[1:], high[:-1])  # what two runs share goes to the first
+        low[1:] = np.maximum(low[1:], high[:-1])  # what two runs share goes to the first one
     like = shape[low]
     return _Runs(
         low=low,
@@ -157,7 +158,8 @@ def _linear(level: Level, shapes: Shapes) -> _Runs:
 def _two_rows(level: Level, shapes: Shapes, runs: _Runs) -> _Runs:
     """Rows of three and four items, or of four and three, in none of the runs: the middle of a triangle of four rows.
 
-    How much the step grows is seen from where the row of two would begin, whether it is there or not.
+    The growth of the step follows from where the row of two would begin, whether it is there or
+    not.
     """
     start, shape, group, free = level
     total = len(start)
@@ -190,7 +192,7 @@ def _two_rows(level: Level, shapes: Shapes, runs: _Runs) -> _Runs:
 
 
 def _take_short_rows(runs: _Runs, level: Level, shapes: Shapes) -> None:
-    """Adds rows of one or two items: before the others where the counts grow, after them where they shrink."""
+    """Add rows of one or two items: before the others if the counts grow, after them if they shrink."""
     start, total = level.start, len(level.start)
     after_last, before_first = np.append(runs.low[1:], total), np.append(0, runs.high[:-1])[: len(runs.low)]
     front = runs.more > 0
@@ -223,7 +225,7 @@ def _take_short_rows(runs: _Runs, level: Level, shapes: Shapes) -> None:
 def continued_growing(
     start: Int64Array, shape: Int64Array, group: Int64Array, shapes: Shapes
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(start, shape, head) of neighbours put together that are one loop that grows: parts, rows before and after."""
+    """(start, shape, head) of neighbours combined into one growing loop: its parts, and rows before and after it."""
     heads = np.arange(len(start))
     while shapes.growth.any() and (grows := (shapes.growth != 0).any(axis=0)[shape]).any():
         one, other, step = shape[:-1], shape[1:], np.diff(start)
@@ -271,7 +273,7 @@ def continued_growing(
 
 
 def _is_row(item: Int64Array, whole: Int64Array, number: Int64Array, shapes: Shapes) -> BoolArray:
-    """Which items are the row of this number of these growing loops, but for the place; a row of one may be no loop."""
+    """Which items are the row of this number of these growing loops, at any place; a row of one may be no loop."""
     child = shapes.child[whole]
     count = shapes.count[child] + number * shapes.growth[2, whole]
     row: BoolArray = (shapes.family[item] == shapes.family[child]) & (shapes.count[item] == count)

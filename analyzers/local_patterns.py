@@ -1,9 +1,10 @@
 """Local patterns: the loop nests of what each rank does to each file, found a block of the trace at a time.
 
-Reads and writes, collective and independent accesses are matched apart. A rank whose calls fit in a block is matched as
-a whole. Of one with more, each block is matched with the end of the one before, from the last turn of its last nest on;
-in the end the nests found are matched like accesses. Nothing is ever lost. A nest cut by the ends of blocks comes back
-as one when each of its loops has three turns or more, and nearly always when one has but two.
+Reads and writes, collective and independent accesses are matched separately. A rank whose calls fit
+in a block is matched as a whole. With more calls, each block is matched with the end of the
+previous one, from the last turn of its last nest on; at the end the nests found are matched like
+accesses. No access is ever lost. A nest that is cut by the ends of blocks is found as one nest if
+each of its loops has three turns or more, and nearly always if one has only two.
 """
 
 from __future__ import annotations
@@ -23,28 +24,31 @@ from pdla.traces.blocks import Block
 OPS: tuple[Op, Op] = ("read", "write")
 
 FRAGMENTS = 256
-"""Where a rank's accesses to a file are more nests than this, those of less than one in so many mean nothing..."""
+"""If a rank's accesses to a file make more nests than this, those with less than one in so many mean nothing..."""
 
 LONG, MOST = 32, 4096
-"""... unless they are so many accesses, and at least one in so many: a signature is shorter than a list of them."""
+"""... unless they have at least so many accesses, and one in so many: a signature is shorter than a list of them."""
 
 HELD = 1 << 19
-"""Nests of one rank that are kept for matching in the end; where it has more, the fragments among them are let go."""
+"""Nests of one rank that are kept for the final matching; if there are more, the fragments among them are dropped."""
 
 _SUMS = {"nests": "sum", "requests": "sum", "bytes": "sum", "low": "min", "high": "max"}
 
 
 @dataclass(frozen=True, eq=False)
 class LocalPatterns:
-    """Loop nests, and what is left when they are taken away.
+    """Loop nests, and the accesses that are in none of them.
 
     Attributes:
-        table: a row per nest, by rank, stream and first access: rank, stream (as in Items), sequence (a number for rank
-            and stream), file, op (index into OPS), collective, start (bytes), shape (number in ``shapes``), calls (of
-            MPI), first (its first call), t_start and t_end (seconds), low and high (bytes), part (the larger of its
-            shares of the sequence's requests and bytes), siblings (nests in the sequence).
-        halves: of each nest that is two of something both, in the same columns; ``whole`` is the row in ``table``.
-        strays: a row for each sequence with fragments: rank, stream, nests, requests, bytes, low, high.
+        table: a row per nest, by rank, stream and first access: rank, stream (as in Items),
+            sequence (a number for rank and stream), file, op (index into OPS), collective, start
+            (bytes), shape (number in ``shapes``), calls (of MPI), first (its first call), t_start
+            and t_end (seconds), low and high (bytes), part (the larger of its shares of the
+            sequence's requests and bytes), siblings (nests in the sequence).
+        halves: for each nest that is two of something, both halves, in the same columns; ``whole``
+            is the row in ``table``.
+        strays: a row for each sequence with fragments: rank, stream, nests, requests, bytes, low,
+            high.
         shapes: the loops.
     """
 
@@ -65,7 +69,7 @@ class LocalPatterns:
 
     @property
     def couples(self) -> BoolArray:
-        """Which nests are two of something, so that nothing but their neighbourhood joins them."""
+        """Which nests are two of something, so that only their neighbourhood joins them."""
         couples: BoolArray = self.shapes.count[self.column("shape")] == 2
         return couples
 
@@ -76,7 +80,7 @@ class LocalPatterns:
         return _are_fragments(size, self.column("siblings"), self.table["part"].to_numpy(np.float64))
 
     def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
-        """Only these rows, couples cut in two; and for each new row the old one that it comes from."""
+        """Only these rows, with couples cut in two; and for each new row the old one that it comes from."""
         kept = np.zeros(len(self.table), np.bool_)
         kept[rows] = True
         others = np.flatnonzero(kept & ~self.couples)
@@ -95,10 +99,10 @@ class LocalPatterns:
 
 
 def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: int = HELD) -> LocalPatterns:
-    """The local patterns in the calls of some ranks; an ``ancestry`` learns what has become of each access.
+    """The local patterns in the calls of some ranks; an ``ancestry`` records the pattern that each access ends in.
 
-    First neighbours are combined; then what has other accesses in between: interleaved streams, and what has the same
-    shape, as where each record is read after its header.
+    First neighbours are combined, then items with other accesses between them: interleaved streams,
+    and items of the same shape, as when each record is read after its header.
     """
     done: list[LocalPatterns] = []
     rank = _Rank(ancestry, held)
@@ -123,7 +127,7 @@ def _nothing(ancestry: Ancestry | None) -> LocalPatterns:
 
 
 class _Rank:
-    """What is known so far of a rank with more calls than a block has."""
+    """What is known so far of a rank with more calls than fit in a block."""
 
     def __init__(self, ancestry: Ancestry | None, held: int) -> None:
         self._ancestry = ancestry
@@ -134,7 +138,7 @@ class _Rank:
         self._strays = _strays()
 
     def add(self, items: Items, last: bool) -> None:
-        """The items of its next block."""
+        """Add the items of the rank's next block."""
         items = joined([*self._tail, items])
         nests, of, rest = settled(items, last)
         self._tail = [rest]
@@ -143,7 +147,7 @@ class _Rank:
             self._sift()
 
     def patterns(self) -> LocalPatterns:
-        """When all have been added."""
+        """The patterns, once all items have been added."""
         if not self._woven:
             items = joined(self._fresh)
             return _patterns(*woven(items), items, self._strays, self._ancestry)
@@ -153,7 +157,7 @@ class _Rank:
         return _patterns(*near(items), items, self._strays, self._ancestry)
 
     def _sift(self) -> None:
-        """Weaves the nests since the last time, and lets go of the fragments."""
+        """Combine the nests since the last time, and drop the fragments."""
         items = joined(self._fresh)
         rows, of = woven(items)
         nests, _, piece = pieces(items, of, rows)
@@ -166,7 +170,7 @@ class _Rank:
 
 
 def _born(nests: Items, items: Items, of: Int64Array, ancestry: Ancestry | None) -> Items:
-    """The nests, known to the ancestry as what the items have become part of."""
+    """Record the nests in the ancestry as what the items have become part of."""
     if ancestry is None:
         return nests
     places = ancestry.born(len(nests))
@@ -177,7 +181,7 @@ def _born(nests: Items, items: Items, of: Int64Array, ancestry: Ancestry | None)
 def _patterns(
     rows: Items, of: Int64Array, items: Items, strays: pd.DataFrame, ancestry: Ancestry | None
 ) -> LocalPatterns:
-    """Finished nests as patterns, without the fragments; ``strays`` are those of the same sequences let go before."""
+    """Finished nests as patterns, without the fragments; ``strays`` are those of the same sequences dropped before."""
     if rows.lane.any():
         order = np.lexsort((rows.tally.first, rows.sequence))
         place = np.empty_like(order)
@@ -191,7 +195,7 @@ def _patterns(
     halves, whole, _ = pieces(items.take(chosen), of[chosen], rows)
     order = np.argsort(whole, kind="stable")
     couples = np.flatnonzero(couple)
-    # A couple that is a single item was made by one call: that call made either half.
+    # A couple that is a single item was made by one call: that call made both halves.
     ends = np.searchsorted(whole[order], couples), np.searchsorted(whole[order], couples, side="right") - 1
     halves = halves.take(order[np.stack(ends, axis=1).ravel()])
     shape = rows.shape[couples]
@@ -209,7 +213,7 @@ def _patterns(
 
 
 def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancestry | None) -> pd.DataFrame:
-    """The columns of LocalPatterns.table, and with an ancestry the places in it."""
+    """The columns of LocalPatterns.table; with an ancestry also the places in it."""
     stream = rows.stream[rows.sequence]
     place = {} if ancestry is None else {"place": rows.place}
     return pd.DataFrame(
@@ -231,7 +235,7 @@ def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancest
 
 
 def merged(parts: Sequence[LocalPatterns]) -> LocalPatterns:
-    """The patterns of all ranks from those of some each, in the order of the ranks."""
+    """The patterns of all ranks, from those of some ranks each, in the order of the ranks."""
     shapes, numbers = united(
         [(part.shapes, np.concatenate((part.column("shape"), part.halves["shape"]))) for part in parts]
     )

@@ -1,4 +1,4 @@
-"""From items to the nests that they make up; of a sequence as a whole, or some at a time."""
+"""From items to the nests that they make up, for a sequence as a whole or a part at a time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pdla.analyzers.templates import Nests, match_shapes
 from pdla.model import Int64Array
 
 AGAIN = 8
-"""Nests at the end of a block that are looked at again with the next one, where none of them goes on,"""
+"""Nests at the end of a block that are matched again with the next block, if none of them goes on,"""
 
 LATEST = 64
-"""if they are of so few items."""
+"""if they have so few items."""
 
 
 def near(items: Items) -> tuple[Items, Int64Array]:
-    """The nests that neighbours make up, and for each item the one that it is part of.
+    """The nests that neighbours make up, and for each item the nest that it belongs to.
 
-    A couple at the end of a block may be what it seems to be, or the end of one turn with the beginning of another:
-    whichever makes for fewer nests.
+    A couple at the end of a block may be a couple, or the end of one turn and the beginning of
+    another: the choice with fewer nests wins.
     """
     start, shape, first = _combined(items.start, items.shape, items.group, np.arange(len(items)), items.shapes)
     if items.bound.any():
@@ -46,7 +46,7 @@ def near(items: Items) -> tuple[Items, Int64Array]:
 
 
 def woven(items: Items) -> tuple[Items, Int64Array]:
-    """As `near`, and then what others stand between, in the order of the first accesses; all items are of lane 0."""
+    """As `near`, then also nests with others between them, in order of first access; all items have lane 0."""
     nests, of = near(items)
     found = weave(Nests(nests.start, nests.shape, np.arange(len(nests)), nests.shapes), nests.sequence)
     if len(found.start) == len(nests):
@@ -66,10 +66,10 @@ def woven(items: Items) -> tuple[Items, Int64Array]:
 
 
 def pieces(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array, Int64Array]:
-    """The rows that items are part of, couples cut in two; of each piece the row, and of each item the piece.
+    """The rows that items belong to, with couples cut in two; for each piece the row, and for each item the piece.
 
-    Only neighbourhood joins a couple. One that is a single item, made by one call through a view, is left whole. Pieces
-    are in the order of their first items.
+    Only neighbourhood joins a couple. A couple that is a single item, made by one call through a
+    view, is left whole. Pieces are in the order of their first items.
     """
     order = np.argsort(of, kind="stable")
     row, size = of[order], items.size[order]
@@ -103,11 +103,12 @@ def pieces(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array
 
 
 def settled(items: Items, last: bool) -> tuple[Items, Int64Array, Items]:
-    """The nests at the beginning of sequences that stay as they are, of each item in them which, and the other items.
+    """The nests at the beginning of sequences that are final, for each item in them its nest, and the other items.
 
-    The others are seen again with what follows: from the last turn on of a nest that seems to go on, with what could be
-    the beginning of its next turn. Where the sequences end (``last``) there are none. Couples are given as two, so that
-    nothing but neighbourhood joins them in the end either.
+    The other items are matched again with what follows: from the last turn on of a nest that seems
+    to go on, with items that could be the beginning of its next turn. If the sequences end here
+    (``last``), there are none. Couples are given as two, so that still only neighbourhood joins
+    them at the end.
     """
     rows, of = near(items)
     used = np.ones(len(items), np.bool_)
@@ -118,7 +119,7 @@ def settled(items: Items, last: bool) -> tuple[Items, Int64Array, Items]:
 
 
 def _before_last_turn(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array, BoolArray]:
-    """The rows without the last turn of the one that goes on and all after it, and which items are part of them."""
+    """The rows without the last turn of the nest that goes on and without all after it; and which items are in them."""
     first = np.flatnonzero(np.diff(of, prepend=-1))
     number = np.diff(np.append(first, len(items)))
     sequences = np.arange(len(items.rank))
@@ -128,8 +129,8 @@ def _before_last_turn(items: Items, of: Int64Array, rows: Items) -> tuple[Items,
     recent = np.searchsorted(first, np.maximum(first[oldest], ends - min(LATEST, len(items) // 2)))
     cut = np.minimum(np.append(first, len(items))[recent], ends)
 
-    # A nest seems to go on if less than one more turn of it follows, or to come again if less than it all does. Of
-    # several the first decides: it has the longest turns.
+    # A nest seems to go on if less than one more turn of it follows, or to return if less than all
+    # of it does. If there are several, the first one decides: it has the longest turns.
     shapes, shape = rows.shapes, rows.shape.copy()
     count, child = shapes.count[shape], shapes.child[shape]
     grows = shapes.growth[:, shape].any(axis=0)
@@ -151,7 +152,7 @@ def _before_last_turn(items: Items, of: Int64Array, rows: Items) -> tuple[Items,
 
 
 def _coupled(items: Items) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """(start, shape, group, first item) of these items, with known couples as one."""
+    """(start, shape, group, first item) of these items, with known couples as one item."""
     first = np.flatnonzero(~items.bound)
     shape = items.shape[first]
     if len(first) < len(items):
@@ -164,7 +165,7 @@ def _coupled(items: Items) -> tuple[Int64Array, Int64Array, Int64Array, Int64Arr
 def _combined(
     start: Int64Array, shape: Int64Array, group: Int64Array, first: Int64Array, shapes: Shapes
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(start, shape, first item) of the nests that neighbours make up; a nest that goes on in the next ones is one."""
+    """(start, shape, first item) of the nests that neighbours make up; a nest that goes on in the next is one."""
     matched = False
     while True:
         ends = len(start)
@@ -184,7 +185,7 @@ def _combined(
 def _continued(
     start: Int64Array, shape: Int64Array, group: Int64Array, shapes: Shapes
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(start, shape, head) of neighbours put together that are one loop: parts of it, single turns before and after."""
+    """(start, shape, head) of neighbours combined into one loop: its parts, and single turns before and after it."""
     if len(start) < 2 or shapes.child.max() < 0:
         return start, shape, np.arange(len(start))
     child, stride, count = shapes.child[shape], shapes.stride[shape], shapes.count[shape]

@@ -1,4 +1,4 @@
-"""Local patterns found by several processes, each for its part of the ranks."""
+"""Find local patterns by several processes, each with its part of the ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def find_together(find: Callable[[int, int], LocalPatterns], processes: Intracomm) -> LocalPatterns | None:
     """The local patterns that ``find(part, parts)`` finds at all processes, at process 0; None at the others.
 
-    What is found does not depend on the number of processes.
+    The result does not depend on the number of processes.
 
     Raises:
-        PdlaError: a process failed: at process 0 why, at the others nothing more.
+        PdlaError: a process failed. Process 0 gives the reason.
     """
     part, problem = None, ""
     try:
         part = find(processes.rank, processes.size)
-    except Exception as error:  # whatever it is, the others wait for an answer
+    except Exception as error:  # of any type: the other processes wait for an answer
         problem = str(error) or type(error).__name__
     parts = processes.gather((part, problem), 0)
     problems = [why for _, why in parts or () if why]

@@ -1,4 +1,4 @@
-"""What local patterns are made of: accesses and nests of some sequences, and what is known of the calls behind them."""
+"""What local patterns are made of: accesses and nests of some sequences, and the calls behind them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = ("stride", "count", "size", "bytes", "growth")
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What is known of each item: its MPI calls, how many and from which to which, when, and the bytes [low, high)."""
+    """For each item its MPI calls: how many, the first and the last, when, and the bytes [low, high)."""
 
     calls: Int64Array
     first: Int64Array
@@ -35,7 +35,7 @@ class Tally:
         return Tally(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def total(self, heads: Int64Array) -> Tally:
-        """All together, of each group of neighbours; the groups begin at ``heads``. A call that goes on counts once."""
+        """The total of each group of neighbours; the groups begin at ``heads``. A call that continues counts once."""
         tails = np.append(heads, len(self.calls))[1:] - 1
         again = np.zeros(len(self.calls), np.int64)
         again[1:] = self.first[1:] == self.last[:-1]
@@ -52,7 +52,7 @@ class Tally:
 
     @classmethod
     def joined(cls, parts: Sequence[Tally]) -> Tally:
-        """One after the other."""
+        """The parts one after the other."""
         return cls(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls)))
 
 
@@ -63,13 +63,14 @@ class Items:
     A *sequence* is what one rank does to one *stream*: a file, an operation, collective or not.
 
     Attributes:
-        rank, stream: of each sequence, in this order; ``stream`` is ``(file * 2 + written) * 2 + collective``.
-        sequence: of each item, index into these.
+        rank, stream: of each sequence, in this order; ``stream`` is ``(file * 2 + written) * 2 +
+            collective``.
+        sequence: of each item, an index into these.
         lane: items of a sequence in different lanes overlap in time and must not be combined.
-        start, shape: byte, and number in ``shapes``.
-        tally: their calls.
-        bound: which are the second half of a couple, the item before being the first.
-        place: their numbers in an Ancestry; empty where nobody asks for one.
+        start, shape: of each item, its byte, and its number in ``shapes``.
+        tally: the calls of the items.
+        bound: which items are the second half of a couple; the item before is the first half.
+        place: the numbers of the items in an Ancestry; empty if there is none.
     """
 
     rank: Int64Array
@@ -93,11 +94,11 @@ class Items:
 
     @property
     def size(self) -> Int64Array:
-        """Accesses in each."""
+        """Number of accesses in each item."""
         return self.shapes.size[self.shape]
 
     def take(self, rows: npt.NDArray[np.int64 | np.bool_]) -> Items:
-        """Some of them."""
+        """Some of the items."""
         return replace(
             self,
             **{name: getattr(self, name)[rows] for name in ("sequence", "lane", "start", "shape", "bound")},
@@ -107,7 +108,7 @@ class Items:
 
 
 class Ancestry:
-    """Which items have become part of which, so that in the end the owner of each access can be told."""
+    """Records which items became part of which, to find the final owner of each access."""
 
     def __init__(self) -> None:
         self.known = 0
@@ -126,11 +127,11 @@ class Ancestry:
         return places
 
     def link(self, children: Int64Array, parents: Int64Array) -> None:
-        """These have become part of those."""
+        """Record that ``children`` became part of ``parents``."""
         self._links.append((children, parents))
 
     def owners(self) -> Int64Array:
-        """Of each access of the trace the item that it has ended in."""
+        """For each access of the trace the item that it ended in."""
         parent = np.arange(self.known, dtype=np.int64)
         for children, parents in self._links:
             parent[children] = parents
@@ -155,7 +156,7 @@ def spread(start: Int64Array, count: Int64Array) -> Int64Array:
 
 
 def _extents(forms: Sequence[Nest]) -> Int64Array:
-    """[low, high) of each form, from its first byte on."""
+    """[low, high) of each form, relative to its first byte."""
     try:
         return np.array([nest.extent for nest in forms], np.int64)
     except OverflowError:
@@ -166,7 +167,7 @@ def items_of(block: Block, ancestry: Ancestry | None = None) -> Items:
     """The items of a block's calls.
 
     Raises:
-        FormatError: what a call touches has no place in a file.
+        FormatError: a call touches bytes that cannot be in a file.
     """
     stream = (block.file.astype(np.int64) * 2 + block.written) * 2 + block.collective
     rank = block.rank
@@ -223,7 +224,7 @@ def items_of(block: Block, ancestry: Ancestry | None = None) -> Items:
 
 
 def _shapes(length: Int64Array, form: Int64Array, forms: Sequence[Nest]) -> tuple[Shapes, Int64Array]:
-    """The shapes of accesses of these lengths, and of nests where ``form`` says so."""
+    """The shapes of accesses of these lengths, or of nests if ``form`` says so."""
     if len(length) and length.min() == length.max():
         shapes = Shapes(length[:1])
         shape = np.zeros(len(length), np.int64)
@@ -242,7 +243,7 @@ def _shapes(length: Int64Array, form: Int64Array, forms: Sequence[Nest]) -> tupl
 
 
 def joined(parts: Sequence[Items]) -> Items:
-    """The items of several parts together: those of a sequence in the order of the parts."""
+    """The items of several parts together; those of a sequence are in the order of the parts."""
     parts = [part for part in parts if len(part)] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
@@ -283,9 +284,9 @@ def joined(parts: Sequence[Items]) -> Items:
 
 
 def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int64Array]]:
-    """One table for shapes of several, and their numbers in it; it depends on the shapes, not on how they came about.
+    """One table for the shapes of several tables, and their numbers in it. It does not depend on how they were found.
 
-    Only what is used is taken over.
+    Only shapes in use are taken over.
     """
     depths = [_depth(shapes, numbers) for shapes, numbers in parts]
     singles = [shapes.length[depth == 0] for (shapes, _), depth in zip(parts, depths, strict=True)]
@@ -317,13 +318,14 @@ def united(parts: Sequence[tuple[Shapes, Int64Array]]) -> tuple[Shapes, list[Int
 
 
 def _depth(shapes: Shapes, numbers: Int64Array) -> Int64Array:
-    """The loops of each shape that these consist of; -1 of those not needed."""
+    """The number of loops of each shape that these consist of; -1 for shapes that are not needed."""
     depth = np.full(len(shapes.child), -1, np.int64)
     layers = [np.unique(numbers)]
     while len(layers[-1]):
         inner = shapes.child[layers[-1]]
         layers.append(np.unique(inner[inner >= 0]))
-    # A shape comes after its child; one that is needed at several depths has the same number of loops in each.
+    # A shape comes after its child; a shape that is needed at several depths has the same number of
+    # loops in each.
     for layer in reversed(layers):
         inner = shapes.child[layer]
         depth[layer] = np.where(inner >= 0, depth[inner] + 1, 0)

@@ -1,13 +1,13 @@
-"""Phases: the parts of a program's use of a file, between opens, changes of the view, and long pauses.
+"""Phases: the parts of a program's use of a file, separated by opens, changes of the view, and long pauses.
 
-A rank begins a phase of a file with its first data call after an open, a set_view or a close. All ranks begin one
-with their first data call after a long pause, in which none of them is in a call on the file: what a barrier and the
-computation around it look like in time.
+A rank begins a phase of a file with its first data call after an open, a set_view or a close. All
+ranks begin one with their first data call after a long pause, in which none of them is in a call on
+the file. This is how a barrier and the computation around it look in time.
 
-Which pauses are long, a rank's times from one of its calls to the next tell, where they are of two classes: no more
-than half of them long, and those ten times as long as the others (and as the mean call). So it does not matter how fast
-the machine is; times that vary without two clear classes have no long pause, and a program that computes after each of
-its calls is in one phase.
+A rank's times from one of its calls to the next tell which pauses are long, if they fall into two
+classes: at most half of them are long, and the long ones are ten times as long as the others (and
+as the mean call). So the speed of the machine does not matter. Times that vary without two clear
+classes have no long pause, and a program that computes after each of its calls is in one phase.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pdla.model import Int64Array, Phase
 from pdla.traces.trace import Trace
 
 LONG = 10
-"""Long pauses are this many times as long as the others."""
+"""Long pauses are at least this many times as long as the others."""
 
 _OPENS = ("MPI_File_open", "MPI_File_close")
 _VIEWS = ("MPI_File_set_view",)
@@ -35,8 +35,10 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """``phases`` of all files, in the order of the files; ``of_call`` is the number within its file of the phase of
-    each of the trace's data calls that moved something, in the order of the records."""
+    """``phases`` of all files, in the order of the files.
+
+    ``of_call`` has, for each data call that moved something, in the order of the records, its phase within its file.
+    """
 
     phases: tuple[Phase, ...]
     of_call: Int64Array
@@ -45,7 +47,8 @@ class Phases:
 @dataclass(frozen=True)
 class WritePhase:
     """What all ranks write to one file from an open to its close: ``bytes``, from ``t_start`` to ``t_end`` s. In the
-    ``compute`` seconds after that, nobody writes to any file; endless after the last use of this one."""
+    ``compute`` seconds after that nobody writes to any file; infinite after the last use of this
+    file."""
 
     t_start: float
     t_end: float
@@ -99,7 +102,7 @@ def find_phases(trace: Trace) -> Phases:
 
 
 def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
-    """The phases of each file that is written, in order. After a file's last use nobody of the run waits for it."""
+    """The phases of each file that is written, in order. After a file's last use nobody in the run waits for it."""
     uses: list[Phase] = []
     for phase in find_phases(trace).phases:
         if phase.begins == "open" or not uses or uses[-1].file != phase.file:
@@ -133,7 +136,7 @@ def _distinct(value: Int64Array, group: Int64Array) -> Int64Array:
 
 
 def _forward(rank: Int64Array, start: FloatArray) -> FloatArray:
-    """The starts, with clocks that were set back standing still until they are where they were."""
+    """The starts; a clock that was set back stands still until it reaches its earlier time."""
     back = (np.diff(start) < 0) & (np.diff(rank) == 0)
     if back.any():
         start = start.copy()
@@ -144,7 +147,7 @@ def _forward(rank: Int64Array, start: FloatArray) -> FloatArray:
 
 
 def _pauses(file: Int64Array, rank: Int64Array, start: FloatArray, end: FloatArray) -> Int64Array:
-    """How many long pauses of its file lie before each call."""
+    """How many long pauses of its file come before each call."""
     before = np.zeros(len(file), np.int64)
     order = np.lexsort((start, file))
     bounds = np.append(np.flatnonzero(np.append(True, np.diff(file[order]) != 0)), len(order))
@@ -158,7 +161,7 @@ def _pauses(file: Int64Array, rank: Int64Array, start: FloatArray, end: FloatArr
 
 
 def _least_long(rank: Int64Array, start: FloatArray, end: FloatArray) -> float | None:
-    """Seconds from which on a pause is long, halfway between the two classes; None where there is but one class."""
+    """The least seconds of a long pause, halfway between the two classes; None if there is only one class."""
     order = np.lexsort((start, rank))
     between = (start[order[1:]] - end[order[:-1]])[np.diff(rank[order]) == 0]
     if len(between) < 2:
@@ -170,8 +173,8 @@ def _least_long(rank: Int64Array, start: FloatArray, end: FloatArray) -> float |
 
 
 def _segments(records: pd.DataFrame, data: BoolArray) -> tuple[Int64Array, BoolArray]:
-    """Of each data call: how often its rank has opened, closed or set the view of its file between data calls before
-    it, and whether an open or a close began that part."""
+    """For each data call: how often its rank opened, closed or set the view of its file between earlier data calls, and
+    whether an open or a close began that part."""
     names, codes = records["kind"].cat.categories, records["kind"].cat.codes.to_numpy()
     opens = np.isin(codes, np.flatnonzero(names.isin(_OPENS)))
     rows = np.flatnonzero(data | opens | np.isin(codes, np.flatnonzero(names.isin(_VIEWS))))

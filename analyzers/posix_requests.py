@@ -1,4 +1,4 @@
-"""What the MPI library made of each kind of call: which ranks touched the file, with requests of which size."""
+"""The requests that the MPI library made for each kind of call: which ranks touched the file, and request sizes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pandas as pd
 from pdla.model import Int64Array
 from pdla.traces.trace import Trace
 
-OUTSIDE = ""  # the kind of calls that the program made itself
+OUTSIDE = ""  # the kind of calls that the program itself made
 
 
 @dataclass(frozen=True)
 class MadeOf:
     """The calls of one MPI function on a file, and the POSIX reads and writes made in them, sizes in bytes.
 
-    ``kind`` is "" for those that the program made itself, outside MPI calls. ``bytes`` is what the ``calls`` moved,
-    ``read`` and ``written`` what their ``requests`` did, of which ``ranks`` made at least one: of a collective call,
-    its aggregators.
+    ``kind`` is "" for POSIX calls that the program itself made, outside MPI calls. ``bytes`` is
+    what the ``calls`` moved; ``read`` and ``written`` is what their ``requests`` moved. ``ranks``
+    is the number of ranks that made at least one request: for a collective call, its aggregators.
     """
 
     file: str
@@ -37,20 +37,22 @@ class MadeOf:
 
     @property
     def ratio(self) -> float | None:
-        """Bytes read and written for each byte asked for: more than 1 where a library reads what it does not need
-        (data sieving) or writes back what it has read; None where none was asked for.
+        """Bytes read and written for each byte asked for; None if no byte was asked for.
+
+        It is more than 1 if a library reads bytes that it does not need (data sieving) or writes
+        back what it has read.
         """
         return (self.read + self.written) / self.bytes if self.bytes else None
 
     def to_json(self) -> dict[str, Any]:
-        """As in docs/json.md."""
+        """Plain values, as in docs/json.md."""
         return {**asdict(self), "ranks": list(self.ranks), "ratio": self.ratio}
 
 
 def made_of(trace: Trace) -> tuple[MadeOf, ...]:
-    """A row for each file and MPI function that moved bytes or had some moved, in the order of files and kinds.
+    """A row for each file and MPI function that moved bytes or had bytes moved, in the order of files and kinds.
 
-    Empty where the POSIX calls were not recorded.
+    Empty if the POSIX calls were not recorded.
     """
     if trace.posix.empty:
         return ()

@@ -1,4 +1,4 @@
-"""From traces of one program at several numbers of ranks to its signatures at any other: `scale`."""
+"""From traces of one program at several numbers of ranks to its signatures at any other number: `scale`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pdla.model import Growth, Loop, Op, Signature
 from pdla.units import format_share
 
 Sizes = tuple[int, ...]
-"""What numbers may depend on: (P,), the number of ranks, or the process grid (P1, P2, ...)."""
+"""The sizes that numbers may depend on: (P,), the number of ranks, or the process grid (P1, P2, ...)."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A whole number that depends on sizes: ``constant + factor * P1**powers[0] * P2**powers[1] * ...``."""
+    """A number as a function of sizes: ``constant + factor * P1**powers[0] * P2**powers[1] * ...``."""
 
     constant: Fraction = Fraction(0)
     factor: Fraction = Fraction(0)
     powers: tuple[int, ...] = ()
 
     def value(self, sizes: Sizes) -> Fraction:
-        """The number for these sizes, whole or not."""
+        """The number for these sizes; it may be fractional."""
         if not self.factor:
             return self.constant
         powers = zip(sizes, self.powers, strict=True)
@@ -36,7 +36,7 @@ class Rule:
         """The number for these sizes.
 
         Raises:
-            PdlaError: it is no whole number there.
+            PdlaError: it is not a whole number.
         """
         value = self.value(sizes)
         if value.denominator != 1:
@@ -45,8 +45,7 @@ class Rule:
         return int(value)
 
     def __str__(self) -> str:
-        """With P for the number of ranks, P1, P2, ... for the sizes of a grid.
-
+        """The rule as a formula: P is the number of ranks; P1, P2, ... are the sizes of a grid.
         >>> str(Rule(Fraction(3), Fraction(8), (1, -1)))
         '3 + 8 P1 / P2'
         """
@@ -60,11 +59,10 @@ class Rule:
 
 
 def fit(values: Mapping[Sizes, int]) -> tuple[Rule, ...]:
-    """The simplest rules that give all sizes their values; more than one where these do not tell which.
+    """The simplest rules that give all sizes their values; several if the values do not decide between them.
 
-    A number is, simplest first, constant; a multiple of a size or of its inverse, of a product of two of them, ...; a
-    constant and a multiple of one size.
-
+    A number is, simplest first: constant; a multiple of a size or of its inverse, of a product of
+    two of them, ...; the sum of a constant and a multiple of one size.
     >>> [str(rule) for rule in fit({(4,): 1024, (8,): 512})], fit({(2,): 1, (4,): 2, (8,): 9})
     (['4096 / P'], ())
     >>> [str(rule) for rule in fit({(2, 2): 6, (4, 2): 12, (4, 4): 12})]
@@ -100,8 +98,7 @@ def _candidates(values: Mapping[Sizes, int]) -> Iterator[list[Rule]]:
 
 
 def balanced_grid(ranks: int, dimensions: int) -> Sizes:
-    """The process grid that MPI_Dims_create makes: sizes as close to each other as possible, the largest first.
-
+    """The process grid of MPI_Dims_create: sizes as close to each other as possible, the largest first.
     >>> balanced_grid(8, 2), balanced_grid(16, 2), balanced_grid(24, 3), balanced_grid(7, 2)
     ((4, 2), (4, 4), (4, 3, 2), (7, 1))
     """
@@ -120,8 +117,9 @@ def balanced_grid(ranks: int, dimensions: int) -> Sizes:
 class Parametric:
     """A signature whose start, length, loops (stride, count) and their growth depend on the number of ranks.
 
-    ``ranks`` are those that make it, None where all do. Where its process grid does not grow in one dimension only, the
-    numbers depend on the sizes of the grid, which is ``gridded``; each has all the rules that fit equally well.
+    ``ranks`` are those that make it; None if all do. If its process grid grows in more than one
+    dimension, the numbers depend on the sizes of the grid, and the signature is ``gridded``. Each
+    number has all rules that fit equally well.
     """
 
     file: str
@@ -136,10 +134,11 @@ class Parametric:
     gridded: bool = False
 
     def at(self, ranks: int) -> Signature:
-        """The signature for so many ranks, on the grid that MPI_Dims_create would make of them.
+        """The signature for so many ranks, on the grid that MPI_Dims_create makes of them.
 
         Raises:
-            PdlaError: it does not divide among them, or the traces do not tell what it is there.
+            PdlaError: the pattern does not divide among the ranks, or the traces do not determine
+                it.
         """
         sizes = balanced_grid(ranks, self.rank_loops) if self.gridded else (ranks,)
         loops = tuple(Loop(_at(stride, sizes), _at(count, sizes)) for stride, count in self.loops)
@@ -173,13 +172,13 @@ def _at(rules: Rules, sizes: Sizes) -> int:
     values = {rule.at(sizes) for rule in rules}
     if len(values) > 1:
         said = " or ".join(map(str, rules))
-        raise PdlaError(f"the traces do not tell whether a number is {said}: add one of another number of ranks")
+        raise PdlaError(f"the traces do not tell whether a number is {said}: add a trace of another number of ranks")
     return values.pop()
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What the traces agree on, and in words what they do not; ``ranks`` are the numbers of ranks compared."""
+    """What the traces agree on, and in words what they disagree on; ``ranks`` are the numbers of ranks compared."""
 
     ranks: tuple[int, ...]
     signatures: tuple[Parametric, ...]
@@ -192,22 +191,23 @@ class Scaling:
             PdlaError: the traces disagree, or a pattern does not divide among the ranks.
         """
         if self.disagreements:
-            raise PdlaError(f"the traces do not agree, so nothing is predicted: {self.disagreements[0]}")
+            raise PdlaError(f"the traces disagree, so nothing can be predicted: {self.disagreements[0]}")
         return tuple(one.at(ranks) for one in self.signatures)
 
 
 def scale(analyses: Mapping[int, Analysis]) -> Scaling:
-    """The parametric signatures of a program from its analyses by number of ranks (two or more).
+    """The parametric signatures of a program, from its analyses by number of ranks (two or more).
 
-    Signatures of the same file, operation, kind of call and depth belong together in the order of their starts. Where
-    one dimension of their process grids grows, it is taken to go on growing. Where several do, the grids must be those
-    of MPI_Dims_create, since that of another number of ranks is not known else. A third trace can contradict two.
+    Signatures of the same file, operation, kind of call and depth are matched in the order of their
+    starts. If one dimension of their process grids grows, it is assumed to go on growing. If
+    several do, the grids must be those of MPI_Dims_create; otherwise the grid of another number of
+    ranks is not known. A third trace can contradict two.
 
     Raises:
         PdlaError: fewer than two numbers of ranks.
     """
     if len(analyses) < 2:
-        raise PdlaError(f"comparing runs takes traces of two or more numbers of ranks (got {len(analyses)})")
+        raise PdlaError(f"comparing runs needs traces of two or more numbers of ranks (got {len(analyses)})")
     sizes = tuple(sorted(analyses))
     found: list[Parametric] = []
     wrong = [
@@ -246,7 +246,7 @@ def _grouped(signatures: Iterable[Signature], ranks: int) -> dict[_Key, list[Sig
 
 
 def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
-    """The signature that these are, by number of ranks; or in words why they are not one."""
+    """The signature that these are, by number of ranks; or in words why they are not one signature."""
 
     def rule(what: str, values: Iterable[int]) -> Rules:
         of = list(values)
@@ -260,14 +260,14 @@ def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
     one = signatures[0]
     everyone = all(signature.ranks == tuple(range(ranks)) for ranks, signature in of_ranks.items())
     if not everyone and len({signature.ranks for signature in signatures}) > 1:
-        return "other ranks make it at each number of ranks"
+        return "at each number of ranks other ranks make it"
     sizes = [tuple(loop.count for loop in signature.loops[: one.rank_loops]) for signature in signatures]
     gridded = everyone and sum(len(set(grown)) > 1 for grown in zip(*sizes, strict=True)) > 1
     if not gridded:
         sizes = [(ranks,) for ranks in of_ranks]
     elif any(grid != balanced_grid(ranks, one.rank_loops) for ranks, grid in zip(of_ranks, sizes, strict=True)):
         grids = ", ".join(" x ".join(map(str, grid)) for grid in sizes)
-        return f"its process grids are {grids}, not those of MPI_Dims_create: no other can be predicted"
+        return f"its process grids are {grids}, not those of MPI_Dims_create: no other grid can be predicted"
     try:
         loops = tuple(
             (
@@ -293,4 +293,4 @@ def _parametric(of_ranks: Mapping[int, Signature]) -> Parametric | str:
 
 
 class _NoRuleError(Exception):
-    """Values that no rule gives."""
+    """No rule gives these values."""

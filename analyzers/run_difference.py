@@ -1,4 +1,4 @@
-"""What two runs have in common, and what not, pattern by pattern: `compare`."""
+"""Compare the patterns of two runs: `compare`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pdla.model import Signature
 
 @dataclass(frozen=True)
 class Difference:
-    """The patterns that two runs both have, those that have changed, and those of one run only.
+    """The patterns that both runs have, those that have changed, and those of only one run.
 
-    ``changed`` are (before, after, what: some of file, ranks, start, length, strides, growth, counts, loops).
+    ``changed`` are (before, after, what: some of file, ranks, start, length, strides, growth,
+    counts, loops).
     """
 
     both: tuple[Signature, ...]
@@ -25,8 +26,9 @@ class Difference:
 def compare(before: Sequence[Signature], after: Sequence[Signature]) -> Difference:
     """The difference between the patterns of two runs, each in the order of the second run.
 
-    What is left after the equal ones is paired: first patterns of the same file, operation and kind of call with as
-    many loops, then with any loops, then those of different files; each time the k-th by start with the k-th.
+    Equal patterns are paired first. The rest is paired in three steps: patterns of the same file,
+    operation and kind of call with equally many loops, then with any loops, then those of different
+    files; each time the k-th by start with the k-th.
     """
     left, right = list(before), list(after)
     both = [new for _, new in _paired(left, right, _pattern)]
@@ -55,7 +57,7 @@ def _pattern(one: Signature) -> tuple[Any, ...]:
 def _paired(
     left: list[Signature], right: list[Signature], key: Callable[[Signature], tuple[Any, ...]]
 ) -> list[tuple[Signature, Signature]]:
-    """Takes those of equal keys out of both lists, pair by pair."""
+    """Take the signatures with equal keys out of both lists, pair by pair."""
     waiting: dict[tuple[Any, ...], list[Signature]] = {}
     for one in sorted(left, key=lambda one: one.start, reverse=True):
         waiting.setdefault(key(one), []).append(one)

@@ -1,4 +1,4 @@
-"""The shapes of access patterns: what a pattern is, wherever it is."""
+"""The shapes of access patterns: a pattern without its place."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Shapes:
-    """The shapes met so far, each once, by number.
+    """The shapes found so far, each once, by number.
 
-    ``stride``, ``count`` and ``growth`` (a column of three) are those of the outermost loop, ``child`` is the shape
-    that its first iteration has (-1: none, a single access), ``length`` is the length of the first request, ``size``
-    the accesses in all and ``bytes`` their bytes. Shapes of one ``family`` differ in nothing but the count of their
-    outermost loop and the lengths of their requests; where ``bare`` is equal too, only in the lengths.
+    ``stride``, ``count`` and ``growth`` (a column of three) are those of the outermost loop.
+    ``child`` is the shape of its first iteration (-1: none, a single access). ``length`` is the
+    length of the first request, ``size`` the total number of accesses and ``bytes`` their bytes.
+    Shapes of one ``family`` differ only in the count of their outermost loop and the lengths of
+    their requests; if ``bare`` is equal, too, only in the lengths.
     """
 
     def __init__(self, lengths: Int64Array) -> None:
@@ -36,16 +37,16 @@ class Shapes:
         self._bares: dict[tuple[int, int], int] = {}
 
     def single(self, lengths: Int64Array) -> Int64Array:
-        """The shapes of single accesses with these lengths (which the table was made with)."""
+        """The shapes of single accesses with these lengths, which must be those that the table was made with."""
         return np.searchsorted(self._lengths, lengths).astype(np.int64)
 
     def loop(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
         """The shapes that repeat ``child`` ``count`` times, ``stride`` bytes apart.
 
-        Two loops that are one (the outer stride is the inner stride times the inner count) become one, so that equal
-        patterns have equal numbers.
+        If the outer stride is the inner stride times the inner count, the two loops become one, so
+        that equal patterns have equal numbers.
         """
-        # Neighbours are mostly equal: what follows is for one of each run of them.
+        # Neighbours are mostly equal: what follows is computed once for each run of equal ones.
         begins = np.ones(len(child), np.bool_)
         begins[1:] = (stride[1:] != stride[:-1]) | (count[1:] != count[:-1]) | (child[1:] != child[:-1])
         stride, count, child = stride[begins], count[begins], child[begins]
@@ -58,7 +59,7 @@ class Shapes:
         return numbers
 
     def row(self, stride: Int64Array, count: Int64Array, child: Int64Array) -> Int64Array:
-        """The shapes of first rows of what grows: loops that may have a count of 1, and are one with nothing."""
+        """The shapes of first rows of growing loops: loops that may have a count of 1, and are not joined."""
         return self._known(np.stack((stride, count, child)), self.size[child] * count, self.bytes[child] * count)
 
     def grown(
@@ -70,11 +71,11 @@ class Shapes:
         size: Int64Array,
         nbytes: Int64Array,
     ) -> Int64Array:
-        """The shapes whose first iteration is ``child``, and that grow by ``growth``, of shape (3, shapes)."""
+        """The shapes whose first iteration is ``child`` and that grow by ``growth``, of shape (3, shapes)."""
         return self._known(np.vstack((stride, count, child, growth)), size, nbytes)
 
     def _known(self, keys: Int64Array, size: Int64Array, nbytes: Int64Array) -> Int64Array:
-        """The numbers of the shapes with these keys, a column each, new ones added."""
+        """The numbers of the shapes with these keys, a column each; new ones are added."""
         order = np.lexsort(keys)
         fresh = np.ones(len(order), np.bool_)
         fresh[1:] = np.any(keys[:, order[1:]] != keys[:, order[:-1]], axis=0)

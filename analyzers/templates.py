@@ -1,18 +1,18 @@
-"""Template matching on sequences of accesses: strided at any depth, and what grows linearly, found level by level.
+"""Template matching on sequences of accesses: strided at any depth, and linear growth, found level by level.
 
-A *shape* is an access pattern without its place: a request length and the loops around it. A level looks at neighbours
-of the same shape, makes a loop of every run of equal steps, and hands the loops as items to the next level. It ends
-when no neighbours are left that make a loop, so that the time is linear in the accesses and the depth (PDLA 3.6.1 moves
-a cursor over the records instead).
+A *shape* is an access pattern without its place: a request length and the loops around it. A level
+looks at neighbours of the same shape, makes a loop of every run of equal steps, and passes the
+loops as items to the next level. It ends when no neighbours make a loop any more, so that the time
+is linear in the accesses and the depth (PDLA 3.6.1 moves a cursor over the records instead).
 
-The templates, of Byna et al. (SC'08) and PDLA 3.2 where nothing else is said, as loops:
+The templates as loops, from Byna et al. (SC'08) and PDLA 3.2 unless marked otherwise:
 
-- single: none; repeated: one of stride 0; contiguous: one whose stride is the length
-- fixed strided, also backwards: one of any other stride; kd-strided: several, one in the other
-- variable size or stride: a loop whose steps or lengths grow (growing.py)
-- triangular, ours: a loop that has the inner counts or lengths grow (growing.py)
-- cycles, interleaved streams, batches of patterns at a stride: a combination of nests (streams.py)
-- random: nests of one access, kept as they are
+- single: none; repeated: one of stride 0; contiguous: one whose stride is the length - fixed
+strided, also backwards: one of any other stride; kd-strided: several, one in the other - variable
+size or stride: a loop whose steps or lengths grow (linear_growth.py) - triangular, ours: a loop in
+which the inner counts or lengths grow (linear_growth.py) - cycles, interleaved streams, batches of
+patterns at a stride: a combination of nests (interleaved_streams.py) - random: nests of one access,
+kept as they are
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ class Nests:
 
 
 def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = None) -> Nests:
-    """The loop nests that a sequence of accesses consists of, with nothing lost: their expansions are the sequence.
+    """The loop nests that a sequence of accesses consists of. Nothing is lost: their expansions are the sequence.
 
-    A nest of any depth whose loops have three iterations or more, one that grows four, comes back as the loops that
-    made it in their canonical form, alone or among others: no loop only goes on where the one inside it ends, and
-    nothing grows that does not have to. With loops of two iterations that holds where the nest is alone and they
-    are not all that it has; among others two of anything may be a loop of another one. So may rows of which a step to
-    the next happens to be the step inside.
+    A nest of any depth whose loops have three iterations or more (four, if one grows) is found as
+    the loops that made it, in canonical form, alone or among others: no loop only continues where
+    the loop inside it ends, and nothing grows that need not grow. For loops of two iterations this
+    holds if the nest is alone and has other loops, too; among others, two of anything may be a loop
+    of another nest. The same is true for rows whose step to the next row happens to be the step
+    inside them.
 
-    Accesses that repeat no step stay nests of one; two of them are a loop only when they stand by themselves, because
-    any two neighbours would be.
+    Accesses that repeat no step stay nests of one. Two of them become a loop only if they stand by
+    themselves, because any two neighbours would be a loop.
 
     Args:
         offsets: bytes, >= 0, shape (accesses,), in the order of access.
@@ -74,9 +75,9 @@ def match(offsets: Int64Array, lengths: Int64Array, groups: Int64Array | None = 
 def match_shapes(
     starts: Int64Array, shape: Int64Array, groups: Int64Array, shapes: Shapes, lone_pairs: bool = True
 ) -> Nests:
-    """As `match`, for a sequence of items that have a shape already.
+    """As `match`, for a sequence of items that have shapes already.
 
-    Without ``lone_pairs`` two single accesses that stand by themselves stay two.
+    Without ``lone_pairs`` two single accesses that stand by themselves stay two nests.
     """
     start, first = starts, np.arange(len(starts), dtype=np.int64)
     while True:
@@ -117,7 +118,8 @@ def _loops(
     long_left[1:] = touch & ~alone[:-1]
     long_right[:-1] = touch & ~alone[1:]
 
-    # The item goes to the longer run. Runs of one step that touch only their like are left to _pairs.
+    # The item goes to the longer run. Runs of one step that touch only runs of one step are left to
+    # _pairs.
     left_wins = touch & (steps[:-1] >= steps[1:])
     right_wins = touch & ~left_wins
     count = steps + 1
@@ -142,12 +144,13 @@ def _loops(
 
 
 def _pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
-    """Which single steps become loops of two: those that come back at every second place (50 in 0 50 20 70 40 90), the
-    more often the better. ``joined``: a step and the next one both want the item between them."""
+    """Which single steps become loops of two: steps that return at every second place (50 in 0 50 20 70 40 90), those
+    that return more often first. ``joined``: a step and the next one both want the item between
+    them."""
     pairs = np.zeros(len(step), np.bool_)
     again = np.flatnonzero(_again(step, joined))
     if len(again):
-        # Among random steps they are few: it is enough to look at the steps around them.
+        # Among random steps such steps are few: it is enough to look at the steps around them.
         around = np.zeros(len(step) + 4, np.bool_)
         for distance in range(-3, 2):
             around[again + distance + 3] = True
@@ -157,7 +160,7 @@ def _pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
 
 
 def _again(step: Int64Array, joined: BoolArray) -> BoolArray:
-    """Which steps are the same as two places before."""
+    """Which steps equal the step two places before."""
     again = np.zeros(len(step), np.bool_)
     again[2:] = joined[:-1] & joined[1:] & (step[2:] == step[:-2])
     return again
@@ -175,7 +178,8 @@ def _best_pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
     left[1:], right[:-1] = worth[:-1] * joined, worth[1:] * joined
     best = (worth >= 2) & (worth >= left) & (worth >= right)
 
-    # Neighbours can only both be the best when they are equal: then every second one, from the left.
+    # Two neighbours can both be the best only if they are equal: then every second one, from the
+    # left.
     begins = best.copy()
     begins[1:] &= ~(best[:-1] & joined)
     places = np.arange(total)
@@ -187,11 +191,11 @@ def _best_pairs(step: Int64Array, joined: BoolArray) -> BoolArray:
 def _halved(
     low: Int64Array, count: Int64Array, lone: BoolArray, step: Int64Array, shape: Int64Array, groups: Int64Array
 ) -> tuple[Int64Array, Int64Array, BoolArray]:
-    """The loops, with those cut in half that are two rows of a nest which happen to adjoin.
+    """The loops; a loop that is two rows of a nest which happen to adjoin is cut in half.
 
-    In 0 5 100 105 110 115 210 215 the rows 100 105 and 110 115 do. Such a loop stands among loops of the same step and
-    half the count, and lone pairs among these are sure. Never do more than two rows adjoin: then their loop and the
-    next would be one.
+    In 0 5 100 105 110 115 210 215 the rows 100 105 and 110 115 adjoin. Such a loop stands among
+    loops of the same step and half the count, and lone pairs among these are certain. Never do more
+    than two rows adjoin: otherwise their loop and the next one would be one loop.
     """
     if len(low) < 2:
         return low, count, lone
@@ -210,7 +214,7 @@ def _halved(
 
 
 def _joined(start: Int64Array, shape: Int64Array, groups: Int64Array, first: Int64Array, shapes: Shapes) -> Nests:
-    """Puts together again what one loop can say: neighbours of which the second goes on where the first ends."""
+    """Rejoin what one loop can express: neighbours of which the second continues where the first ends."""
     stride, count, child = shapes.stride[shape], shapes.count[shape], shapes.child[shape]
     begins = np.ones(len(start), np.bool_)
     begins[1:] = (child[:-1] < 0) | (child[1:] != child[:-1]) | (stride[1:] != stride[:-1])

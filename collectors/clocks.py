@@ -1,4 +1,4 @@
-"""Times of processes on several nodes on one time line."""
+"""Put the times of processes on several nodes on one time line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 
 
 def align(headers: Sequence[Mapping[str, Any]]) -> tuple[list[int], int]:
-    """What is to be added to the times of each process (ns), so that 0 is where the first of them began, and the number
-    of groups of nodes that only their wall clocks align.
+    """The nanoseconds to add to the times of each process, and the number of groups of nodes with only wall clocks.
 
-    Processes that read the same clock need nothing. Clocks that were compared at MPI_Init differ by what was measured
-    then, added up along the tree of the comparisons (collectors/shim/clocks.c).
+    After the addition, 0 is the time at which the first process began. Processes that read the same
+    clock need no addition. Clocks that were compared at MPI_Init differ by what was measured then,
+    added up along the tree of the comparisons (collectors/shim/clocks.c). Groups without a
+    comparison are aligned by their wall clocks.
     """
     parents: dict[int, tuple[int, int]] = {}
     for header in headers:
         clock, parent = int(header["clock"]["id"]), int(header["clock"]["parent"])
-        # Where several programs ran, the same clocks may have been compared again, and the other way round.
+        # If several programs ran, the same clocks may have been compared again, also in the other
+        # direction.
         if parent and clock not in parents and _root(parents, parent)[0] != clock:
             parents[clock] = parent, int(header["clock"]["offset_ns"])
     offsets: list[int] = []
@@ -33,7 +35,7 @@ def align(headers: Sequence[Mapping[str, Any]]) -> tuple[list[int], int]:
 
 
 def _root(parents: Mapping[int, tuple[int, int]], clock: int) -> tuple[int, int]:
-    """The clock that this one is measured by, over others, and what is to be added to its times to have that one's."""
+    """The clock that this one is measured by, perhaps over others, and the time to add to its times."""
     total = 0
     while clock in parents:
         clock, offset = parents[clock]

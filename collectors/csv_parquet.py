@@ -1,4 +1,4 @@
-"""Takes accesses written as CSV or Parquet, the way in for tools without an importer of their own."""
+"""Import accesses written as CSV or Parquet, for tools without an importer of their own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADER = ("rank", "file", "op", "offset", "length", "t_start", "t_end")
 def import_csv(path: str | os.PathLike[str]) -> Trace:
     """The accesses in a CSV file with the columns of ``HEADER``: bytes as whole numbers, seconds since the start.
 
-    Lines of one rank may come in any order; they are sorted by t_start.
+    Lines of one rank may be in any order; they are sorted by t_start.
 
     Raises:
         PdlaError: the file cannot be read.
@@ -53,7 +53,9 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
             lines = csv.reader(file, strict=True)
             header = tuple(name.strip() for name in next(lines, []))
             if header != HEADER:
-                raise FormatError(f"{source}, line 1: wanted {','.join(HEADER)} (got {','.join(header) or 'nothing'})")
+                raise FormatError(
+                    f"{source}, line 1: the header must be {','.join(HEADER)} (got {','.join(header) or 'nothing'})"
+                )
             for fields in lines:
                 if fields:
                     try:
@@ -65,7 +67,7 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
     except (csv.Error, UnicodeDecodeError) as error:
         raise FormatError(f"{source} is not CSV in UTF-8: {error}") from None
     if not rows:
-        raise FormatError(f"{source} has a header but no access")
+        raise FormatError(f"{source} has a header but no accesses")
     ranks, names, ops, offsets, lengths, starts, ends = zip(*rows, strict=True)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return _trace(
@@ -84,7 +86,7 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
 
 def _parse(fields: Sequence[str]) -> tuple[int, str, int, int, int, float, float]:
     if len(fields) != len(HEADER):
-        raise ValueError(f"wanted {len(HEADER)} fields, got {len(fields)}")
+        raise ValueError(f"a line must have {len(HEADER)} fields (got {len(fields)})")
     rank, offset, length = (_whole(HEADER[place], fields[place]) for place in (0, 3, 4))
     t_start, t_end = (_time(HEADER[place], fields[place]) for place in (5, 6))
     file, op = fields[1], fields[2].strip().lower()
@@ -116,13 +118,15 @@ def _time(name: str, text: str) -> float:
 
 
 def import_parquet(path: str | os.PathLike[str]) -> Trace:
-    """The accesses in a Parquet file with the columns of ``HEADER``, as import_csv takes them; others are ignored.
+    """The accesses in a Parquet file with the columns of ``HEADER``, as in import_csv; other columns are ignored.
 
-    ``rank``, ``offset`` and ``length`` are integers of any size, the times any numbers, ``file`` and ``op`` text.
+    ``rank``, ``offset`` and ``length`` are integers of any size, the times any numbers, ``file``
+    and ``op`` text.
 
     Raises:
         PdlaError: the file cannot be read, or pyarrow is not installed.
-        FormatError: a column is missing or of another type, or a row is wrong; the message names it.
+        FormatError: a column is missing or of another type, or a row is wrong; the message names
+            it.
     """
     source = Path(path)
     check(source, PARQUET)
@@ -136,14 +140,14 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
             names = opened.schema_arrow.names
             if missing := [name for name in HEADER if name not in names]:
                 wanted, got = ",".join(HEADER), ",".join(names) or "nothing"
-                raise FormatError(f"{source} has no column {missing[0]}: wanted {wanted} (got {got})")
+                raise FormatError(f"{source} has no column {missing[0]}: it needs {wanted} (got {got})")
             table = opened.read(columns=list(HEADER))
     except OSError as error:
         raise PdlaError(f"cannot read {source}: {error.strerror or error}") from None
     except ArrowException as error:
         raise FormatError(f"{source} is not Parquet, or damaged: {' '.join(str(error).split())}") from None
     if table.num_rows == 0:
-        raise FormatError(f"{source} has columns but no access")
+        raise FormatError(f"{source} has columns but no accesses")
     rank, offset, length = (_column(source, table, name, "int64") for name in ("rank", "offset", "length"))
     start, end = (_column(source, table, name, "float64") for name in ("t_start", "t_end"))
     file, operation = (_column(source, table, name, "string") for name in ("file", "op"))
@@ -213,7 +217,7 @@ def _trace(
     start: Int64Array,
     end: Int64Array,
 ) -> Trace:
-    """``file`` are places in ``paths``, ``op`` in OPS; times are in nanoseconds."""
+    """``file`` are indices into ``paths``, ``op`` into OPS; times are in nanoseconds."""
     order = np.lexsort((start, rank))
     users = np.unique(np.stack((file, rank)), axis=1)
     number = np.bincount(users[0], minlength=len(paths)).tolist()

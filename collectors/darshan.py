@@ -1,4 +1,4 @@
-"""Takes the DXT records of a Darshan log (extended tracing of every read and write) as a trace."""
+"""Import the DXT records of a Darshan log (extended tracing of every read and write) as a trace."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from pdla.units import format_count
 _MODULES = ("DXT_MPIIO", "DXT_POSIX")
 _NOTES = {
     "DXT_MPIIO": (
-        "Darshan does not record file views: each call stands as one extent from its first byte on",
+        "Darshan does not record file views: each call counts as one extent from its first byte on",
         "Darshan does not record which calls were collective",
     ),
-    "DXT_POSIX": ("Darshan recorded the POSIX calls beneath MPI-IO: what the MPI library made of the program's calls",),
+    "DXT_POSIX": ("these are the POSIX calls that the MPI library made, not the program's own MPI-IO calls",),
 }
 
 
 def import_darshan(path: str | os.PathLike[str]) -> Trace:
-    """The reads and writes in a Darshan log: those of MPI-IO (DXT_MPIIO) if it has them with offsets, else DXT_POSIX.
+    """The reads and writes in a Darshan log: those of MPI-IO (DXT_MPIIO) if they have offsets, otherwise DXT_POSIX.
 
     Raises:
         PdlaError: the log cannot be read, has no DXT records, or pydarshan is not installed.
-        FormatError: it is no Darshan log, is cut short or damaged.
+        FormatError: the file is not a Darshan log, or is cut short or damaged.
     """
     log = Path(path)
     check(log, DARSHAN)
@@ -60,9 +60,9 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
     if facts["unplaced_mpiio"]:
         notes.append("its DXT_MPIIO records have no offsets (Darshan before 3.2, or Open MPI), so they were not used")
     if unplaced := int(np.count_nonzero(columns["offset"] < 0)):
-        notes.append(f"{format_count(unplaced)} calls touched bytes that are not known: their offset is -1")
+        notes.append(f"the place of the bytes of {format_count(unplaced)} calls is not known: their offset is -1")
     if facts["partial"]:
-        notes.append("Darshan ran out of memory for its records: this is not all that the program did")
+        notes.append("Darshan ran out of memory for its records: some calls of the program are missing")
     return Trace(
         records=records_frame(
             {**columns, "op": categorical(op, OPS), "kind": categorical(op, [f"{module} {name}" for name in OPS[:2]])}
@@ -77,7 +77,8 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
 
 
 def _extract(log: Path) -> dict[str, Any]:
-    # In a process of its own: on a damaged log Darshan's C library prints, returns what it has, or aborts the process.
+    # In a process of its own: on a damaged log Darshan's C library prints, returns what it has, or
+    # aborts the process.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
     done = subprocess.run(
         [sys.executable, "-P", "-m", __name__, log], capture_output=True, env=environment, check=False
@@ -91,7 +92,7 @@ def _extract(log: Path) -> dict[str, Any]:
 
 
 def _read(log: str) -> dict[str, Any]:
-    """What the child process hands back: columns, and ``facts`` as JSON."""
+    """What the child process returns: columns, and ``facts`` as JSON."""
     import darshan  # type: ignore[import-untyped]
 
     report = darshan.DarshanReport(log, read_all=False)
@@ -140,7 +141,7 @@ def _read(log: str) -> dict[str, Any]:
 
 
 def _main() -> None:
-    # Whatever Python or C code prints goes to stderr, so that stdout holds the answer alone.
+    # Everything that Python or C code prints goes to stderr, so that stdout holds only the answer.
     with os.fdopen(os.dup(1), "wb") as answer:
         os.dup2(2, 1)
         buffer = io.BytesIO()

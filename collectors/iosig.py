@@ -1,4 +1,4 @@
-"""Takes the text traces of IOSIG, of its first versions and of its last, which differ in the order of the columns."""
+"""Import text traces of IOSIG, of its first versions and of its last, which differ in the order of the columns."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def import_iosig(path: str | os.PathLike[str]) -> Trace:
     """The calls in an IOSIG trace: one text file, or a directory with a file for each rank.
 
     Raises:
-        PdlaError: it cannot be read.
-        FormatError: a line is of neither format; the message names it.
+        PdlaError: the trace cannot be read.
+        FormatError: a line has neither format; the message names it.
     """
     source = Path(path)
     if not source.is_dir():
@@ -79,9 +79,9 @@ def import_iosig(path: str | os.PathLike[str]) -> Trace:
     except OSError as error:
         raise PdlaError(f"cannot read {error.filename or source}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise FormatError(f"{source} is no IOSIG trace: {error}") from None
+        raise FormatError(f"{source} is not an IOSIG trace: {error}") from None
     if not records:
-        raise FormatError(f"{source} has no record of IOSIG")
+        raise FormatError(f"{source} has no IOSIG record")
     return _trace(source, records)
 
 
@@ -104,7 +104,7 @@ def _read(log: Path) -> Iterator[_Record]:
             if not found:
                 if _NO_RECORD.fullmatch(line):
                     continue
-                raise FormatError(f"{log}, line {number}: no record of IOSIG: {line.strip()[:80]!r}")
+                raise FormatError(f"{log}, line {number}: not an IOSIG record: {line.strip()[:80]!r}")
             record = found.groupdict()
             file = record["file"]
             if record.get("path", "-") != "-":
@@ -140,7 +140,7 @@ def _trace(source: Path, records: list[_Record]) -> Trace:
     kinds = list(dict.fromkeys(_kind(call) for call in calls))
     kind = np.array([kinds.index(_kind(call)) for call in calls], dtype=np.int16)
     op = np.array([OPS.index(operation(name.lower())) for name in kinds], dtype=np.int8)[kind]
-    # IOSIG writes a close with file 0, whichever file it is.
+    # IOSIG writes a close with file 0, whatever file it is.
     data = dict.fromkeys(path for path, code in zip(paths, op.tolist(), strict=True) if code < 2)
     numbers = {path: number for number, path in enumerate(data or dict.fromkeys(paths))}
     file = np.array([numbers.get(path, -1) for path in paths], dtype=np.int32)
@@ -157,19 +157,19 @@ def _trace(source: Path, records: list[_Record]) -> Trace:
         "t_end": seconds(nanoseconds(ends)),
     }
     notes = [
-        "IOSIG does not record file views: each call stands as one extent from its first byte on",
+        "IOSIG does not record file views: each call counts as one extent from its first byte on",
         "IOSIG records what a call asked for, not what it moved",
     ]
     if starts == ends:
         notes.append("this version of IOSIG did not record when calls ended")
     if unplaced := sum(offset < 0 for offset, code in zip(offsets, op.tolist(), strict=True) if code < 2):
-        notes.append(f"{counted(unplaced, 'call')} touched bytes that are not known: their offset is -1")
+        notes.append(f"the place of the bytes of {counted(unplaced, 'call')} is not known: their offset is -1")
     time = np.array(starts)[order]
     if back := int(np.count_nonzero((np.diff(time) < 0) & (np.diff(rank[order]) == 0))):
-        notes.append(f"a clock was set back {counted(back, 'time')}: calls start before the one before them")
+        notes.append(f"a clock was set back {counted(back, 'time')}: calls start before the previous one")
     notes += silent(max(ranks) + 1, rank)
     if any(path.startswith("file ") for path in numbers):
-        notes.append("this trace does not name all its files: they have the numbers that IOSIG gave them")
+        notes.append("this trace does not name all its files: those have the numbers that IOSIG gave them")
     return Trace(
         records=records_frame(
             {

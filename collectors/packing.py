@@ -1,4 +1,4 @@
-"""From the logs that the ranks left to one trace file, some records at a time."""
+"""Pack the logs that the ranks left into one trace file, a block of records at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ _TELLING = re.compile(
 
 def telling(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that change what an MPI-IO program does, or say where it ran; none that could hold a secret.
-
     >>> telling({"OMP_NUM_THREADS": "4", "ROMIO_HINTS": "/h", "SLURM_JWT": "x", "HOME": "/root"})
     {'OMP_NUM_THREADS': '4', 'ROMIO_HINTS': '/h'}
     """
@@ -34,7 +33,7 @@ def telling(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class Packed:
-    """What was packed: the trace but for its records, their number, and the bytes that they moved."""
+    """What was packed: the trace without its records, their number, and the bytes that they moved."""
 
     about: Trace
     calls: int = 0
@@ -61,11 +60,11 @@ def pack(
 ) -> Packed:
     """Pack the logs in ``directory``, which stay, into the trace file ``output``.
 
-    ``environment`` are the variables that the program ran with, of which those that matter are kept. ``progress`` is
-    called with what is done, and the records packed and in all.
+    ``environment`` are the variables that the program ran with; only those that matter are kept.
+    ``progress`` is called with the name of the work, and the records packed so far and in all.
 
     Raises:
-        PdlaError: no log is there, or the trace cannot be written.
+        PdlaError: there is no log, or the trace cannot be written.
         FormatError: as RawLogs.
     """
     logs = RawLogs(directory, command, telling(environment or {}))

@@ -1,4 +1,4 @@
-"""Reads what the recorder wrote (collectors/shim/rawlog.h): two files per process, merged into one trace."""
+"""Read the recorder's logs (collectors/shim/rawlog.h), two files per process, and merge them into one trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CALLS, FILE, VIEW, POSIX_CALLS = 1, 2, 3, 4
 COLLECTIVE, NONBLOCKING, MEMORY_STRIDED, MOVED_UNKNOWN, OPAQUE_VIEW, REDIRECTED, PENDING = 1, 2, 16, 32, 64, 128, 256
 
 _BLOCK = 1 << 16  # records read at a time
-_LARGEST = 2**62  # of a position or a length, so that their sum fits
+_LARGEST = 2**62  # for a position or a length, so that their sum fits
 
 CLOCK = np.dtype([("id", "<u8"), ("parent", "<u8"), ("offset_ns", "<i8"), ("error_ns", "<i8")])
 HEADER = np.dtype(
@@ -93,7 +93,7 @@ SIDE_VIEW = np.dtype(
 
 @dataclass
 class _Side:
-    """What the records of one process name."""
+    """What the records of one process refer to."""
 
     calls: list[str] = field(default_factory=list)
     files: dict[int, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class _Side:
         return np.array([number for number, view in self.views.items() if view.size == 0], dtype=np.uint32)
 
     def unplaced(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of these records moved bytes that are not known."""
+        """Which of these records moved bytes whose place is not known."""
         unknown = ((records["flags"] & OPAQUE_VIEW) != 0) | (records["position"] < 0)
         unknown |= np.isin(records["view"], self._empty)
         return np.asarray(unknown & (records["moved"] > 0) & self._accesses[records["call"]], dtype=bool)
@@ -117,21 +117,21 @@ class _Side:
 
 @dataclass
 class _Process:
-    """The logs of one process. ``records`` of them have a file, a view and a call that are known."""
+    """The logs of one process. ``records`` of them refer to a known file, view and call."""
 
     path: Path
     header: Mapping[str, Any]
     side: _Side
     records: int = 0
-    left_out: int = 0  # complete records that name what is not known
+    left_out: int = 0  # complete records that refer to something unknown
     pending: int = 0
-    unplaced: int = 0  # data accesses at bytes that are not known
-    ordered: set[int] = field(default_factory=set)  # files with ordered calls at bytes that are not known
+    unplaced: int = 0  # data accesses whose place is not known
+    ordered: set[int] = field(default_factory=set)  # files with ordered calls whose place is not known
     placed: tuple[Int64Array, Int64Array] | None = None  # what place() found: rows and their positions
-    rank: int = 0  # in the trace, where several programs are numbered on
+    rank: int = 0  # in the trace; ranks of several programs have consecutive numbers
 
     def blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """The records, some at a time, with the positions that the logs of all ranks tell."""
+        """The records, a block at a time, with the positions that the logs of all ranks determine together."""
         first = 0
         for records in _records(self.path, int(self.header["window_records"]), self.records):
             if self.placed:
@@ -144,21 +144,22 @@ class _Process:
 
 
 class RawLogs:
-    """The trace of the program that ran with ``PDLA_TRACE=directory``, whose records are read when they are asked for.
+    """The trace of the program that ran with ``PDLA_TRACE=directory``. Its records are read when they are asked for.
 
-    Times are aligned over nodes (see align()). Where several MPI programs ran (or the launcher
-    started each process as a program of its own), their ranks are numbered on in the order of their start: 0..n-1 are
-    those of the first, n.. of the second; ``notes`` says so. A log that was cut short is read up to the cut.
+    Times are aligned over nodes (see align()). If several MPI programs ran (or the launcher started
+    each process as a program of its own), their ranks have consecutive numbers in the order of
+    their start: 0..n-1 are those of the first program, n.. of the second; ``notes`` says so. A log
+    that was cut short is read up to the cut.
 
     Attributes:
-        about: the trace but for its records.
+        about: the trace without its records.
         rows: the number of records.
         kinds: the MPI functions that column ``kind`` of blocks() numbers; ``op`` numbers OPS.
-        posix_rows, posix_kinds: as rows and kinds, of posix_blocks().
+        posix_rows, posix_kinds: as rows and kinds, for posix_blocks().
 
     Raises:
-        PdlaError: no log is there.
-        FormatError: a file is no log of a version that is known, or holds garbage.
+        PdlaError: there is no log.
+        FormatError: a file is not a log of a known version, or holds garbage.
     """
 
     def __init__(
@@ -214,9 +215,10 @@ class RawLogs:
         )
 
     def blocks(self) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """The columns of some records at a time, in the order of rank and call.
+        """The columns of a block of records at a time, in the order of rank and call.
 
-        They are those of RECORD_COLUMNS, but times are whole nanoseconds, ``op`` and ``kind`` codes.
+        They are those of RECORD_COLUMNS, but times are whole nanoseconds, and ``op`` and ``kind``
+        are codes.
         """
         kinds = {name: code for code, name in enumerate(self.kinds)}
         ops = np.array([OPS.index(operation(name)) for name in self.kinds], dtype=np.int8)
@@ -240,7 +242,7 @@ class RawLogs:
                 yield columns
 
     def posix_blocks(self) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """Likewise the POSIX calls, with the columns of POSIX_COLUMNS, in the order of rank and end."""
+        """The POSIX calls, likewise, with the columns of POSIX_COLUMNS, in the order of rank and end."""
         kinds = {name: code for code, name in enumerate(self.posix_kinds)}
         ops = np.array([OPS.index(operation(name)) for name in self.posix_kinds], dtype=np.int8)
         numbers = zip(self._processes, self._posix, self._files, self._shifts, strict=True)
@@ -265,7 +267,7 @@ class RawLogs:
 
 
 def read_raw(directory: str | os.PathLike[str], command: str = "") -> Trace:
-    """The whole trace of ``RawLogs``, which says what it is and what it raises."""
+    """The whole trace of ``RawLogs``; see there for its content and its errors."""
     logs = RawLogs(directory, command)
     trace = logs.about
     if blocks := list(logs.blocks()):
@@ -290,7 +292,7 @@ def _no_records(kinds: Sequence[str]) -> pd.DataFrame:
 
 
 def _place_ordered(processes: Sequence[_Process]) -> None:
-    """Sets what place() finds, and counts anew what is not known then."""
+    """Store what place() finds, and count anew what is still not known."""
     if not any(process.ordered for process in processes):
         return
     logs = [
@@ -311,11 +313,13 @@ def _place_ordered(processes: Sequence[_Process]) -> None:
 
 def _note_what_is_unknown(processes: Sequence[_Process], clocks: int, notes: list[str]) -> None:
     if unplaced := sum(process.unplaced for process in processes):
-        notes.append(f"{format_count(unplaced)} calls touched bytes that are not known: their offset is -1")
+        notes.append(f"the place of the bytes of {format_count(unplaced)} calls is not known: their offset is -1")
     if pending := sum(process.pending for process in processes):
-        notes.append(f"{format_count(pending)} nonblocking or split operations were under way when their process ended")
+        notes.append(
+            f"{format_count(pending)} nonblocking or split operations were not complete when their process ended"
+        )
     if clocks > 1:
-        notes.append(f"times of {clocks} hosts are aligned by their wall clocks")
+        notes.append(f"the times of {clocks} hosts are aligned by their wall clocks")
 
 
 def _unrecorded(processes: Sequence[_Process]) -> dict[str, int]:
@@ -331,12 +335,12 @@ def _text(value: bytes) -> str:
 
 
 def _to_nul(value: bytes) -> bytes:
-    """A text of C, which no NUL can be within but by damage."""
+    """A C text, up to its first NUL; only damage can put a NUL inside it."""
     return value.partition(b"\0")[0]
 
 
 def _read_process(path: Path, notes: list[str]) -> _Process | None:
-    """One process's logs; None where the log ends in its header."""
+    """One process's logs; None if the log ends in its header."""
     size = path.stat().st_size
     start = path.read_bytes()[:HEADER_SIZE] if size < HEADER_SIZE else _head(path)
     if not start.startswith(MAGIC[: len(start)]) and start.strip(b"\0"):
@@ -347,26 +351,26 @@ def _read_process(path: Path, notes: list[str]) -> _Process | None:
     header = np.frombuffer(start, dtype=HEADER, count=1)[0]
     if (header["header_size"], header["record_size"]) != (HEADER_SIZE, RECORD.itemsize):
         raise FormatError(
-            f"{path} has records of {header['record_size']} bytes after {header['header_size']}: this version of pdla "
-            f"reads {RECORD.itemsize} after {HEADER_SIZE}"
+            f"{path} has a header of {header['header_size']} bytes and records of {header['record_size']}, but this "
+            f"version of pdla reads {HEADER_SIZE} and {RECORD.itemsize}"
         )
     if not 0 <= header["rank"] < header["ranks"]:
-        raise FormatError(f"{path} is damaged: it says that it is of rank {header['rank']} of {header['ranks']}")
+        raise FormatError(f"{path} is damaged: its header names rank {header['rank']} of {header['ranks']}")
 
     process = _Process(path, {name: header[name] for name in HEADER.names or ()}, _read_side(path.with_suffix(".side")))
     _scan(process)
     if process.left_out:
         notes.append(
-            f"{path.name}: the last {format_count(process.left_out)} records name files, views or calls that "
-            f"{path.with_suffix('.side').name} does not hold, and are left out"
+            f"{path.name}: the last {format_count(process.left_out)} records are left out: they name files, views or "
+            f"calls that {path.with_suffix('.side').name} does not have"
         )
     return process
 
 
 def _read_posix(process: _Process, files: Mapping[int, int]) -> PosixCalls | None:
-    """The log of the process's POSIX calls; None where there is none."""
+    """The log of the process's POSIX calls; None if there is none."""
     path = process.path.with_suffix(".posix")
-    # As in a log, nothing is known of a process that ended in its header.
+    # As with the other log, nothing is known of a process whose log ends in its header.
     if not path.exists() or path.stat().st_size < HEADER_SIZE or not _head(path).strip(b"\0"):
         return None
     header = np.frombuffer(_head(path), dtype=HEADER, count=1)[0]
@@ -391,7 +395,7 @@ def _head(path: Path) -> bytes:
 
 
 def _records(path: Path, window: int, count: int) -> Iterator[npt.NDArray[Any]]:
-    """The first ``count`` records of a log, some at a time: those after the window, and then those only in it."""
+    """The first ``count`` records of a log, a block at a time: those after the window, and then those only in it."""
     window = min(window, (path.stat().st_size - HEADER_SIZE) // RECORD.itemsize)
     appended = 0
     with path.open("rb") as file:
@@ -410,15 +414,15 @@ def _records(path: Path, window: int, count: int) -> Iterator[npt.NDArray[Any]]:
 
 
 def _leading(true: npt.NDArray[np.bool_]) -> int:
-    """How many are true before the first that is not."""
+    """How many values are true before the first that is not."""
     return len(true) if true.all() else int(np.argmin(true))
 
 
 def _scan(process: _Process) -> None:
-    """Counts the records up to the first that is not complete, checks them, and sees what is not known of them."""
+    """Count the records up to the first incomplete one, check them, and note what is not known of them."""
     calls = len(process.side.calls)
     ordered = np.array([is_ordered(name) for name in process.side.calls], dtype=bool)
-    # 0 names nothing: no file, or the file's bytes from 0.
+    # 0 refers to nothing: no file, or the file's bytes from 0.
     files = np.array([0, *process.side.files], dtype=np.uint32)
     views = np.array([0, *process.side.views], dtype=np.uint32)
     last = 0
@@ -442,12 +446,12 @@ def _scan(process: _Process) -> None:
 
 
 def _check(path: Path, records: npt.NDArray[Any], last: int) -> int:
-    """The number of the last of these complete records, that before them having been ``last``."""
+    """The number of the last of these complete records; ``last`` is that of the record before them."""
     seq = records["seq"]
     impossible = (records["t_end"] < records["t_start"]) | (records["moved"] < 0) | (records["moved"] > _LARGEST)
     ordered = len(seq) == 0 or (seq[0] > last and not np.any(seq[1:] <= seq[:-1]))
     if not ordered or np.any(impossible | (records["position"] > _LARGEST)):
-        raise FormatError(f"{path} is damaged: its records are not in order, or say what cannot be")
+        raise FormatError(f"{path} is damaged: its records are not in order, or have impossible values")
     return int(seq[-1]) if len(seq) else last
 
 
@@ -464,7 +468,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_side(path: Path) -> _Side:
-    """What the complete entries of a .side file say; nothing where the file is missing: the process was cut short."""
+    """What the complete entries of a .side file say; nothing if the file is missing: the process was cut short."""
     side = _Side()
     data = path.read_bytes() if path.exists() else b""
     if not data.startswith(SIDE_MAGIC[: len(data)]):
@@ -486,7 +490,7 @@ def _add_entry(side: _Side, kind: int, content: bytes) -> None:
         entry = np.frombuffer(content, SIDE_FILE, 1)[0]
         values = {name: int(entry[name]) for name in SIDE_FILE.names or ()}
         if not values["comm_rank"] < max(values["comm_size"], 1) < 2**31:
-            raise FormatError(f"a file was opened by rank {values['comm_rank']} of {values['comm_size']}")
+            raise FormatError(f"an open has rank {values['comm_rank']} of {values['comm_size']}")
         side.files[values["id"]] = os.fsdecode(_to_nul(content[SIDE_FILE.itemsize :])), values
     elif kind == VIEW and len(content) > SIDE_VIEW.itemsize and len(content) % 8 == 0:
         number, etype_size, displacement, extent, size = np.frombuffer(content, SIDE_VIEW, 1)[0].tolist()
@@ -497,7 +501,7 @@ def _add_entry(side: _Side, kind: int, content: bytes) -> None:
 
 
 def _number_ranks(processes: Sequence[_Process], notes: list[str]) -> int:
-    """Sets the rank of every process in the trace; returns the number of ranks of all programs together."""
+    """Set the rank of every process in the trace; return the number of ranks of all programs together."""
     programs: dict[tuple[int, int], list[_Process]] = {}
     launches: Counter[tuple[int, int]] = Counter()
     # The k-th process of a rank, in programs of one size, belongs to the k-th such program.
@@ -517,12 +521,14 @@ def _number_ranks(processes: Sequence[_Process], notes: list[str]) -> int:
         first += size
     if len(programs) > 1:
         sizes = ", ".join(str(size) for size, _ in programs)
-        notes.append(f"{len(programs)} programs ran, of {sizes} ranks: numbered on in the order of their start")
+        notes.append(
+            f"{len(programs)} programs ran, with {sizes} ranks: numbered consecutively in order of their start"
+        )
     return first
 
 
 def _merge_files(processes: Sequence[_Process]) -> tuple[Any, list[dict[int, int]]]:
-    """The files of all processes, one row per path, and for each process its ids -> rows.
+    """The files of all processes, one row per path, and for each process a map from its ids to rows.
 
     The identity is that of the latest state seen at an open. An open by a communicator counts once.
     """
@@ -555,7 +561,7 @@ def _columns(
     views: Mapping[int, int],
     shift: int,
 ) -> dict[str, npt.NDArray[Any]]:
-    """What these records say, in the trace's numbers of calls (``kinds``), files and views."""
+    """The content of these records, in the trace's numbers of calls (``kinds``), files and views."""
     flags = records["flags"]
     return {
         "kind": kinds[records["call"]],

@@ -15,10 +15,11 @@ Records = npt.NDArray[Any]
 
 
 class Operations:
-    """What is known of the MPI calls of the process, by their number in its log.
+    """The MPI calls of the process, by their number in its log.
 
-    ``blocks`` are the records of that log with the numbers of the trace's files, ``is_long`` says which of them are
-    nonblocking or split operations: these are under way after the call that began them has returned.
+    ``blocks`` are the records of that log with the numbers of the trace's files. ``is_long`` says
+    which calls are nonblocking or split operations: these continue after the call that began them
+    has returned.
     """
 
     def __init__(self, blocks: Iterable[tuple[Records, npt.NDArray[np.int32], npt.NDArray[np.bool_]]]) -> None:
@@ -29,16 +30,17 @@ class Operations:
             ends.append(records["t_end"][is_long])
             numbers.append(first + np.flatnonzero(is_long))
             first += len(records)
-        # Place 0 stands for a number that is not there.
+        # Place 0 stands for a number that does not exist.
         self.files = np.concatenate([np.array([-2], dtype=np.int32), *files])
         self.long_starts = _joined(starts)
         self.long_ends = _joined(ends)
         self.long_numbers = _joined(numbers)
 
     def under_way(self, file: int, times: Int64Array) -> Int64Array:
-        """The number of the operation on the file that was under way at each of the times, 0 = none.
+        """The number of the operation on the file that was in progress at each of the times, 0 = none.
 
-        Of several it is the one that began first, which MPI libraries bring to its end first.
+        If there were several, it is the one that began first, because MPI libraries complete that
+        one first.
         """
         found = np.zeros(len(times), dtype=np.int64)
         chosen = np.flatnonzero(self.files[self.long_numbers] == file)
@@ -55,10 +57,10 @@ class PosixCalls:
     """The POSIX calls of one process, read when they are asked for.
 
     Args:
-        read: gives the complete records of its log, some at a time.
+        read: returns the complete records of its log, a block at a time.
         names: the calls that the records number.
-        files: the trace's number of each file that they name; records of others are left out.
-        dropped: how many calls were not kept.
+        files: the trace's number of each file that they name; records of other files are left out.
+        dropped: the number of calls that were not recorded.
     """
 
     def __init__(
@@ -81,15 +83,17 @@ class PosixCalls:
         return records[(records["call"] < len(self.names)) & np.isin(records["file"], self._ids)]
 
     def blocks(self, operations: Operations) -> Iterator[tuple[Records, npt.NDArray[np.int32], Int64Array]]:
-        """Some records at a time, the trace's number of their file, and the number of their MPI call (0 = none)."""
+        """A block of records at a time, the trace's numbers of their files, and those of their MPI calls (0: none)."""
         for block in self._read():
             records = self._calls(block)
             files = self._files[np.searchsorted(self._ids, records["file"])]
             yield records, files, self._enclosing(records, files, operations)
 
     def _enclosing(self, records: Records, files: npt.NDArray[np.int32], operations: Operations) -> Int64Array:
-        """A blocking call has the calls of its group. A call that completes requests may have done the work of several
-        operations, which are told apart by their file, and of such as were not complete then: these by the time.
+        """The MPI call of each POSIX call. A blocking call has the calls of its group.
+
+        A call that completes requests may have done the work of several operations. They are
+        distinguished by their file, and those that were not complete then by the time.
         """
         found = np.zeros(len(records), dtype=np.int64)
         first = np.searchsorted(self._groups, records["view"], "left")

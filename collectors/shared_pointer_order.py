@@ -1,14 +1,16 @@
-"""Where ordered calls by the shared file pointer went, which the logs of all ranks tell together.
+"""Where ordered calls by the shared file pointer went, which only the logs of all ranks together determine.
 
-An ordered call is collective over the ranks that opened the file: rank r begins where the shared pointer would be after
-the ranks below r had accessed their data, and when the call returns, the pointer is behind what the last of them asked
-for (MPI-4.1, 14.4.4). The pointer is 0 after the open (at the end of the file with MPI_MODE_APPEND) and after each
-set_view (14.2.1, 14.3), and seek_shared is collective. So what all ranks asked for says where each began, until one of
-them moves the pointer on its own (read_shared and the like): from there on it is unknown up to the next set_view. A
-seek does not end that: some ranks may still be at calls of their own while the first seeks.
+An ordered call is collective over the ranks that opened the file. Rank r begins where the shared
+pointer would be after the ranks below r have accessed their data. When the call returns, the
+pointer is behind what the last rank asked for (MPI-4.1, 14.4.4). The pointer is 0 after the open
+(with MPI_MODE_APPEND at the end of the file) and after each set_view (14.2.1, 14.3), and
+seek_shared is collective. So what all ranks asked for says where each began, until one of them
+moves the pointer alone (read_shared and the like): from there on it is unknown up to the next
+set_view. A seek does not end that: some ranks may still be in calls of their own while the first
+one seeks.
 
-Everything is counted in bytes of the view's data stream: a call asks for a whole number of etypes, whose size is the
-same on all ranks.
+Everything is counted in bytes of the view's data stream: a call asks for a whole number of etypes,
+whose size is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ class Log:
     Attributes:
         program: the same for all processes of one program.
         calls: the names that the field ``call`` of a record numbers.
-        files: id -> path and what was seen at the open.
+        files: a map from ids to the path and what was seen at the open.
         ordered: ids of the files with ordered calls that have no position.
-        blocks: the records, some at a time.
+        blocks: the records, a block at a time.
     """
 
     program: int
@@ -56,13 +58,13 @@ class Log:
 
 @dataclass(frozen=True)
 class _Calls:
-    """What one process did to the shared pointer of one open file, in the order in which it did.
+    """What one process did to the shared pointer of one open file, in order.
 
     Attributes:
         row: of the record in the log.
-        kind: the place of the name in _COLLECTIVE and then _ALONE.
-        size: bytes asked for; of a seek the byte sought.
-        failed: it returned an error.
+        kind: index of the name in _COLLECTIVE followed by _ALONE.
+        size: bytes asked for; for a seek the byte sought.
+        failed: whether the call returned an error.
     """
 
     row: Int64Array
@@ -77,11 +79,11 @@ def is_ordered(name: str) -> bool:
 
 
 def place(logs: Sequence[Log]) -> list[Placed | None]:
-    """For each log the rows of the ordered calls that can be placed, ascending, and their positions; None without any.
+    """For each log the rows of the ordered calls that can be placed, ascending, and their positions; None if none.
 
-    A position is the byte of the view's data stream where the call begins. Where the logs do not agree about a call,
-    because one was cut short or the call failed somewhere, nothing is said from there on. In memory are only the calls
-    that have to do with a shared pointer, 18 bytes each.
+    A position is the byte of the view's data stream where the call begins. If the logs do not agree
+    about a call, because a log was cut short or the call failed somewhere, later calls have no
+    position. Memory holds only the calls that concern a shared pointer, 18 bytes each.
     """
     groups = list(_groups(logs))
     wanted: list[set[int]] = [set() for _ in logs]
@@ -100,9 +102,9 @@ def place(logs: Sequence[Log]) -> list[Placed | None]:
 def _groups(logs: Sequence[Log]) -> Iterator[list[tuple[int, int]]]:
     """The files that were opened together and have ordered calls: (log, id) of each rank of the communicator.
 
-    Processes that opened a path in communicators of one size did so together, the n-th time each, if they are as many
-    as the communicator has ranks and each is another of them. Else it cannot be said who belongs together, nor at any
-    later open.
+    Processes that opened a path in communicators of one size opened it together, each for the n-th
+    time, if their number is that of the communicator's ranks and each is another of these.
+    Otherwise nobody can say which of them belong together, here or at any later open.
     """
     opens: dict[tuple[int, str, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, log in enumerate(logs):
@@ -147,7 +149,7 @@ def _read(log: Log, files: Collection[int]) -> dict[int, _Calls]:
 
 
 def _follow(ranks: Sequence[_Calls], append: bool) -> list[Placed]:
-    """What place() says, for each rank of one communicator, of a file that was opened with MPI_MODE_APPEND or not."""
+    """The result of place() for each rank of one communicator, for a file opened with MPI_MODE_APPEND or without."""
     steps = [np.flatnonzero(calls.kind < _END) for calls in ranks]
     count = min(map(len, steps))
     kinds = np.array([calls.kind[step[:count]] for calls, step in zip(ranks, steps, strict=True)])
@@ -159,7 +161,7 @@ def _follow(ranks: Sequence[_Calls], append: bool) -> list[Placed]:
     if count == 0 or kind[0] != _OPEN or failed[0]:
         return [(np.empty(0, np.int64), np.empty(0, np.int64)) for _ in ranks]
 
-    # Whether a rank moved the pointer on its own before each step, and after the last.
+    # Whether a rank moved the pointer alone before each step, and after the last.
     alone = np.zeros(count + 1, dtype=bool)
     for calls, step in zip(ranks, steps, strict=True):
         alone |= np.diff(np.append(step, len(calls.kind))[: count + 1], prepend=-1) > 1
@@ -187,7 +189,7 @@ def _follow(ranks: Sequence[_Calls], append: bool) -> list[Placed]:
 
 
 def _latest(true: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """For each place that of the latest that is true, which the first is."""
+    """For each place the latest place that is true; the first place must be."""
     return np.maximum.accumulate(np.where(true, np.arange(len(true)), 0))
 
 

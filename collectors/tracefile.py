@@ -1,4 +1,4 @@
-"""The trace file: one HDF5 file that other tools can read too (docs/formats.md)."""
+"""The trace file: one HDF5 file that other tools can read, too (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERSION = 2
 _CHUNK = 1 << 16
 _TEXT = h5py.string_dtype("utf-8")
 _TIMES = ("t_start", "t_end")
-# Columns kept as differences: from another column, and then each from the one before.
+# Columns stored as differences: from another column, and then each value from the previous one.
 _MINUS = {"t_end": "t_start", "offset": "position", "length": "requested"}
 _DELTA = ("call", "offset", "t_start", "position")
 
@@ -42,9 +42,9 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write the trace to ``path``, readable by its owner only; what was there before is replaced when all is written.
+    """Write the trace to ``path``, readable only by its owner; an old file stays until everything is written.
 
-    Times are kept as whole nanoseconds.
+    Times are stored as whole nanoseconds.
 
     Raises:
         PdlaError: the file cannot be written.
@@ -54,7 +54,7 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 class Rows(NamedTuple):
-    """So many rows, which come some at a time.
+    """So many rows, a block at a time.
 
     Times are whole nanoseconds, ``op`` and ``kind`` codes into ``names``.
     """
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
 
 def write_blocks(about: Trace, records: Rows, posix: Rows | None, path: str | os.PathLike[str]) -> None:
-    """Write a trace like write_trace(): columns as RECORD_COLUMNS and POSIX_COLUMNS say; ``about`` has the rest."""
+    """As write_trace(), from blocks with the columns RECORD_COLUMNS and POSIX_COLUMNS; ``about`` has the rest."""
     with replacing(Path(path), 0o600) as temporary, _created(temporary) as file:
         _write_attributes(file, about)
         _write_rows(file.create_group("records", track_order=True), RECORD_COLUMNS, records)
@@ -77,7 +77,7 @@ def write_blocks(about: Trace, records: Rows, posix: Rows | None, path: str | os
 
 @contextmanager
 def _created(path: Path) -> Iterator[h5py.File]:
-    """A new file; what HDF5 cannot write when it closes it is an OSError, not a RuntimeError."""
+    """A new file. If HDF5 cannot write at the close, the error is an OSError, not a RuntimeError."""
     try:
         with h5py.File(path, "w", track_order=True) as file:
             yield file
@@ -86,11 +86,11 @@ def _created(path: Path) -> Iterator[h5py.File]:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """The trace in ``path``, exactly as it was written.
+    """Read the trace in ``path``, exactly as it was written.
 
     Raises:
         PdlaError: there is no such file, or it cannot be read.
-        FormatError: it is no trace file, is cut short or damaged, or is of a newer version.
+        FormatError: it is not a trace file, is cut short or damaged, or is of a newer version.
     """
     with _opened(Path(path)) as file, _damage(Path(path)):
         trace = _about(file)
@@ -99,17 +99,17 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
             -1 <= records["file"].min() <= records["file"].max() < len(trace.files)
             and 0 <= records["view"].min() <= records["view"].max() < len(trace.views)
         ):
-            raise ValueError("a record names a file or a view that is not there")
+            raise ValueError("a record names a file or a view that does not exist")
         if "posix" not in file:
             return replace(trace, records=records)
         posix = _read_rows(file["posix"], POSIX_COLUMNS)
         if len(posix) and not 0 <= posix["file"].min() <= posix["file"].max() < len(trace.files):
-            raise ValueError("a POSIX call names a file that is not there")
+            raise ValueError("a POSIX call names a file that does not exist")
         return replace(trace, records=records, posix=posix)
 
 
 class StoredTrace:
-    """A trace that stays in its file, and is read some calls at a time (a pdla.traces.trace.Source).
+    """A trace that stays in its file, and is read a block of calls at a time (a pdla.traces.trace.Source).
 
     ``about`` is the trace without its calls; ``rows`` is the number of its records.
     """
@@ -128,11 +128,11 @@ class StoredTrace:
 
     @property
     def views(self) -> Sequence[View]:
-        """The views that the calls are made through."""
+        """The views of the calls."""
         return self.about.views
 
     def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
-        """What the data calls touch, some at a time: all of it, or one of ``parts`` of the ranks.
+        """What the data calls touch, a block at a time: everything, or one of ``parts`` parts of the ranks.
 
         Raises:
             FormatError: the file is cut short or damaged.
@@ -150,7 +150,7 @@ class StoredTrace:
         return np.concatenate([*found, [self.rows]]).astype(np.int64)
 
     def rows_of(self, start: int, stop: int) -> Columns:
-        """The columns of COLUMNS in these rows; ``op`` as index into OPS."""
+        """The columns of COLUMNS in these rows; ``op`` is an index into OPS."""
         with _damage(self._path):
             columns = _read_columns(self._records, COLUMNS, start, stop)
             names = list(self._records["op"].attrs["names"])
@@ -161,17 +161,17 @@ class StoredTrace:
                 -1 <= columns["file"].min() <= columns["file"].max() < len(self.files)
                 and 0 <= columns["view"].min() <= columns["view"].max() < len(self.views)
             ):
-                raise ValueError("a record names a file or a view that is not there")
+                raise ValueError("a record names a file or a view that does not exist")
         return columns
 
 
 @contextmanager
 def stored_trace(path: str | os.PathLike[str]) -> Iterator[StoredTrace]:
-    """The trace in ``path``, left in the file.
+    """The trace in ``path``, which stays in the file.
 
     Raises:
         PdlaError: there is no such file, or it cannot be read.
-        FormatError: it is no trace file, is cut short or damaged, or is of a newer version.
+        FormatError: it is not a trace file, is cut short or damaged, or is of a newer version.
     """
     with _opened(Path(path)) as file:
         yield StoredTrace(file, Path(path))
@@ -193,7 +193,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Says of what goes wrong while the file is read that it is cut short or damaged."""
+    """Report every error while the file is read as a file that is cut short or damaged."""
     try:
         yield
     except (OSError, RuntimeError, AttributeError, LookupError, ArithmeticError, ValueError, TypeError) as error:
@@ -201,10 +201,10 @@ def _damage(path: Path) -> Iterator[None]:
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """What names a trace by what it holds: equal for its copies, and for what is packed or imported twice.
+    """A name for a trace by its content: equal for its copies, and for logs that are packed or imported twice.
 
     Raises:
-        FormatError: it is cut short or damaged.
+        FormatError: the file is cut short or damaged.
     """
     digest = hashlib.sha256()
     try:
@@ -224,7 +224,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def _update(digest: hashlib._Hash, dataset: h5py.Dataset) -> None:
-    """Take in the chunks as they are stored, compressed: a fraction of the bytes, and nothing to undo."""
+    """Hash the chunks as they are stored, compressed: a fraction of the bytes, and nothing to decompress."""
     places: list[tuple[int, ...]] = []
     dataset.id.chunk_iter(lambda chunk: places.append(chunk.chunk_offset))
     for place in sorted(places):
@@ -236,7 +236,7 @@ def _check_version(file: h5py.File, path: Path) -> None:
     version = int(file.attrs["version"])
     if version > VERSION:
         raise FormatError(
-            f"the trace {path} has format version {version}, this pdla reads up to {VERSION}: update pdla"
+            f"the trace {path} has format version {version}, but this pdla reads up to {VERSION}: update pdla"
         )
 
 
@@ -278,7 +278,7 @@ def _write_array(group: h5py.Group, name: str, values: Any) -> h5py.Dataset:
 
 
 def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """The values as they are kept."""
+    """The values as they are stored."""
     if RECORD_COLUMNS[str(column.name)] == "category":
         return column.cat.codes.to_numpy()
     return nanoseconds(column) if column.name in _TIMES else column.to_numpy()
@@ -296,7 +296,8 @@ def _write_rows(group: h5py.Group, columns: Iterable[str], table: Rows) -> None:
         if name in datasets and other in datasets:
             datasets[name].attrs["minus"] = other
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        # Times are noise but for their high bytes: searching them for repeated patterns takes time and finds none.
+        # Times are noise except for their high bytes: a search for repeated patterns takes time and
+        # finds none.
         settings = {
             name: (int(dataset.fillvalue), zlib.Z_RLE if name in _TIMES else zlib.Z_DEFAULT_STRATEGY)
             for name, dataset in datasets.items()
@@ -333,7 +334,7 @@ def _create_column(group: h5py.Group, name: str, table: Rows) -> h5py.Dataset:
 
 
 def _in_chunks(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
-    """The same rows in pieces of ``size``, the last one smaller."""
+    """The same rows in pieces of ``size``; the last one may be smaller."""
     held: list[Columns] = []
     count = 0
     for block in blocks:
@@ -361,7 +362,7 @@ def _difference(chunk: Columns, name: str) -> npt.NDArray[Any]:
 
 
 def _compress(values: npt.NDArray[Any], rows: int, fill: int, strategy: int) -> bytes | None:
-    """A chunk as HDF5's shuffle and gzip filters make it; None where it has but the fill value and need not be kept."""
+    """A chunk as HDF5's shuffle and gzip filters make it; None if it has only the fill value and need not be stored."""
     if np.all(values == fill):
         return None
     shuffled = np.zeros((values.itemsize, rows), dtype=np.uint8)
@@ -392,7 +393,7 @@ def _write_views(group: h5py.Group, views: Sequence[View]) -> None:
 
 
 def _about(file: h5py.File) -> Trace:
-    """All but the calls."""
+    """Everything except the calls."""
     attributes = file.attrs
     return Trace(
         records=pd.DataFrame(),
@@ -406,7 +407,7 @@ def _about(file: h5py.File) -> Trace:
         truncated=tuple(attributes["truncated"].tolist()),
         unrecorded=json.loads(attributes["unrecorded"]),
         notes=tuple(json.loads(attributes["notes"])),
-        # Traces made before these were kept have none of them.
+        # Older traces do not have these.
         started=float(attributes.get("started", 0.0)),
         hosts=tuple(json.loads(attributes.get("hosts", "[]"))),
         environment=json.loads(attributes.get("environment", "{}")),
@@ -459,7 +460,7 @@ def _read_files(group: h5py.Group) -> pd.DataFrame:
             pd.Series([_decode(v) for v in values], dtype=object) if name == "path" else values.astype(dtype)
         )
     if (columns["file"] != np.arange(len(columns["file"]))).any():
-        raise ValueError("its files do not have the numbers from 0")
+        raise ValueError("its files are not numbered from 0")
     return pd.DataFrame(columns)
 
 

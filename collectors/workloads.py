@@ -1,7 +1,8 @@
-"""Traces of well-known I/O benchmarks, of any size, without running them: what their MPI-IO calls would be.
+"""Traces of well-known I/O benchmarks, of any size, without running them: the MPI-IO calls that they would make.
 
-Parameters carry the benchmark's own option in their description. Times are made up: calls last a millisecond each and
-follow one another, all ranks in step. A phase is what a rank does between the open and the close of a file.
+The description of each parameter gives the benchmark's own option. Times are made up: each call
+lasts a millisecond, and calls follow one another with all ranks in step. A phase is what a rank
+does between the open and the close of a file.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _KINDS = tuple(
 class _Phase:
     """Data calls of all ranks on a file, in order.
 
-    ``positions`` (bytes of the view's data stream) has the shape (ranks, calls), ``lengths`` one that fits to it;
-    ``views`` are none, or one for each rank. With ``own_files`` every rank has a file of its own.
+    ``positions`` (bytes of the view's data stream) has the shape (ranks, calls); ``lengths`` has a
+    shape that fits it. ``views`` is empty, or has one view for each rank. With ``own_files`` every
+    rank has a file of its own.
     """
 
     path: str
@@ -90,8 +92,7 @@ def ior(
 
 
 def pio_simple_strided(ranks: int, request_size: int, requests: int, op: Op = "read") -> Trace:
-    """PIO-Bench, simple strided: the ranks' requests take turns in the file.
-
+    """PIO-Bench, simple strided: the requests of the ranks alternate in the file.
     Args:
         ranks: processes.
         request_size: bytes of a request.
@@ -113,7 +114,7 @@ def pio_nested_strided(
 
 
 def pio_random_strided(ranks: int, request_size: int, requests: int, op: Op = "read", seed: int = 0) -> Trace:
-    """PIO-Bench, random strided: as simple strided, but with a random gap before each round of the ranks' requests."""
+    """PIO-Bench, random strided: like simple strided, but with a random gap before each round of requests."""
     gaps = np.random.default_rng(seed).integers(0, 16, requests) * request_size
     rounds = np.cumsum(gaps) + _steps(requests, request_size * ranks)
     offsets = np.add.outer(_steps(ranks, request_size), rounds)
@@ -148,7 +149,6 @@ def mpi_tile_io(
     op: Op = "read",
 ) -> Trace:
     """MPI-Tile-IO: each rank accesses its tile of a dense 2-D data set by one call through a view.
-
     Args:
         nr_tiles_x: --nr_tiles_x, tiles across.
         nr_tiles_y: --nr_tiles_y, tiles down.
@@ -159,7 +159,7 @@ def mpi_tile_io(
         overlap_y: --overlap_y, elements.
         header_bytes: --header_bytes, bytes before the data.
         collective: --collective.
-        op: --write_file or, as it is by default, read.
+        op: --write_file, or read, the default.
     """
     step_x, step_y = sz_tile_x - overlap_x, sz_tile_y - overlap_y
     sizes = (step_y * (nr_tiles_y - 1) + sz_tile_y, step_x * (nr_tiles_x - 1) + sz_tile_x)
@@ -182,8 +182,7 @@ def hpio(
     collective: bool = True,
     repetitions: int = 1,
 ) -> Trace:
-    """HPIO, non-contiguous in the file: the ranks' regions take turns, each followed by a gap; a call takes them all.
-
+    """HPIO, non-contiguous in the file: the ranks' regions alternate, with a gap after each; a call accesses all.
     Args:
         ranks: processes.
         region_count: -c, regions of each rank.
@@ -210,8 +209,8 @@ def btio(
 ) -> Trace:
     """BTIO of the NAS Parallel Benchmarks, five doubles a point, the solution appended at each of its output steps.
 
-    The decomposition is cubic, a block a rank; the diagonal multi-partition of the original, with several cells a rank,
-    is not generated.
+    The decomposition is cubic, one block per rank. The diagonal multi-partition of the original,
+    with several cells per rank, is not generated.
 
     Args:
         grid: processes along z, y, x.
@@ -301,8 +300,8 @@ def lanl_app2_like(
 ) -> Trace:
     """Synthetic: three regions of a shared file, as PDLA 5.2.4 describes "Anonymous LANL App 2"; not its trace.
 
-    Requests are small in the first region, medium in the second, and take turns between two large sizes in the third;
-    the ranks' requests are interleaved in each.
+    Requests are small in the first region, medium in the second, and alternate between two large
+    sizes in the third. The ranks' requests are interleaved in each region.
 
     Args:
         ranks: processes.
@@ -360,7 +359,7 @@ def _subarray(
 
 
 def _trace(command: str, phases: Sequence[_Phase]) -> Trace:
-    """The phases one after the other, each with open, set_view where it has views, and close."""
+    """The phases one after the other, each with open, set_view if it has views, and close."""
     ranks = len(phases[0].positions)
     views, files = [_PLAIN], dict[str, int]()
     columns: dict[str, list[npt.NDArray[np.int64]]] = {

@@ -134,7 +134,7 @@ def test_how_it_was_measured_is_in_the_file(pdla: Pdla) -> None:
         f"on {os.uname().nodename}",
         "(95 % confidence)",
         "the measured ones for the worst",
-        "Not measured, as",
+        "Not measured, because",
     ):
         assert claim in text
 
@@ -166,7 +166,7 @@ def test_a_file_is_replaced_only_by_force(pdla: Pdla) -> None:
         (["missing"], "cannot measure missing: no such directory"),
         ([".", "../{name}"], "../{name} is named twice"),
         ([".", "--size", "1M"], "measuring needs at least 16 MiB in each directory (got --size 1048576)"),
-        ([".", "--size", "4000T"], "measuring . takes 4,000 TiB, but "),
+        ([".", "--size", "4000T"], "measuring . needs 4,000 TiB, but only "),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(pdla: Pdla, words: list[str], says: str) -> None:

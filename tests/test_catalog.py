@@ -170,7 +170,7 @@ def test_h36_a_lease_that_is_up_is_anyone_s_and_its_old_holder_is_fenced_off(cat
     new = catalog.leases.acquire("this")
     assert new.token == old.token + 1
     for use in (lambda: catalog.leases.check(old), lambda: catalog.replicas.finish(late.id, [], [], old)):
-        with pytest.raises(PdlaError, match=r"^another process has taken over the work on this: nothing of"):
+        with pytest.raises(PdlaError, match=r"^another process has taken over the work on this: this process keeps"):
             use()
     assert catalog.replicas.get(late.id).state == "planned"
     assert not catalog.leases.renew(old)
@@ -307,7 +307,7 @@ def test_the_default_catalog_is_in_the_home(tmp_path: Path, monkeypatch: pytest.
 def test_h35_a_catalog_of_a_newer_version_is_refused(tmp_path: Path, sqlite: Catalog):
     with sqlite3.connect(tmp_path / "home" / "catalog.db") as database:
         database.execute("UPDATE meta SET value = '6' WHERE key = 'schema'")
-    with pytest.raises(FormatError, match=r"has version 6; this pdla reads up to 5$"):
+    with pytest.raises(FormatError, match=r"has version 6, but this pdla reads up to 5$"):
         open_catalog(str(sqlite))
 
 

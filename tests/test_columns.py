@@ -56,9 +56,9 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "is an empty file, not a CSV file of accesses"),
-        ("rank,op\n0,read\n", "line 1: wanted rank,file,op,offset,length,t_start,t_end .got rank,op."),
+        ("rank,op\n0,read\n", "line 1: the header must be rank,file,op,offset,length,t_start,t_end .got rank,op."),
         (HEADER, "has a header but no access"),
-        (HEADER + "0,/a,read,0,8,0,1\n0,/a,read,0,8\n", "line 3: wanted 7 fields, got 5"),
+        (HEADER + "0,/a,read,0,8,0,1\n0,/a,read,0,8\n", "line 3: a line must have 7 fields .got 5."),
         (HEADER + "-1,/a,read,0,8,0,1\n", "line 2: rank must be a whole number, not negative .got '-1'."),
         (HEADER + "0,/a,read,0.5,8,0,1\n", "line 2: offset must be a whole number, not negative .got '0.5'."),
         (HEADER + "0,/a,read,0,eight,0,1\n", "line 2: length must be a whole number, not negative .got 'eight'."),
@@ -117,7 +117,7 @@ def test_the_columns_of_a_parquet_file_become_records(parquet: Callable[..., Pat
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"rank": None}, " has no column rank: wanted rank,file,op,offset,length,t_start,t_end .got t_end,file,op"),
+        ({"rank": None}, " has no column rank: it needs rank,file,op,offset,length,t_start,t_end .got t_end,file,op"),
         ({"rank": ["0", "1"]}, ": the column rank must be int64 .got (large_)?string."),
         ({"offset": [0.5, 1.0]}, ": the column offset must be int64 .got double."),
         ({"offset": np.array([2**63, 0], np.uint64)}, ": the column offset is not all int64: "),
@@ -150,7 +150,7 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, parquet: Callable[
 
 def test_ranks_without_an_access_are_noted(tmp_path: Path) -> None:
     trace = import_csv(csv(tmp_path, HEADER + "0,/a,read,0,8,0,1\n5,/a,read,8,8,0,1\n"))
-    assert (trace.ranks, trace.notes[1:]) == (6, ("there is no call of 4 ranks of 6",))
+    assert (trace.ranks, trace.notes[1:]) == (6, ("4 ranks of 6 made no call",))
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

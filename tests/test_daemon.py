@@ -266,7 +266,9 @@ def test_h36_a_daemon_that_was_stopped_past_its_lease_publishes_nothing(queued: 
         daemon.send_signal(signal.SIGCONT)
         _, log = daemon.communicate(timeout=60)
     events = {event["event"]: event for event in map(json.loads, log.splitlines())}
-    taken_over = f"another process has taken over the work on {queued.directory}/0.dat: nothing of this one's is kept"
+    taken_over = (
+        f"another process has taken over the work on {queued.directory}/0.dat: this process keeps nothing of its own"
+    )
     assert events["left for later"]["why"] == taken_over
     assert [replica.id for replica in queued.catalog.replicas.find()] == [2]
     assert queued.queue() == [("built", "")]

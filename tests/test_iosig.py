@@ -53,10 +53,10 @@ def test_the_first_format(tmp_path: Path) -> None:
     ]
     assert trace.files["path"].tolist() == ["file 0"]
     assert trace.notes == (
-        "IOSIG does not record file views: each call stands as one extent from its first byte on",
+        "IOSIG does not record file views: each call counts as one extent from its first byte on",
         "IOSIG records what a call asked for, not what it moved",
         "this version of IOSIG did not record when calls ended",
-        "this trace does not name all its files: they have the numbers that IOSIG gave them",
+        "this trace does not name all its files: those have the numbers that IOSIG gave them",
     )
 
 
@@ -77,7 +77,7 @@ def test_the_last_format_names_files_and_tells_collective_calls(tmp_path: Path) 
     ]
     assert trace.files["path"].tolist() == ["/scratch/my file", "/scratch/other"]
     assert (trace.ranks, trace.source, len(trace.notes)) == (4, "iosig", 3)
-    assert trace.notes[2] == "there is no call of 3 ranks of 4"
+    assert trace.notes[2] == "3 ranks of 4 made no call"
 
 
 @pytest.mark.parametrize("numbers", ["0 5 9223372036854775807 8 1.0", "16777216 5 0 8 1.0", "0 5 0 8 1000000000000.0"])
@@ -91,9 +91,9 @@ def test_what_is_odd_is_noted(tmp_path: Path) -> None:
     lines = [f"1 1 5 {at} 8 {time} MPI_READ\n" for at, time in zip((-7, 0, 8, 16), times, strict=True)]
     trace = import_iosig(log(tmp_path, "".join(lines)))
     assert trace.notes[3:6] == (
-        "1 call touched bytes that are not known: their offset is -1",
-        "a clock was set back 1 time: calls start before the one before them",
-        "there is no call of 1 rank of 2",
+        "the place of the bytes of 1 call is not known: their offset is -1",
+        "a clock was set back 1 time: calls start before the previous one",
+        "1 rank of 2 made no call",
     )
     assert trace.records["offset"].tolist() == [-1, 0, 8, 16]
     assert trace.accesses()["offset"].tolist() == [0, 8, 16]
@@ -122,8 +122,8 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "is an empty file, not an IOSIG trace"),
-        (FIRST + "10653 0 0 zero 1 0.5 MPI_READ\n", "line 11: no record of IOSIG: '10653 0 0 zero 1 0.5 MPI_READ'"),
-        ("rank,file,op\n", "line 1: no record of IOSIG: 'rank,file,op'"),
+        (FIRST + "10653 0 0 zero 1 0.5 MPI_READ\n", "line 11: not an IOSIG record: '10653 0 0 zero 1 0.5 MPI_READ'"),
+        ("rank,file,op\n", "line 1: not an IOSIG record: 'rank,file,op'"),
     ],
 )
 def test_what_is_no_trace_of_iosig_is_refused(tmp_path: Path, text: str, message: str) -> None:

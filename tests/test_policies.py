@@ -95,7 +95,7 @@ def test_a_policy_runs_on_the_testbed_of_its_paper(name: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (S4D, 's4d needs a pool of kind "ssd", and suite has hdd .hdd.$'),
+        (S4D, 's4d needs a pool of kind "ssd", but suite has hdd .hdd.$'),
         (IBridge, 'ibridge needs a pool of kind "ssd"'),
         (LiU, 'liu needs a pool of kind "ssd"'),
         (E10, 'e10 needs a pool of kind "node"'),

@@ -175,7 +175,7 @@ def check_others(recorder: Recorder, ranks: int, *program: str, suffix: str = ""
         streams = {call: struct.pack("4i", *(k * 10**i for i in range(4))) for call, k in WRITTEN.items()}
         assert replay(trace, path, streams) == path.read_bytes()
     else:
-        assert trace.notes == ("16 calls touched bytes that are not known: their offset is -1",)
+        assert trace.notes == ("the place of the bytes of 16 calls is not known: their offset is -1",)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -210,7 +210,7 @@ def test_ordered_calls_of_several_ranks_are_placed_by_what_each_asked_for(any_re
         # Rank 1 has nothing to write.
         "once": [[0], [8], [8]],
     }
-    assert trace.notes == ("9 calls touched bytes that are not known: their offset is -1",)
+    assert trace.notes == ("the place of the bytes of 9 calls is not known: their offset is -1",)
     for name, ranks in positions.items():
         path = any_recorder.directory / name
         for rank, rows in enumerate(ranks):
@@ -290,7 +290,7 @@ def test_a_program_of_sessions_is_recorded(recorder: Recorder) -> None:
     assert sorted(zip(writes["offset"], writes["length"], strict=True)) == [(0, 8), (8, 8)]
     assert kinds_of(trace.records) == ["open", "write_at_all", "close"] * 2
     assert (trace.ranks, trace.truncated, trace.dropped) == (2, (), 0)
-    assert trace.notes == ("2 programs ran, of 1, 1 ranks: numbered on in the order of their start",)
+    assert trace.notes == ("2 programs ran, with 1, 1 ranks: numbered consecutively in order of their start",)
 
 
 # ---- nothing, too much, very much -----------------------------------------------------------------------------------

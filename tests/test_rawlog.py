@@ -169,7 +169,7 @@ def test_hosts_are_aligned_by_the_wall_clock_and_that_is_noted(tmp_path: Path) -
     for rank, host in enumerate((b"node1", b"node2")):
         header = pack_header(rank, 2, host=host)
         write_process(tmp_path, f"{host.decode()}-7", header, side())
-    assert read_raw(tmp_path).notes == ("times of 2 hosts are aligned by their wall clocks",)
+    assert read_raw(tmp_path).notes == ("the times of 2 hosts are aligned by their wall clocks",)
 
 
 def test_a_file_opened_by_several_processes_under_several_numbers_is_one_row(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_calls_on_views_or_at_positions_that_are_not_known_have_no_accesses(tmp_
     trace = read_raw(tmp_path)
     assert trace.records["offset"].tolist() == [-1, -1, -1, 0, 24]
     assert trace.accesses()["offset"].tolist() == [24]
-    assert trace.notes == ("3 calls touched bytes that are not known: their offset is -1",)
+    assert trace.notes == ("the place of the bytes of 3 calls is not known: their offset is -1",)
 
 
 def test_programs_in_one_job_are_numbered_on(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_programs_in_one_job_are_numbered_on(tmp_path: Path) -> None:
     assert lines(trace, "rank", "call", "offset") == [(0, 0, 0), (1, 0, 8), (2, 0, 16), (3, 0, 24), (4, 0, 32)]
     assert trace.notes == (
         "2 of 3 ranks left no log: 5, 6",
-        "3 programs ran, of 2, 2, 3 ranks: numbered on in the order of their start",
+        "3 programs ran, with 2, 2, 3 ranks: numbered consecutively in order of their start",
     )
 
 
@@ -334,7 +334,7 @@ def test_a_side_file_cut_anywhere_gives_the_records_before_what_it_lacks(tmp_pat
         counts.add(len(trace.records))
         if len(trace.records) < 3:
             assert trace.truncated == (0,)
-            assert "name files, views or calls that n-1.side does not hold" in trace.notes[0]
+            assert "name files, views or calls that n-1.side does not have" in trace.notes[0]
     assert counts == {0, 1, 2, 3}
 
 
@@ -345,7 +345,7 @@ def test_a_missing_side_file_is_like_an_empty_one(tmp_path: Path) -> None:
     assert trace.records["rank"].tolist() == [1, 1, 1]
     assert trace.truncated == (0,)
     assert trace.notes[0].startswith(
-        "node1-1000.log: the last 3 records name files, views or calls that node1-1000.side"
+        "node1-1000.log: the last 3 records are left out: they name files, views or calls that node1-1000.side"
     )
 
 
@@ -367,10 +367,10 @@ def damage(path: Path, place: int, value: bytes) -> None:
     [
         ("log", 0, b"GARBAGE!", "is not a log of the pdla recorder"),
         ("log", 7, b"1", "is not a log of the pdla recorder"),
-        ("log", 12, struct.pack("<I", 72), "has records of 72 bytes after 4096"),
+        ("log", 12, struct.pack("<I", 72), "has a header of 4096 bytes and records of 72"),
         ("log", 16, struct.pack("<i", 2), "rank 2 of 2"),
         ("log", 4096, struct.pack("<Q", 9), "records are not in order"),
-        ("log", 4096 + 16, struct.pack("<q", 0), "say what cannot be"),
+        ("log", 4096 + 16, struct.pack("<q", 0), "impossible values"),
         ("side", 0, b"GARBAGE!", "is not a file of the pdla recorder"),
         ("side", 8, struct.pack("<I", 9), "has an entry of kind 9"),
     ],

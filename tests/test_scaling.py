@@ -105,7 +105,7 @@ def test_another_number_of_patterns_is_a_disagreement() -> None:
 
     scaling = compare(more, 4, 8)
     assert scaling.disagreements == ("writes of /ior/testFile with 2 loops: 0 at 4, 1 at 8 ranks",)
-    with pytest.raises(PdlaError, match="the traces do not agree, so nothing is predicted: writes of"):
+    with pytest.raises(PdlaError, match="the traces disagree, so nothing can be predicted: writes of"):
         scaling.at(16)
 
 
@@ -120,7 +120,7 @@ def test_ranks_among_which_the_pattern_does_not_divide() -> None:
 
 
 def test_one_number_of_ranks_is_not_enough() -> None:
-    with pytest.raises(PdlaError, match=r"takes traces of two or more numbers of ranks \(got 1\)"):
+    with pytest.raises(PdlaError, match=r"needs traces of two or more numbers of ranks \(got 1\)"):
         compare(workloads.flash_io, 4)
 
 
@@ -157,12 +157,12 @@ def test_grids_that_nobody_can_continue_are_a_disagreement() -> None:
 
     assert compare(upright, 4, 8, 16).disagreements == (
         "reads of /tile/file with 3 loops: its process grids are 2 x 2, 2 x 4, 4 x 4, not those of MPI_Dims_create: "
-        "no other can be predicted",
+        "no other grid can be predicted",
     )
 
 
 def test_square_grids_do_not_tell_one_size_from_the_other() -> None:
     scaling = compare(tiles, 4, 16)
     assert predicted(scaling, 64) == accessed(tiles(64))
-    with pytest.raises(PdlaError, match=r"the traces do not tell whether a number is .* P1 or .* P2: add one of"):
+    with pytest.raises(PdlaError, match=r"the traces do not tell whether a number is .* P1 or .* P2: add a trace of"):
         scaling.at(32)

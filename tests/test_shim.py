@@ -100,7 +100,7 @@ def test_an_operation_under_way_when_the_program_dies_says_so(recorder: Recorder
     trace = read_raw(recorder.logs)
     assert kinds(trace) == ["open", "write_at", "iwrite_at"]
     assert list(trace.records["moved_known"]) == [True, True, False]
-    assert trace.notes == ("1 nonblocking or split operations were under way when their process ended",)
+    assert trace.notes == ("1 nonblocking or split operations were not complete when their process ended",)
 
 
 # ---- unusual programs -----------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def test_a_newer_format_version_says_to_update(tmp_path: Path) -> None:
     write_trace(some_trace(), tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5", "r+") as file:
         file.attrs["version"] = 3
-    with pytest.raises(FormatError, match="has format version 3, this pdla reads up to 2: update pdla"):
+    with pytest.raises(FormatError, match="has format version 3, but this pdla reads up to 2: update pdla"):
         read_trace(tmp_path / "run.h5")
 
 
@@ -203,13 +203,13 @@ def test_a_trace_cut_anywhere_is_one_line(tmp_path: Path) -> None:
     [
         ("records/offset", None, "offset"),
         ("records/offset", [1], "length"),
-        ("records/file", np.array([0, 5, 0]), "a record names a file or a view that is not there"),
-        ("records/view", np.array([0, 2, 0]), "a record names a file or a view that is not there"),
+        ("records/file", np.array([0, 5, 0]), "a record names a file or a view that does not exist"),
+        ("records/view", np.array([0, 2, 0]), "a record names a file or a view that does not exist"),
         ("records/op", np.array([0, 9, 0], dtype=np.int8), "codes"),
         ("views/words", np.array([0, 1, 1, 2, 24, 9, 8]), "kind 9"),
         ("views/extent", np.array([1]), "shorter|argument 4"),
         ("files/path", None, "path"),
-        ("files/file", np.array([7], np.int32), "the numbers from 0"),
+        ("files/file", np.array([7], np.int32), "not numbered from 0"),
     ],
 )
 def test_contents_that_do_not_fit_together_are_one_line(

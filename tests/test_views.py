@@ -198,7 +198,7 @@ def test_views_are_equal_when_all_of_them_is() -> None:
         ([BLOCK, -8], -8, "negative length"),
         ([LOOP, -1, 8, BLOCK, 8], 8, "loop of -1 turns"),
         ([LOOP, 1 << 62, 8, BLOCK, 8], 8, "loop of 4611686018427387904 turns"),
-        ([BLOCK, 8], 16, "a tile has 16 bytes, its typemap words give 8"),
+        ([BLOCK, 8], 16, "a file view gives 16 bytes for a tile, but its typemap words give 8"),
         ([LOOP, 2, 64] * 33 + [BLOCK, 8], 8, "deeper than 32"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The catalog: what runs were traced, their patterns, what replicas exist, and what redirected runs reported."""
+"""The catalog: the traced runs, their patterns, the replicas, and the reports of redirected runs."""
 
 from pdla.catalog.records import (
     Census,

@@ -1,4 +1,4 @@
-"""The database of a catalog: its connections, and transactions that outlast an outage."""
+"""The database of a catalog: its connections, and transactions that survive an outage."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from pdla.errors import CatalogError, ConfigError, FormatError, PdlaError
 BUSY_SECONDS = 20
 CONNECT_SECONDS = 4
 MARK = "commit "
-"""Begins the key of a row by which a commit is known to have been done."""
+"""Prefix of the key of a row that shows that a commit was done."""
 MARK_SECONDS = 3600.0
 DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What comes of rows with other values than are written to them, and of values that no row can have."""
+"""Errors from rows that hold other values than pdla writes, and from values that no row can hold."""
 _ENFORCED = "pdla_foreign_keys"
 OLDER_VERSIONS = tuple(map(str, range(1, SCHEMA_VERSION)))
 
@@ -71,16 +71,19 @@ def _set_up_sqlite(engine: Engine) -> None:
         for pragma in (
             f"busy_timeout={1000 * BUSY_SECONDS}",
             "journal_mode=WAL",
-            # A replica's row must never be lost while its files are kept: gc finds files through rows.
+            # A replica's row must never be lost while its files exist: gc finds the files through
+            # the rows.
             "synchronous=FULL",
         ):
             connection.execute(f"PRAGMA {pragma}")
 
-    # RATIONALE: a transaction that begins reading and then writes fails at once, whatever the timeout, when another
-    # one wrote in between. All of ours are short, so each takes the write lock from its beginning.
+    # RATIONALE: a transaction that begins with a read and then writes fails at once, whatever the
+    # timeout, if another one wrote in between. All transactions of pdla are short, so each takes
+    # the write lock at its beginning.
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # Only outside of a transaction can this be changed. Migrations make a table anew: what refers to it must stay.
+        # This can be changed only outside a transaction. Migrations recreate tables, and references
+        # to them must stay.
         enforced = connection.get_execution_options().get(_ENFORCED, True)
         connection.exec_driver_sql(f"PRAGMA foreign_keys={'ON' if enforced else 'OFF'}")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -89,8 +92,8 @@ def _set_up_sqlite(engine: Engine) -> None:
 class Database:
     """An engine and its transactions.
 
-    They raise CatalogError when the database fails. A method that meets an outage is tried again, and is never applied
-    twice.
+    They raise CatalogError if the database fails. A method that meets an outage is tried again; it
+    is never applied twice.
     """
 
     def __init__(self, engine: Engine, url: URL, giving_up: threading.Event) -> None:
@@ -104,13 +107,16 @@ class Database:
 
     @property
     def is_server(self) -> bool:
-        """Whether it is PostgreSQL, and may be on another node."""
+        """Whether it is PostgreSQL, which may be on another node."""
         return self.engine.dialect.name == "postgresql"
 
     @contextmanager
     def session(self, *, alone: bool = False, enforced: bool = True, once: bool = False) -> Iterator[Session]:
-        """A transaction; ``alone``: no other such one runs at the same time; ``enforced``: the references are;
-        ``once``: it must not be applied twice."""
+        """A transaction.
+
+        ``alone``: no other such transaction runs at the same time. ``enforced``: the references are checked. ``once``:
+        the transaction must not be applied twice.
+        """
         engine = self.engine.execution_options(**{_ENFORCED: enforced})
         if self.lock is not None:
             self.lock.keep()
@@ -127,14 +133,12 @@ class Database:
         except SQLAlchemyError as error:
             raise failed(self, error) from error
         except DAMAGE as error:
-            raise CatalogError(
-                f"the catalog {self} cannot hold, or is damaged where it has, a value: {error}"
-            ) from error
+            raise CatalogError(f"the catalog {self} is damaged, or cannot hold a value: {error}") from error
 
     def _commit_once(self, session: Session) -> None:
-        """Commit with a mark by which one can tell, where the answer was lost, whether it was done.
+        """Commit with a mark that shows later, if the answer is lost, whether the commit was done.
 
-        Marks that are not needed any more go with the next such commit.
+        The next such commit removes marks that are not needed any more.
         """
         known, self._known, mark = self._known, [], MARK + secrets.token_hex(8)
         try:
@@ -152,22 +156,22 @@ class Database:
         try:
             return self._is_marked(mark)
         except CatalogError as error:
-            raise CatalogError(f"{error}: whether the last change was made is not known") from error
+            raise CatalogError(f"{error}: it is not known whether the last change was made") from error
 
     @again
     def _is_marked(self, mark: str) -> bool:
-        """Whether a commit was done; waits for a server process that is still at it."""
+        """Whether a commit was done; waits for a server process that is still working on it."""
         try:
             with self.engine.connect() as connection:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{OUTAGE_SECONDS:.0f}s'")
                 put = postgresql_insert(MetaRow).values(key=mark, value="").on_conflict_do_nothing()
-                return connection.scalar(put.returning(MetaRow.key)) is None  # it is never committed itself
+                return connection.scalar(put.returning(MetaRow.key)) is None  # this row is never committed
         except SQLAlchemyError as error:
             raise failed(self, error) from error
 
     @again
     def prepare(self) -> None:
-        """Make the tables of a new catalog, bring those of an older version up to date; refuse a newer one.
+        """Make the tables of a new catalog, update those of an older version, and refuse a newer one.
 
         Raises:
             FormatError: the version is unknown, or this is not a catalog.
@@ -187,17 +191,17 @@ class Database:
                     upgrade(session.connection(), found)
                     return
         except PdlaError as error:
-            # The operational ones, such as a full disk or a lock, are no fault of the file.
+            # Operational errors, such as a full disk or a lock, are not the file's fault.
             if isinstance(error.__cause__, DatabaseError) and not isinstance(error.__cause__, OperationalError):
                 raise FormatError(f"{error} (move the file away to begin with an empty catalog)") from error
             raise
         if found is None:
             raise FormatError(f"{self} is a database, but not a pdla catalog")
         if found != str(SCHEMA_VERSION):
-            raise FormatError(f"the catalog {self} has version {found}; this pdla reads up to {SCHEMA_VERSION}")
+            raise FormatError(f"the catalog {self} has version {found}, but this pdla reads up to {SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if self._known:
             with suppress(SQLAlchemyError), self.engine.begin() as connection:
                 connection.execute(delete(MetaRow).where(MetaRow.key.in_(self._known)))
@@ -205,7 +209,7 @@ class Database:
 
     @again
     def forget_marks(self) -> None:
-        """Forget the commits that nobody asks about any more: those of processes that were killed."""
+        """Remove the marks of commits that nobody asks about any more: those of killed processes."""
         marks = select(MetaRow.key, MetaRow.value).where(MetaRow.key.startswith(MARK))
         with self.session(alone=True) as session:
             before = session.scalars(select(Now())).one() - MARK_SECONDS
@@ -214,17 +218,17 @@ class Database:
 
 
 class Section:
-    """What a catalog keeps of one kind. Every method is a transaction."""
+    """One kind of data in a catalog. Every method is a transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database, self._session = database, database.session
 
     @property
     def patience(self) -> float:
-        """How long an outage is waited for, in seconds."""
+        """How many seconds to wait for the end of an outage."""
         return self._database.patience
 
     @property
     def giving_up(self) -> threading.Event:
-        """Whether nobody waits any more."""
+        """An event that is set when nobody waits any more."""
         return self._database.giving_up

@@ -18,7 +18,7 @@ _AGAIN_SECONDS = 0.05
 
 
 class ExclusiveLock:
-    """A file beside an SQLite database, a lock of the server on PostgreSQL."""
+    """A lock file next to an SQLite database; on PostgreSQL a lock of the server."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class ExclusiveLock:
         """Hold the right to register, publish and remove replicas, for a moment; nests within a process.
 
         Raises:
-            BusyError: another process has had it for ``wait`` seconds.
+            BusyError: another process has held it for ``wait`` seconds.
         """
         if self._held:
             self._held += 1
@@ -42,7 +42,9 @@ class ExclusiveLock:
             until = time.monotonic() + wait
             while not try_lock():
                 if time.monotonic() >= until:
-                    raise BusyError(f"another pdla command is changing the replicas ({name} is locked): wait for it")
+                    raise BusyError(
+                        f"another pdla command is changing the replicas (it holds the lock {name}): try again later"
+                    )
                 time.sleep(_AGAIN_SECONDS)
             self._held = 1
             try:
@@ -52,7 +54,7 @@ class ExclusiveLock:
 
     @contextmanager
     def _lock(self) -> Iterator[tuple[str, Callable[[], bool]]]:
-        """This catalog's lock: its name, and what tries to take it, which is then held until the end of the block."""
+        """The lock's name, and a function that tries to take it; the lock is then held until the end of the block."""
         if self._database.is_server:
             lock = ServerLock(self._database, self._database.engine)
             try:

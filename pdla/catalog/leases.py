@@ -1,4 +1,4 @@
-"""Leases: who works on what, told apart by numbers that only grow, and timed by the database's clock."""
+"""Leases: who works on what. Each has a token that only grows, and ends by the database's clock."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pdla.catalog.tables import LeaseRow, MetaRow, Now
 from pdla.errors import BusyError, PdlaError
 
 LEASE_SECONDS = 60.0
-"""How long a process may be silent before another one takes its work over."""
+"""Seconds without a sign of life after which another process takes a process's work over."""
 
 
 @cache
 def this_process() -> str:
-    """This process as a holder: host, number and start, so that a later process of the same number is another."""
+    """This process as a holder: host, number and start, because a later process may get the same number."""
     return f"{socket.gethostname()}:{os.getpid()}:{_start(os.getpid())}"
 
 
@@ -34,13 +34,13 @@ os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
 def has_ended(holder: str) -> bool:
-    """Whether a holder is known to have ended; of one on another host nothing is known."""
+    """Whether a holder is known to have ended; nothing is known of one on another host."""
     host, process, start = holder.rsplit(":", 2)
     return host == socket.gethostname() and _start(int(process)) != start
 
 
 def _start(process: int) -> str:
-    """When a process began, in clock ticks since the machine did; empty: there is none."""
+    """When a process began, in clock ticks since the machine started; empty if there is no such process."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -53,10 +53,10 @@ class Leases(Section):
 
     @again
     def acquire(self, resource: str, seconds: float = LEASE_SECONDS, name: str = "") -> Lease:
-        """A lease of a resource, which ends after so many seconds unless it is renewed. Users call it ``name``.
+        """A lease of a resource. It ends after so many seconds unless it is renewed. Users see it as ``name``.
 
         Raises:
-            BusyError: another process has it.
+            BusyError: another process holds the lease.
         """
         with self._session(alone=True, once=True) as session:
             row = session.get(LeaseRow, resource, with_for_update=True)
@@ -71,7 +71,7 @@ class Leases(Section):
 
     @again
     def renew(self, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
-        """Whether it is still this one's; it then ends so many seconds from now."""
+        """Let the lease end so many seconds from now; return whether this process still holds it."""
         with self._session() as session:
             held = session.scalars(_row_of(lease).with_for_update()).one_or_none()
             if held is not None:
@@ -80,13 +80,13 @@ class Leases(Section):
 
     @again
     def release(self, lease: Lease) -> None:
-        """Give it back; nothing happens where another process has taken it."""
+        """Release the lease; do nothing if another process has taken it."""
         with self._session() as session:
             _release(session, lease)
 
     @again
     def check(self, lease: Lease) -> None:
-        """Nothing, if the lease is still this one's.
+        """Check that this process still holds the lease.
 
         Raises:
             BusyError: another process has taken it.
@@ -96,13 +96,13 @@ class Leases(Section):
 
     @again
     def all(self) -> list[Lease]:
-        """All of them, by resource; of those that are up, ``seconds`` is not above 0."""
+        """All leases, by resource; those that have ended have ``seconds`` of at most 0."""
         with self._session() as session:
             return _all(session)
 
     @again
     def end_expired(self) -> None:
-        """Forget those that are up: whoever held one can do nothing with it any more."""
+        """Remove the leases that have ended; their holders cannot use them any more."""
         with self._session(alone=True) as session:
             for lease in _all(session):
                 if lease.seconds <= 0:
@@ -113,34 +113,36 @@ class Leases(Section):
         """A lease that is renewed while it is in use, however long that takes, as long as this process runs.
 
         Raises:
-            BusyError: another process has it.
+            BusyError: another process holds the lease.
         """
         lease = self.acquire(resource, seconds, name)
         try:
             with _Keeper(lambda: self.renew(lease, seconds), seconds):
                 yield lease
         finally:
-            with suppress(PdlaError):  # where the catalog is gone it ends by itself
+            with suppress(PdlaError):  # without the catalog the lease ends by itself
                 self.release(lease)
 
 
 def check(session: Session, lease: Lease) -> None:
-    """Nothing, if nobody has taken the lease over; nobody can until this transaction ends.
+    """Check that nobody has taken the lease over; nobody can before this transaction ends.
 
     Raises:
-        BusyError: somebody has.
+        BusyError: another process has taken it.
     """
     if session.scalars(_row_of(lease).with_for_update()).one_or_none() is None:
-        raise BusyError(f"another process has taken over the work on {lease.name}: nothing of this one's is kept")
+        raise BusyError(
+            f"another process has taken over the work on {lease.name}: this process keeps nothing of its own"
+        )
 
 
 def _release(session: Session, lease: Lease) -> None:
-    """Give it back, if it is still this one's."""
+    """Release the lease, if this process still holds it."""
     session.execute(delete(LeaseRow).where(LeaseRow.resource == lease.resource, LeaseRow.token == lease.token))
 
 
 def _all(session: Session) -> list[Lease]:
-    """All of them, by resource, those that are up too."""
+    """All leases, by resource, including those that have ended."""
     rows = session.execute(select(LeaseRow, LeaseRow.expires - Now()).order_by(LeaseRow.resource))
     return [
         Lease(row.resource, row.holder, row.token, 0.0 if has_ended(row.holder) else left, row.resource)
@@ -158,7 +160,7 @@ def _row_of(lease: Lease) -> Any:
 
 
 class _Keeper:
-    """Renews a lease from a thread of its own for as long as it is in use."""
+    """Renews a lease from a thread of its own as long as the lease is in use."""
 
     def __init__(self, renew: Callable[[], bool], seconds: float) -> None:
         self._renew, self._every = renew, seconds / 4
@@ -178,4 +180,4 @@ class _Keeper:
                 if not self._renew():
                     return
             except PdlaError:
-                continue  # the database may come back before the lease is up; what it guards checks it anyway
+                continue  # the database may return before the lease ends; the work checks the lease anyway

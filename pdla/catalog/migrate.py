@@ -1,4 +1,4 @@
-"""Brings the tables of a catalog to the version that this pdla works with."""
+"""Update the tables of a catalog to the version that this pdla works with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outages of the database: which errors they are, and how long what met one is tried again."""
+"""Outages of the database: which errors count as outages, and how long pdla tries again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pdla.errors import CatalogError
 log = logging.getLogger("pdla.catalog")
 
 OUTAGE_SECONDS = 30.0
-"""A database that is away for longer is an error; a server is restarted in seconds."""
+"""Seconds after which an unreachable database is an error; a server restarts within seconds."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 _AWAY = ("08", "57P01", "57P02", "57P03", "53300")
 """SQLSTATE: no connection, shut down, crashed, starting up, too many clients."""
@@ -34,19 +34,19 @@ class OutageError(CatalogError):
 
 
 class Client(Protocol):
-    """Whose methods are tried again."""
+    """An object whose methods are tried again."""
 
     @property
     def patience(self) -> float:
-        """How long an outage is waited for, in seconds."""
+        """How many seconds to wait for the end of an outage."""
 
     @property
     def giving_up(self) -> threading.Event:
-        """Whether nobody waits any more."""
+        """An event that is set when nobody waits any more."""
 
 
 def is_outage(error: SQLAlchemyError) -> bool:
-    """Whether the same may succeed in a moment. What a server refuses, such as a password, is none."""
+    """Whether the same may succeed in a moment. A refusal by the server, such as of a password, is not an outage."""
     if not isinstance(error, DBAPIError):
         return False
     if error.connection_invalidated:
@@ -57,26 +57,27 @@ def is_outage(error: SQLAlchemyError) -> bool:
     said = str(error.orig)
     if type(error.orig).__module__.startswith("sqlite3"):
         return "locked" in said
-    # A connection that could not be made has no SQLSTATE: the server's own refusals begin with FATAL.
+    # A connection that could not be made has no SQLSTATE: the server's own refusals begin with
+    # FATAL.
     return type(error.orig).__name__ == "OperationalError" and (
         "FATAL" not in said or any(words in said for words in _STARTING)
     )
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong; PostgreSQL goes on with details and hints."""
+    """The first line of an error; PostgreSQL adds details and hints."""
     cause = getattr(error, "orig", None) or error
     return " ".join(str(cause).partition("\n")[0].split())
 
 
 def failed(catalog: object, error: SQLAlchemyError) -> CatalogError:
-    """As what a failure of the database is raised."""
+    """The exception for a failure of the database."""
     kind = OutageError if is_outage(error) else CatalogError
     return kind(f"the catalog {catalog} failed: {one_line(error)}")
 
 
 def again(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
-    """Have a method that raises OutageError tried again until the client's patience is over."""
+    """Make a method that raises OutageError try again until the client's patience is over."""
 
     @wraps(method)
     def tried(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -86,7 +87,7 @@ def again(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P],
                 return method(self, *args, **kwargs)
             except OutageError as error:
                 pause, failures = min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE), failures + 1
-                if failures == 2:  # the first may be a connection of before a restart
+                if failures == 2:  # the first failure may be of a connection from before a restart
                     log.warning("%s (trying again for %.0f s)", error, self.patience)
                 if time.monotonic() + pause > until or self.giving_up.wait(pause):
                     raise

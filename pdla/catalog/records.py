@@ -1,4 +1,4 @@
-"""What the catalog hands out: frozen copies of its rows, and the JSON forms of the types that it stores."""
+"""The records of the catalog: frozen copies of its rows, and the JSON forms of the types that it stores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Checksum(NamedTuple):
 class Component:
     """One file of a replica. Inode, mtime and checksum are 0 while it is being built.
 
-    ``placement`` says where on its servers the storage put it, if it stripes natively, in the words of its back end.
+    ``placement`` says where the storage put the file on its servers, if it stripes natively, in the
+    back end's words.
     """
 
     path: Path
@@ -56,10 +57,11 @@ class Original:
 class Replica:
     """A copy of the bytes of ``signature`` in the order of its accesses.
 
-    ``planned`` until its files are on record, ``building`` until they are complete and durable, then ``valid``;
-    ``dirty`` while it holds what is not in the original yet, ``stale`` when it is no copy of it any more, ``retired``
-    when another one took its place or it is being removed. ``purpose`` is what redirected runs may do to it. ``fence``
-    is the token of the lease under which it is built (0: none).
+    The state is ``planned`` until the files are on record, ``building`` until they are complete and
+    durable, then ``valid``. It is ``dirty`` while the replica holds bytes that the original does
+    not have yet, ``stale`` if it is no longer a copy, ``retired`` if another replica took its place
+    or it is being removed. ``purpose`` is what redirected runs may do with it. ``fence`` is the
+    token of the lease under which it is built (0: none).
     """
 
     id: int
@@ -81,20 +83,20 @@ class Replica:
 
     @property
     def rule(self) -> Layout:
-        """How its bytes are striped over the components: fewer than servers are striped themselves, one per group."""
+        """How its bytes are striped over the components; if they are fewer than servers, the storage stripes each."""
         return self.layout if len(self.components) == self.layout.servers else self.layout.by_group
 
 
 @dataclass(frozen=True)
 class Census:
-    """Number and bytes of the replicas in every state, number of the patterns at every place of the queue."""
+    """Number and bytes of the replicas in every state, and number of patterns in every state of the queue."""
 
     replicas: Mapping[State, tuple[int, int]]
     queue: Mapping[QueueState, int]
 
 
 class Copy(NamedTuple):
-    """A valid replica that reads may be served from, and the file in the state of which it is a copy."""
+    """A valid replica that may serve reads, and its original with the state of which it is a copy."""
 
     id: int
     path: str
@@ -102,7 +104,7 @@ class Copy(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What is worth listing of a replica, one of very many; its layout is JSON text."""
+    """The properties of a replica that a list of very many replicas shows; its layout is JSON text."""
 
     id: int
     path: str
@@ -118,16 +120,16 @@ class Listed(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        """Parsed when it is asked for."""
+        """The layout, parsed when it is asked for."""
         return layout_from_json(json.loads(self.layout_json))
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right of a process (host:number:start) to work on a resource, as of now for so many seconds more.
+    """The right of a process (host:number:start) to work on a resource, for so many seconds from now.
 
-    A later lease has a larger ``token``, whatever it is of; a resource whose lease is up may be taken by another one.
-    ``name`` is what users call the resource.
+    A later lease has a larger ``token``, whatever its resource. After the end of a lease another
+    process may take the resource. ``name`` is what users call the resource.
     """
 
     resource: str
@@ -155,12 +157,12 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Run:
-    """A traced run of an application: a command with a number of ranks. Numbers are 0 until the catalog gives them.
+    """A traced run of an application (a command with a number of ranks). Numbers are 0 until the catalog gives them.
 
     Attributes:
         trace: the fingerprint of the trace file, which was at ``path``.
         started: when the program called MPI_Init; None: not known.
-        environment: of its variables those that tell MPI-IO what to do.
+        environment: those of its variables that control MPI-IO.
         files: the paths that it accessed.
         requests, bytes: contiguous accesses and bytes of the whole run.
     """
@@ -193,9 +195,9 @@ class Occurrence:
 class Pattern:
     """A signature as the catalog keeps it, once for the ``runs`` runs that have it; its calls and times are 0.
 
-    ``state`` is its place in the replication queue, ``since`` when: ``queued`` until a plan says what to do;
-    ``planned`` while a daemon is to build the replica that the plan of this number has for it; then ``built``, or
-    ``failed`` and ``why``; ``left`` where the plan leaves it alone.
+    ``state`` is its place in the replication queue, ``since`` when it got there: ``queued`` until a
+    plan decides; ``planned`` while the daemon is to build the replica from the plan of this number;
+    then ``built``, or ``failed`` with ``why``; ``left`` if the plan gives it no replica.
     """
 
     id: int
@@ -209,7 +211,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run that the catalog has taken in, and how many of its patterns it had not seen before."""
+    """A run that the catalog has recorded, and the number of its new patterns."""
 
     run: int
     application: int
@@ -234,12 +236,12 @@ def signature_from_json(value: Mapping[str, Any]) -> Signature:
 
 
 def pattern_to_json(signature: Signature) -> dict[str, Any]:
-    """As ``signature_to_json``, with what is the same in every run: calls and times are 0."""
+    """As ``signature_to_json``, but without what differs from run to run: calls and times are 0."""
     return {**signature_to_json(signature), **_OF_A_RUN}
 
 
 def pattern_digest(signature: Signature) -> str:
-    """Names a pattern; fields that a later version adds do not change it while they have their default."""
+    """A name for a pattern. Fields that a later version adds do not change it while they have their defaults."""
     told = {
         field.name: part
         for field in _FIELDS

@@ -1,4 +1,4 @@
-"""The replicas that a catalog knows, and the files of which they are copies."""
+"""The replicas that a catalog knows, and their originals."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ class Originals(Section):
 
     @again
     def all(self) -> list[Original]:
-        """All of them, by number."""
+        """All originals, by number."""
         with self._session() as session:
             return [_original(row) for row in session.scalars(select(OriginalRow).order_by(OriginalRow.id))]
 
     @again
     def set(self, path: Path, identity: Identity) -> None:
-        """From now on the replicas of this file are copies of it in this state, at this path.
+        """Declare the replicas of this file to be copies of it in this state, at this path.
 
-        It is the one with this inode that had this path, or else this device: a mount may have given that a new number.
+        The file is the one with this inode and this path, or else this device: a mount may have got
+        a new device number.
         """
         with self._session(once=True) as session:
             same = session.scalars(select(OriginalRow).filter_by(inode=identity.inode)).all()
@@ -58,7 +59,8 @@ class Originals(Section):
             numbered = next((row for row in same if row.device == identity.device), None)
             row = here or numbered or OriginalRow(inode=identity.inode)
             if numbered is not None and numbered is not row:
-                # The number was another mount's, which gets the one that is free now: no two files have the same.
+                # Another mount had this number, and gets the one that is free now: no two files
+                # have the same.
                 free, numbered.device = row.device, _NO_DEVICE
                 session.flush()
                 row.device = identity.device
@@ -74,7 +76,7 @@ class Replicas(Section):
 
     @again
     def find(self, *states: State, purpose: Purpose | None = None) -> list[Replica]:
-        """Those in one of ``states`` (none given: all) and for this purpose (None: any), by number."""
+        """The replicas in one of ``states`` (none given: all) and for this purpose (None: any), by number."""
         query = select(ReplicaRow).order_by(ReplicaRow.id)
         if purpose is not None:
             query = query.where(ReplicaRow.purpose == purpose)
@@ -85,7 +87,7 @@ class Replicas(Section):
 
     @again
     def get(self, replica_id: int) -> Replica:
-        """One of them.
+        """One replica.
 
         Raises:
             PdlaError: there is no such replica.
@@ -102,7 +104,7 @@ class Replicas(Section):
 
     @again
     def copies(self) -> list[Copy]:
-        """The valid replicas that reads may be served from, by number; cheap, however many there are."""
+        """The valid replicas that may serve reads, by number; cheap, however many there are."""
         table = OriginalRow
         identity = (table.device, table.inode, table.size, table.mtime_ns, table.ctime_ns)
         query = select(ReplicaRow.id, table.path, *identity).join(table).order_by(ReplicaRow.id)
@@ -112,7 +114,7 @@ class Replicas(Section):
 
     @again
     def listing(self) -> list[Listed]:
-        """All replicas by number, as far as they are worth listing; cheap, however many there are."""
+        """All replicas by number, with what a list shows; cheap, however many there are."""
         row = ReplicaRow
         query = select(
             *(row.id, OriginalRow.path, row.state, row.why, row.purpose, sql_cast(row.layout, Text), row.size),
@@ -133,8 +135,8 @@ class Replicas(Section):
 
     @again
     def directories(self) -> list[str]:
-        """The directories in which there are components, each once."""
-        # What is left of a path without the characters, at its end, that are no slashes.
+        """The directories that hold components, each once."""
+        # The path without its last characters that are not slashes.
         directory = func.rtrim(ComponentRow.path, func.replace(ComponentRow.path, "/", ""))
         with self._session() as session:
             return list(session.scalars(select(type_coerce(directory, ExactPath)).distinct()))
@@ -161,7 +163,7 @@ class Replicas(Section):
         purpose: Purpose = "read",
         lease: Lease | None = None,
     ) -> Replica:
-        """A new replica, ``planned``, of an original that is known (``Originals.set``), to be built under ``lease``."""
+        """A new ``planned`` replica of a known original (``Originals.set``), to be built under ``lease``."""
         with self._session(once=True) as session:
             original = session.scalars(
                 select(OriginalRow).filter_by(device=identity.device, inode=identity.inode)
@@ -185,7 +187,7 @@ class Replicas(Section):
 
     @again
     def set_components(self, replica_id: int, components: Sequence[Component]) -> Replica:
-        """The files that a replica, ``building`` now, is about to have: on record first, so that gc finds them."""
+        """Record the files that a replica, now ``building``, will have: before they exist, so that gc finds them."""
         with self._session(once=True) as session:
             row = _existing(session, replica_id)
             row.state = "building"
@@ -201,12 +203,13 @@ class Replicas(Section):
         lease: Lease | None = None,
         replaces: Sequence[int] = (),
     ) -> Replica:
-        """The files are complete, verified and durable: the replica is ``valid``, if the lease is still this one's.
+        """Declare the files complete, verified and durable: the replica becomes ``valid``, if the lease is still held.
 
-        At the same moment those that it ``replaces`` are retired: of the same bytes one replica is valid.
+        At the same moment the replicas that it ``replaces`` are retired: only one replica of the
+        same bytes is valid.
 
         Raises:
-            BusyError: another process has taken over.
+            BusyError: another process has taken the lease.
         """
         with self._session(once=True) as session:
             if lease is not None:
@@ -226,21 +229,21 @@ class Replicas(Section):
 
     @again
     def mark(self, replica_id: int, state: State, why: str) -> None:
-        """Change the state of a replica, and say why."""
+        """Change the state of a replica, with the reason."""
         with self._session(once=True) as session:
             row = _existing(session, replica_id)
             row.state, row.why = state, why
 
     @again
     def mark_stale(self, whys: Mapping[int, str]) -> None:
-        """Replicas by number that are no copies any more, and why; all of them or none."""
+        """Mark replicas, by number, as stale, each with the reason; all of them or none."""
         with self._session(once=True) as session:
             for number, why in whys.items():
                 session.execute(update(ReplicaRow).where(ReplicaRow.id == number).values(state="stale", why=why))
 
     @again
     def forget(self, replica_id: int) -> None:
-        """Remove the row (after its files), and the original's with its last replica."""
+        """Remove the row (after the files); with the last replica also the row of the original."""
         with self._session(once=True) as session:
             row = _existing(session, replica_id)
             original = row.original

@@ -1,4 +1,4 @@
-"""What redirected runs reported, and what was simulated."""
+"""The reports of redirected runs, and the results of simulations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pdla.catalog.tables import ReplicaRow, ResultRow, SimulationRow, utc
 
 
 class Report(Protocol):
-    """What a redirected run reports."""
+    """The report of a redirected run."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -27,7 +27,7 @@ class Results(Section):
 
     @again
     def add(self, report: Report) -> None:
-        """Keep the merged report of a redirected run, and count which replicas it used."""
+        """Record the merged report of a redirected run, and count which replicas it used."""
         document, now = report.to_json(), datetime.now(UTC)
         read = Counter[int]()
         for used in (used for file in document["files"] for used in file["replicas"] if used["bytes"]):
@@ -40,7 +40,7 @@ class Results(Section):
 
     @again
     def all(self, last: int | None = None) -> list[Result]:
-        """The reports of redirected runs (the ``last`` ones), in the order in which they came in."""
+        """The reports of redirected runs (the ``last`` ones), oldest first."""
         with self._session() as session:
             rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
             return [Result(utc(row.time), row.report) for row in reversed(rows)]
@@ -51,13 +51,13 @@ class Simulations(Section):
 
     @again
     def add(self, answer: Mapping[str, Any]) -> None:
-        """Keep what pdla simulate answered."""
+        """Record an answer of pdla simulate."""
         with self._session(once=True) as session:
             session.add(SimulationRow(time=datetime.now(UTC), answer=dict(answer)))
 
     @again
     def all(self, last: int | None = None) -> list[Simulation]:
-        """What was simulated (the ``last`` times), in the order in which it was."""
+        """The simulations (the ``last`` ones), oldest first."""
         with self._session() as session:
             rows = session.scalars(select(SimulationRow).order_by(SimulationRow.id.desc()).limit(last)).all()
             return [Simulation(utc(row.time), row.answer) for row in reversed(rows)]

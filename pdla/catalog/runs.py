@@ -1,4 +1,4 @@
-"""Applications, their traced runs and the patterns in them: rows out of signatures, and signatures out of rows."""
+"""Applications, their traced runs and the patterns in them: from signatures to rows, and back."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _AT_ONCE = 5000  # values in one statement: databases have a limit
 
 
 class Runs(Section):
-    """Traced runs, their patterns as they were in them, and their phases."""
+    """Traced runs, with their patterns and their phases."""
 
     @again
     def record(self, run: Run, found: Sequence[Occurrence], phases: Sequence[Phase] = ()) -> Recorded:
-        """Keep a traced run, its patterns and its phases; new patterns enter the replication queue.
+        """Record a traced run, its patterns and its phases; new patterns enter the replication queue.
 
-        A run that is there already, which the fingerprint of its trace tells, is replaced.
+        A run with the same fingerprint of its trace is replaced.
         """
         with self._session(alone=True, once=True) as session:
             return _record(session, run, found, phases)
@@ -96,8 +96,10 @@ class Patterns(Section):
     def find(
         self, *, file: str = "*", application: str = "*", ranks: int | None = None, state: QueueState | None = None
     ) -> list[Pattern]:
-        """The patterns by number: of a file and of an application's command (globs), of runs of so many ranks, in this
-        state of the queue."""
+        """The patterns by number, in this state of the queue.
+
+        Their files and their applications' commands match the globs, and their runs have so many ranks.
+        """
         with self._session() as session:
             of_application = [
                 one.id
@@ -136,25 +138,26 @@ class Patterns(Section):
 
 
 class Queue(Section):
-    """What is to become of patterns: they wait for a plan, and then for the daemon to build the replica that it has."""
+    """The fate of patterns: they wait for a plan, and then for the daemon to build the replica from the plan."""
 
     @again
     def settle(self, signatures: Collection[Signature], state: QueueState, why: str = "") -> None:
-        """Say what became of those of these patterns that are in the queue, and why."""
+        """Set the state, and the reason, of those of these patterns that are in the queue."""
         with self._session(once=True) as session:
             _settle(session, signatures, state, why)
 
     @again
     def postpone(self, pattern_id: int, why: str) -> None:
-        """Say why a pattern waits still."""
+        """Record why a pattern still waits."""
         with self._session(once=True) as session:
             session.execute(update(QueueRow).where(QueueRow.pattern_id == pattern_id).values(why=why))
 
     @again
     def add_plan(self, document: Mapping[str, Any], chosen: Sequence[Signature]) -> int:
-        """Keep a plan for the daemon to build the replicas of these patterns of it; returns how many are known.
+        """Store a plan, for the daemon to build the replicas of these patterns; return how many of them are known.
 
-        The catalog knows patterns of analyzed runs. Plans that no pattern waits for any more are forgotten.
+        The catalog knows the patterns of analyzed runs. Plans that no pattern waits for any more
+        are removed.
         """
         with self._session(alone=True, once=True) as session:
             row = PlanRow(created=datetime.now(UTC), document=dict(document))
@@ -180,7 +183,7 @@ class Queue(Section):
 
 
 def _record(session: Session, run: Run, found: Sequence[Occurrence], phases: Iterable[Phase]) -> Recorded:
-    """Take in a run with its patterns; one that was there, which its trace's fingerprint tells, is replaced."""
+    """Record a run with its patterns; a run with the same fingerprint of its trace is replaced."""
     row = session.scalars(select(RunRow).filter_by(trace=run.trace)).one_or_none()
     known = row is not None
     row = row or RunRow(trace=run.trace)
@@ -224,7 +227,7 @@ def _application(session: Session, run: Run) -> ApplicationRow:
 
 
 def _add_patterns(session: Session, signatures: Mapping[str, Signature]) -> int:
-    """Put those that are not there yet, by digest, into the table and into the queue; returns how many."""
+    """Add the patterns that are new, by digest, to the table and to the queue; return their number."""
     known = _numbers(session, signatures)
     new = {digest: one for digest, one in signatures.items() if digest not in known}
     if not new:
@@ -250,7 +253,7 @@ def _add_patterns(session: Session, signatures: Mapping[str, Signature]) -> int:
 
 
 def _numbers(session: Session, digests: Iterable[str]) -> dict[str, int]:
-    """The numbers of the patterns that there are, by digest."""
+    """The numbers of the known patterns, by digest."""
     found: dict[str, int] = {}
     for some in _portions(list(dict.fromkeys(digests))):
         rows = session.execute(select(PatternRow.digest, PatternRow.id).where(PatternRow.digest.in_(some)))
@@ -265,7 +268,7 @@ def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
 def _settle(
     session: Session, signatures: Iterable[Signature], state: QueueState, why: str = "", plan: int | None = None
 ) -> int:
-    """What became of those of these patterns that are known, and how many are."""
+    """Set the state of those of these patterns that are known; return their number."""
     known = 0
     changed = {"state": state, "since": datetime.now(UTC), "why": why, "plan_id": plan}
     for some in _portions([pattern_digest(one) for one in signatures]):

@@ -15,13 +15,14 @@ from pdla.catalog.tables import MetaRow
 from pdla.errors import BusyError
 
 LOCK = 0x70646C61
-"""PostgreSQL's advisory lock of what must not run twice at a time; the next one is that of ``ServerLock``."""
+"""PostgreSQL's advisory lock for what must not run twice at a time; the next number is that of ``ServerLock``."""
 
 
 class ServerLock:
-    """A lock of a connection: it reaches over nodes, and ends with this process.
+    """A lock of a connection: it is valid on all nodes, and ends with this process.
 
-    It ends with the server, too. ``keep`` takes it again if nobody had it meanwhile, as a counter of turns tells.
+    It also ends with the server. ``keep`` takes it again if nobody had it meanwhile, as a counter
+    of turns shows.
     """
 
     def __init__(self, catalog: Client, engine: Engine) -> None:
@@ -32,7 +33,7 @@ class ServerLock:
 
     @again
     def try_lock(self) -> bool:
-        """Whether nobody else has it."""
+        """Take the lock; return whether nobody else has it."""
         with self._speaking() as connection:
             if not self._take(connection):
                 return False
@@ -43,10 +44,10 @@ class ServerLock:
             return True
 
     def keep(self) -> None:
-        """Nothing, if it is held by this thread, and it has not been lost for good.
+        """Check that this thread holds the lock, and has not lost it for good.
 
         Raises:
-            BusyError: the server was away, and another process had it since.
+            BusyError: the server was unreachable, and another process has held the lock since.
         """
         if not self._turn or self._thread != threading.get_ident():
             return
@@ -55,10 +56,12 @@ class ServerLock:
             taken = self._take(connection) if lost else True
             turn = connection.scalar(select(MetaRow.value).where(MetaRow.key == "turn"))
         if not taken or turn != self._turn:
-            raise BusyError("the catalog was away, and another pdla command has changed the replicas since: try again")
+            raise BusyError(
+                "the catalog was unreachable, and another pdla command has changed the replicas meanwhile: try again"
+            )
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._connection is not None:
             self._connection.invalidate()
             self._connection.close()
@@ -69,7 +72,7 @@ class ServerLock:
 
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:
-        """Its connection, which is made anew after a failure."""
+        """The connection of the lock, which is made anew after a failure."""
         try:
             if self._connection is None:
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")

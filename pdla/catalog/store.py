@@ -1,4 +1,4 @@
-"""The catalog as the other stages use it: open it, and ask its sections."""
+"""The catalog as other packages use it: open it, then use its sections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pdla.catalog.tables import MetaRow, QueueRow, ReplicaRow
 def open_catalog(url: str | None = None, giving_up: threading.Event | None = None) -> Catalog:
     """The catalog at an SQLAlchemy URL (default ``config.catalog_url()``), made if there is none.
 
-    A database that is away is waited for, until ``giving_up`` is set.
+    If the database is unreachable, this waits for it, until ``giving_up`` is set.
 
     Raises:
         ConfigError: not a URL of a database that can be reached from here.
@@ -34,7 +34,7 @@ def open_catalog(url: str | None = None, giving_up: threading.Event | None = Non
 
 
 class Catalog(Section):
-    """What is kept, a section for each kind, on one database."""
+    """All data of a catalog, a section for each kind, on one database."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -51,13 +51,13 @@ class Catalog(Section):
     @property
     @again
     def token(self) -> str:
-        """Names this catalog's directory in every pool, so that two catalogs can share one."""
+        """A name for this catalog's directory in every pool, so that two catalogs can share a pool."""
         with self._session() as session:
             return session.get_one(MetaRow, "token").value
 
     @again
     def next_generation(self, at_least: int) -> int:
-        """A number for the next published map, larger than every one before and not below ``at_least``."""
+        """A number for the next published map, larger than all earlier ones and at least ``at_least``."""
         with self._session(alone=True, once=True) as session:
             row = session.get_one(MetaRow, "generation")
             row.value = str(max(int(row.value) + 1, at_least))
@@ -65,7 +65,7 @@ class Catalog(Section):
 
     @again
     def census(self) -> Census:
-        """How many replicas and patterns there are in every state."""
+        """The number of replicas and patterns in every state."""
         of_replicas = select(ReplicaRow.state, func.count(), func.sum(ReplicaRow.size)).group_by(ReplicaRow.state)
         of_queue = select(QueueRow.state, func.count()).group_by(QueueRow.state)
         with self._session() as session:
@@ -77,7 +77,7 @@ class Catalog(Section):
         )
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self.database.close()
 
     def exclusive(self, wait: float = BUSY_SECONDS) -> AbstractContextManager[None]:

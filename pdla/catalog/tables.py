@@ -1,4 +1,4 @@
-"""The tables of the catalog, as the last migration leaves them. They suit any database that SQLAlchemy speaks to."""
+"""The tables of the catalog, as the last migration leaves them, for any database that SQLAlchemy supports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA_VERSION = 5
 
 
 class Now(FunctionElement[float]):
-    """Seconds since 1970 by the clock of the database: the nodes that share a catalog need not agree on the time."""
+    """Seconds since 1970 by the database's clock: nodes that share a catalog need not agree on the time."""
 
     type = Float()
     inherit_cache = True
@@ -50,7 +50,7 @@ def _now_sqlite(element: Now, compiler: Any, **_: Any) -> str:
 
 
 def utc(time: datetime) -> datetime:
-    """SQLite stores no time zone: it is UTC."""
+    """The time with time zone UTC: SQLite stores no time zone."""
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -58,12 +58,12 @@ T = TypeVar("T")
 
 
 class _Typed(TypeDecorator[T]):
-    """RATIONALE: a column of SQLite holds values of any type. One of another type than ``kind`` is damage."""
+    """RATIONALE: a column of SQLite holds values of any type. A value of another type than ``kind`` is damage."""
 
     kind: type[T]
 
     def process_result_value(self, value: T | None, dialect: Dialect) -> T | None:
-        """``value``.
+        """``value``, checked.
 
         Raises:
             TypeError: it is of another type.
@@ -92,7 +92,7 @@ class Real(_Typed[float]):
 
 
 class Word(_Typed[str]):
-    """A text of characters only."""
+    """A text that has only characters."""
 
     impl, cache_ok, kind = String, True, str
 
@@ -113,8 +113,7 @@ class Unsigned64(Signed64):
 
 
 def printable(text: str) -> str:
-    """``text`` as databases hold it: bytes of a path that are no characters, and NUL, as escapes.
-
+    """``text`` as databases can hold it: NUL, and bytes of a path that are not characters, become escapes.
     >>> printable("/data/m\\udce4rz")
     '/data/m\\\\xe4rz'
     """
@@ -122,7 +121,7 @@ def printable(text: str) -> str:
 
 
 class Printable(_Typed[str]):
-    """Paths and commands, to find and to show; what must be exact is in JSON."""
+    """Paths and commands, to find and to show; exact values are in JSON."""
 
     impl, cache_ok, kind = Text, True, str
 
@@ -132,16 +131,16 @@ class Printable(_Typed[str]):
 
 
 class ExactPath(_Typed[str]):
-    """A path that comes back as it was: bytes that are no characters are escapes, and so is a backslash."""
+    """A path that is read exactly as it was written: backslashes, and bytes that are not characters, become escapes."""
 
     impl, cache_ok, kind = Text, True, str
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """With escapes."""
+        """The path with escapes."""
         return None if value is None else printable(value.replace("\\", r"\x5c"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Without them."""
+        """The path without escapes."""
         value = super().process_result_value(value, dialect)
         if value is None or "\\" not in value:
             return value
@@ -169,7 +168,7 @@ class Base(DeclarativeBase):
 
 
 class MetaRow(Base):
-    """``schema``: the version; ``token``: this catalog's name in pools; ``generation``: of the last published map;
+    """``schema``: the version. ``token``: this catalog's name in pools. ``generation``: that of the last published map.
     ``fence``: the token of the last lease."""
 
     __tablename__ = "meta"
@@ -261,7 +260,7 @@ class ResultRow(Base):
 
 
 class SimulationRow(Base):
-    """What pdla simulate answered (docs/json.md)."""
+    """An answer of pdla simulate (docs/json.md)."""
 
     __tablename__ = "simulations"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -317,7 +316,7 @@ class PatternRow(Base):
 
 
 class OccurrenceRow(Base):
-    """A pattern in a run: its place among the run's patterns, what it was like there, and in which phases."""
+    """A pattern in a run: its place among the run's patterns, its aspects there, and its phases."""
 
     __tablename__ = "occurrences"
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
@@ -347,7 +346,7 @@ class PhaseRow(Base):
 
 
 class PlanRow(Base):
-    """A plan that a daemon is to carry out."""
+    """A plan for the daemon to carry out."""
 
     __tablename__ = "plans"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -356,7 +355,7 @@ class PlanRow(Base):
 
 
 class QueueRow(Base):
-    """What became of a pattern since it was first seen, and by which plan."""
+    """The state of a pattern since it was first seen, and its plan."""
 
     __tablename__ = "queue"
     pattern_id: Mapped[int] = mapped_column(ForeignKey("patterns.id", ondelete="CASCADE"), primary_key=True)

@@ -1,7 +1,7 @@
-"""The calls of a trace some at a time, for an analysis in bounded memory.
+"""The calls of a trace a block at a time, for an analysis in bounded memory.
 
-Where a block ends depends on the calls of its ranks only, not on those of others: so an analysis gives the same however
-the ranks are dealt to processes.
+The end of a block depends only on the calls of its ranks, not on those of others. So an analysis
+gives the same result however the ranks are dealt to processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pdla.traces.file_views import Tilings, View, runs_of, touched
 from pdla.traces.tables import OPS
 
 ROWS = 1 << 18
-"""Calls in a block, and extents of calls with many, about."""
+"""Approximate number of calls in a block, or of extents if calls have many."""
 TOO_FAR = "a file view of the trace reaches further than a file can"
 
 COLUMNS = ("rank", "call", "file", "op", "collective", "offset", "length", "t_start", "t_end", "view", "position")
@@ -34,12 +34,13 @@ class Block:
 
     Attributes:
         rank, call, file, written, collective, t_start, t_end: of each call, as in RECORD_COLUMNS.
-        of: of each extent or nest, in order, the call (an index into the above); None: one extent a call.
+        of: for each extent or nest, in order, its call (an index into the above); None: one extent
+            per call.
         offset: of its first byte.
-        length: bytes of the extent, or of each in the nest.
-        form: of a nest: index into ``forms``, nests that start at 0; -1: an extent.
-        whole: all calls of its ranks are here; else it is part of the calls of one rank,
-        last: and the last part.
+        length: bytes of the extent, or of each extent in the nest.
+        form: for a nest: index into ``forms``, nests that start at 0; -1: an extent.
+        whole: the block has all calls of its ranks; if not, it has a part of the calls of one rank.
+        last: it is the last part of a rank.
     """
 
     rank: Int64Array
@@ -59,26 +60,27 @@ class Block:
 
 
 class Records(Protocol):
-    """Where the calls are."""
+    """A source of calls."""
 
     @property
     def views(self) -> Sequence[View]:
-        """The views that they are made through."""
+        """The views of the calls."""
 
     def heads(self) -> Int64Array:
         """The first row of each rank, and the number of rows."""
 
     def rows_of(self, start: int, stop: int) -> Columns:
-        """These rows of COLUMNS; ``op`` as index into OPS, times in seconds."""
+        """The columns of COLUMNS in these rows; ``op`` is an index into OPS, times are in seconds."""
 
 
 def blocks(records: Records, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
     """What the data calls of one part of the ranks touch, about ``rows`` calls and extents at a time.
 
-    Calls that moved nothing, and those whose place in the file is not known (offset -1), are left out.
+    Calls that moved nothing, and calls whose place in the file is not known (offset -1), are left
+    out.
 
     Raises:
-        FormatError: a call touches bytes that no file has.
+        FormatError: a call touches bytes that no file can have.
     """
     heads = records.heads()
     shapes = Tilings.of(records.views)
@@ -99,7 +101,7 @@ def _part(heads: Int64Array, part: int, parts: int) -> Int64Array:
 
 
 def _spans(heads: Int64Array, rows: int) -> Iterator[tuple[int, int, bool, bool]]:
-    """(start, stop, whole, last): as many whole ranks as fit, or a part of a rank that does not."""
+    """(start, stop, whole, last): as many whole ranks as fit, or a part of a rank that does not fit."""
     place, ends = 0, heads[1:]
     while place < len(ends):
         start = int(heads[place])
@@ -115,7 +117,7 @@ def _spans(heads: Int64Array, rows: int) -> Iterator[tuple[int, int, bool, bool]
 
 
 def _split(columns: Columns, shapes: Tilings, rows: int, whole: bool, last: bool) -> Iterator[Block]:
-    """The calls in one block, or in more where they touch many extents."""
+    """The calls in one block, or in several if they touch many extents."""
     if not shapes.tiles:
         yield _block(columns, shapes, whole, last)
         return

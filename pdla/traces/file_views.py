@@ -1,12 +1,13 @@
 """File views as loops, and what a call through a view touches.
 
-A view is a datatype tiled at its extent from a displacement on (MPI 4.1, 14.3). Its tree is a number system: the
-loops are the digits of a run's number, a run being a leaf's contiguous bytes. So a run is found from its number, and
-its number from a position in the data stream, by a few divisions, for an array of calls at once; only what they touch
-is looked at.
+A view is a datatype tiled at its extent from a displacement on (MPI 4.1, 14.3). Its tree is a
+number system. A run is a leaf's contiguous bytes, and the loops are the digits of the run's number.
+So a few divisions find a run from its number, and its number from a position in the data stream,
+for an array of calls at once. Only what the calls touch is looked at.
 
-Nodes begin at offset 0 (what is left over goes into the displacement), and equal nodes have equal keys: views that
-differ only in where they begin, as those of the ranks mostly do, are expanded together.
+Nodes begin at offset 0 (the rest goes into the displacement), and equal nodes have equal keys.
+Views that differ only in where they begin, as the views of different ranks mostly do, are expanded
+together.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from pdla.model import Int64Array, Loop, Nest
 BLOCK, LOOP, LIST, RUNS = range(4)  # typemap words, as in pdla/interpose/typemap.h
 DEPTH = 32
 NEST = 64
-"""So many extents of a call are handed on as nests where they can; fewer one by one, as matching takes them anyway."""
+"""If a call has at least so many extents, they become nests if possible; fewer stay extents, as matching needs them."""
 
 _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
 class _Runs:
-    """A leaf: contiguous runs in the order of the data stream, neighbours merged."""
+    """A leaf: contiguous runs in the order of the data stream, with neighbours merged."""
 
     offsets: Int64Array
     lengths: Int64Array
@@ -96,7 +97,7 @@ class _Loop:
 
 @dataclass(frozen=True, eq=False)
 class _List:
-    """Children one after another; ``kinds`` says which of the few distinct ``children`` stands at each offset."""
+    """Children one after another; ``kinds`` says which of the few distinct ``children`` is at each offset."""
 
     offsets: Int64Array
     kinds: Int64Array
@@ -147,9 +148,9 @@ _Node = _Runs | _Loop | _List
 
 
 class _Parser:
-    """Typemap words to the smallest tree that stands for the same runs; empty parts are dropped.
+    """Makes from typemap words the smallest tree that stands for the same runs; empty parts are dropped.
 
-    Its functions return a node and the offset at which it stands.
+    Its functions return a node and the offset of the node.
     """
 
     def __init__(self, words: Int64Array) -> None:
@@ -185,7 +186,7 @@ class _Parser:
         if kind == RUNS:
             pairs = self._take(2 * self._word())
             return _runs(pairs[0::2], pairs[1::2])
-        raise FormatError(f"the typemap words of a file view have a node of kind {kind} (0 to 3 are known)")
+        raise FormatError(f"the typemap words of a file view have a node of kind {kind} (only 0 to 3 are known)")
 
     def _list(self, count: int, depth: int) -> tuple[int, _Node]:
         offsets: list[int] = []
@@ -265,10 +266,11 @@ def _expand(tiles: _Loop, positions: Int64Array, lengths: Int64Array) -> tuple[I
 class View:
     """A file view: a tile of ``size`` data bytes, repeated every ``extent`` bytes from ``displacement`` on (all bytes).
 
-    ``words`` is the tile as typemap words (pdla/interpose/typemap.h). Views are equal when all of this is.
+    ``words`` is the tile as typemap words (pdla/interpose/typemap.h). Views are equal if all of
+    this is equal.
 
     Raises:
-        FormatError: the words are no tree, or stand for another size.
+        FormatError: the words are not a tree, or stand for another size.
     """
 
     displacement: int
@@ -284,14 +286,14 @@ class View:
         words.flags.writeable = False
         offset, tile = _Parser(words).parse()
         if tile.size != self.size:
-            raise FormatError(f"a file view says that a tile has {self.size} bytes, its typemap words give {tile.size}")
+            raise FormatError(f"a file view gives {self.size} bytes for a tile, but its typemap words give {tile.size}")
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "_start", self.displacement + offset)
         object.__setattr__(self, "_tiles", _Loop(1, self.extent, tile))
 
     @classmethod
     def plain(cls) -> View:
-        """The bytes of the file from 0."""
+        """The view of the file's bytes from 0."""
         return cls(0, 1, 1, 1, np.array([BLOCK, 1]))
 
     @cached_property
@@ -306,7 +308,7 @@ class View:
 
     @cached_property
     def is_contiguous(self) -> bool:
-        """True when any part of the data stream is one extent."""
+        """Whether every part of the data stream is one extent."""
         tile = self._tiles.child
         return tile.runs == 1 and tile.size == self.extent
 
@@ -325,7 +327,8 @@ class View:
     def extents(self, position: int, length: int) -> tuple[Int64Array, Int64Array]:
         """(offsets, lengths) of ``length`` bytes of the data stream from byte ``position`` on, in the stream's order.
 
-        Offsets are absolute; neighbours are merged. The cost is that of the extents returned, whatever the view's size.
+        Offsets are absolute; neighbours are merged. The cost depends on the extents returned, not
+        on the view's size.
 
         >>> view = View(100, 4, 16, 8, np.array([LOOP, 2, 8, BLOCK, 4]))
         >>> [array.tolist() for array in view.extents(2, 8)]
@@ -346,7 +349,7 @@ class View:
 
 @dataclass(frozen=True)
 class _Nest:
-    """Tiles whose runs are loops: ``units`` (runs in each, innermost first, then in a tile) lie ``strides`` apart."""
+    """Tiles whose runs are loops: ``units`` (runs in each, innermost first, then in a tile) are ``strides`` apart."""
 
     length: int
     units: tuple[int, ...]
@@ -354,7 +357,7 @@ class _Nest:
 
     @classmethod
     def of(cls, tiles: _Loop) -> _Nest | None:
-        """The loops of these tiles; None where runs differ, or adjoin though they are of different turns."""
+        """The loops of these tiles; None if runs differ, or if runs of different turns adjoin."""
         loops = [(0, tiles.stride)]
         node = tiles.child
         while isinstance(node, _Loop):
@@ -382,9 +385,10 @@ class _Nest:
         return Nest(0, self.length, tuple(reversed(loops if count > 1 else loops[:-1])))
 
     def parts(self, first: Int64Array, stop: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
-        """(level, first run, units) of the largest units that the runs [first, stop) consist of, in their order.
+        """(level, first run, units) of the largest units that make up the runs [first, stop), in their order.
 
-        Up to the end of each unit that the first run is in, then whole tiles, then down to the last run.
+        They go up to the end of each unit that holds the first run, then in whole tiles, then down
+        to the last run.
         """
         for level, unit in enumerate(self.units):
             end = stop
@@ -401,20 +405,20 @@ class _Nest:
 
 @dataclass(frozen=True)
 class Tilings:
-    """Which of many views differ only in where they begin: they are looked at together."""
+    """Many views grouped by shape: views that differ only in where they begin are handled together."""
 
     tiles: tuple[_Loop, ...]
-    shape: Int64Array  # of each view: index into tiles, or -1 where every part of the view is one extent
-    start: Int64Array  # of each view: what to add to an offset in tiles, or to a position where the shape is -1
+    shape: Int64Array  # of each view: index into tiles, or -1 if every part of the view is one extent
+    start: Int64Array  # of each view: number to add to an offset in tiles, or to a position if the shape is -1
 
     @cached_property
     def nests(self) -> tuple[_Nest | None, ...]:
-        """The loops of each of the tiles, where they have."""
+        """The loops of each of the tiles, if they have loops."""
         return tuple(map(_Nest.of, self.tiles))
 
     @classmethod
     def of(cls, views: Sequence[View]) -> Tilings:
-        """Those of these views."""
+        """The tilings of these views."""
         tiles: dict[tuple[Any, ...], tuple[int, _Loop]] = {}
         shape = [
             -1
@@ -452,7 +456,7 @@ def first_offsets(views: Sequence[View], view: npt.NDArray[np.integer], position
 def extents(
     shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array
 ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
-    """(call, offset, length) of the extents of these calls in their order; call is None when each has just one."""
+    """(call, offset, length) of the extents of these calls in their order; call is None if each call has just one."""
     if not shapes.tiles or not len(view):
         return None, offset, length
     parts = []
@@ -470,7 +474,8 @@ def extents(
 class Touched(NamedTuple):
     """What calls touch, in their order: extents, and nests of extents.
 
-    ``call`` is None when each call has one extent. A nest has its ``form``, an index into ``forms``, an extent has -1.
+    ``call`` is None if each call has one extent. A nest has its ``form``, an index into ``forms``;
+    an extent has -1.
     """
 
     call: Int64Array | None
@@ -481,7 +486,7 @@ class Touched(NamedTuple):
 
 
 def runs_of(shapes: Tilings, view: Int64Array, position: Int64Array, length: Int64Array) -> Int64Array:
-    """How many extents and nests `touched` makes of each of these calls, about."""
+    """The approximate number of extents and nests that `touched` makes of each of these calls."""
     runs = np.ones(len(view), np.int64)
     for number, calls in shapes.group(view) if shapes.tiles else ():
         if number >= 0:
@@ -494,7 +499,7 @@ def runs_of(shapes: Tilings, view: Int64Array, position: Int64Array, length: Int
 
 
 def touched(shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array) -> Touched:
-    """What these calls touch; many extents of one call that are loops are given as nests, a few for each dimension."""
+    """What these calls touch. Many extents of one call that are loops become nests, a few for each dimension."""
     nested = np.zeros(len(view), np.bool_)
     parts: list[tuple[Int64Array, Int64Array, Int64Array, Int64Array]] = []
     forms: dict[Nest, int] = {}
@@ -535,7 +540,8 @@ def _nests(
 ) -> Iterator[tuple[Int64Array, Int64Array, Int64Array, Int64Array]]:
     """(request, offset, length, form) of the parts of requests of several runs, of each request in order.
 
-    ``skipped`` bytes of the first run, and ``left`` bytes of the last one, are not asked for.
+    The request does not include ``skipped`` bytes of the first run and ``left`` bytes of the last
+    one.
     """
 
     def single(chosen: Int64Array, runs: Int64Array, skip: Int64Array | int, cut: Int64Array) -> Any:

@@ -1,4 +1,4 @@
-"""Traces as tables: one place that knows the column types, so that every collector fills them alike."""
+"""Traces as tables: the only place that knows the column types, so that every collector fills them alike."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORD_COLUMNS: Mapping[str, str] = {
     "op": "category",  # read, write or other
     "collective": "bool",
     "offset": "int64",  # absolute offset in the file of the first byte accessed
-    "length": "int64",  # bytes really moved (asked for, where `moved_known` is false)
+    "length": "int64",  # bytes really moved (bytes asked for, if `moved_known` is false)
     "t_start": "float64",  # seconds since the first rank's MPI_Init
     "t_end": "float64",
     "view": "int32",  # index into Trace.views; 0 = the file's bytes from 0
@@ -34,7 +34,8 @@ RECORD_COLUMNS: Mapping[str, str] = {
     "error": "int32",
 }
 
-# Of POSIX calls: `call` is that of the MPI call in which it was made, -1 none; `kind` the POSIX call; `error` errno.
+# POSIX calls: `call` is the MPI call in which it was made, -1 if none; `kind` the POSIX call;
+# `error` the errno.
 POSIX_COLUMNS: Mapping[str, str] = {
     name: RECORD_COLUMNS[name]
     for name in ("rank", "call", "kind", "file", "op", "offset", "length", "t_start", "t_end", "error")
@@ -53,10 +54,10 @@ ACCESS_COLUMNS: Mapping[str, str] = {
 }
 
 MOST_RANKS = 1 << 24
-"""Rank numbers in other tools' traces are below: a larger one is a mistake, and lists by rank are to fit memory."""
+"""Limit for rank numbers in other tools' traces: a larger one is a mistake, and lists by rank must fit into memory."""
 
 LONGEST = 1 << 33
-"""Times are less, in seconds, so that they are a number of nanoseconds that fits 64 bits."""
+"""Limit for times, in seconds, so that their nanoseconds fit into 64 bits."""
 
 # Unsigned, because device and inode numbers use all 64 bits on some file systems.
 FILE_DTYPES: Mapping[str, str] = {
@@ -92,7 +93,7 @@ def seconds(nanoseconds: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def nanoseconds(seconds: npt.ArrayLike) -> Int64Array:
-    """Seconds rounded to whole nanoseconds, the resolution at which traces are kept."""
+    """Seconds rounded to whole nanoseconds, the resolution of stored traces."""
     return np.rint(np.asarray(seconds, dtype=np.float64) * 1e9).astype(np.int64)
 
 
@@ -104,16 +105,16 @@ def number_calls(ranks: npt.ArrayLike) -> Int64Array:
 
 
 def silent(ranks: int, present: npt.ArrayLike) -> list[str]:
-    """A note on ranks that a source has no call of, if there are any; ``present`` are those of the calls."""
+    """A note about ranks without any call in a source, if there are any; ``present`` are the ranks of the calls."""
     missing = ranks - len(np.unique(np.asarray(present)))
-    return [f"there is no call of {counted(missing, 'rank')} of {format_count(ranks)}"] if missing else []
+    return [f"{counted(missing, 'rank')} of {format_count(ranks)} made no call"] if missing else []
 
 
 def records_frame(columns: Mapping[str, Any]) -> pd.DataFrame:
     """The records of a trace from arrays of equal length, sorted by rank and time; ``op`` and ``kind`` are categorical.
 
-    What is left out gets what an importer means by saying nothing: calls are numbered in the given order, independent,
-    made on the plain file, and moved what they asked for.
+    Columns that are left out get the values that an importer implies: calls are numbered in the
+    given order, independent, made on the plain file, and moved what they asked for.
     """
     filled = dict(columns)
     rows = len(filled["rank"])

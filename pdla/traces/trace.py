@@ -1,4 +1,4 @@
-"""A trace: what a program did, as tables; and what can be analyzed, a trace or a file of one."""
+"""A trace: what a program did, as tables; and the interface of what can be analyzed, a trace or a trace file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _no_posix() -> pd.DataFrame:
 class Trace:
     """What a program did: ``records`` has a row per call (RECORD_COLUMNS), ``files`` one per file (FILE_DTYPES).
 
-    ``views`` are the file views that records refer to, kept as loops; ``views[0]`` is the plain file. ``posix`` has a
-    row per POSIX call (POSIX_COLUMNS), where these were recorded.
+    ``views`` are the file views of the records, as loops; ``views[0]`` is the plain file. ``posix``
+    has a row per POSIX call (POSIX_COLUMNS), if these were recorded.
     """
 
     records: pd.DataFrame
@@ -46,16 +46,17 @@ class Trace:
     dropped: int = 0
     truncated: tuple[int, ...] = ()  # ranks whose log ends before MPI_Finalize
     unrecorded: Mapping[str, int] = field(default_factory=dict)  # calls that passed through, by name
-    notes: tuple[str, ...] = ()  # what the source cannot tell
+    notes: tuple[str, ...] = ()  # what the source does not say
     started: float = 0.0  # seconds since 1970 of the first rank's MPI_Init; 0: not known
-    hosts: tuple[str, ...] = ()  # where its ranks ran, by name
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables that tell MPI-IO programs what to do
+    hosts: tuple[str, ...] = ()  # the names of the nodes that its ranks ran on
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that control MPI-IO programs
     posix: pd.DataFrame = field(default_factory=_no_posix)
 
     def accesses(self) -> pd.DataFrame:
         """A row per contiguous extent in the file (ACCESS_COLUMNS), views expanded, in the order of rank and call.
 
-        Calls that moved nothing, and those whose place in the file is not known (offset -1), have no row.
+        Calls that moved nothing, and calls whose place in the file is not known (offset -1), have
+        no row.
         """
         records = self.records
         data = records["op"].isin(OPS[:2]) & (records["length"] > 0) & (records["offset"] >= 0)
@@ -74,7 +75,7 @@ class Trace:
         return pd.DataFrame({name: table[name] for name in ACCESS_COLUMNS}, copy=False)
 
     def blocks(self, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
-        """The data calls of one of ``parts`` of the ranks, about ``rows`` calls and extents at a time."""
+        """The data calls of one of ``parts`` parts of the ranks, about ``rows`` calls and extents at a time."""
         return blocks(InMemory(self.records, self.views), part, parts, rows)
 
     def path(self, file: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-# RATIONALE: SQLite can undo DDL, but Alembic does not expect so. In one transaction a catalog is of one version or of
-# the other, wherever a process is killed.
+# RATIONALE: SQLite can undo DDL, but Alembic does not expect that. In one transaction a catalog has
+# either the old or the new version, whenever a process is killed.
 context.configure(connection=context.config.attributes["connection"], transactional_ddl=True)
 with context.begin_transaction():
     context.run_migrations()
