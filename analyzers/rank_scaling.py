@@ -46,6 +46,7 @@ class Rule:
 
     def __str__(self) -> str:
         """The rule as a formula: P is the number of ranks; P1, P2, ... are the sizes of a grid.
+
         >>> str(Rule(Fraction(3), Fraction(8), (1, -1)))
         '3 + 8 P1 / P2'
         """
@@ -63,6 +64,7 @@ def fit(values: Mapping[Sizes, int]) -> tuple[Rule, ...]:
 
     A number is, simplest first: constant; a multiple of a size or of its inverse, of a product of
     two of them, ...; the sum of a constant and a multiple of one size.
+
     >>> [str(rule) for rule in fit({(4,): 1024, (8,): 512})], fit({(2,): 1, (4,): 2, (8,): 9})
     (['4096 / P'], ())
     >>> [str(rule) for rule in fit({(2, 2): 6, (4, 2): 12, (4, 4): 12})]
@@ -99,6 +101,7 @@ def _candidates(values: Mapping[Sizes, int]) -> Iterator[list[Rule]]:
 
 def balanced_grid(ranks: int, dimensions: int) -> Sizes:
     """The process grid of MPI_Dims_create: sizes as close to each other as possible, the largest first.
+
     >>> balanced_grid(8, 2), balanced_grid(16, 2), balanced_grid(24, 3), balanced_grid(7, 2)
     ((4, 2), (4, 4), (4, 3, 2), (7, 1))
     """

@@ -25,6 +25,7 @@ _TELLING = re.compile(
 
 def telling(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that change what an MPI-IO program does, or say where it ran; none that could hold a secret.
+
     >>> telling({"OMP_NUM_THREADS": "4", "ROMIO_HINTS": "/h", "SLURM_JWT": "x", "HOME": "/root"})
     {'OMP_NUM_THREADS': '4', 'ROMIO_HINTS': '/h'}
     """

@@ -93,6 +93,7 @@ def ior(
 
 def pio_simple_strided(ranks: int, request_size: int, requests: int, op: Op = "read") -> Trace:
     """PIO-Bench, simple strided: the requests of the ranks alternate in the file.
+
     Args:
         ranks: processes.
         request_size: bytes of a request.
@@ -149,6 +150,7 @@ def mpi_tile_io(
     op: Op = "read",
 ) -> Trace:
     """MPI-Tile-IO: each rank accesses its tile of a dense 2-D data set by one call through a view.
+
     Args:
         nr_tiles_x: --nr_tiles_x, tiles across.
         nr_tiles_y: --nr_tiles_y, tiles down.
@@ -183,6 +185,7 @@ def hpio(
     repetitions: int = 1,
 ) -> Trace:
     """HPIO, non-contiguous in the file: the ranks' regions alternate, with a gap after each; a call accesses all.
+
     Args:
         ranks: processes.
         region_count: -c, regions of each rank.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def spaces(pool: Pool, sizes: Sequence[int]) -> Mapping[str, int]:
     """The bytes in each space of components of these ``sizes``, one per server of a pool or of the parts of a hybrid.
+
     >>> disk = Pool("d", "hdd", 2, (), 0.0, 0.0, 1000, 1, "directories", ("a", "b"))
     >>> spaces(disk, [50, 46])
     {'pool d': 96}

@@ -65,5 +65,5 @@ def _cached(file: int, room: int, size: int) -> float:
 def _read_ahead(directory: Path) -> int:
     """Bytes that the kernel reads ahead, at most, in files in this directory."""
     device = directory.stat().st_dev
-    told = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
-    return int(told.read_text()) * KiB if told.exists() else 0
+    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    return int(setting.read_text()) * KiB if setting.exists() else 0

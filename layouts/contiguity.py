@@ -90,6 +90,7 @@ def distinct(loops: Sequence[Loop]) -> tuple[Loop, ...]:
 
 def split(loops: Sequence[Loop], times: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
     """Split the nest in two; the inner one gets at least ``times`` iterations, or all. A loop may be cut for that.
+
     >>> split([Loop(100, 10), Loop(1, 8)], 16)
     ((Loop(stride=200, count=5),), (Loop(stride=100, count=2), Loop(stride=1, count=8)))
     """
@@ -113,6 +114,7 @@ def in_file_order(loops: Sequence[Loop]) -> tuple[Loop, ...]:
 
 def runs(loops: Sequence[Loop], length: int) -> tuple[tuple[Loop, ...], int]:
     """A nest in the order of the file as a nest of its contiguous runs, and the length of a run.
+
     >>> runs([Loop(1 << 20, 8), Loop(4096, 4)], 4096)
     ((Loop(stride=1048576, count=8),), 16384)
     """
@@ -125,6 +127,7 @@ def runs(loops: Sequence[Loop], length: int) -> tuple[tuple[Loop, ...], int]:
 
 def cut(loops: Sequence[Loop], length: int, most: int) -> tuple[tuple[Loop, ...], int]:
     """A nest of requests of ``length`` bytes as one of requests of at most ``most`` bytes.
+
     >>> cut([Loop(1 << 20, 8)], 10_000, 4096)
     ((Loop(stride=1048576, count=8), Loop(stride=4096, count=3)), 4096)
     """
@@ -133,6 +136,7 @@ def cut(loops: Sequence[Loop], length: int, most: int) -> tuple[tuple[Loop, ...]
 
 def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:
     """The same nest over a replica, which holds the pieces of ``length`` bytes one after the other.
+
     >>> packed([Loop(1 << 20, 4), Loop(0, 3), Loop(8192, 128)], 4096)
     (Loop(stride=524288, count=4), Loop(stride=0, count=3), Loop(stride=4096, count=128))
     """
@@ -149,6 +153,7 @@ def gaps(loops: Sequence[Loop], length: int) -> list[Gap]:
     A step of a loop resets the loops inside it: the next request begins ``stride - sum(inner
     strides * (count - 1))`` bytes from the previous start. The sum of all ``times`` is the number
     of requests less one.
+
     >>> gaps([Loop(65536, 3), Loop(4096, 4)], 4096)
     [Gap(times=9, distance=0), Gap(times=2, distance=49152)]
     """

@@ -23,6 +23,7 @@ from pdla.model import Cost
 
 def busiest(processes: int, groups: int) -> int:
     """Requests of a round that reach one server: k = ceil(p/g).
+
     >>> busiest(8, 1), busiest(8, 3), busiest(8, 8)
     (8, 3, 1)
     """
@@ -122,6 +123,7 @@ def hybrid_time(
 
 def not_hidden(sync: float, compute: float) -> float:
     """Seconds of the write-back that the computation after it does not hide: max(0, T_s - C) (E10 Eq. 1).
+
     >>> not_hidden(30.0, 12.0), not_hidden(10.0, 12.0)
     (18.0, 0.0)
     """
@@ -141,6 +143,7 @@ def perceived_bandwidth(
 
     As printed, the sum in the denominator covers only its first term. Raises ZeroDivisionError if
     nothing takes time.
+
     >>> perceived_bandwidth([1000], [2.0], [30.0], [12.0])
     50.0
     >>> perceived_bandwidth([1000, 1000], [2.0, 2.0], [30.0, 30.0], [12.0, 30.0])  # the second is hidden

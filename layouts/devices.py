@@ -13,6 +13,7 @@ def startup(pool: Pool, distance: float) -> float:
     Linear between the points of ``pool.startup``, constant beyond the first and the last:
     S4D-Cache's F(d) + R in measured form (as a(distance), with a(0) ~ 0 for a sequential
     successor).
+
     >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.25), (9000, 0.75)), 0.0, 0.0, 0, 1, "directories", ("d",))
     >>> startup(disk, 0), startup(disk, 500), startup(disk, 5000), startup(disk, 10**12)
     (0.0, 0.125, 0.5, 0.75)

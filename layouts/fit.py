@@ -65,6 +65,7 @@ def fit(timings: Sequence[Timing], seed: int = 0) -> Fit:
     size*b, or of their whole time if start-up hides the transfer. So the sizes in between influence
     neither. They determine whether start-up and transfer overlap: they do if that halves the
     misfit. Intervals are 2.5 and 97.5 % of a bootstrap over the timings of each kind.
+
     >>> exact = fit([Timing(s, 65536, 0.005 + s * 1e-8) for s in (4096, 65536, 1 << 20, 1 << 21)])
     >>> round(exact.seconds_per_byte.value, 12), round(exact.startup[0][1].value, 9), round(exact.deviation, 9)
     (1e-08, 0.005, 0.0)

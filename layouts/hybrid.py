@@ -25,6 +25,7 @@ class Round(NamedTuple):
 
     def time(self, strips: tuple[float, float]) -> Cost:
         """T_HS of these strips. If one strip is 0, its servers do nothing, and this is T_1DH of the other kind alone.
+
         >>> one = Round(8, 1, 1000, (4, 2), e=0.5, v=1e-3, a=(0.25, 0.0), b=(1e-3, 1e-3))
         >>> one.time((100, 300)).startup, one.time((0, 500)).startup
         (2.0, 0.0)
@@ -42,12 +43,14 @@ class Round(NamedTuple):
 @lru_cache(maxsize=1 << 14)
 def best_strips(one: Round) -> tuple[float, float]:
     """The strips (s_h, s_s), in bytes and not rounded, that make the round shortest.
+
         min v*t1 + p*t2  with  t1 >= m*s, t1 >= p*s_h, t1 >= p*s_s, t2 >= a_h + s_h*b_h, t2 >= a_s + s_s*b_s,
                                n_h*s_h + n_s*s_s = s, s_h >= 0, s_s >= 0
 
     solved by HiGHS. A kind of server without bytes costs neither connections nor start-up. No
     linear program can express this step, so all bytes on the disks and all on the SSDs are compared
     separately (PDLA Table 5 and 4.2.2, corrected).
+
     >>> best_strips(Round(8, 1, 6000, (4, 2), e=0.0, v=0.0, a=(0.0, 0.0), b=(2e-6, 1e-6)))
     (750.0, 1500.0)
     >>> best_strips(Round(8, 1, 6000, (4, 2), e=0.0, v=0.0, a=(1.0, 0.0), b=(2e-6, 1e-6)))
@@ -96,6 +99,7 @@ def whole_strips(
     ideal: tuple[float, float], request: int, servers: tuple[int, int], grains: tuple[int, int]
 ) -> Iterator[tuple[int, int]]:
     """The strips nearest to ``ideal`` in whole grains that hold a request and give bytes to both kinds of servers.
+
     >>> list(whole_strips((750.0, 1500.0), 6000, (4, 2), (500, 500)))
     [(500, 2000), (1000, 1000)]
     >>> list(whole_strips((7.5, 15.0), 60, (4, 2), (500, 500)))

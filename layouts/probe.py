@@ -139,6 +139,7 @@ def stall_to_stall(ends: Sequence[float]) -> float:
     and saves up credit while there are none. Between two stalls there are whole slices, and saved
     credit is spent. For equal requests this changes nothing. The first one may have waited for
     earlier ones.
+
     >>> stall_to_stall([0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9])  # 3 at once every 3 s, after some for nothing
     1.0
     """

@@ -46,6 +46,7 @@ def choose_greedy(patterns: Patterns, room: Mapping[str, int]) -> Choice:
     if nothing was placed; both are corrected here. It orders by benefit, not by benefit per byte.
     Equal benefits keep their order. Its distance from the best choice is not known: ``gap`` is the
     distance from all patterns having their best option.
+
     >>> small, large = Option(3.0, {"ssd": 10}), Option(4.0, {"ssd": 20})
     >>> choose_greedy([[small], [small], [large]], {"ssd": 20})
     Choice(options=(None, None, 0), gap=1.5)
@@ -62,6 +63,7 @@ def choose_optimal(patterns: Patterns, room: Mapping[str, int], seconds: float =
     space show which option every pattern prefers, and how close it is to another one. The ``CORE``
     patterns that are closest are then decided by a mixed-integer program, while the others get what
     they prefer. The number is doubled until the gap is closed.
+
     >>> small, large = Option(3.0, {"ssd": 10}), Option(4.0, {"ssd": 20})
     >>> choose_optimal([[small], [small], [large]], {"ssd": 20})
     Choice(options=(0, 0, None), gap=0.0)

@@ -25,6 +25,7 @@ class Piece(NamedTuple):
 
 def locate(layout: Layout, start: int, stop: int) -> list[Piece]:
     """The pieces of the logical range [start, stop), in logical order, split at the end of every strip and section.
+
     >>> for piece in locate(Layout("hdd", 2, 1, (65536, 65536), 1 << 20), 61440, 69632):
     ...     print(*piece)
     0 61440 4096 61440
@@ -53,6 +54,7 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
 
 def component_sizes(layout: Layout, size: int) -> list[int]:
     """Bytes of every component file of a replica of ``size`` logical bytes (up to the last byte that it holds).
+
     >>> component_sizes(Layout("hdd", 4, 2, (65536, 65536), 262144), 524288 + 10)
     [131082, 131072, 131072, 131072]
     """

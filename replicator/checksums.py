@@ -108,6 +108,7 @@ def whole(checksums: list[Checksum]) -> int:
 
 def combine(first: int, second: int, length: int) -> int:
     """The CRC32C of two byte strings in a row, from their checksums and the length of the second.
+
     >>> combine(google_crc32c.value(b"1234"), google_crc32c.value(b"56789"), 5) == 0xE3069283
     True
     """

@@ -49,17 +49,17 @@ def together(processes: Processes, work: Callable[[], T]) -> T:
         return work()
     result: T | None = None
     failure: BaseException | None = None
-    told = []
+    stops = []
     try:
         result = work()
     except FailedElsewhereError as error:
         failure = error
     except BaseException as error:  # of any type: the other processes wait for an answer
         failure = error
-        told = [processes.isend(None, other, _STOP) for other in range(processes.size) if other != processes.rank]
+        stops = [processes.isend(None, other, _STOP) for other in range(processes.size) if other != processes.rank]
     own = None if isinstance(failure, FailedElsewhereError) else failure and (str(failure) or type(failure).__name__)
     problem = next((why for why in processes.allgather(own) if why), None)
-    for request in told:
+    for request in stops:
         request.wait()
     while processes.iprobe(tag=_STOP):
         processes.recv(tag=_STOP)

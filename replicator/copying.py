@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]
 UNFIT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
 """Errors at the open of an original that a new try does not cure."""
 
-TOLD = 4 * MiB
+REPORT_BYTES = 4 * MiB
 """Bytes between two reports of progress."""
 
 
@@ -127,15 +127,15 @@ def _copy(
 ) -> list[ComponentChecksums]:
     """Copy this process's part of the original into the components; return the checksums of the bytes read."""
     os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    done, told, total = 0, 0, access_map.size // processes.size
+    done, reported, total = 0, 0, access_map.size // processes.size
     for run in runs(source, task.original, access_map, part=processes.rank, parts=processes.size):
-        for start in range(0, len(run.data), TOLD):
-            data = run.data[start : start + TOLD]
+        for start in range(0, len(run.data), REPORT_BYTES):
+            data = run.data[start : start + REPORT_BYTES]
             files.write(Run(run.start + start, data, run.sparse))
             done += len(data)
-            if done - told >= TOLD or done >= total:
+            if done - reported >= REPORT_BYTES or done >= total:
                 tell(f"copying {task.original.name}", done, max(done, total))
-                told = done
+                reported = done
     return files.flush()
 
 
@@ -148,8 +148,8 @@ def _order(buckets: Buckets, files: ComponentFiles, processes: Processes, tell: 
         part = data[: sizes[number]]
         files.read(int(buckets.bounds[number]), part)
         for start, ordered in buckets.ordered(number, part, memory):
-            for at in range(0, len(ordered), TOLD):
-                files.write(Run(start + at, ordered[at : at + TOLD], sparse=True))
+            for at in range(0, len(ordered), REPORT_BYTES):
+                files.write(Run(start + at, ordered[at : at + REPORT_BYTES], sparse=True))
         tell("ordering", int(sizes[share[: done + 1]].sum()), int(sizes[share].sum()))
     return files.flush()
 

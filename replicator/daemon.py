@@ -90,7 +90,7 @@ class Daemon:
         self._metrics = metrics or Metrics()
         self._map_path = map_path or config.map_path()
         self._next_scan = 0.0
-        self._told = 0
+        self._counted = 0
         self._building = False
         self._tries: dict[tuple[int, int | None], tuple[int, float]] = {}
         self.busy = ""
@@ -255,7 +255,7 @@ class Daemon:
     def _build(self, pattern: Pattern) -> BuiltReplica:
         """Build and publish what the pattern's plan chose; if only publishing failed last time, the replica exists."""
         layout, pool = choice(self._catalog, pattern)
-        self._told = 0
+        self._counted = 0
         self._building = True
         try:
             built = build(
@@ -273,8 +273,8 @@ class Daemon:
 
     def _progress(self, what: str, done: int, total: int) -> None:
         """Called by the builder every few MiB: slow down, pause or stop here."""
-        moved = done - self._told if done >= self._told else done
-        self._told = done
+        moved = done - self._counted if done >= self._counted else done
+        self._counted = done
         if self._stop.wait(self._limit.wait(moved) if self._limit else 0):
             raise StoppedError
         while self._is_busy():

@@ -33,7 +33,7 @@ def test_a_strided_read_is_advised_a_replica_and_collective_calls_what_saves_mos
     found = advice(STRIDED)
     assert {one.what.split(":")[0].split(",")[0] for one in found} == {
         "Use a replica of /d/a",
-        "Let the reads of /d/a be collective",
+        "Make the reads of /d/a collective",
     }
     assert [one.seconds for one in found] == sorted((one.seconds for one in found), reverse=True)
     plan = make_plan(Analysis((STRIDED,), (), 0, 0), CLUSTER)
@@ -62,7 +62,7 @@ def test_sieving_and_few_aggregators_are_told_of_what_the_library_made() -> None
     first, second = advice(library=(sieved, gathered, fine))
     assert "3.99 times the bytes that the program asks for: 3.9 KiB for 1000 B" in first.evidence
     assert second.what == "Use more aggregators for MPI_File_write_all on /d/a: the hint cb_nodes = 4."
-    assert second.evidence == "all 5 requests are made by rank 0, and the file system has 4 servers."
+    assert second.evidence == "all 5 requests are made by rank 0, but the file system has 4 servers."
 
 
 def test_a_rank_that_does_the_work_of_others_is_told() -> None:

@@ -111,7 +111,7 @@ def test_a_missing_cluster_description(pdla: Pdla, trace_path: Path) -> None:
         (["simulate", "run.h5", "--sweep", "foo"], "a sweep is KEY=V1,V2"),
         (["simulate", "run.h5", "--sweep", "foo=1"], "there is no table for the key 'foo'"),
         (["simulate", "run.h5", "--sweep", "home.strip=1M,x"], "strip must be a number of bytes"),
-        (["simulate", "run.h5", "--sweep", "processes=4"], "two or more numbers of them"),
+        (["simulate", "run.h5", "--sweep", "processes=4"], "two or more numbers of processes"),
         (["patterns", "scale", "run.h5", "--ranks", "0"], "0 is not in the range"),
         (["patterns", "list", "--ranks", "-1"], "-1 is not in the range"),
         (["patterns", "show", "9" * 20], "is not in the range"),

@@ -181,7 +181,7 @@ def test_what_is_written_while_it_goes_home_stays_dirty_and_is_not_dropped() -> 
     made.serve(write(400, 500))
     made.finished(move.token, 2.0)
     assert made.dirty == [Extent(0, 400, 500, "ssd", True)]
-    assert [refusal.why for refusal in made.refused] == ["it was written before it was home"]
+    assert [refusal.why for refusal in made.refused] == ["it was written before its write-back was done"]
 
 
 def test_what_is_written_while_it_is_fetched_is_not_used() -> None:
@@ -260,7 +260,7 @@ def test_refusals_say_what_was_wished_and_why_not() -> None:
     script.next = [too_much, elsewhere]
     assert made.serve(write(0, 17 * KIB)).foreground == ((Transfer("home", None, 0, "write", 0, 17 * KIB, 1, 0),),)
     assert made.refused == [
-        Refusal(0.0, too_much, "needs 17408 bytes, and ssd has 16384 left"),
+        Refusal(0.0, too_much, "it needs 17408 bytes, but ssd has 16384 left"),
         Refusal(0.0, elsewhere, "copies may be in ssd"),
     ]
 
@@ -277,7 +277,7 @@ def test_the_coldest_copies_come_first() -> None:
 
 def test_a_space_has_to_be_of_the_cluster() -> None:
     with pytest.raises(
-        ConfigError, match=r"'ssd/4' is no space: it must be a pool with a layout, or one of its servers"
+        ConfigError, match=r"there is no space 'ssd/4': a space is a pool with a layout, or one of its servers"
     ):
         enactor(Space("ssd/4", 10))
 

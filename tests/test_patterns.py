@@ -253,6 +253,6 @@ def test_traces_that_do_not_agree_predict_nothing(pdla: Pdla, save: Callable[...
     save("8.h5", workloads.flash_io(8))
     done = pdla.run("patterns", "scale", "4.h5", "8.h5", "--ranks", "16", code=1)
     assert done.stderr.startswith("pdla: the traces disagree, so nothing can be predicted: ")
-    assert "What does not agree:" in done.stdout
+    assert "The traces disagree on:" in done.stdout
     again = pdla.run("patterns", "scale", "4.h5", "4.h5", "--ranks", "16", code=1).stderr
     assert "4.h5 has 4 ranks, as has another trace" in again

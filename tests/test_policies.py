@@ -371,7 +371,7 @@ def test_e10_flushes_on_close() -> None:
 def test_e10_a_block_without_room_is_written_home() -> None:
     enactor = Enactor(E10(), CLUSTER)
     assert spaces(enactor.serve(request("write", 0, 5 * KIB, rank=1, collective=True))) == ["home"]
-    assert [refusal.why for refusal in enactor.refused] == ["needs 5120 bytes, and scratch/1 has 4096 left"]
+    assert [refusal.why for refusal in enactor.refused] == ["it needs 5120 bytes, but scratch/1 has 4096 left"]
 
 
 # ---- one's own ------------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_the_axes_cover_the_data() -> None:
 def test_the_caption_says_what_was_binned() -> None:
     figure = access_picture(trace_of(strided(4, 10_000)).accesses(), "a")
     assert figure.get_supxlabel() == (
-        "40,000 extents, binned into cells of 1,000 KiB by 50 us; where ranks share a cell their colours take turns."
+        "40,000 extents, binned into cells of 1,000 KiB by 50 us; cells of several ranks show their colours in turn."
     )
 
 
@@ -562,7 +562,7 @@ def test_the_signature_table_lists_the_members_of_a_global_signature_under_it() 
         "bytes.",
         "",
         "A signature is {operation, first byte, dimension, loops, repeats}; a loop is",
-        "[stride, bytes, count], the innermost first, with an r where it runs over the",
+        "[stride, bytes, count], the innermost first, with an r if it runs over the",
         "ranks.",
     ]
 

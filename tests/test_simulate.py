@@ -55,7 +55,7 @@ def test_all_schemes_are_compared_and_those_that_cannot_be_say_why(traces: list[
     found = answer(traces[0], "--cluster", "e10")
     named = {one["scheme"] for one in found["schemes"]} | {one["scheme"] for one in found["absent"]}
     assert named == set(scheme_names())
-    assert {"scheme": "s-orig", "why": "example e10: s-orig takes a pool of kind 'ssd', and there is none"} in found[
+    assert {"scheme": "s-orig", "why": "example e10: s-orig needs a pool of kind 'ssd', but there is none"} in found[
         "absent"
     ]
     for one in found["schemes"]:
@@ -78,7 +78,7 @@ def test_unknown_schemes_and_keys_are_refused(traces: list[str]) -> None:
         pdla(traces[0], "--policy", "none", "--sweep", "nonesuch=1")
     with pytest.raises(click.BadParameter, match="a sweep is KEY=V1,V2"):
         pdla(traces[0], "--sweep", "home.strip")
-    with pytest.raises(click.BadParameter, match="takes traces of the program at two or more"):
+    with pytest.raises(click.BadParameter, match="needs traces of the program at two or more"):
         pdla(traces[0], "--policy", "none", "--sweep", "processes=16")
 
 

@@ -536,10 +536,10 @@ def test_what_a_policy_raises_ends_the_simulation() -> None:
 def test_a_core_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Path(str(importlib.resources.files("pdla") / "libpdla-simulator.so"))
     monkeypatch.setattr(core, "CALL", np.dtype([*core.CALL.descr, ("more", "<i8")]))
-    with pytest.raises(PdlaError, match="is not of this version of pdla"):
+    with pytest.raises(PdlaError, match="belongs to another version of pdla"):
         core._opened(library)
 
 
 def test_a_core_that_cannot_tell_its_version_is_refused() -> None:
-    with pytest.raises(PdlaError, match="is not of this version of pdla, which needs one of its own: install pdla"):
+    with pytest.raises(PdlaError, match="belongs to another version of pdla: install pdla"):
         core._opened(Path(str(importlib.import_module("_ctypes").__file__)))

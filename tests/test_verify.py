@@ -246,7 +246,7 @@ def test_storage_that_is_away_is_told_and_its_replicas_stay(place: Place):
     assert [state for _, state, _ in place.states()] == ["valid", "valid"]
     found = status(place.catalog)
     assert found.missing == {1: f"{path.parent}/", 2: f"{path.parent}/"}
-    assert f"replicas 1, 2 are out of reach: {path.parent}/ is not there" in " ".join(status_text(found, []).split())
+    assert f"replicas 1, 2 are unreachable: {path.parent}/ does not exist" in " ".join(status_text(found, []).split())
     away.rename(pool)
     assert verify(place.catalog) == []
     assert place.published() == [1, 2]

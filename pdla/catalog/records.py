@@ -242,12 +242,12 @@ def pattern_to_json(signature: Signature) -> dict[str, Any]:
 
 def pattern_digest(signature: Signature) -> str:
     """A name for a pattern. Fields that a later version adds do not change it while they have their defaults."""
-    told = {
+    values = {
         field.name: part
         for field in _FIELDS
         if field.name not in _OF_A_RUN and (part := getattr(signature, field.name)) != field.default
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def members_of(signature: Signature) -> Iterator[Signature]:

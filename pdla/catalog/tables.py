@@ -114,6 +114,7 @@ class Unsigned64(Signed64):
 
 def printable(text: str) -> str:
     """``text`` as databases can hold it: NUL, and bytes of a path that are not characters, become escapes.
+
     >>> printable("/data/m\\udce4rz")
     '/data/m\\\\xe4rz'
     """

@@ -38,6 +38,7 @@ def head_bytes(bandwidth: float, latency: float) -> float:
     """The least head: B*t, the bytes that the disk would transfer while it seeks (II-B).
 
     ``latency`` is the 80th percentile of that of random reads of one byte.
+
     >>> head_bytes(70e6, 0.012)  # of the paper: "0.84 MB and we choose 1 MB"
     840000.0
     """
@@ -48,6 +49,7 @@ def segment_time(
     head: int, body: int, ssd_latency: float, ssd_bandwidth: float, latency: float, bandwidth: float
 ) -> float:
     """max(L_ssd + head/B2, t + body/B1): seconds in which head and body are read in parallel (Figure 1).
+
     >>> segment_time(2**20, 2**22, ssd_latency=0.25, ssd_bandwidth=2**20, latency=0.5, bandwidth=2**21)
     2.5
     """

@@ -205,6 +205,7 @@ def home_layout(cluster: Cluster) -> Layout:
 
 def parts(cluster: Cluster, start: int, stop: int) -> list[Part]:
     """What each home server stores of a file's bytes [start, stop), which is contiguous there; in the file's order.
+
     >>> from pdla.layouts.config import load_cluster
     >>> for part in parts(load_cluster(None), 100_000, 300_000):  # four servers, strips of 64 KiB
     ...     print(*part)

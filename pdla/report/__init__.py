@@ -1,1 +1,1 @@
-"""What people read: terminal tables, pictures, and one self-contained HTML file."""
+"""Everything that people read: terminal tables, pictures, and one self-contained HTML file."""

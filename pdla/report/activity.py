@@ -1,4 +1,4 @@
-"""Pictures of how busy a program was: bandwidth and request sizes over time, and which rank touches which bytes."""
+"""Pictures of a program's activity: bandwidth and request sizes over time, and which rank touches which bytes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-MOMENTS = 250  # along time
-EXTENTS = 250  # along a file
-MOST_ROWS = 64  # of ranks; more are taken together
+MOMENTS = 250  # columns along time
+EXTENTS = 250  # columns along a file
+MOST_ROWS = 64  # rows of ranks; neighbouring ranks share a row if there are more
 _SHADES = LinearSegmentedColormap.from_list("bytes", ["#b7cde2", "#3f90da", "#1d3557"])
 
 
@@ -38,7 +38,7 @@ class Touched(NamedTuple):
 
 
 def touched(accesses: pd.DataFrame, ranks: int) -> Touched:
-    """Who moves how many bytes of which part of a file (``accesses``); every byte counts as often as it is moved."""
+    """How many bytes each rank moves of which part of a file (``accesses``); a byte counts as often as it is moved."""
     per_row = -(-ranks // MOST_ROWS)
     offsets = accesses["offset"].to_numpy(np.int64)
     ends = offsets + accesses["length"].to_numpy(np.int64)
@@ -51,7 +51,7 @@ def touched(accesses: pd.DataFrame, ranks: int) -> Touched:
 
 
 def extent_picture(accesses: pd.DataFrame, *, ranks: int) -> Figure:
-    """Which ranks move which bytes of a file, and how often: a row for each rank, an extent of the file a column."""
+    """Which ranks move which bytes of a file, and how often: a row for each rank, a column for each extent."""
     found = touched(accesses, ranks)
     rows = len(found.moved)
     figure = Figure(figsize=(WIDTH, 1.0 + min(max(0.22 * rows, 0.6), 3.4)), layout="constrained")
@@ -93,7 +93,7 @@ def _nice(low: float, high: float) -> list[float]:
 
 
 class Busy(NamedTuple):
-    """How busy a program is from ``start`` to ``stop``: ``rate[op]`` in bytes/s, shape (moments,)."""
+    """The activity of a program from ``start`` to ``stop``: ``rate[op]`` in bytes/s, shape (moments,)."""
 
     rate: dict[str, Floats]
     start: float
@@ -101,7 +101,7 @@ class Busy(NamedTuple):
 
 
 def busy(accesses: pd.DataFrame) -> Busy:
-    """Bytes/s of all ranks together, the bytes of each access spread evenly over the time of its call."""
+    """Bytes/s of all ranks together; the bytes of each access are spread evenly over the time of its call."""
     begins, ends = (accesses[name].to_numpy(np.float64) for name in ("t_start", "t_end"))
     start, stop = (float(begins.min()), float(ends.max())) if len(begins) else (0.0, 1.0)
     stop = max(stop, start + 1e-6)
@@ -144,7 +144,7 @@ def activity_picture(accesses: pd.DataFrame) -> Figure:
 
 
 def _draw_sizes(axes: Axes, accesses: pd.DataFrame, found: Busy) -> None:
-    """How many requests of which size begin when, sizes in powers of two."""
+    """How many requests of which size begin when; sizes are powers of two."""
     sizes = np.maximum(accesses["length"].to_numpy(np.int64), 1)
     powers: Ints = np.floor(np.log2(sizes)).astype(np.int64) if len(sizes) else np.zeros(0, np.int64)
     low, high = (int(powers.min()), int(powers.max())) if len(powers) else (0, 0)

@@ -1,4 +1,4 @@
-"""What would make a program's I/O faster: what the plan compared, what shows in the trace, and the evidence."""
+"""Advice on how to make a program's I/O faster, from the plan's comparison and from the trace, with the evidence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pdla.policies.base import LEAST_GAIN
 from pdla.report.text import by_ranks, call_name, candidate_name
 from pdla.units import format_bytes, format_count, format_seconds, format_share
 
-SIEVED = 1.5  # bytes moved for each byte asked for, from which on that is worth a word
-UNEVEN = 2.0  # the slowest rank's time over the mean, likewise
-MOST_CHECKED = 1 << 16  # requests of a signature that are looked at for strips crossed
-CROSSING = 0.1  # the share of requests over a strip's end, from which on that is worth a word
+SIEVED = 1.5  # report data sieving from this many bytes moved for each byte asked for
+UNEVEN = 2.0  # report uneven ranks from this ratio of the slowest rank's time to the mean
+MOST_CHECKED = 1 << 16  # requests of a signature that are checked for crossing a strip's end
+CROSSING = 0.1  # report requests over a strip's end from this share of them
 
 
 class Advice(NamedTuple):
-    """What to do; the seconds that the cost model says it saves in one run, None where it says nothing; and why."""
+    """What to do, the seconds that this saves in one run by the cost model (None: the model does not say), and why."""
 
     what: str
     seconds: float | None
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
 
 
 def advise(plan: Plan, summary: Summary, library: tuple[MadeOf, ...]) -> list[Advice]:
-    """The advice for a run, what saves most first, then what no saving is predicted of."""
+    """The advice for a run: the largest saving first, then advice without a predicted saving."""
     found = [
         *(one for pattern in plan.patterns for one in _of_pattern(pattern)),
         *_of_strips(plan),
@@ -40,7 +40,7 @@ def advise(plan: Plan, summary: Summary, library: tuple[MadeOf, ...]) -> list[Ad
 
 
 def _of_pattern(pattern: PatternPlan) -> Iterator[Advice]:
-    """A replica, and collective calls, where they save something."""
+    """A replica, and collective calls, if they save something."""
     original, signature = pattern.candidates[0], pattern.signature
     where = _where(signature)
     if pattern.choice.layout is not None:
@@ -54,16 +54,16 @@ def _of_pattern(pattern: PatternPlan) -> Iterator[Advice]:
         if candidate.space == "collective" and saved >= LEAST_GAIN * original.cost.total:
             verb = f"MPI_File_{signature.op}_all"
             yield Advice(
-                f"Let the {signature.op}s of {signature.file} be collective: {verb} through a view, or the collective "
-                "transfer property of HDF5.",
+                f"Make the {signature.op}s of {signature.file} collective: {verb} through a view, or the "
+                "collective transfer property of HDF5.",
                 saved,
-                f"{where}; by two-phase collective buffering {format_seconds(candidate.cost.total)} instead of "
+                f"{where}; with two-phase collective buffering {format_seconds(candidate.cost.total)} instead of "
                 f"{format_seconds(original.cost.total)}.",
             )
 
 
 def _of_strips(plan: Plan) -> Iterator[Advice]:
-    """Requests that are no larger than a strip of the file system and still lie on two servers."""
+    """Requests that are no larger than a strip of the file system but still lie on two servers."""
     strip = plan.cluster.home_strip
     for pattern in plan.patterns:
         signature = pattern.signature
@@ -77,8 +77,8 @@ def _of_strips(plan: Plan) -> Iterator[Advice]:
                 f"Align the requests to {signature.file} with the strips of its file system, {format_bytes(strip)}: a "
                 "larger strip (lfs setstripe -S, the hint striping_unit), or padding (H5Pset_alignment).",
                 None,
-                f"{_where(signature)}; {format_share(int(crossing.sum()), len(offsets))} of these requests reach over "
-                "the end of a strip and need two servers.",
+                f"{_where(signature)}; {format_share(int(crossing.sum()), len(offsets))} of these requests cross "
+                "the end of a strip and so need two servers.",
             )
 
 
@@ -97,13 +97,13 @@ def _of_library(library: tuple[MadeOf, ...], cluster: Cluster) -> Iterator[Advic
             yield Advice(
                 f"Use more aggregators for {made.kind} on {made.file}: the hint cb_nodes = {cluster.home_servers}.",
                 None,
-                f"all {format_count(made.requests)} requests are made {by_ranks(made.ranks)}, and the file system has "
+                f"all {format_count(made.requests)} requests are made {by_ranks(made.ranks)}, but the file system has "
                 f"{cluster.home_servers} servers.",
             )
 
 
 def _of_ranks(summary: Summary) -> Iterator[Advice]:
-    """Ranks that wait for a single one of them."""
+    """A single rank that the others wait for."""
     seconds = summary.rank_seconds
     if len(seconds) > 1 and summary.io_seconds > 0:
         slowest = max(seconds, key=lambda rank: seconds[rank])

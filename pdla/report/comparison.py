@@ -1,4 +1,4 @@
-"""What redirection changed: a traced run and the same program's redirected run, side by side."""
+"""The effect of redirection: a traced run and a redirected run of the same program, side by side."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pdla.units import format_bytes, format_count, format_seconds, format_share
 if TYPE_CHECKING:
     from pdla.replicator.exit_reports import RunReport
 
-FASTER = 1.05  # a smaller ratio of two single runs is not worth a claim
+FASTER = 1.05  # a smaller ratio of two single runs is not reported as faster
 
 
 class Row(NamedTuple):
-    """One line of the table, ready to print; ``ratio`` is empty where it says nothing."""
+    """One line of the table, ready to print; ``ratio`` is empty if it has no meaning."""
 
     what: str
     before: str
@@ -29,9 +29,10 @@ class Row(NamedTuple):
 class Comparison:
     """The same program before (traced) and after (redirected).
 
-    ``requests`` are contiguous accesses to files, ``contiguous`` how many of them start where the previous one ended,
-    ``reading`` is what the slowest rank spent in read calls (all that redirection can change), ``seconds`` what it
-    spent in all data calls, ``wall`` the seconds from start to end of the whole program.
+    ``requests`` are contiguous accesses to files; ``contiguous`` is the number of them that start
+    where the previous one ended. ``reading`` is the time that the slowest rank spent in read calls
+    (all that redirection can change), ``seconds`` that in all data calls, ``wall`` that from start
+    to end of the whole program.
     """
 
     requests_before: int
@@ -53,7 +54,7 @@ class Comparison:
     def of(
         cls, before: Trace, after: Trace, served: RunReport, wall_before: float, wall_after: float, *, identical: bool
     ) -> Comparison:
-        """Compare two traced runs; ``served`` says what became of the calls that ``after`` calls redirected."""
+        """Compare two traced runs; ``served`` is the report on the redirected calls of ``after``."""
         first, second = summarize(before), summarize(after)
         passed = summarize(replace(after, records=after.records[~after.records["redirected"]]))
         return cls(
@@ -77,12 +78,12 @@ class Comparison:
 
     @property
     def speedup(self) -> float:
-        """How many times less the slowest rank spent in read calls; 1 where nothing was measured."""
+        """The ratio of the slowest rank's times in read calls, before to after; 1 if nothing was measured."""
         return self.reading_before / self.reading_after if self.reading_before and self.reading_after else 1.0
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The table of both runs, a row for each of the things measured."""
+        """The table of both runs, a row for each quantity."""
         return (
             Row(
                 "requests (contiguous accesses)",
@@ -110,7 +111,7 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """Whether redirection helped, and where it did not, why that may be."""
+        """Whether redirection helped; if it did not, the possible reason."""
         if not self.identical:
             return "The redirected run received other bytes than the first run: do not use these replicas."
         if self.bytes_from_replicas == 0:
@@ -120,22 +121,22 @@ class Comparison:
             return f"Reading became {self.speedup:.1f}x faster for the slowest rank ({times})."
         verdict = "no faster" if self.speedup > 1 / FASTER else f"{1 / self.speedup:.1f}x slower"
         return (
-            f"Reading became {verdict} for the slowest rank ({times}): where a file is in the page cache or on a "
-            "device without seek times, the order of its bytes matters little; on disks behind a parallel file system "
-            "it does."
+            f"Reading became {verdict} for the slowest rank ({times}). If a file is in the page cache, or on a device "
+            "without seek times, the order of its bytes matters little. On disks behind a parallel file system it "
+            "matters."
         )
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two traces of a program side by side, whatever was different between the runs."""
+    """Two traces of a program side by side, whatever the difference between the runs."""
 
     before: Trace
     after: Trace
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """The table of both, a row for each of the things recorded."""
+        """The table of both runs, a row for each quantity."""
         first, second = summarize(self.before), summarize(self.after)
         redirected = [format_count(int(trace.records["redirected"].sum())) for trace in (self.before, self.after)]
         return (
@@ -158,8 +159,8 @@ class Contrast:
         seconds = [summarize(trace).io_seconds for trace in (self.before, self.after)]
         ratio = _ratio(seconds[0], seconds[1], "less", "more")
         verdict = f"{ratio} time" if ratio and ratio != "the same" else "about the same time"
-        told = f"{format_seconds(seconds[1])}, and {format_seconds(seconds[0])} in the first run"
-        return f"In the second run the slowest rank spent {verdict} in data calls: {told}."
+        times = f"{format_seconds(seconds[1])}, and {format_seconds(seconds[0])} in the first run"
+        return f"In the second run the slowest rank spent {verdict} in data calls: {times}."
 
 
 def _reading(trace: Trace) -> float:
@@ -174,7 +175,7 @@ def _faster(what: str, before: float, after: float) -> Row:
 
 
 def _ratio(before: float, after: float, less: str, more: str) -> str:
-    """How ``after`` compares with ``before``.
+    """The ratio of ``after`` to ``before`` in words.
 
     >>> _ratio(3.0, 1.0, "faster", "slower"), _ratio(1.0, 2.0, "faster", "slower"), _ratio(1.0, 1.0, "faster", "slower")
     ('3.0x faster', '2.0x slower', 'the same')

@@ -1,4 +1,4 @@
-"""One self-contained HTML file about a run, or several: what the programs did, what was planned, what it changed."""
+"""One self-contained HTML file about one run or several: what the programs did, the plan, and what it changed."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from pdla.model import PatternPlan, Plan
     from pdla.replicator.exit_reports import RunReport
 
-MOST_FILES = 12  # with pictures; programs with a file per process have thousands
-MOST_SIGNATURES = 40  # listed per file
+MOST_FILES = 12  # files with pictures; programs with a file per process have thousands of files
+MOST_SIGNATURES = 40  # signatures listed per file
 MOST_LOOPS = 4  # signatures drawn per file
-MOST_PATTERNS = 12  # with pictures
-MOST_LIBRARY = 40  # files and calls of which the report says what the MPI library made of them
+MOST_PATTERNS = 12  # patterns with pictures
+MOST_LIBRARY = 40  # rows of the table of what the MPI library made of the calls
 MOST_REFUSED = 20
 HALF = 5.2  # inches: two pictures side by side
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known of a program: its traced run, the plan for it and, where there is one, another run of it."""
+    """Everything known about a program: its traced run, the plan for it and, if there is one, another run of it."""
 
     trace: Trace
     analysis: Analysis
@@ -65,16 +65,17 @@ class Run:
     after: Trace | None = None
     served: RunReport | None = None
     comparison: Comparison | Contrast | None = None
-    simulated: Mapping[str, Any] | None = None  # what pdla simulate answered (docs/json.md)
+    simulated: Mapping[str, Any] | None = None  # an answer of pdla simulate (docs/json.md)
 
 
 def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float, float], None] | None = None) -> None:
-    """Write the report of ``runs`` to ``path``: one file that needs nothing else, and no network.
+    """Write the report of ``runs`` to ``path``: one file that needs no other file and no network.
 
-    ``progress`` is called with what is done, how many files and patterns are drawn, and how many there are to draw.
+    ``progress`` is called with the name of the work, and the files and patterns drawn so far and in
+    all.
 
     Raises:
-        PdlaError: it cannot be written.
+        PdlaError: the file cannot be written.
     """
     loader = jinja2.PackageLoader("pdla", "report")
     environment = jinja2.Environment(
@@ -92,14 +93,14 @@ def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float
         version=__version__,
         script=Markup(loader.get_source(environment, "zoom.js")[0]),
     )
-    # Paths are bytes to the operating system; one that is no text is shown with question marks.
+    # Paths are bytes to the operating system; bytes that are not text become question marks.
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 class Table(NamedTuple):
-    """Headers, rows of cells, and how each column is set: right (``r``), left (``l``), left and wrapped (``w``), code
-    (``c``). ``marks`` are CSS classes of the rows.
+    """Headers, rows of cells, and the setting of each column: right (``r``), left (``l``), left and wrapped (``w``),
+    code (``c``). ``marks`` are CSS classes of the rows.
     """
 
     headers: Sequence[str]
@@ -109,7 +110,7 @@ class Table(NamedTuple):
 
 
 class _Drawing:
-    """Figures as SVG that lives inside a page: colours follow the page's, ids are unique in it."""
+    """Figures as SVG inside a page: their colours follow the page's, and their ids are unique in it."""
 
     def __init__(self, progress: Callable[[str, float, float], None] | None) -> None:
         self.numbers: Iterator[int] = count(1)
@@ -117,11 +118,11 @@ class _Drawing:
         self._done = self._parts = 0
 
     def expect(self, parts: int) -> None:
-        """So many more files and patterns are to be drawn."""
+        """Announce so many more files and patterns to draw."""
         self._parts += parts
 
     def drawn(self) -> None:
-        """One of them is."""
+        """Report that one of them is drawn."""
         self._done += 1
         if self._progress:
             self._progress("drawing", self._done, self._parts)
@@ -144,7 +145,7 @@ class _Drawing:
 
 
 def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
-    """What the template says about one run."""
+    """The variables of the template for one run."""
     trace, analysis = run.trace, run.analysis
     mpi = " ".join(trace.mpi.split(",")[0].replace("Version:", " ").split())
     accesses = trace.accesses()
@@ -183,13 +184,13 @@ def _title(command: str) -> str:
 
 
 def warnings(trace: Trace) -> list[str]:
-    """What a reader has to know before trusting the numbers."""
+    """What a reader must know before trusting the numbers."""
     found = []
     if trace.dropped:
         found.append(f"{format_count(trace.dropped)} records were dropped while the program ran: numbers are too low.")
     if trace.truncated:
         ranks = f"rank{'s' if len(trace.truncated) > 1 else ''} {ranks_text(trace.truncated)}"
-        found.append(f"The records of {ranks} end before MPI_Finalize: what came later is missing.")
+        found.append(f"The records of {ranks} end before MPI_Finalize: later calls are missing.")
     if trace.unrecorded:
         calls = ", ".join(f"{name} ({format_count(number)})" for name, number in sorted(trace.unrecorded.items()))
         found.append(f"Calls that passed through without being recorded: {calls}.")
@@ -220,8 +221,8 @@ def story(trace: Trace, analysis: Analysis, summary: Summary, accesses: pd.DataF
         slowest = max(summary.rank_seconds, key=lambda rank: summary.rank_seconds[rank])
         quickest = min(summary.rank_seconds.values())
         sentences.append(
-            f"Rank {slowest} spent the most time in these calls, {format_seconds(summary.io_seconds)}; the rank with "
-            f"the least spent {format_seconds(quickest)}."
+            f"Rank {slowest} spent the most time in these calls, {format_seconds(summary.io_seconds)}. The rank with "
+            f"the least time spent {format_seconds(quickest)}."
         )
     both = [signature for signature in analysis.signatures if signature.scope == "global"]
     alone = len(analysis.signatures) - len(both)
@@ -316,7 +317,7 @@ def _files(
 
 
 def signatures_table(analysis: Analysis, path: str) -> Table:
-    """The signatures of a file, and what no template matches."""
+    """The signatures of a file, and the accesses that no template matches."""
     rows: list[list[str]] = []
     marks: list[str] = []
 
@@ -356,7 +357,7 @@ def signatures_table(analysis: Analysis, path: str) -> Table:
 
 
 def _library(rows: Sequence[MadeOf]) -> Table | None:
-    """What the MPI library made of the calls; None where it is not known."""
+    """The requests that the MPI library made for the calls; None if they are not known."""
     headers = ["file", "call", "calls", "bytes", "requests", "read", "written", "ratio", "ranks", "median", "largest"]
     cells = [
         [
@@ -400,7 +401,7 @@ def _simulated(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def costs_table(pattern: PatternPlan) -> Table:
-    """What each candidate of a pattern costs, and why it cannot be chosen."""
+    """The cost of each candidate of a pattern, and why it cannot be chosen."""
     rows = []
     for candidate in pattern.candidates:
         cost = candidate.cost
@@ -412,7 +413,7 @@ def costs_table(pattern: PatternPlan) -> Table:
 
 def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
     signature, replicated = pattern.signature, pattern.choice.layout is not None
-    told = {
+    values = {
         "head": f"{call_name(signature)} {by_ranks(signature.ranks)}, {format_bytes(signature.bytes)} of "
         f"{signature.file}",
         "notation": str(signature),
@@ -422,7 +423,7 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
         "layout_picture": draw(plans.layout_picture(pattern, plan.cluster)) if replicated else None,
     }
     draw.drawn()
-    return told
+    return values
 
 
 def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, Any]:
@@ -437,7 +438,8 @@ def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, A
         for file in sizes.index[:MOST_FILES].tolist():
             path = run.trace.path(file)
             parts = accesses[accesses["file"] == file], after[after["file"] == others.get(path, -1)]
-            # The same length of time on both, so that the eye compares seconds and not inches.
+            # Both pictures show the same length of time, so that the eye compares seconds, not
+            # inches.
             seconds = max(float(part["t_end"].max() - part["t_start"].min()) for part in parts if len(part))
             pictured = [
                 draw(

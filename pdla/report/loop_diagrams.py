@@ -1,4 +1,4 @@
-"""A signature drawn as the loops that it is: each row is what one iteration of the row above consists of."""
+"""A picture of a signature as loops: each row shows what one iteration of the row above consists of."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from pdla.model import Loop, Signature
 from pdla.report.style import FAINT, INK, OP_COLOURS, PALE, WIDTH, exact_bytes, rank_colours
 from pdla.units import counted, format_count
 
-MOST_SHOWN = 16  # iterations of a loop that are drawn; of more the first ones
-LEFT = 0.3  # the share of the width that the words take
+MOST_SHOWN = 16  # iterations of a loop that are drawn; of longer loops the first ones
+LEFT = 0.3  # the share of the width for the words
 GAP = 0.002
 
 
 class Level(NamedTuple):
     """A loop of a signature: ``count`` boxes of ``span`` bytes, ``stride`` apart.
 
-    ``order`` is its place in the order of access, 1 the outermost; 0: it runs over the ranks, ``step`` of them from one
-    iteration to the next.
+    ``order`` is its place in the order of access, 1 for the outermost loop. 0: the loop runs over
+    the ranks, ``step`` ranks from one iteration to the next.
     """
 
     stride: int
-    count: int  # type: ignore[assignment]  # the tuple's own method of this name is of no use here
+    count: int  # type: ignore[assignment]  # hides the tuple's own method of this name, which nobody needs here
     span: int
     order: int
     step: int = 0
 
     @property
     def extent(self) -> int:
-        """Bytes from the first to the last one of all iterations."""
+        """Bytes from the first to the last byte of all iterations."""
         return self.stride * (self.count - 1) + self.span
 
 
 def levels(signature: Signature) -> list[Level]:
-    """The loops of a signature that move through the file, widest first; where they grow, those of their means."""
+    """The loops of a signature that move through the file, widest first; for growing loops those of their means."""
     nest = signature.nest.evened()
     moving = [(Loop(abs(loop.stride), loop.count), depth) for depth, loop in enumerate(nest.loops) if loop.stride]
     found: list[Level] = []
@@ -58,7 +58,8 @@ def levels(signature: Signature) -> list[Level]:
 def loops_picture(signature: Signature) -> Figure:
     """The loops of a signature, to the scale of the file, one row below the other (see the module).
 
-    Boxes are iterations; those of a loop over the ranks have the ranks' colours. The last row's boxes are requests.
+    Boxes are iterations. Those of a loop over the ranks have the ranks' colours. The boxes of the
+    last row are requests.
     """
     rows = levels(signature) or [Level(0, 1, signature.nest.evened().length, 1)]
     figure = Figure(figsize=(WIDTH, 0.35 + 0.62 * len(rows)))
@@ -85,11 +86,11 @@ def loops_picture(signature: Signature) -> Figure:
 
 
 def _boxes(row: Level) -> list[tuple[float, float]]:
-    """Where the iterations of a loop are drawn: left end and width, as shares of the width."""
+    """The drawn iterations of a loop: left end and width, as shares of the width."""
     shown = min(row.count, MOST_SHOWN)
     room = 0.97 if row.count > shown else 1.0
     scale = (room - LEFT) / max(row.stride * (shown - 1) + row.span, 1)
-    # Boxes that touch are drawn with a gap; none is thinner than what the eye can see.
+    # Boxes that touch are drawn with a gap, and no box is too thin to see.
     width = max(min(row.span * scale, row.stride * scale - GAP if shown > 1 else 1.0), GAP)
     return [(LEFT + i * row.stride * scale, width) for i in range(shown)]
 

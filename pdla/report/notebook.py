@@ -1,4 +1,4 @@
-"""What traces, signatures and plans look like in a notebook: the tables and pictures of the report."""
+"""Traces, signatures and plans in a notebook: the tables and pictures of the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pdla.units import counted, format_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_PICTURED = 8  # patterns of a plan
+MOST_PICTURED = 8  # patterns of a plan with pictures
 
 _TABLE = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
     """<table><thead><tr>{% for header in table.headers %}<th>{{ header }}</th>{% endfor %}</tr></thead><tbody>
@@ -34,7 +34,7 @@ _TABLE = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
 
 
 def register(html: Any) -> None:
-    """Have IPython's formatter of HTML show these types."""
+    """Register these types with IPython's formatter of HTML."""
     html.for_type(Trace, trace_html)
     html.for_type(Analysis, analysis_html)
     html.for_type(Signature, signature_html)
@@ -42,12 +42,12 @@ def register(html: Any) -> None:
 
 
 def trace_html(trace: Trace) -> str:
-    """What ran, what to know before trusting it, and a row for each file."""
+    """What ran, what to know before trusting the numbers, and a row for each file."""
     facts = f"{counted(trace.ranks, 'rank')}, {trace.mpi or 'no MPI known'}, source: {trace.source}"
-    told = [Markup("<p>{}</p>").format(warning) for warning in warnings(trace)]
+    parts = [Markup("<p>{}</p>").format(warning) for warning in warnings(trace)]
     return _block(
         Markup("<p><code>{}</code><br>{}</p>").format(trace.command or "a program whose command is not known", facts),
-        *told,
+        *parts,
         _table(overview_table(summarize(trace))),
     )
 
@@ -59,7 +59,7 @@ def analysis_html(analysis: Analysis) -> str:
 
 
 def signature_html(signature: Signature) -> str:
-    """Its notation, what it moves, and its loops."""
+    """The signature's notation, what it moves, and its loops."""
     what = f"{call_name(signature)} {by_ranks(signature.ranks)}, {format_bytes(signature.bytes)} of {signature.file}"
     return _block(
         Markup("<p><code>{}</code><br>{}</p>").format(str(signature), what), _picture(loops_picture(signature))
@@ -67,7 +67,7 @@ def signature_html(signature: Signature) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """What it predicts, and each pattern."""
+    """The plan's prediction, and each pattern."""
     more = len(plan.patterns) - MOST_PICTURED
     return _block(
         Markup("<p>{}</p>").format(prediction(plan)),

@@ -1,4 +1,4 @@
-"""Patterns as text: those of the catalog, what two runs have in common, what another number of ranks makes."""
+"""Patterns as text: those of the catalog, the comparison of two runs, the prediction for other numbers of ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pattern_table(patterns: Sequence[Pattern]) -> str:
 
 
 def pattern_text(pattern: Pattern, seen: Sequence[tuple[Run, Occurrence]], members: Sequence[Signature]) -> str:
-    """All about one pattern: its loops, its members, and the runs that have it."""
+    """Everything about one pattern: its loops, its members, and the runs that have it."""
     one = pattern.signature
     lines = [
         paragraph(f"Pattern {pattern.id}: {call_name(one)} {by_ranks(one.ranks)} of {one.file}"),
@@ -66,7 +66,7 @@ def pattern_text(pattern: Pattern, seen: Sequence[tuple[Run, Occurrence]], membe
 
 
 def difference_text(found: Difference, before: str, after: str) -> str:
-    """The patterns of two runs: the same, changed (and in what), in one only."""
+    """The patterns of two runs: those in both, those that changed (and in what), those in one only."""
     lines = [f"{counted(len(found.both), 'pattern')} in both."]
     for old, new, what in found.changed[:MOST]:
         file = f"{old.file} -> {new.file}" if old.file != new.file else new.file
@@ -83,7 +83,7 @@ def difference_text(found: Difference, before: str, after: str) -> str:
 
 
 def scaling_text(found: Scaling, predicted: Sequence[Signature], ranks: int) -> str:
-    """The signatures as functions of the number of ranks, what they are at ``ranks``, and what does not agree."""
+    """The signatures as functions of the number of ranks, those at ``ranks``, and the disagreements of the traces."""
     lines = [f"Signatures that {', '.join(map(str, found.ranks))} ranks agree on, P being the number of ranks:"]
     for one in found.signatures[:MOST]:
         lines += [paragraph(one.file, "  "), paragraph(str(one), "    ")]
@@ -93,6 +93,6 @@ def scaling_text(found: Scaling, predicted: Sequence[Signature], ranks: int) -> 
         low, high = signature.extent
         lines.append(paragraph(f"{signature.file}, bytes {low:,} to {high:,}", "  "))
         lines.append(paragraph(str(signature), "    "))
-    lines += ["", "What does not agree:"] if found.disagreements else []
+    lines += ["", "The traces disagree on:"] if found.disagreements else []
     lines += [paragraph(reason, "  ") for reason in found.disagreements[:MOST]]
     return "\n".join([*lines, *more(len(found.disagreements), "disagreements")])

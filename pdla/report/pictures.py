@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-MOST_LINES = 20_000  # extents drawn one by one; more are binned
+MOST_LINES = 20_000  # extents that are drawn one by one; more are binned
 CELLS = (400, 160)  # of a raster as wide as WIDTH: along x, along y
 
 
@@ -51,17 +51,19 @@ def access_picture(
     title: str | None = None,
     width: float = WIDTH,
 ) -> Figure:
-    """Where in the file each rank was, when: offset (bytes) over time (s), reads and writes apart.
+    """Where in the file each rank was, and when: offset (bytes) over time (s), with reads and writes apart.
 
-    An extent is a line from (t_start, offset) to (t_end, offset + length). More than MOST_LINES extents, or extents of
-    several ranks too close to draw side by side, are binned; the caption says into what.
+    An extent is a line from (t_start, offset) to (t_end, offset + length). More than MOST_LINES
+    extents, or extents of several ranks too close to draw side by side, are binned; the caption
+    gives the size of the cells.
 
     Args:
         accesses: rows of one file (ACCESS_COLUMNS).
         path: the file, for the title.
-        ranks: of the whole job, so that pictures of one job agree on colours (default: up to the highest seen).
-        seconds: how long the time axis is at least, so that two runs can be compared by eye.
-        title: instead of the path.
+        ranks: number of ranks of the whole job, so that its pictures agree on colours (default: up
+            to the highest seen).
+        seconds: least length of the time axis, so that the eye can compare two runs.
+        title: shown instead of the path.
         width: of the figure, inches.
     """
     start = float(accesses["t_start"].min()) if len(accesses) else 0.0
@@ -74,7 +76,7 @@ def access_picture(
 
 
 def order_picture(accesses: pd.DataFrame, path: str, *, ranks: int | None = None) -> Figure:
-    """The pattern's shape regardless of time: offset (bytes) over the number of the request within its rank."""
+    """The pattern's shape without time: offset (bytes) over the number of the request within its rank."""
     index = accesses.groupby(["op", "rank"], observed=True).cumcount()
     span = (0.0, float(index.max() + 1) if len(index) else 1.0)
     extents = _Extents.of(accesses, index, index + 1)
@@ -82,7 +84,7 @@ def order_picture(accesses: pd.DataFrame, path: str, *, ranks: int | None = None
 
 
 def size_histogram(accesses: pd.DataFrame) -> Figure:
-    """How many requests have which size: a bar per size where there are few, else per power of two."""
+    """How many requests have which size: a bar per size if there are few sizes, otherwise per power of two."""
     operations = [op for op in ("read", "write") if (accesses["op"] == op).any()]
     lengths = {op: accesses.loc[accesses["op"] == op, "length"].to_numpy(np.int64) for op in operations}
     sizes, labels = _size_bins(accesses["length"].to_numpy(np.int64))
@@ -186,7 +188,7 @@ def _draw(
     format_x: Callable[[float], str],
     width: float,
 ) -> str:
-    """Draw the extents of one operation; the returned caption is empty where each is drawn by itself."""
+    """Draw the extents of one operation; the returned caption is empty if each is drawn by itself."""
     groups = min(ranks, MOST_GROUPS)
     group = extents.rank * groups // ranks
     colours = rank_colours(groups)
@@ -198,7 +200,7 @@ def _draw(
         order = np.argsort(extents.x0, kind="stable")
         ends = (extents.x0, extents.y0), (extents.x1, extents.y1)
         lines = np.stack([np.column_stack(end) for end in ends], axis=1)[order]
-        # Projecting caps: an extent of no visible size still is a dot as wide as the line.
+        # With projecting caps, an extent too small to see still is a dot as wide as the line.
         collection = LineCollection(
             list(lines),
             colors=colours[group[order]],
@@ -217,7 +219,7 @@ def _draw(
         f"{format_count(len(extents.rank))} extents, binned into cells of {format_bytes(y_cell)} by {format_x(x_cell)}"
     )
     if shared.any():
-        note += "; where ranks share a cell their colours take turns"
+        note += "; cells of several ranks show their colours in turn"
     if groups < ranks:
         note += f"; up to {-(-ranks // groups)} neighbouring ranks have one colour"
     return note + "."
@@ -227,7 +229,7 @@ def _y_range(extents: _Extents) -> tuple[float, float]:
     if not len(extents.y0):
         return 0.0, 1.0
     low, high = int(extents.y0.min()), max(int(extents.y1.max()), int(extents.y0.min()) + 1)
-    # Start at the beginning of the file unless that would squeeze the data into the upper half.
+    # Begin at the start of the file, unless that would squeeze the data into the upper half.
     return (0.0 if low < high / 2 else float(low)), float(high)
 
 

@@ -32,16 +32,17 @@ if TYPE_CHECKING:
     from pdla.model import Cluster, PatternPlan
 
 COST_COLOURS = {"connect": "#94a4a2", "network": "#832db6", "startup": "#ffa90e", "transfer": "#3f90da"}
-CLIPPED = 4.0  # costs drawn in full, in units of the original's or the chosen one's
-SHOWN_STRIPS = 12  # of every server, in a picture of a layout
+CLIPPED = 4.0  # largest cost drawn in full, in units of the original's or the chosen one's
+SHOWN_STRIPS = 12  # strips of every server in a picture of a layout
 
 
 def cost_picture(pattern: PatternPlan) -> Figure:
-    """What each candidate of a pattern is predicted to cost (s), split as in the model; the chosen one is marked."""
+    """The predicted cost (s) of each candidate of a pattern, split as in the model; the chosen one is marked."""
     candidates = pattern.candidates
     figure = Figure(figsize=(WIDTH, 0.95 + 0.34 * len(candidates)), layout="constrained")
     axes = one_axes(figure)
-    # What costs many times more than leaving things alone runs off the scale: the others are what one wants to compare.
+    # A cost many times that of the original runs off the scale: the other costs are those that one
+    # wants to compare.
     shown = CLIPPED * max(candidates[0].cost.total, pattern.choice.cost.total, 1e-9)
     shown = min(shown, max(candidate.cost.total for candidate in candidates) or 1e-9)
     left = np.zeros(len(candidates))
@@ -76,7 +77,8 @@ def cost_picture(pattern: PatternPlan) -> Figure:
 def layout_picture(pattern: PatternPlan, cluster: Cluster) -> Figure:
     """Which server holds what of a pattern: the first strips of every server, coloured by the rank that uses the bytes.
 
-    Above the original as ``cluster`` stripes it, below the chosen layout, if any. Bytes outside the pattern are pale.
+    The upper picture is the original as ``cluster`` stripes it, the lower one the chosen layout, if
+    any. Bytes outside the pattern are pale.
     """
     signature = pattern.signature
     replica = AccessMap.from_signature(signature)
@@ -127,7 +129,8 @@ def layout_picture(pattern: PatternPlan, cluster: Cluster) -> Figure:
 
 def _shown_pieces(layout: Layout, start: int, length: int, limit: int) -> Iterator[Piece]:
     """The pieces of [start, start + length) in the first ``limit`` bytes of their component."""
-    # A whole section may be gigabytes; its first pieces are those in sight, and offsets of one component only grow.
+    # A whole section may be gigabytes. Its first pieces are those in sight, and the offsets of one
+    # component only grow.
     for piece in locate(layout, start, start + min(length, limit * layout.servers)):
         if piece.offset < limit:
             yield piece._replace(length=min(piece.length, limit - piece.offset))

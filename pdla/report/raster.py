@@ -22,8 +22,9 @@ def rasterise(
 ) -> npt.NDArray[np.bool_]:
     """Which cells of a grid the lines of each group touch, shape (groups, cells along y, cells along x).
 
-    A line from (x[0], y[0]) to (x[1], y[1]) covers y half-open. Each fills at least one cell, so nothing is dropped; a
-    cell that no line touches stays empty, so a gap of two cells or more is always seen.
+    A line from (x[0], y[0]) to (x[1], y[1]) covers y half-open. Each line fills at least one cell,
+    so no line is lost. A cell that no line touches stays empty, so a gap of two cells or more is
+    always visible.
     """
     columns, rows = cells
     width = (x_range[1] - x_range[0]) / columns or 1.0
@@ -33,13 +34,14 @@ def rasterise(
     left = np.clip(((x[0] - x_range[0]) / width).astype(np.int64), 0, columns - 1)
     right = np.clip(np.ceil((x[1] - x_range[0]) / width).astype(np.int64) - 1, left, columns - 1)
 
-    # Most extents of a long trace fall on the same few cells: keep each such line once.
+    # Most extents of a long trace fall on the same few cells: each such line is kept once.
     size = max(columns, rows)
     key = ((group * size + first) * size + last) * size * size + left * size + right
     _, keep = np.unique(key, return_index=True)
     first, last, left, right, group = first[keep], last[keep], left[keep], right[keep], group[keep]
 
-    # Each line is a run of columns in every row that it crosses; runs add up as +1 at their start, -1 behind their end.
+    # Each line is a run of columns in every row that it crosses; a run adds +1 at its start and -1
+    # behind its end.
     edges = np.zeros((groups, rows, columns + 1), dtype=np.int32)
     spanned = last - first + 1
     batches = np.searchsorted(np.cumsum(spanned), np.arange(0, spanned.sum(), 4_000_000)).tolist()
@@ -57,13 +59,15 @@ def rasterise(
 
 
 def weave(present: npt.NDArray[np.bool_]) -> Ints:
-    """The group that each cell shows, -1 for none: where several share a cell they take turns from cell to cell.
+    """The group that each cell shows, -1 for none. In a cell of several groups they alternate from cell to cell.
 
-    A group that is present anywhere is shown somewhere, as long as there are more cells than groups.
+    A group that is present anywhere is shown somewhere, as long as there are more cells than
+    groups.
     """
     groups, rows, columns = present.shape
     count = present.sum(axis=0)
-    # By turns of 2 x 2 cells: single ones would melt into a colour that is no rank's.
+    # The groups alternate in squares of 2 x 2 cells: single cells would mix into a colour that no
+    # rank has.
     turn = (np.arange(rows)[:, None] // 2 + np.arange(columns)[None, :] // 2) % np.maximum(count, 1)
     order = np.cumsum(present, axis=0, dtype=np.int16) - 1
     shown = np.full((rows, columns), -1, dtype=np.int64)
@@ -89,7 +93,8 @@ def spread(
 ) -> Floats:
     """What falls into each of the ``cells`` of ``span``, shape (groups, cells): every amount evenly over its interval.
 
-    An interval without length puts all into its cell. All are in ``span``, so that the cells add up to the amounts.
+    An interval without length puts everything into its cell. All intervals are in ``span``, so the
+    sum of the cells is the sum of the amounts.
     """
     width = (span[1] - span[0]) / cells
     start, stop = ((np.asarray(end, np.float64) - span[0]) / width for end in x)

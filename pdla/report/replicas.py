@@ -1,4 +1,4 @@
-"""Replicas as text: what there is, in 80 columns."""
+"""Replicas as text: their state, in 80 columns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pdla.units import counted, format_bytes, shown
 if TYPE_CHECKING:
     from pdla.catalog import Listed, Result
 
-MOST_WHYS = 5  # replicas with the same reason that are named
-TOLD: tuple[QueueState, ...] = ("queued", "planned", "failed")
-"""Places in the queue of what is not done with."""
+MOST_WHYS = 5  # replicas with the same reason whose numbers are listed
+UNFINISHED: tuple[QueueState, ...] = ("queued", "planned", "failed")
+"""States in the queue of patterns that are not finished."""
 
 
 def status_text(status: Status, results: Sequence[Result]) -> str:
-    """The replicas, those first that are not valid; why they are not; who works on them; the queue; the latest runs."""
+    """The replicas, invalid ones first; the reasons; who works on them; the queue; the latest runs."""
     replicas = sorted(status.replicas, key=lambda one: (one.state == "valid" and one.id not in status.missing, one.id))
     lines = [_table(replicas[:MOST]), *more(len(replicas), "replicas")] if replicas else ["No replicas."]
     if len(replicas) > 1:
@@ -31,7 +31,7 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
         if one.why:
             whys.setdefault(f"{one.state}: {one.why}", []).append(one.id)
         elif one.id in status.missing:
-            whys.setdefault(f"out of reach: {status.missing[one.id]} is not there", []).append(one.id)
+            whys.setdefault(f"unreachable: {status.missing[one.id]} does not exist", []).append(one.id)
     lines += [paragraph(f"{_named(numbers)} {why}") for why, numbers in list(whys.items())[:MOST]]
     lines += more(len(whys), "reasons")
     for lease in status.leases:
@@ -40,7 +40,7 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
         else:
             lines.append(shown(f"{lease.holder} works on {lease.name}."))
     waiting = [
-        f"{counted(count, 'pattern')} {state}" for state, count in status.queue.items() if count and state in TOLD
+        f"{counted(count, 'pattern')} {state}" for state, count in status.queue.items() if count and state in UNFINISHED
     ]
     if waiting:
         lines.append(f"In the queue: {', '.join(waiting)}.")
@@ -71,7 +71,7 @@ def _totals(status: Status) -> str:
 
 
 def _named(numbers: Sequence[int]) -> str:
-    """The numbers of replicas, the first of many."""
+    """The numbers of replicas; of many only the first ones."""
     if len(numbers) == 1:
         return f"replica {numbers[0]} is"
     named = ", ".join(map(str, numbers[:MOST_WHYS]))

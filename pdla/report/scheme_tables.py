@@ -1,4 +1,4 @@
-"""What simulated schemes take: as tables, as pictures, as plain values."""
+"""The results of simulated schemes: as tables, as pictures, as plain values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIGN = "lrrrlrrr"
 
 
 def scheme_rows(schemes: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """A row for each of these (docs/json.md), the fastest first, with ``HEADERS``."""
+    """A row for each of these results (docs/json.md), the fastest first, with ``HEADERS``."""
     return [
         [
             one["scheme"],
@@ -39,24 +39,24 @@ def scheme_rows(schemes: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def notes(contest: Contest) -> list[str]:
-    """Sentences about what the rows do not say."""
-    said = [f"{one.scheme} is not simulated: {one.why}." for one in contest.absent]
+    """Sentences about what the rows do not show."""
+    found = [f"{one.scheme} is not simulated: {one.why}." for one in contest.absent]
     for one in contest.results:
         if one.stuck:
-            said.append(f"{one.scheme}: {counted(one.stuck, 'collective call')} of which not all ranks took part.")
+            found.append(f"{one.scheme}: not all ranks took part in {counted(one.stuck, 'collective call')}.")
         if one.settled > one.until:
-            said.append(f"{one.scheme} goes on in the background for {format_seconds(one.settled - one.until)}.")
+            found.append(f"{one.scheme} works in the background for another {format_seconds(one.settled - one.until)}.")
         most = max(one.reasons.items(), key=lambda pair: pair[1], default=None)
         if most:
-            said.append(f"{one.scheme}: {counted(one.refused, 'wish')} refused, mostly {most[0]!r}.")
-    return said
+            found.append(f"{one.scheme}: {counted(one.refused, 'wish')} refused, mostly {most[0]!r}.")
+    return found
 
 
 def contest_text(contest: Contest, cluster: str) -> str:
-    """The table of a contest, and what is to be said of it."""
+    """The table of a comparison, and the notes on it."""
     head = f"Simulated on {cluster}: seconds in which a rank was in an I/O call; space is what copies take."
     parts = [paragraph(head), table(HEADERS, scheme_rows(contest_json(contest)["schemes"]), ALIGN)]
-    return "\n\n".join([*parts, *(["\n".join(paragraph(note) for note in said)] if (said := notes(contest)) else [])])
+    return "\n\n".join([*parts, *(["\n".join(paragraph(note) for note in found)] if (found := notes(contest)) else [])])
 
 
 def sweep_text(key: str, points: Sequence[Point]) -> str:
@@ -130,10 +130,10 @@ def _panel(axes: Axes, key: str, points: Sequence[Point]) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture in the format that the name of the file says.
+    """Write a picture in the format that the file's name gives.
 
     Raises:
-        PdlaError: it cannot be written.
+        PdlaError: the file cannot be written.
     """
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:].lower())

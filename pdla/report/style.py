@@ -1,4 +1,4 @@
-"""How pictures look: colours, axes, the key of the ranks."""
+"""The style of pictures: colours, axes, the key of the ranks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pdla.units import format_bytes, format_count
 PALETTE = (
     "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
 )  # fmt: skip
-# Viridis without its last, yellow part, which a white page swallows.
+# Viridis without its last, yellow part, which is hardly visible on a white page.
 _SEQUENCE = LinearSegmentedColormap.from_list("ranks", ["#482878", "#3e4989", "#26828e", "#35b779", "#b5c918"])
 INK, FAINT, PALE = "#39424e", "#7d8895", "#d3d9e0"  # text; secondary text; lines of the grid
 OP_COLOURS = {"read": "#5b7c99", "write": "#c08a4d"}
 
 WIDTH = 10.0  # inches
-MOST_GROUPS = 64  # colours that a raster tells apart; of more ranks, neighbours share one
+MOST_GROUPS = 64  # colours that a raster distinguishes; if there are more ranks, neighbours share a colour
 
 
 def rank_colours(ranks: int) -> npt.NDArray[np.float64]:
@@ -37,13 +37,13 @@ def rank_colours(ranks: int) -> npt.NDArray[np.float64]:
 
 
 def exact_bytes(size: int) -> str:
-    """A size with all its digits, where three do not tell it."""
+    """A size with all its digits, if three digits are not exact."""
     text = format_bytes(size)
     return text if _is_exact(size) else f"{format_count(size)} B"
 
 
 def _is_exact(size: float) -> bool:
-    """Whether three digits and a unit say this size exactly."""
+    """Whether three digits and a unit give this size exactly."""
     unit = next((unit for unit in (1 << 40, 1 << 30, 1 << 20, 1 << 10) if size >= unit), 1)
     return float(f"{size / unit:.3g}") * unit == size
 
@@ -52,26 +52,26 @@ class ByteLocator(Locator):
     """Ticks at multiples of a power of two, about six of them."""
 
     def __call__(self) -> Sequence[float]:
-        """Of what is in view."""
+        """The ticks of the present view."""
         assert self.axis is not None
         low, high = self.axis.get_view_interval()
         return self.tick_values(low, high)
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
-        """From ``vmin`` to ``vmax``."""
+        """The ticks from ``vmin`` to ``vmax``."""
         step = 2.0 ** max(math.ceil(math.log2(max(vmax - vmin, 1.0) / 6)), 0)
         return [tick * step for tick in range(math.ceil(vmin / step), math.floor(vmax / step) + 1)]
 
 
 class ByteFormatter(Formatter):
-    """Binary units; where three digits would not tell ticks apart, all digits in the largest unit that divides them."""
+    """Binary units. If three digits do not distinguish the ticks: all digits, in the largest unit that divides them."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """One number."""
+        """The text for one number."""
         return format_bytes(x)
 
     def format_ticks(self, values: Iterable[float]) -> list[str]:
-        """Those of an axis, all alike."""
+        """The texts for the ticks of an axis, all in one form."""
         ticks = list(values)
         if all(_is_exact(tick) for tick in ticks):
             return [format_bytes(tick) for tick in ticks]
@@ -108,7 +108,7 @@ def legend(axes: Axes, handles: list[Patch]) -> None:
 
 
 def rank_key(figure: Figure, panels: list[Axes], ranks: int) -> None:
-    """Which colour is which rank: names, or a scale where there are many."""
+    """Which colour is which rank: names, or a scale if there are many."""
     if ranks <= len(PALETTE):
         names = ["rank 0", *map(str, range(1, ranks))]
         legend(panels[0], [Patch(color=colour, label=name) for colour, name in zip(PALETTE, names, strict=False)])

@@ -1,4 +1,4 @@
-"""Terminal tables: everything the command line prints as rows and columns, in 80 columns or the terminal's width."""
+"""Terminal tables: everything that the command line prints as rows and columns, in the terminal's width."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pdla.report.comparison import Comparison
 
 GAP = "  "
-NARROWEST = 8  # characters that wrapping leaves to a column
+NARROWEST = 8  # least characters of a wrapped column
 MOST_MEMBERS = 8  # local signatures listed under a global one
-MOST_PHASES = 4  # of a file
-MOST = 20  # files, signatures of a file, patterns: who wants more wants --json
+MOST_PHASES = 4  # phases listed for a file
+MOST = 20  # files, signatures of a file, or patterns listed; --json lists all
 NOTATION = (
     "A signature is {operation, first byte, dimension, loops, repeats}; a loop is [stride, bytes, count], the "
-    "innermost first, with an r where it runs over the ranks."
+    "innermost first, with an r if it runs over the ranks."
 )
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, width: int | None = None) -> str:
-    """Rows under headers, columns left (``l``) or right (``r``) aligned, wrapped to ``width`` columns (the terminal's).
+    """Rows under headers, columns aligned left (``l``) or right (``r``), wrapped to ``width`` columns (the terminal's).
 
-    Left-aligned columns give way, the widest first; nothing is cut off.
+    Left-aligned columns become narrower, the widest first; nothing is cut off.
 
     >>> print(table(["file", "requests"], [["a.dat", "1,024"], ["b", "7"]], "lr", width=80))
     file   requests
@@ -59,7 +59,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, *, 
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 80 where there is none, at most 120 so that rows remain readable."""
+    """Columns of the terminal; 80 without a terminal, at most 120 so that rows remain readable."""
     return min(shutil.get_terminal_size((80, 24)).columns, 120)
 
 
@@ -78,8 +78,8 @@ def _row(cells: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
 
 
 def paragraph(text: str, indent: str = "", *, width: int | None = None) -> str:
-    """``text`` wrapped to the terminal, every line after ``indent``."""
-    # A path or a number stays in one piece: it may be wanted for copying.
+    """``text`` wrapped to the terminal, with ``indent`` before every line."""
+    # Paths and numbers are not split: somebody may want to copy them.
     return textwrap.fill(
         shown(text),
         width or terminal_width(),
@@ -114,7 +114,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def by_ranks(ranks: Sequence[int]) -> str:
-    """Who makes a pattern.
+    """The ranks that make a pattern.
 
     >>> by_ranks((0, 1, 2)), by_ranks((5,))
     ('by ranks 0-2', 'by rank 5')
@@ -123,7 +123,7 @@ def by_ranks(ranks: Sequence[int]) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """``text`` with its middle left out where it is longer than ``width``: the ends of a path tell the most.
+    """``text`` without its middle if it is longer than ``width``: the ends of a path say most.
 
     >>> shorten("/scratch/project/someone/run-17/matrix.dat", 24)
     '/scratch...17/matrix.dat'
@@ -144,13 +144,15 @@ def candidate_name(candidate: Candidate) -> str:
 
 
 def call_name(signature: Signature | Irregular) -> str:
-    """``read``, or ``read_all`` where the calls are collective."""
+    """``read``, or ``read_all`` if the calls are collective."""
     return f"{signature.op}_all" if signature.collective else signature.op
 
 
 def signature_table(analysis: Analysis, aspects: Sequence[Aspects] = (), phases: Sequence[Phase] = ()) -> str:
-    """The signatures of every file, global ones with the local ones in them, then the others; with their aspects, and
-    with the phases of files that have several."""
+    """The signatures of every file, with their aspects: global ones with their local ones, then the others.
+
+    Files with several phases have these, too.
+    """
     by_file: dict[str, list[tuple[Signature | Irregular, str]]] = {}
     parts: list[Signature | Irregular] = [*analysis.signatures, *analysis.irregular]
     several = phases_by_file(phases)
@@ -186,18 +188,18 @@ def phases_by_file(phases: Iterable[Phase]) -> dict[str, list[Phase]]:
 
 
 def phases_text(phases: Sequence[Phase]) -> str:
-    """What happens in the phases of a file, the first of them: what begins each, what it moves, and how long it is."""
-    told = []
+    """The first phases of a file: what begins each, what it moves, and how long it is."""
+    listed = []
     for phase in phases[:MOST_PHASES]:
         moved = (("reads", phase.bytes_read), ("writes", phase.bytes_written))
         does = " and ".join(f"{verb} {format_bytes(count)}" for verb, count in moved if count)
-        told.append(f"{phase.phase} ({phase.begins}) {does} in {format_seconds(phase.t_end - phase.t_start)}")
+        listed.append(f"{phase.phase} ({phase.begins}) {does} in {format_seconds(phase.t_end - phase.t_start)}")
     more = f"; and {len(phases) - MOST_PHASES} more" if len(phases) > MOST_PHASES else ""
-    return f"{len(phases)} phases: {'; '.join(told)}{more}"
+    return f"{len(phases)} phases: {'; '.join(listed)}{more}"
 
 
 def aspects_text(aspects: Aspects) -> str:
-    """What a signature is, and in which phases of its file."""
+    """The aspects of a signature, and the phases of its file in which it occurs."""
     if aspects.phases is None:
         return str(aspects)
     first, last = aspects.phases
@@ -210,7 +212,7 @@ def more(number: int, what: str) -> list[str]:
 
 
 def shown_members(members: Sequence[Signature]) -> tuple[Sequence[Signature], int]:
-    """Which of the local signatures in a global one to list, and how many more there are."""
+    """The local signatures to list in a global one, and the number of the others."""
     shown = members if len(members) <= MOST_MEMBERS else members[: MOST_MEMBERS // 2]
     return shown, len(members) - len(shown)
 
@@ -236,7 +238,7 @@ def _shares(analysis: Analysis, part: Signature | Irregular) -> list[str]:
 
 
 def plan_summary(plan: Plan) -> str:
-    """A row for every pattern: what it costs from the original, what it is to cost, and where it goes."""
+    """A row for every pattern: its cost from the original, its cost by the plan, and its place."""
     rows = []
     for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
@@ -251,7 +253,7 @@ def plan_summary(plan: Plan) -> str:
 
 
 def plan_table(plan: Plan) -> str:
-    """For every pattern what each candidate would cost, which was chosen, why, and why the others cannot be."""
+    """For every pattern the cost of each candidate, the chosen one with the reason, and why others cannot be chosen."""
     blocks = []
     for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
@@ -273,7 +275,7 @@ def plan_table(plan: Plan) -> str:
 
 
 def _outcome(plan: Plan) -> list[str]:
-    """What was refused, what the plan is expected to bring, and how good a choice it is."""
+    """What was refused, the plan's prediction, and how good the choice is."""
     blocks = []
     if plan.refused:
         refused = [paragraph(f"{what}: {why}", "  ") for what, why in plan.refused[:MOST]]
@@ -286,7 +288,7 @@ def _outcome(plan: Plan) -> list[str]:
 
 
 def prediction(plan: Plan) -> str:
-    """What the plan is expected to bring, in a sentence."""
+    """The plan's prediction in a sentence."""
     if not plan.patterns:
         return "There is no pattern to plan for."
     chosen = sum(pattern.choice.layout is not None for pattern in plan.patterns)

@@ -1,4 +1,4 @@
-"""The data behind a picture of accesses that one can zoom into, as the page's script (zoom.js) reads it."""
+"""The data of a zoomable picture of accesses, for the script in the page (zoom.js)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from pdla.report.style import MOST_GROUPS, rank_colours
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_LINES = 60_000  # extents of a file and operation that are told one by one; of more, cells are
-CELLS = (1000, 240)  # along time, along the file: as many as the picture has pixels at least
+MOST_LINES = 60_000  # extents of a file and operation that are listed one by one; more are binned into cells
+CELLS = (1000, 240)  # along time, along the file: at least as many as the picture has pixels
 
 
 def zoom_data(accesses: pd.DataFrame, ranks: int) -> dict[str, Any]:
     """What zoom.js draws: the extents of a file over time, or the cells that they are binned into.
 
-    ``panels`` has an object for reads and one for writes. Its ``data`` is zlib-compressed, in base64: of ``extents``
-    extents the columns t_start and t_end (float64, s), offset and length (float64, bytes) and group (uint8); or of a
-    grid of ``cells`` [columns, rows] the group that each shows (uint8, row by row from the first offset), 255 for none.
-    A group is ``ranks`` / ``colours`` neighbouring ranks.
+    ``panels`` has an object for reads and one for writes. Its ``data`` is zlib-compressed, in
+    base64. For ``extents`` extents it has the columns t_start and t_end (float64, s), offset and
+    length (float64, bytes) and group (uint8). For a grid of ``cells`` [columns, rows] it has the
+    group that each cell shows (uint8, row by row from the first offset), 255 for none. A group is
+    ``ranks`` / ``colours`` neighbouring ranks.
     """
     groups = min(ranks, MOST_GROUPS)
     x = (float(accesses["t_start"].min()), float(accesses["t_end"].max()))

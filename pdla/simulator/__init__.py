@@ -1,1 +1,1 @@
-"""The simulator: what a program's accesses would take on a storage system, with every policy."""
+"""The simulator: how long a program's accesses would take on a storage system, with every policy."""

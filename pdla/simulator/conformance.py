@@ -1,6 +1,7 @@
-"""The conformance suite: what holds for every online policy, as scenarios numbered as in docs/policies.md.
+"""The conformance suite: what every online policy must do, as scenarios with the numbers of docs/policies.md.
 
-A test class of a policy inherits ``PolicyTests`` and gives the method ``make``. Needs pytest and hypothesis.
+A test class of a policy inherits ``PolicyTests`` and provides the method ``make``. It needs pytest
+and hypothesis.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ CLUSTER = Cluster(
     threshold_seconds=0.0,
     source="suite",
 )
-"""A storage system with a pool of every kind, and less room in each than the files take."""
+"""A storage system with a pool of every kind; each has less room than the files take."""
 
 
 class Action(NamedTuple):
-    """What happens next: a request, or the end of a period, of some moves, of the use of a file."""
+    """The next event: a request, or the end of a period, of some moves, of the use of a file."""
 
     what: str
     rank: int
@@ -57,9 +58,9 @@ class Action(NamedTuple):
 
 
 class Replay:
-    """Does what an enactor says, with real bytes, and checks all that it says.
+    """Carries out what an enactor says, with real bytes, and checks it.
 
-    Moves read when they start and write when they end; which one ends when is by chance.
+    Moves read when they start and write when they end; the order in which they end is random.
     """
 
     def __init__(self, policy: Online, cluster: Cluster, sizes: Sequence[int], seed: int = 0) -> None:
@@ -81,7 +82,7 @@ class Replay:
         self._done: set[int] = set()
 
     def act(self, action: Action) -> None:
-        """What ``action`` says, and then some of the moves that are under way."""
+        """Carry out ``action``, and then finish some of the moves in progress."""
         if action.what in ("read", "write"):
             stop = min(action.start + action.length, self._sizes[action.file])
             if action.start < stop:
@@ -97,14 +98,14 @@ class Replay:
                 self._finish(token)
 
     def request(self, op: Op, rank: int, file: int, start: int, stop: int, collective: bool = False) -> None:
-        """A request: what it reads is what was written last, and each of its bytes is transferred once."""
+        """A request: it must read what was written last, and each of its bytes must be transferred once."""
         self.time += 0.01
         node = rank % self._cluster.pools[0].servers
         request = Request(self.time, rank, node, file, op, start, stop, collective)
         self._do(self.enactor.serve(request), request)
 
     def end(self) -> list[Extent]:
-        """The run ends, and so do all moves; what home does not have is returned, and nothing else is missing there."""
+        """End the run and all moves; return what the originals do not have. They may lack nothing else."""
         self._do(self.enactor.close(self.time))
         while self._moves:
             self._finish(self._chance.choice(sorted(self._moves)))
@@ -114,7 +115,7 @@ class Replay:
             for extent in dirty:
                 if (extent.file, extent.part) == (file, part):
                     known[extent.start : extent.stop] = wanted[extent.start : extent.stop]
-            assert (known == wanted).all(), f"home lacks bytes of file {file} that are nowhere else"
+            assert (known == wanted).all(), f"the original of file {file} lacks bytes that are nowhere else"
         return dirty
 
     def _do(self, step: Step, request: Request | None = None) -> None:
@@ -144,16 +145,16 @@ class Replay:
         for transfer in (transfer for stage in step.foreground for transfer in stage):
             assert transfer.op == request.op
             held, wanted, waiting = self._held(transfer), self._of(transfer, self._wanted), self._of(transfer, due)
-            assert waiting.all(), f"{transfer} is not of the request, or comes twice"
+            assert waiting.all(), f"{transfer} does not belong to the request, or comes twice"
             waiting[:] = 0
             if request.op == "write":
                 held[:] = wanted
             else:
-                assert (held == wanted).all(), f"{transfer} reads what was not written last"
+                assert (held == wanted).all(), f"{transfer} reads something else than was written last"
         assert not any(waiting.any() for waiting in due.values()), f"{request} is not transferred: {step}"
 
     def _begin(self, move: Move) -> None:
-        """Read what the move reads; what it writes without that is what the request has just read."""
+        """Read what the move reads. If it writes without reading, it writes what the request has just read."""
         transfers = [transfer for stage in move.stages for transfer in stage]
         reads = [transfer for transfer in transfers if transfer.op == "read"]
         keys = {self._key(transfer) for transfer in transfers}
@@ -193,7 +194,7 @@ class Replay:
 
 
 def random_actions(seed: int, count: int, files: int, size: int) -> list[Action]:
-    """Requests of four ranks, half of them one after another, the others anywhere, and all else that happens."""
+    """Requests of four ranks, half of them sequential, the others anywhere, and all other events."""
     chance = random.Random(seed)
     at: dict[tuple[int, int], int] = {}
     actions = []
@@ -207,7 +208,7 @@ def random_actions(seed: int, count: int, files: int, size: int) -> list[Action]
 
 
 class PolicyTests:
-    """``make`` gives a new policy for CLUSTER, with parameters that suit files of 40 KiB."""
+    """``make`` returns a new policy for CLUSTER, with parameters that suit files of 40 KiB."""
 
     sizes: Sequence[int] = (40 * KIB, 13 * KIB + 77)
     cluster: Cluster = CLUSTER
@@ -217,7 +218,7 @@ class PolicyTests:
         raise NotImplementedError
 
     def replay(self, actions: Sequence[Action], seed: int = 0) -> Replay:
-        """All that is checked of any sequence, done."""
+        """Run any sequence with all checks."""
         replay = Replay(self.make(), self.cluster, self.sizes, seed)
         for action in actions:
             replay.act(action)
@@ -225,13 +226,13 @@ class PolicyTests:
 
     @pytest.mark.parametrize("seed", range(2))
     def test_1_reads_get_what_was_written_last_and_no_space_overflows(self, seed: int) -> None:
-        """Whatever is under way, in a long run. Replay checks it."""
+        """With any moves in progress, in a long run. Replay checks it."""
         self.replay(random_actions(seed, 200, len(self.sizes), max(self.sizes)), seed).end()
 
     @given(st.data())
     @settings(max_examples=12, suppress_health_check=list(HealthCheck))
     def test_2_so_in_runs_that_are_searched_for(self, data: st.DataObject) -> None:
-        """Short ones, so that what fails is as simple as can be."""
+        """In short runs, so that a failing one is as simple as possible."""
         bytes_ = st.integers(1, 6 * KIB)
         action = st.builds(
             Action,
@@ -246,14 +247,14 @@ class PolicyTests:
         self.replay(actions, data.draw(st.integers(0, 3))).end()
 
     def test_3_dirty_bytes_are_never_dropped(self) -> None:
-        """When everything has ended, what home lacks is in a cache, and the enactor knows it. Replay.end checks it."""
+        """At the end, bytes that the originals lack are in a cache, and the enactor knows it (Replay.end)."""
         actions = random_actions(5, 200, len(self.sizes), max(self.sizes))
         replay = self.replay([action for action in actions if action.what != "read"])
         dirty = replay.end()
         assert sum(extent.stop - extent.start for extent in dirty) <= sum(replay.enactor.used.values())
 
     def test_4_the_same_run_is_the_same(self) -> None:
-        """Every transfer of it."""
+        """Every transfer is the same."""
         first, second = (self.replay(random_actions(7, 100, len(self.sizes), max(self.sizes))) for _ in range(2))
         assert first.log == second.log
         assert first.enactor.refused == second.enactor.refused
@@ -267,5 +268,5 @@ class PolicyTests:
             assert 0 <= refusal.time <= replay.time
 
     def test_6_spaces_are_of_the_cluster(self) -> None:
-        """And a cluster without what the policy needs is refused."""
+        """A cluster without what the policy needs is refused, too."""
         assert self.make().spaces(self.cluster)

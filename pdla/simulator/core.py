@@ -1,7 +1,7 @@
-"""The simulator's core (core/simulator.h), called with arrays and giving arrays back.
+"""The simulator's core (core/simulator.h): called with arrays, it returns arrays.
 
-Everything that happens in a simulation happens there: no Python object is made for a request, unless a policy wants to
-be asked.
+Everything that happens in a simulation happens there. No Python object is made for a request,
+unless a policy must be asked.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ EVENT = _record("time:f what rank server address length")
 OPS: tuple[Op, Op] = ("read", "write")
 QUEUES = ("fifo", "elevator", "cfq")
 WRITES, CLOSES, SYNCS = 1, 2, 4  # flags of calls and patterns
-REQUEST, TICK, FINISHED, CLOSE = range(4)  # what a policy is asked
+REQUEST, TICK, FINISHED, CLOSE = range(4)  # events about which a policy is asked
 DEPTH = 12  # loops of a nest
 EVENTS = ("call", "queued", "started", "served", "returned")
 
 
 class Question(ctypes.Structure):
-    """What a policy is asked, or told."""
+    """What a policy is asked, or told about."""
 
     _fields_ = (
         ("time", ctypes.c_double),
@@ -78,7 +78,7 @@ class _Answer(ctypes.Structure):
 _Policy = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Question), ctypes.POINTER(_Answer))
 
 Ask = Callable[[Question], tuple[Sequence[tuple[int, ...]], Sequence[int]]]
-"""Answers with transfers (the fields of TRANSFER), and the tokens of the moves to wait for."""
+"""Returns transfers (the fields of TRANSFER), and the tokens of the moves to wait for."""
 
 _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "spaces")
 _PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
@@ -129,24 +129,27 @@ class _Output(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a simulation gives.
+    """The results of a simulation.
 
     Attributes:
-        seconds: until the last call returned, and what a policy had to do at the end.
+        seconds: until the last call returned and the policy's work at the end was done.
         settled: until the last move in the background was done; 0: there was none.
-        io_seconds: in which at least one rank was in a call.
-        closing: after the last call, for what a policy did at the end.
+        io_seconds: time in which at least one rank was in a call.
+        closing: time after the last call, for the policy's work at the end.
         call_seconds: of all calls together; ``longest_call``: of one.
         bytes: read and written by calls.
-        requests: to the storage; ``subrequests``: of servers.
+        requests: to the storage; ``subrequests``: to servers.
         moves: in the background.
         stuck: collective calls that not all of their ranks made.
-        busy, waited: of each server, the seconds for which its device served and its requests waited.
-        served: of each server, its requests; ``distance``: the bytes that its head has moved between them.
-        latency: of each file, the seconds that requests to servers took there, waiting for moves as well, those in the
-            background not counted; ``latencies``: how many.
-        space_bytes: of each space, read and written by requests and by moves in the background: shape (spaces, 4).
-        log: what happened, the first events (EVENT).
+        busy, waited: for each server, the seconds in which its device served, and those that its
+            requests waited.
+        served: for each server, its requests; ``distance``: the bytes that its head moved between
+            them.
+        latency: for each file, the seconds that requests to servers took there, including waits for
+            moves, without requests in the background; ``latencies``: their number.
+        space_bytes: for each space, read and written by requests and by moves in the background:
+            shape (spaces, 4).
+        log: the first events (EVENT).
     """
 
     seconds: float
@@ -180,10 +183,12 @@ def simulate(
     log_room: int = 0,
 ) -> Outcome:
     """Run a simulation: ``numbers`` and ``arrays`` are members of struct sim_input.
-    ``ask`` is asked every ``period`` seconds, too, or ``only_closes`` when files are closed.
+
+    ``ask`` is also called every ``period`` seconds, or with ``only_closes`` only when files are
+    closed.
 
     Raises:
-        PdlaError: there is no core, or no memory. What ``ask`` raises is raised again.
+        PdlaError: there is no core, or no memory. An exception from ``ask`` is raised again.
     """
     log = np.zeros(log_room, EVENT)
     kept = [np.ascontiguousarray(arrays[name]) for name in _ARRAYS]
@@ -204,7 +209,7 @@ def simulate(
     if raised:
         raise raised[0]
     if result:
-        raise PdlaError(f"no memory to simulate {given.ranks} ranks")
+        raise PdlaError(f"there is not enough memory to simulate {given.ranks} ranks")
     fields = ("seconds", "settled", "io_seconds", "closing", "call_seconds", "longest_call", "calls")
     counts = ("requests", "subrequests", "moves", "stuck")
     return Outcome(
@@ -222,8 +227,8 @@ def simulate(
 
 
 def _asker(ask: Ask, raised: list[BaseException]) -> Any:
-    """``ask`` as the core calls it; what it raises stops the simulation."""
-    kept: list[Any] = [None, None]  # the answer, until the next one
+    """``ask`` in the form that the core calls; an exception in it stops the simulation."""
+    kept: list[Any] = [None, None]  # the answer must live until the next one
 
     def policy(question: Any, answer: Any) -> int:
         try:
@@ -256,13 +261,13 @@ def _core() -> ctypes.CDLL:
 
 
 def _opened(path: Path) -> ctypes.CDLL:
-    """The library, which must be of this version: structs of other sizes would be read past their ends."""
+    """The library, which must be of this version: structs of other sizes would be read beyond their ends."""
     library = ctypes.CDLL(str(path))
     records = (SERVER, OBJECT, MAP, LOOP, NEST, CALL, ITEM, PATTERN, PART)
     sizes = [record.itemsize for record in records]
     sizes += [ctypes.sizeof(Question), TRANSFER.itemsize, EVENT.itemsize, ctypes.sizeof(_Input), ctypes.sizeof(_Output)]
     array = (ctypes.c_int64 * len(sizes))(*sizes)
     if not hasattr(library, "sim_fits") or not library.sim_fits(array, ctypes.c_int64(len(sizes))):
-        raise PdlaError(f"{path} is not of this version of pdla, which needs one of its own: install pdla again")
+        raise PdlaError(f"{path} belongs to another version of pdla: install pdla again")
     library.sim_run.argtypes = [ctypes.POINTER(_Input), ctypes.POINTER(_Output)]
     return library

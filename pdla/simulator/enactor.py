@@ -1,16 +1,19 @@
-"""The enactor: makes the wishes of an online policy true, and keeps the rules that are not the policy's business.
+"""The enactor: carries out the wishes of an online policy, and keeps the rules of all policies.
 
-It knows which bytes live where, and for every request says what is to be transferred; it knows no time. The rules:
+It knows which bytes are where, and says for every request what to transfer; it knows no time. The
+rules:
 
 - No space holds more than its capacity.
-- The last copy stays: dirty bytes go home before they are dropped. Only a write ends them otherwise.
+- The last copy stays: dirty bytes are written back before they are dropped. Otherwise only a write
+  ends them.
 - Every read gets the bytes last written: a write ends all other copies.
-- A wish that cannot be is refused, with the reason, in ``refused``.
+- A wish that is impossible is refused, with the reason, in ``refused``.
 
-What changes takes effect as the request is served; what is moved in the background, when the move is finished. A move
-whose bytes are written meanwhile carries on, and counts for nothing: bytes being fetched are not here, bytes being
-written back stay dirty, and the addresses that it uses are taken until it ends. Each client node (for a policy that is
-``by_part``, each server) moves one thing after another, in the order in which they were wished.
+Changes by a request take effect when the request is served, changes by a move in the background
+when the move is finished. A move whose bytes are written meanwhile continues without effect: bytes
+being fetched are not here, bytes being written back stay dirty, and the addresses that it uses are
+taken until it ends. Each client node (for a policy that is ``by_part``, each server) makes its
+moves one after another, in the order of the wishes.
 """
 
 from __future__ import annotations
@@ -48,12 +51,13 @@ class Transfer(NamedTuple):
     """Bytes [start, stop) of a space are read or written.
 
     Attributes:
-        space: "home", a pool, or "memory" (of a home server: no device).
-        server: the one of the space that has all of it; then start and stop count its own bytes. None: they are
-            striped by ``Enactor.layout(space)`` (at home: they are the bytes of the file).
-        file: of home, which one; a cache has one range of addresses for all files.
+        space: "home" (the originals), a pool, or "memory" (of a home server: no device).
+        server: the server of the space that has all of it; then start and stop count its own bytes.
+            None: the bytes are striped by ``Enactor.layout(space)`` (for the originals they are the
+            bytes of the file).
+        file: for the originals, the file; a cache has one range of addresses for all files.
         node: the client node whose link it crosses, or None: it stays inside a server or a node.
-        first: the byte of the file, or of the part, that ``start`` is.
+        first: the byte of the file, or of the part, at ``start``.
     """
 
     space: str
@@ -67,15 +71,15 @@ class Transfer(NamedTuple):
 
 
 Stages = tuple[tuple[Transfer, ...], ...]
-"""Stages follow one another; the transfers of a stage are in parallel."""
+"""Stages follow one another; the transfers of a stage run in parallel."""
 
 
 class Move(NamedTuple):
-    """Transfers that nobody has asked for: ``Enactor.finished(token)`` is to be called when they are done.
+    """Transfers that no request asked for: ``Enactor.finished(token)`` must be called when they are done.
 
     Attributes:
         urgent: it has the priority of requests; others have a lower one.
-        after: it starts when the request that it came with has been served; others start at once.
+        after: it starts when its request has been served; others start at once.
     """
 
     token: int
@@ -85,9 +89,10 @@ class Move(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What serves a request: first the moves ``wait`` are waited for, then come the ``foreground`` stages.
+    """What serves a request: first the end of the moves ``wait``, then the ``foreground`` stages.
 
-    The moves that are waited for are of this step, or under way, or ``Enactor.finished`` will return them.
+    The moves to wait for belong to this step, are in progress, or will be returned by
+    ``Enactor.finished``.
     """
 
     foreground: Stages = ()
@@ -96,7 +101,7 @@ class Step(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A wish that was not made true, when, and why."""
+    """A wish that was refused, when, and why."""
 
     time: float
     wish: Wish
@@ -108,7 +113,7 @@ _Key = tuple[int, int | None]
 
 
 class _Cache:
-    """What a space holds, and where; its clean copies by when they were last used."""
+    """What a space holds, and where; its clean copies by the time of their last use."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -131,7 +136,7 @@ class _Cache:
 
 @dataclass
 class _Job:
-    """A move: its bytes are those copies in its ranges that are still ``incoming`` (``cleaning``) by its token."""
+    """A move: its bytes are the copies in its ranges that are still ``incoming`` (``cleaning``) by its token."""
 
     token: int
     key: _Key
@@ -141,10 +146,10 @@ class _Job:
     kind: Literal["back", "fetch", "load", "pass"]
     size: int
     started: bool = False
-    freed: list[Copy] = field(default_factory=list)  # copies that are gone, whose addresses it uses
+    freed: list[Copy] = field(default_factory=list)  # copies that are gone but whose addresses it uses
 
     def add(self, copy: Copy) -> None:
-        """Its bytes, too."""
+        """Add the bytes of a copy."""
         self.size += copy.length
         start, stop = self.ranges[-1]
         if stop == copy.start:
@@ -153,23 +158,23 @@ class _Job:
             self.ranges.append((copy.start, copy.stop))
 
     def copies(self, extents: ExtentMap) -> Iterator[Copy]:
-        """Those that have bytes of it."""
+        """The copies that have bytes of this move."""
         for start, stop in self.ranges:
             yield from extents.overlapping(start, stop)
 
     @property
     def queued(self) -> bool:
-        """Whether it is one of those that a node (server) does one after another."""
+        """Whether it is one of the moves that a node (server) makes one after another."""
         return self.kind in ("back", "fetch")
 
 
 class Enactor:
     """Serves requests as ``policy`` wishes; it is also the policy's View.
 
-    ``files`` are sizes by file; writes beyond them make files longer.
+    ``files`` are the sizes of the files; writes beyond them make files longer.
 
     Attributes:
-        refused: the wishes that were not made true, in order.
+        refused: the refused wishes, in order.
 
     Raises:
         ConfigError: the cluster lacks what the policy needs.
@@ -190,7 +195,7 @@ class Enactor:
         self._jobs: dict[int, _Job] = {}
         self._queues: dict[int, deque[_Job]] = defaultdict(deque)  # by node (server); the first of each is started
         self._serial = 0
-        self._clock = 0  # requests so far
+        self._clock = 0  # number of requests so far
         self._request: Request | None = None
         self._moves: list[Move] = []
         self._wait: dict[int, None] = {}
@@ -201,18 +206,18 @@ class Enactor:
             whole = cache.server is None and cache.space.layout is not None
             if cache.level not in servers or not (whole or (cache.server or 0) < servers[cache.level]):
                 wanted = f"a pool with a layout, or one of its servers ({', '.join(servers)})"
-                raise ConfigError(f"{cache.space.name!r} is no space: it must be {wanted}")
+                raise ConfigError(f"there is no space {cache.space.name!r}: a space is {wanted}")
 
-    # ---- what the engine calls --------------------------------------------------------------------------------------
+    # ---- called by the engine ---------------------------------------------------------------------------------------
 
     def serve(self, request: Request) -> Step:
-        """What serves ``request``, and what else is to be done."""
+        """What serves ``request``, and what else must be done."""
         self.now, self._request = request.time, request
         self._clock += 1
         later = []
         for wish in self.policy.request(request, self):
             if isinstance(wish, WriteBack) and wish.wait:
-                self._refuse(wish, "a request cannot wait for what it writes: wish it at the close")
+                self._refuse(wish, "a request cannot wait for what it writes: make this wish at the close")
             elif isinstance(wish, WriteBack):
                 later.append(wish)
             else:
@@ -230,19 +235,19 @@ class Enactor:
         return self._step(stage)
 
     def tick(self, now: float) -> Step:
-        """What is to be done every ``policy.period``."""
+        """What must be done every ``policy.period``."""
         self.now = now
         self._enact_all(self.policy.tick(self))
         return self._step([])
 
     def close(self, now: float, file: int | None = None) -> Step:
-        """What is to be done when ``file`` is closed or synchronized, or at the end of the run (None)."""
+        """What must be done when ``file`` is closed or synchronized, or at the end of the run (None)."""
         self.now = now
         self._enact_all(self.policy.close(file, self))
         return self._step([])
 
     def finished(self, token: int, now: float) -> tuple[Move, ...]:
-        """Tell that a move is done; returns the moves that are to start now."""
+        """Report that a move is done; returns the moves to start now."""
         self.now = now
         job = self._jobs.pop(token)
         extents = self._maps[job.key][job.level]
@@ -267,7 +272,7 @@ class Enactor:
 
     @property
     def spaces(self) -> list[Space]:
-        """Where copies may be."""
+        """The spaces for copies."""
         return [cache.space for cache in self._caches.values()]
 
     @property
@@ -282,7 +287,7 @@ class Enactor:
 
     @property
     def dirty(self) -> list[Extent]:
-        """The bytes that are not at home."""
+        """The bytes that the originals do not have."""
         return [
             Extent(file, copy.start, copy.stop, copy.space, True, part)
             for (file, part), levels in self._maps.items()
@@ -291,10 +296,10 @@ class Enactor:
             if copy.dirty
         ]
 
-    # ---- what the policy sees (View) --------------------------------------------------------------------------------
+    # ---- seen by the policy (View) ----------------------------------------------------------------------------------
 
     def layout(self, space: str) -> Layout:
-        """How addresses of ``space``, a whole pool or home, are striped."""
+        """How addresses of ``space``, a whole pool or the originals, are striped."""
         layout = self._home if space == HOME else self._caches[space].space.layout
         assert layout is not None, f"{space} is one server"
         return layout
@@ -305,7 +310,7 @@ class Enactor:
         return size if part is None else part_size(self.cluster, size, part)
 
     def room(self, space: str) -> int:
-        """Bytes that are free there."""
+        """Free bytes of a space."""
         return self._caches[space].addresses.left
 
     def parts(self, start: int, stop: int) -> list[Part]:
@@ -313,7 +318,7 @@ class Enactor:
         return parts(self.cluster, start, stop)
 
     def extents(self, file: int, start: int, stop: int, part: int | None = None) -> list[Extent]:
-        """From where [start, stop) would be read now, in order and gapless."""
+        """The extents from which [start, stop) would be read now, in order and without gaps."""
         return [
             Extent(file, low, high, copy.space if copy else HOME, bool(copy and copy.dirty), part)
             for low, high, copy in self._sources((file, part), start, stop)
@@ -329,7 +334,7 @@ class Enactor:
     # ---- wishes -----------------------------------------------------------------------------------------------------
 
     def _enact_all(self, wishes: Iterable[Wish]) -> None:
-        """Make them true; what is to go home of one file, wish after wish, goes together."""
+        """Carry the wishes out; write-backs of one file in a row are made together."""
         for key, group in groupby(wishes, _to_go_home):
             if key:
                 self._bring_home(key, [wish for wish in group if isinstance(wish, WriteBack) and self._is_sound(wish)])
@@ -353,7 +358,7 @@ class Enactor:
             self._refuse(wish, f"a wish of this policy names {'a part' if self.policy.by_part else 'no part'}")
             return False
         if wish.start >= wish.stop:
-            self._refuse(wish, "no bytes")
+            self._refuse(wish, "it names no bytes")
         return wish.start < wish.stop
 
     def _bring_home(self, key: _Key, wishes: Iterable[WriteBack]) -> None:
@@ -389,10 +394,10 @@ class Enactor:
             self._place_copy(key, start, stop, wish)
 
     def _place_written(self, key: _Key, start: int, stop: int, wish: Place) -> None:
-        """Copies for what the request writes, where there are none yet in this space."""
+        """Copies for what the request writes, if there are none yet in this space."""
         cache = self._caches[wish.space]
         if not cache.space.writes:
-            self._refuse(wish, "nothing is written there")
+            self._refuse(wish, "the space takes no writes")
             return
         extents = self._extents(key, cache.level)
 
@@ -407,7 +412,7 @@ class Enactor:
                     copy.dirty = True
 
     def _place_copy(self, key: _Key, start: int, stop: int, wish: Place) -> None:
-        """A copy of what the request reads, or of what is to be fetched."""
+        """A copy of what the request reads, or of what is fetched."""
         cache = self._caches[wish.space]
         extents = self._extents(key, cache.level)
         gaps = _between(extents.overlapping(start, stop), start, stop)
@@ -422,7 +427,7 @@ class Enactor:
     def _has_room(self, cache: _Cache, gaps: Iterable[tuple[int, int]], wish: Place) -> bool:
         needed = sum(high - low for low, high in gaps)
         if needed > cache.addresses.left:
-            self._refuse(wish, f"needs {needed} bytes, and {wish.space} has {cache.addresses.left} left")
+            self._refuse(wish, f"it needs {needed} bytes, but {wish.space} has {cache.addresses.left} left")
         return needed <= cache.addresses.left
 
     def _mover(self, key: _Key, wish: Place) -> int:
@@ -446,7 +451,7 @@ class Enactor:
         self._write_back(key, level, [copy for copy in copies if copy.dirty])
 
     def _write_back(self, key: _Key, level: str, copies: Iterable[Copy]) -> None:
-        """Bring dirty copies home, of those of one node as many together as it moves at a time."""
+        """Write dirty copies back; copies of one node go together, up to the size that it moves at a time."""
         jobs: list[_Job] = []
         last: dict[int, _Job] = {}
         for copy in copies:
@@ -485,7 +490,7 @@ class Enactor:
             self._transfer(stage, "read", key, copy, low, high, node)
 
     def _write(self, key: _Key, start: int, stop: int, node: int, stage: list[Transfer]) -> None:
-        """Into the copies that there are, and home where there are none; all other copies end."""
+        """Write into the copies that exist, and to the original if there are none; all other copies end."""
         gaps = [(start, stop)]
         for level, extents in self._maps[key].items():
             rest = []
@@ -504,7 +509,7 @@ class Enactor:
             self._transfer(stage, "write", key, None, low, high, node)
 
     def _sources(self, key: _Key, start: int, stop: int, arriving: bool = True) -> list[tuple[int, int, Copy | None]]:
-        """Where [start, stop) is read, in order; None: home. With what is ``arriving``: loads that a read waits for."""
+        """Where [start, stop) is read, in order; None: the original. ``arriving``: with loads that a read waits for."""
         gaps: list[tuple[int, int]] = [(start, stop)]
         found: list[tuple[int, int, Copy | None]] = []
         levels = self._maps.get(key, {})
@@ -530,7 +535,7 @@ class Enactor:
     def _transfer(
         self, stage: list[Transfer], op: Op, key: _Key, copy: Copy | None, start: int, stop: int, node: int | None
     ) -> None:
-        """Add a transfer, as one with the last if it continues that."""
+        """Add a transfer; it is joined with the last one if it continues that."""
         file, part = key
         space, server, address = HOME, part, start
         if copy:
@@ -620,7 +625,7 @@ class Enactor:
     def _carve(
         self, key: _Key, extents: ExtentMap, start: int, stop: int, which: Callable[[Copy], bool] = lambda copy: True
     ) -> list[Copy]:
-        """The copies of [start, stop), cut where they go beyond it."""
+        """The copies of [start, stop), cut at its ends."""
         copies = []
         for copy in extents.overlapping(start, stop):
             if which(copy):
@@ -637,7 +642,7 @@ class Enactor:
         return second
 
     def _settle(self, key: _Key, copy: Copy) -> None:
-        """List it among the clean ones, if it is."""
+        """List the copy among the clean ones, if it is clean."""
         if not (copy.dirty or copy.incoming):
             self._caches[copy.space].clean[copy.used, copy.serial] = key, copy
 
@@ -650,17 +655,17 @@ class Enactor:
         self._caches[copy.space].clean.pop((copy.used, copy.serial), None)
 
     def _soil(self, key: _Key, copy: Copy) -> None:
-        """It is written: what is on its way home is older."""
+        """The copy is written: a write-back in progress has older bytes."""
         self._unlist(copy)
         copy.used, copy.dirty, copy.cleaning = self._clock, True, 0
         if copy.doomed:
             copy.doomed = False
             file, part = key
             drop = Drop(file, copy.start, copy.stop, copy.space, "wished before", part)
-            self._refuse(drop, "it was written before it was home")
+            self._refuse(drop, "it was written before its write-back was done")
 
     def _end_copies(self, key: _Key, start: int, stop: int, spare: str = "") -> None:
-        """Copies are written elsewhere; what is on its way home has to be there before."""
+        """Copies are written elsewhere and end here; a write-back in progress must finish first."""
         for level, extents in self._maps[key].items():
             if level != spare:
                 for copy in self._carve(key, extents, start, stop):
@@ -676,7 +681,7 @@ class Enactor:
         self._free(copy)
 
     def _free(self, copy: Copy) -> None:
-        """Give its addresses back, or have the last move that uses them do it."""
+        """Free its addresses, or let the last move that uses them do it."""
         users = [token for token in copy.busy if token in self._jobs]
         if users:
             self._jobs[users[-1]].freed.append(copy)

@@ -12,14 +12,15 @@ class Copy:
     """Bytes [start, stop) of a file or part that are in ``space`` from ``address`` on.
 
     Attributes:
-        node: the client node that moves them (of a part: the server).
-        serial: a number of its own.
-        used: when it was last used, as the number of the request; with ``serial`` it orders least recently used ones.
-        dirty: home does not have these bytes.
-        incoming: the move that brings them; until it ends, the bytes are not here (0: they are).
+        node: the client node that moves them (for a part: the server).
+        serial: a unique number.
+        used: the number of the request that used it last; with ``serial`` it orders the least
+            recently used ones.
+        dirty: the original does not have these bytes.
+        incoming: the move that fetches them; until it ends, the bytes are not here (0: they are).
         urgent: that move has the priority of requests.
-        cleaning: the move that brings them home (0: none).
-        doomed: to be dropped once they are home.
+        cleaning: the move that writes them back (0: none).
+        doomed: to be dropped after the write-back.
         busy: the moves that read or write these addresses.
     """
 
@@ -39,7 +40,7 @@ class Copy:
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return self.stop - self.start
 
 
@@ -61,15 +62,15 @@ class ExtentMap:
         return found
 
     def add(self, copy: Copy) -> None:
-        """A new one, where there is none."""
+        """Add a copy, in a place without one."""
         self._by_start[copy.start] = copy
 
     def remove(self, copy: Copy) -> None:
-        """One that is here."""
+        """Remove a copy."""
         del self._by_start[copy.start]
 
     def split(self, copy: Copy, at: int, serial: int) -> Copy:
-        """Cut a copy in two; returns the second half, the copy itself is the first one."""
+        """Cut a copy in two; return the second half. The copy itself becomes the first half."""
         second = replace(copy, start=at, address=copy.address + at - copy.start, serial=serial)
         copy.stop = at
         self.add(second)
@@ -77,7 +78,7 @@ class ExtentMap:
 
 
 class Addresses:
-    """The addresses [0, capacity) of a space: which are taken. What was freed is taken first, the lowest first.
+    """The addresses [0, capacity) of a space, free or taken. Freed addresses are taken first, the lowest first.
 
     >>> room = Addresses(100)
     >>> room.take(30), room.take(50)
@@ -92,7 +93,7 @@ class Addresses:
         self._holes: SortedDict = SortedDict({0: capacity} if capacity else {})
 
     def take(self, length: int) -> list[tuple[int, int]]:
-        """Pieces (address, length) of ``length`` bytes in all, which there are."""
+        """Take ``length`` bytes, which must be free, as pieces (address, length)."""
         self.left -= length
         pieces = []
         while length:
@@ -105,7 +106,7 @@ class Addresses:
         return pieces
 
     def free(self, address: int, length: int) -> None:
-        """Give back what was taken."""
+        """Free addresses that were taken."""
         self.left += length
         after = self._holes.bisect_left(address)
         if after < len(self._holes) and self._holes.peekitem(after)[0] == address + length:

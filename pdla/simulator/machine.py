@@ -1,4 +1,4 @@
-"""The machine that is simulated: servers, and the objects (files, replicas, caches) striped over them."""
+"""The simulated machine: servers, and the objects (files, replicas, caches) striped over them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _ENDLESS = 1 << 62
 
 
 class Machine:
-    """The servers of ``cluster``, and what is put on them, an object after the other.
+    """The servers of ``cluster``, and the objects on them, one after the other.
 
-    The home servers are the first of their pool, and others like them where it has too few. ``home`` puts the original
-    files on all servers of another pool. A file begins on the server after the one where the file before it did, unless
-    they are ``aligned``: then all begin on the first.
+    The home servers are the first ones of their pool; if it has too few, more servers like them are
+    added. ``home`` puts the originals on all servers of another pool. A file begins on the server
+    after that of the file before it, unless the files are ``aligned``: then all begin on the first
+    one.
 
     Attributes:
-        spaces: what bytes are counted under, by number.
+        spaces: the names under which bytes are counted, by number.
 
     Raises:
-        ConfigError: the cluster has no pool ``home``, or a pool is inside one that there is not.
+        ConfigError: the cluster has no pool ``home``, or a pool is inside one that does not exist.
     """
 
     def __init__(self, cluster: Cluster, home: str | None = None, *, aligned: bool = False) -> None:
@@ -42,12 +43,12 @@ class Machine:
             count = max(pool.servers, cluster.home_servers) if pool.name == cluster.home_pool else pool.servers
             self._servers += [(pool, place) for place in range(count)]
         if home not in (None, *self._first):
-            raise ConfigError(f"{cluster.source}: there is no pool {home!r} to have the originals on")
+            raise ConfigError(f"{cluster.source}: there is no pool {home!r} for the originals")
         self._pools = len(self._servers)
         pool = cluster.pool(home or cluster.home_pool)
         width = cluster.home_servers if home is None else pool.servers
         self.home = Layout(pool.name, width, 1, (cluster.home_strip,) * width, _ENDLESS)
-        self._free = [0] * (self._pools + width)  # of each device the first address that nothing is at
+        self._free = [0] * (self._pools + width)  # for each device the first free address
         self._objects: list[tuple[int, ...]] = []
         self._strips: dict[tuple[int, ...], int] = {}
         self._strip_numbers: list[int] = []
@@ -56,32 +57,32 @@ class Machine:
         self._sizes: list[int] = []
 
     def space(self, name: str) -> int:
-        """The number under which bytes of this name are counted."""
+        """The number of the name under which bytes are counted."""
         if name not in self.spaces:
             self.spaces.append(name)
         return self.spaces.index(name)
 
     def add_file(self, size: int) -> int:
-        """An original of so many bytes."""
+        """Add an original of so many bytes."""
         first, width = self._first[self.home.pool], self.home.servers
         begin = 0 if self._aligned else len(self._objects) % width
         servers = [first + (begin + j) % width for j in range(width)]
         return self._add(self.home, servers, component_sizes(self.home, size), HOME)
 
     def add(self, layout: Layout, size: int) -> int:
-        """A replica, or a cache, of so many bytes in a pool (or a hybrid)."""
+        """Add a replica, or a cache, of so many bytes in a pool (or a hybrid)."""
         pool = self.cluster.pool(layout.pool)
         servers = [self._first[part.name] + place for part in pool.parts or (pool,) for place in range(part.servers)]
         return self._add(layout, servers[: layout.servers], component_sizes(layout, size), layout.pool)
 
     def add_servers(self, pool: str, size: int) -> int:
-        """Bytes of which each server of a pool has its own, at most ``size``."""
+        """Add bytes of which each server of a pool has its own, at most ``size``."""
         count = self.cluster.pool(pool).servers
         layout = Layout(pool, count, 1, (1,) * count, _ENDLESS)
         return self._add(layout, range(self._first[pool], self._first[pool] + count), [size] * count, pool)
 
     def add_memory(self) -> int:
-        """The memory of the home servers: no device, only their links."""
+        """Add the memory of the home servers: no device, only their links."""
         count = self.home.servers
         layout = Layout(self.home.pool, count, 1, (1,) * count, _ENDLESS)
         return self._add(layout, range(self._pools, self._pools + count), [0] * count, MEMORY)
@@ -102,7 +103,7 @@ class Machine:
         return number
 
     def arrays(self) -> dict[str, Array]:
-        """The members of struct sim_input that say this."""
+        """The members of struct sim_input that describe the machine, as arrays."""
         curve: list[tuple[int, float]] = []
         places: dict[tuple[tuple[int, float], ...], int] = {}
 
@@ -146,7 +147,7 @@ class Machine:
         }
 
     def by_pool(self, totals: Array, counts: Array | None = None) -> dict[str, float]:
-        """Of values of each server, the sum in each pool, or the mean of one of ``counts``."""
+        """For values of each server, the sum in each pool, or the mean per one of ``counts``."""
         found = {}
         for name in self._first:
             servers = [number for number, (pool, _) in enumerate(self._servers) if pool.name == name]
@@ -162,7 +163,7 @@ class Machine:
         return self._first[inside or pool.name] + place
 
     def numbers(self, ranks: int) -> dict[str, Any]:
-        """Likewise, for so many ranks."""
+        """The members of struct sim_input that describe the machine, as numbers, for so many ranks."""
         cluster, per_node = self.cluster, self.cluster.per_node(max(ranks, 1))
         return {
             "ranks": ranks,

@@ -52,7 +52,7 @@ _NOTHING = (0, 0, -1, 0, 0, 0, -1)  # a transfer of no bytes
 
 
 class _Asked:
-    """An enactor as the core asks it."""
+    """An enactor in the form that the core asks."""
 
     def __init__(self, enactor: Enactor, machine: Machine) -> None:
         self.enactor = enactor
@@ -70,7 +70,7 @@ class _Asked:
             self._objects[level] = machine.add_servers(level, size)
 
     def ask(self, question: core.Question) -> tuple[list[tuple[int, ...]], list[int]]:
-        """What it says to a question of the core."""
+        """The answer to a question of the core."""
         if question.what == core.REQUEST:
             op = core.OPS[question.op]
             where = (question.rank, question.node, question.file, op, question.start, question.stop)
@@ -91,7 +91,7 @@ class _Asked:
     def _rows(self, move: Move) -> list[tuple[int, ...]]:
         head = move.token, int(move.urgent), int(move.after)
         if move.token and not move.stages:
-            # Its copies have gone before it began: it ends at once.
+            # Its copies ended before it began: it ends at once.
             return [(*head, *_NOTHING)]
         return [(*head, number, *self._row(transfer)) for number, stage in enumerate(move.stages) for transfer in stage]
 

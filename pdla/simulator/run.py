@@ -1,4 +1,4 @@
-"""Simulations: a workload on a cluster, by one scheme or another."""
+"""Simulations of a workload on a cluster, by one scheme or another."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from pdla.simulator.workload import Workload
 
 @dataclass(frozen=True)
 class Result:
-    """What a scheme would take.
+    """The result of a scheme.
 
     Attributes:
-        seconds: in which at least one rank was in an I/O call, or waited for what a policy does when a file is closed.
-        until: seconds from the first call to the end of the last, with the time between calls.
-        settled: when the last move in the background was done, 0 without one.
+        seconds: in which at least one rank was in an I/O call, or waited for a policy's work at the
+            close of a file.
+        until: seconds from the first call to the end of the last, including the time between calls.
+        settled: when the last move in the background was done; 0 without one.
         space: the most bytes that replicas and copies take in each pool.
         moved: bytes to and from each space by requests, and in the background.
         wait: mean seconds that a request waits in a server's queue.
-        latency: of each file, the mean seconds that what a server serves of a request takes there, with the moves that
-            it waits for.
-        distance: of each pool, the mean bytes between where a device ended one request and where it begins the next.
-        served: of each pool, how many requests its devices served.
-        stuck: collective calls that not all of their ranks made, so that the others went on without them.
+        latency: for each file, the mean seconds that a request takes on a server, including waits
+            for moves.
+        distance: for each pool, the mean bytes between the end of a device's request and the start
+            of its next one.
+        served: for each pool, how many requests its devices served.
+        stuck: collective calls that not all of their ranks made, so that the others went on without
+            them.
     """
 
     scheme: str
@@ -76,14 +79,14 @@ def simulate(
 ) -> Result:
     """Simulate ``workload`` with the replicas of ``plan``.
 
-    With ``open_loop`` calls begin when they did in the trace, whether or not those before them have ended.
+    With ``open_loop`` calls begin when they did in the trace, even if earlier calls have not ended.
     """
     machine = Machine(cluster, home_pool(scheme, cluster))
     for size in workload.sizes:
         machine.add_file(size)
     replicas = Replicas.of(plan, workload, machine)
     outcome = outcome_of(
-        workload, machine, scheme, replicas, open_loop=open_loop, seed=seed, **_bringing_back(replicas, cluster)
+        workload, machine, scheme, replicas, open_loop=open_loop, seed=seed, **_write_back(replicas, cluster)
     )
     return result_of(scheme.name, outcome, machine, replicas.sizes)
 
@@ -98,7 +101,7 @@ def outcome_of(
     seed: int = 0,
     **options: Any,
 ) -> core.Outcome:
-    """What the core says of it; ``options`` are those of core.simulate."""
+    """The core's outcome; ``options`` are those of core.simulate."""
     programs = workload.together() if scheme.together else workload
     numbers = {
         **machine.numbers(workload.ranks),
@@ -111,7 +114,7 @@ def outcome_of(
 
 
 def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mapping[str, int], **more: Any) -> Result:
-    """The result of an outcome, where ``space`` are the bytes taken in each pool."""
+    """The result of an outcome; ``space`` are the bytes taken in each pool."""
     return Result(
         scheme=scheme,
         seconds=outcome.io_seconds + outcome.closing,
@@ -139,8 +142,8 @@ def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mappi
     )
 
 
-def _bringing_back(replicas: Replicas, cluster: Cluster) -> dict[str, Any]:
-    """When a file is closed for the first time, its replicas that were written are brought back."""
+def _write_back(replicas: Replicas, cluster: Cluster) -> dict[str, Any]:
+    """Do the write-back of a file's written replicas when the file is closed for the first time."""
     if not replicas.written:
         return {}
     left = {file for file, _, _ in replicas.written}
@@ -150,6 +153,6 @@ def _bringing_back(replicas: Replicas, cluster: Cluster) -> dict[str, Any]:
             return [], []
         files = sorted(left if question.file < 0 else left & {question.file})
         left.difference_update(files)
-        return list(replicas.bring_back(files, cluster.collective_buffer)), []
+        return list(replicas.write_back(files, cluster.collective_buffer)), []
 
     return {"ask": ask, "only_closes": True}

@@ -1,4 +1,4 @@
-"""Which scheme would help a program, by how much, and at what cost: all of them, simulated."""
+"""Simulate all schemes: which one would help a program, by how much, and at what cost."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _BASELINES = {scheme.name: scheme for scheme in BASELINES}
 
 @dataclass(frozen=True)
 class Program:
-    """What is simulated: the ranks' calls, and what the planner has to know of them.
+    """What is simulated: the ranks' calls, and what the planner must know about them.
 
-    ``dependences`` are those of each signature, or (of a program that has been scaled) all of them for each.
+    ``dependences`` are those of each signature; in a program that was scaled, each signature has
+    all of them.
     """
 
     command: str
@@ -44,7 +45,7 @@ class Program:
         """The same program on another number of ranks, without the time between its calls.
 
         Raises:
-            PdlaError: the traces that ``scaling`` comes from do not tell.
+            PdlaError: the traces behind ``scaling`` do not determine it.
         """
         signatures = scaling.at(ranks)
         requests, size = sum(one.requests for one in signatures), sum(one.bytes for one in signatures)
@@ -69,31 +70,31 @@ class Absent:
 
 @dataclass(frozen=True)
 class Contest:
-    """What the schemes take on one cluster; those that cannot be there are ``absent``."""
+    """The results of the schemes on one cluster; schemes that it cannot have are ``absent``."""
 
     results: tuple[Result, ...]
     absent: tuple[Absent, ...] = ()
 
     @cached_property
     def none(self) -> Result | None:
-        """The program as it is."""
+        """The result of the program as it is."""
         return next((result for result in self.results if result.scheme == "none"), None)
 
     def speedup(self, result: Result) -> float | None:
-        """How many times as fast as the program as it is, where that was simulated."""
+        """How many times as fast as the program as it is, if that was simulated."""
         return self.none.seconds / result.seconds if self.none and result.seconds else None
 
 
 def scheme_names() -> tuple[str, ...]:
-    """All that ``simulate_scheme`` knows; it also takes a policy of one's own, ``FILE.py:CLASS``."""
+    """All names that ``simulate_scheme`` accepts; it also accepts a user's policy, ``FILE.py:CLASS``."""
     return tuple(dict.fromkeys((*_BASELINES, *policy_names(), *online_names())))
 
 
 def check_scheme(name: str) -> None:
-    """Refuse what ``simulate_scheme`` does not know.
+    """Refuse names that ``simulate_scheme`` does not accept.
 
     Raises:
-        ConfigError: it is unknown, or a policy of one's own that cannot be had.
+        ConfigError: the name is unknown, or is that of a user's policy that cannot be loaded.
     """
     if ":" in name:
         make_online(name)
@@ -124,7 +125,7 @@ def simulate_scheme(program: Program, cluster: Cluster, name: str, *, open_loop:
     """Simulate one scheme.
 
     Raises:
-        ConfigError: it is unknown, or cannot be simulated on this cluster.
+        ConfigError: the scheme is unknown, or cannot be simulated on this cluster.
     """
     workload = program.workload
     if name in _BASELINES:

@@ -1,4 +1,4 @@
-"""The ways to serve a program's accesses that are compared: as it is, other methods of MPI-IO, and policies."""
+"""The schemes that are compared: the program as it is, other methods of MPI-IO, and policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pdla.simulator.machine import Machine
 from pdla.simulator.workload import Workload
 
 _MOST_RUNS = 1 << 12
-"""Of a replica that was written, so many runs of the original are written one by one; more as if they adjoined."""
+"""So many runs of an original are written back one by one; if there are more, as if they adjoined."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,13 @@ class Scheme:
     """How accesses are served.
 
     Attributes:
-        policy: whose replicas (pdla.policies), "" for none.
-        home: the kind of pool that the originals are on, None: where the cluster says.
+        policy: the policy that chooses replicas (pdla.policies), "" for none.
+        home: the kind of pool that holds the originals; None: the pool that the cluster names.
         together: independent calls are made collective.
-        collective: collective calls use two-phase I/O; if not, each rank goes by itself.
-        sieve: pieces of a call are read and written together (data sieving), where the cluster has a buffer for it.
+        collective: collective calls use two-phase I/O; if not, each rank accesses the file by
+            itself.
+        sieve: pieces of a call are read and written together (data sieving), if the cluster has a
+            buffer for it.
     """
 
     name: str
@@ -46,7 +48,7 @@ BASELINES = (
     Scheme("two-phase", together=True),
     Scheme("s-orig", home="ssd"),
 )
-"""As the program makes its calls; every piece by itself; with data sieving; collectively; all originals on SSDs."""
+"""Calls as the program makes them; every piece by itself; with data sieving; collectively; all originals on SSDs."""
 
 
 def methods(scheme: Scheme, cluster: Cluster) -> dict[str, Any]:
@@ -62,16 +64,16 @@ def methods(scheme: Scheme, cluster: Cluster) -> dict[str, Any]:
 
 
 def home_pool(scheme: Scheme, cluster: Cluster) -> str | None:
-    """The pool that the originals are on instead of their own.
+    """The pool that holds the originals instead of their own.
 
     Raises:
-        ConfigError: the cluster has none of the kind.
+        ConfigError: the cluster has no pool of the kind.
     """
     if scheme.home is None:
         return None
     pools = [pool.name for pool in cluster.pools if pool.kind == scheme.home]
     if not pools:
-        raise ConfigError(f"{cluster.source}: {scheme.name} takes a pool of kind {scheme.home!r}, and there is none")
+        raise ConfigError(f"{cluster.source}: {scheme.name} needs a pool of kind {scheme.home!r}, but there is none")
     return pools[0]
 
 
@@ -87,7 +89,7 @@ class Replicas:
 
     @classmethod
     def of(cls, plan: Plan | None, workload: Workload, machine: Machine) -> Replicas:
-        """Those of ``plan`` that are of files of ``workload``, put on ``machine``."""
+        """The replicas of ``plan`` for files of ``workload``, put on ``machine``."""
         self = cls([[] for _ in workload.files])
         files = {path: number for number, path in enumerate(workload.files)}
         for pattern in plan.patterns if plan else ():
@@ -120,10 +122,11 @@ class Replicas:
             "extents": np.concatenate([np.empty((0, 3), np.int64), *self.extents]),
         }
 
-    def bring_back(self, files: Sequence[int], buffer: int) -> Iterator[tuple[int, ...]]:
-        """What is to be transferred so that the originals of ``files`` have what was written to their replicas.
+    def write_back(self, files: Sequence[int], buffer: int) -> Iterator[tuple[int, ...]]:
+        """The transfers of the write-back from the replicas of ``files``.
 
-        One mover reads a buffer of a replica, in its order, and writes as much of the original, in the file's order.
+        One mover reads a buffer of a replica, in its order, and writes the same bytes to the
+        original, in the file's order.
         """
         stage = 0
         for file, access_map, number in self.written:

@@ -1,4 +1,4 @@
-"""What if the cluster, or the number of processes, were another: a contest for each value, in parallel."""
+"""Compare the schemes for other values of a key of the cluster, or other numbers of processes, in parallel."""
 
 from __future__ import annotations
 
@@ -30,35 +30,36 @@ class Sweep:
 
     @classmethod
     def parse(cls, text: str) -> Sweep:
-        """``KEY=V1,V2,...``.
+        """Parse ``KEY=V1,V2,...``.
 
         Raises:
-            ConfigError: it is not that.
+            ConfigError: the text has another form.
         """
         key, equals, values = text.partition("=")
         found = tuple(value.strip() for value in values.split(",") if value.strip())
         if not (key.strip() and equals and found):
-            raise ConfigError(f"a sweep is KEY=V1,V2,... (got {text!r}), such as pools.ssd.capacity=64G,1T")
+            raise ConfigError(f"--sweep takes KEY=V1,V2,..., such as pools.ssd.capacity=64G,1T (got {text!r})")
         return cls(key.strip(), found)
 
     def check(self, cluster: str | None, *, scaled: bool) -> None:
-        """Refuse what cannot be simulated on ``cluster``; ``scaled``: traces tell of other numbers of processes.
+        """Refuse what cannot be simulated on ``cluster``; ``scaled``: there are traces for other numbers of processes.
 
         Raises:
-            ConfigError: an unknown key, a value that it cannot have, or processes where nothing tells of them.
+            ConfigError: an unknown key, an impossible value, or processes without traces of other
+                numbers of them.
         """
         if self.key != PROCESSES:
             for value in self.values:
                 load_cluster(cluster, {self.key: value})
         elif not scaled:
-            raise ConfigError("a sweep over processes takes traces of the program at two or more numbers of them")
+            raise ConfigError("a sweep over processes needs traces of the program at two or more numbers of processes")
         elif wrong := [value for value in self.values if not value.isdecimal() or int(value) < 1]:
             raise ConfigError(f"processes must be whole numbers of at least 1 (got {wrong[0]!r})")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One value of a sweep, and what came of it."""
+    """One value of a sweep, and the results."""
 
     value: str
     contest: Contest
@@ -75,11 +76,11 @@ def sweep(
     seed: int = 0,
     processes: Intracomm | None = None,
 ) -> list[Point]:
-    """A contest for each value: on all cores, or shared out to the ``processes`` of mpiexec (each gets all points).
+    """Compare the schemes for each value, on all cores, or by the ``processes`` of mpiexec (each gets all points).
 
     Raises:
-        ConfigError: an unknown key, a value that it cannot have, or processes without a ``scaling``.
-        PdlaError: the traces do not tell what the program does on so many processes.
+        ConfigError: an unknown key, an impossible value, or processes without a ``scaling``.
+        PdlaError: the traces do not determine what the program does on so many processes.
     """
     what.check(cluster, scaled=scaling is not None)
     one = partial(_point, what.key, program, cluster, tuple(names), scaling, open_loop, seed)

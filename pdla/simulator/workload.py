@@ -1,4 +1,4 @@
-"""What the ranks do: their calls, from a trace or from signatures, as the core reads them."""
+"""The calls of the ranks, from a trace or from signatures, in the form that the core reads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CLOSE, _SYNC = "MPI_File_close", "MPI_File_sync"
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """The programs of ``ranks`` ranks.
+    """The calls of ``ranks`` ranks.
 
     Attributes:
-        files: paths, by number; ``sizes``: bytes up to the last one accessed.
-        arrays: the members of struct sim_input that say what the ranks do.
+        files: paths, by number; ``sizes``: bytes up to the last byte accessed.
+        arrays: the members of struct sim_input that describe the calls.
         bytes: read and written.
     """
 
@@ -34,14 +34,17 @@ class Workload:
     bytes: tuple[int, int]
 
     def at_once(self) -> Workload:
-        """The same without the time that the ranks spend between calls."""
+        """The same calls without the time between them."""
         calls = self.arrays["call"].copy()
         calls["think"] = 0
         return replace(self, arrays={**self.arrays, "call": calls})
 
     def together(self) -> Workload:
-        """The same with all calls collective: the k-th call of each rank that reads (writes) a file is one with those
-        of the others. Of a workload from signatures, those of all ranks of a signature are."""
+        """The same with all calls collective.
+
+        The k-th calls of all ranks that read (write) a file are joined. In a workload from
+        signatures, the calls of all ranks of a signature are joined.
+        """
         calls, patterns = self.arrays["call"].copy(), self.arrays["pattern"].copy()
         data = np.flatnonzero(calls["flags"][:-1] & (CLOSES | SYNCS) == 0)
         rank = np.repeat(np.arange(self.ranks), np.diff(self.arrays["first_call"]))[data]
@@ -63,7 +66,7 @@ class _Nests:
     def add(self, nest: Nest) -> int:
         if nest not in self._known:
             if len(nest.loops) > DEPTH:
-                raise PdlaError(f"a pattern has {len(nest.loops)} loops, and the simulator takes at most {DEPTH}")
+                raise PdlaError(f"a pattern has {len(nest.loops)} loops, but the simulator takes at most {DEPTH}")
             self._known[nest] = len(self._nests)
             self._nests.append((nest.start, nest.length, len(self._loops), len(nest.loops)))
             self._loops += [(*loop, *_grows(grows)) for loop, grows in nest.levels]
@@ -78,10 +81,10 @@ def _grows(growth: Growth) -> tuple[int, int, int]:
 
 
 def from_trace(trace: Trace) -> Workload:
-    """The calls of a trace, each as long after the one before as it was then; files are closed by all their ranks, and
-    synced by each.
+    """The calls of a trace, with the recorded times between them.
 
-    The k-th collective calls on a file belong together.
+    All ranks of a file close it together, and each syncs it. The k-th collective calls of the ranks
+    on a file belong together.
     """
     calls, items, nests, ends = _calls(trace)
     table = pd.concat([calls, _ending(trace.records, _CLOSE), _ending(trace.records, _SYNC)], ignore_index=True)
@@ -180,8 +183,8 @@ def _ending(records: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def _matched(rank: Int64Array, kind: npt.NDArray[np.int64]) -> tuple[Int64Array, Int64Array]:
-    """The number of the collective call that each of these is part of, and of how many ranks that is: the k-th of a
-    kind of each rank are one."""
+    """The number of the collective call that each of these belongs to, and its number of ranks: the k-th calls of one
+    kind of all ranks are one collective call."""
     order = np.lexsort((kind, rank))  # stable, so in the order of each rank
     fresh = np.append(True, (np.diff(rank[order]) != 0) | (np.diff(kind[order]) != 0))[: len(order)]
     heads = np.flatnonzero(fresh)
@@ -201,8 +204,10 @@ def _no_parts(ranks: int) -> dict[str, Array]:
 
 
 def from_signatures(signatures: Sequence[Signature], ranks: int | None = None) -> Workload:
-    """What signatures stand for, one after another as they began, without pauses; they are expanded access by access
-    as the ranks come to them, so that the number of ranks and of accesses costs no memory.
+    """The calls that signatures stand for, one signature after another in the order of time, without pauses.
+
+    They are expanded access by access as the ranks reach them, so that memory does not depend on
+    the number of ranks and accesses.
 
     Raises:
         PdlaError: a signature has more loops than the core takes.

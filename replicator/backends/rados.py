@@ -149,6 +149,7 @@ def _connected(configuration: str, arguments: str) -> tuple[ctypes.CDLL, ctypes.
 
 def rjenkins(keys: npt.NDArray[np.uint8]) -> _Words:
     """Ceph's hash of object names, for every row of ``keys``: ceph_str_hash_rjenkins in common/ceph_hash.cc.
+
     >>> key = np.frombuffer(b"ns1" + SEPARATOR + b"foo", dtype=np.uint8)
     >>> hex(rjenkins(key[None, :])[0])
     '0xf4569544'
