@@ -1,1 +1,1 @@
-"""What pdla gains and costs, measured: each module is a program, `python -m benchmarks.bench` the first of them."""
+"""Measurements of what pdla gains and costs. Each module is a program; the main one is `python -m benchmarks.bench`."""

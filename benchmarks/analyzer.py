@@ -1,10 +1,11 @@
-"""How many records a second the analyzer does on one core, and whether time and memory stay in line with the records.
+"""The analyzer's speed in records a second on one core, and whether time and memory grow only linearly.
 
     python -m benchmarks.analyzer [RECORDS] [--streamed MOST] [--directory DIRECTORY]
 
-prints a table and adds rows to build/bench.json: from columns in memory, the median of five, and, with --streamed,
-from trace files of 10^5, 10^6, ... up to MOST records, each by a process of its own (build/bench-analyzer.png). Times
-are processor seconds. The files take 3 to 10 bytes a record and are removed.
+This prints a table and adds rows to build/bench.json: the median of five runs on columns in memory
+and, with --streamed, trace files of 10^5, 10^6, ... up to MOST records, each analyzed by its own
+process (build/bench-analyzer.png). Times are processor seconds. The files take 3 to 10 bytes a
+record and are removed.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def seconds(trace: Trace) -> list[float]:
 
 
 def speed(name: str, make: Callable[[int], Trace], records: int, baseline: float, goal: float) -> dict[str, Any]:
-    """A row: records a second, against the best that IOSIG does and the goal."""
+    """A row: records a second, compared with IOSIG's best and with the goal."""
     return row(name, [records / time for time in seconds(make(records))], "records/s", goal, [baseline])
 
 
 def write_streamed(name: str, records: int, path: Path) -> None:
-    """The same reads as of ``regular`` or ``random`` (there each anywhere) as a trace file, a million at a time."""
+    """The reads of ``regular`` or ``random`` (each anywhere) as a trace file, written a million at a time."""
 
     def blocks() -> Iterator[dict[str, Any]]:
         of_rank = records // RANKS
@@ -90,12 +91,12 @@ def write_streamed(name: str, records: int, path: Path) -> None:
 
 
 def measure_streamed(path: Path) -> tuple[float, int, int]:
-    """Processor seconds, most bytes resident, and signatures found in a trace that stays in its file."""
+    """Processor seconds, largest resident memory in bytes, and signatures found, for a trace that stays in its file."""
     start = time.process_time()
     with stored_trace(path) as stored:
         found = analyze(stored)
     seconds_taken = time.process_time() - start
-    # Not ru_maxrss: that begins with what the parent had.
+    # Not ru_maxrss: its first value is the parent's.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return seconds_taken, int(status["VmHWM"].split()[0]) * 1024, len(found.signatures)
 
@@ -122,7 +123,7 @@ def streamed(most: int, directory: Path) -> list[dict[str, Any]]:
 
 
 def draw(sizes: list[int], lines: dict[str, list[float]]) -> None:
-    """The times against the numbers of records, both logarithmic, with what is linear from the last one down."""
+    """The times over the numbers of records, both logarithmic, with a line that is linear from the last point down."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -137,11 +138,11 @@ def draw(sizes: list[int], lines: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measure, print, write."""
     parser = argparse.ArgumentParser()
     parser.add_argument("records", type=int, nargs="?", default=2**20)
     parser.add_argument("--streamed", type=int, default=0, metavar="MOST")
-    parser.add_argument("--directory", type=Path, help="where the trace files go; 1 GiB for 10^8 records")
+    parser.add_argument("--directory", type=Path, help="directory for the trace files; 1 GiB for 10^8 records")
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.file:

@@ -1,9 +1,11 @@
-"""What replicas gain, on slow and fast storage, beside what the MPI library can do: docs/benchmarks.md.
+"""What replicas gain on slow and fast storage, compared with the methods of the MPI library: docs/benchmarks.md.
 
-    python -m benchmarks.bench [--storage disks seeking cephfs] [--rounds 5] [--amount 256M] [--only 'IOR*'] [--list]
+    python -m benchmarks.bench [--storage disks seeking cephfs] [--rounds 5] [--amount 256M] [--only
+    'IOR*'] [--list]
 
-prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Slow storage needs root; what cannot be
-measured here is said and skipped, and where that is all, plain directories show that everything works.
+This prints a table, adds rows to build/bench.json, and draws build/bench-*.png. Slow storage needs
+root. Storage that is not possible here is named and skipped; if none is possible, plain directories
+show that everything works.
 """
 
 from __future__ import annotations
@@ -35,8 +37,11 @@ from pdla.units import MiB, format_bytes, parse_bytes
 
 
 class Kind(NamedTuple):
-    """A storage: why it cannot be had here ("" if it can), how to have it in a directory for files of so many bytes,
-    and what is measured on it with so many."""
+    """A kind of storage.
+
+    It has the reason why it is not possible here ("" if it is), a function that makes it in a directory for files of so
+    many bytes, and the cases to measure on it.
+    """
 
     obstacle: Callable[[], str]
     opened: Callable[[Path, int], AbstractContextManager[Storage]]
@@ -50,14 +55,14 @@ STORAGES = {
     "plain": Kind(lambda: "", plain_directories, some),
 }
 LEAST = 16 * MiB
-"""Bytes that programs access: four ranks a piece of 4 MiB each."""
+"""Least bytes that programs access: four ranks with a piece of 4 MiB each."""
 SLOW = ("disks", "seeking", "cephfs")
 FAILURES = (RuntimeError, OSError, subprocess.SubprocessError)
-"""Of a program or of storage. Whatever else is raised is a mistake of the bench."""
+"""Errors of a program or of storage. Any other exception is a fault of the bench."""
 
 
 def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: Path) -> list[Found]:
-    """One case: contestants in turns, each round in another order, and the limits in every round."""
+    """Measure one case: all contestants in turn, each round in another order, and the limits in every round."""
     experiment = Experiment(storage, case, programs, scratch)
     try:
         with storage.unlimited():
@@ -87,15 +92,15 @@ def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: 
 
 
 def main() -> None:
-    """The command line; exit code 1 when something failed, after all else was measured."""
+    """The command line; exit code 1 if something failed, after everything else was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--storage", nargs="+", choices=STORAGES, help="all slow ones if not given")
+    parser.add_argument("--storage", nargs="+", choices=STORAGES, help="default: all kinds of slow storage")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--amount", type=parse_bytes, default=256 * MiB, help="bytes that four ranks access")
-    parser.add_argument("--only", default="*", help="a glob: cases to measure")
-    parser.add_argument("--smoke", action="store_true", help="a read and a write, to see that everything works")
-    parser.add_argument("--list", action="store_true", help="name the cases and stop")
-    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="of the disks' images")
+    parser.add_argument("--only", default="*", help="measure only the cases that match this glob")
+    parser.add_argument("--smoke", action="store_true", help="one read and one write, to check that everything works")
+    parser.add_argument("--list", action="store_true", help="print the cases and stop")
+    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="directory for the disks' images")
     options = parser.parse_args()
     end_on_signals()
     least = MiB if options.smoke else LEAST
@@ -127,7 +132,7 @@ def main() -> None:
 
 @contextmanager
 def failures_noted(what: str, failed: list[str]) -> Iterator[None]:
-    """Have what fails in the block be told and noted, and the bench go on."""
+    """Print and record a failure in the block, and let the bench go on."""
     try:
         yield
     except FAILURES as error:
@@ -136,24 +141,24 @@ def failures_noted(what: str, failed: list[str]) -> Iterator[None]:
 
 
 def _chosen(storage: str, options: argparse.Namespace) -> list[Case]:
-    """What the options say is to be measured on a storage."""
+    """The cases that the options select for a storage."""
     cases = (smoke if options.smoke else STORAGES[storage].cases)(options.amount)
     return [case for case in cases if fnmatch.fnmatch(case.title, options.only)]
 
 
 def too_small(directory: Path, cases: Sequence[Case]) -> str:
-    """Why originals, replicas and the limits' files of one case at a time do not fit in a directory; "" if they do."""
+    """Why originals, replicas and the files of the limits of one case do not fit in a directory; "" if they do."""
     needed = max(case.occupied for case in cases)
-    needed += needed * 3 // 4 + 128 * MiB  # what file systems need for themselves, and blocks of files that are gone
+    needed += needed * 3 // 4 + 128 * MiB  # for the file systems themselves, and for blocks of deleted files
     free = shutil.disk_usage(directory).free
     if free >= needed:
         return ""
     place = f"{directory.parent} has {format_bytes(free)} left"
-    return f"{place}, of which it takes {format_bytes(needed)}: choose another --directory, or a smaller --amount"
+    return f"{place}, but {format_bytes(needed)} are needed: choose another --directory, or a smaller --amount"
 
 
 def run(name: str, label: str, cases: Sequence[Case], rounds: int, scratch: Path, failed: list[str]) -> None:
-    """All cases on one storage, called ``label`` in rows and plots; those that fail are added to ``failed``."""
+    """Run all cases on one storage, called ``label`` in rows and plots; failing cases are added to ``failed``."""
     found: list[Found] = []
     disks, work = scratch / label, scratch / "work"
     disks.mkdir()

@@ -1,6 +1,7 @@
-"""How fast replicas are built and verified, beside `cp` of the same bytes on the same file system: docs/benchmarks.md.
+"""The speed of building and verifying replicas, compared with `cp` of the same bytes: docs/benchmarks.md.
 
-python -m benchmarks.builder [--size 1GiB] [--rounds 5] [--directory DIRECTORY] [--ranks 1] [--only NAME ...]
+python -m benchmarks.builder [--size 1GiB] [--rounds 5] [--directory DIRECTORY] [--ranks 1] [--only
+NAME ...]
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from pdla.units import GiB, KiB, MiB, parse_bytes
 
 SERVERS = 4
 RANKS = 4
-"""Of the strided patterns; each has every fourth piece."""
+"""Number of strided patterns; each has every fourth piece."""
 GOAL = 0.8
 LEAST = "the least"
-"""How a copy is called of which all is written to storage and read back, and nothing is put in order."""
+"""The name of a copy that only writes everything to storage and reads it back, without putting it in order."""
 THREADS = 4
 PIECE = 4 * MiB
 
 
 def shapes(size: int) -> dict[str, tuple[int, tuple[Loop, ...], int]]:
-    """Patterns that cover a file of ``size`` bytes: length of a piece, loops, how many of them are of ranks."""
+    """Patterns that cover a file of ``size`` bytes: length of a piece, loops, number of loops over the ranks."""
 
     def strided(piece: int) -> tuple[int, tuple[Loop, ...], int]:
         return piece, (Loop(piece, RANKS), Loop(piece * RANKS, size // piece // RANKS)), 1
@@ -61,7 +62,7 @@ child(*sys.argv[1:])
 
 
 def child(original: str, pools: str, name: str) -> None:
-    """Build one replica in this process, or as one of several, and print seconds and MiB of memory (at process 0)."""
+    """Build one replica in this process, or as one of several; process 0 prints the seconds and MiB of memory."""
     from pdla.catalog import open_catalog
     from pdla.cli.processes import mpi_processes
     from pdla.replicator.builder import build
@@ -91,7 +92,7 @@ def child(original: str, pools: str, name: str) -> None:
 
 
 def built(original: Path, scratch: Path, name: str, ranks: int) -> tuple[float, float]:
-    """Seconds to build a replica and the most memory of a process in MiB; the replica is removed."""
+    """Seconds to build a replica, and the largest memory of a process in MiB; the replica is removed."""
     for number in range(SERVERS):
         (scratch / f"pools/{number}").mkdir(parents=True)
     command = [sys.executable, "-c", CHILD, str(original), str(scratch / "pools"), name]
@@ -106,7 +107,7 @@ def built(original: Path, scratch: Path, name: str, ranks: int) -> tuple[float, 
 
 
 def copied(original: Path, scratch: Path, synced: bool) -> float:
-    """Seconds that ``cp`` takes, with ``sync`` of the copy if wanted; the copy is removed."""
+    """Seconds of ``cp``, with ``sync`` of the copy if wanted; the copy is removed."""
     copy = scratch / "copy"
     began = time.perf_counter()
     subprocess.run(["cp", original, copy], check=True)
@@ -119,8 +120,8 @@ def copied(original: Path, scratch: Path, synced: bool) -> float:
 
 
 def least(original: Path, scratch: Path, cached: bool) -> float:
-    """Seconds for what every build has to do, and nothing else: read the original, here piece by piece, write it to
-    storage, in as many files with their space reserved, and read it back; the copy is removed.
+    """Seconds of the work that every build must do: read the original, here piece by piece, write it to storage, into
+    equally many files with reserved space, and read it back. The copy is removed.
     """
     size = original.stat().st_size
     paths = [scratch / f"copy{number}" for number in range(SERVERS)]
@@ -155,7 +156,7 @@ def least(original: Path, scratch: Path, cached: bool) -> float:
 
 
 def prepare(original: Path, cached: bool) -> None:
-    """Have the original in the page cache, or not."""
+    """Put the original into the page cache, or drop it."""
     with original.open("rb", buffering=0) as file:
         if cached:
             buffer = bytearray(4 * MiB)
@@ -166,7 +167,7 @@ def prepare(original: Path, cached: bool) -> None:
 
 
 def make(original: Path, size: int) -> None:
-    """Random bytes."""
+    """Write random bytes."""
     with original.open("wb", buffering=0) as file:
         for _ in range(size // MiB):
             file.write(os.urandom(MiB))
@@ -174,7 +175,7 @@ def make(original: Path, size: int) -> None:
 
 
 def main() -> None:
-    """Measure in turns, print a table, add rows to build/bench.json."""
+    """Measure in turn, print a table, add rows to build/bench.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=parse_bytes, default=GiB)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""How near `pdla calibrate` comes to known limits, and the model to measured times. See docs/benchmarks.md.
+"""The accuracy of `pdla calibrate` against known limits, and of the model against measured times: docs/benchmarks.md.
 
 python -m benchmarks.calibrate [--rounds 3] [--seconds 30] [--directory /dev/shm]
 
@@ -49,7 +49,7 @@ class Pattern(NamedTuple):
     repeats: dict[str, int]  # by kind of disk, so that the fastest case takes two seconds
 
     def signature(self, kind: str) -> Signature:
-        """As the analyzer would find it. Every rank's part begins on the server after that of the rank before."""
+        """The signature that the analyzer would find. A rank's part begins on the server after the previous one's."""
         calls = FILE // self.ranks // self.stride
         loops = [Loop(0, self.repeats[kind]), Loop(self.stride, calls)]
         if self.ranks > 1:
@@ -77,7 +77,7 @@ class Component(NamedTuple):
 
 
 def split(layout: Layout, offset: int, size: int) -> list[Component]:
-    """A request as each disk sees it: its strips there are neighbours."""
+    """A request as each disk sees it: its strips are adjacent there."""
     parts: dict[int, list[Component]] = {}
     for piece in locate(layout, offset, offset + size):
         parts.setdefault(piece.component, []).append(Component(piece.component, piece.offset, piece.length))
@@ -85,7 +85,7 @@ def split(layout: Layout, offset: int, size: int) -> list[Component]:
 
 
 def written(directory: Path, size: int) -> int:
-    """A new file of ``size`` bytes, really on the disk, open for O_DIRECT."""
+    """A new file of ``size`` bytes, written to the disk, open for O_DIRECT."""
     descriptor = os.open(directory / "file", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_DIRECT)
     buffer = mmap.mmap(-1, 4 * MiB)
     buffer[:] = os.urandom(len(buffer))
@@ -125,7 +125,7 @@ def measured(signature: Signature, directories: Sequence[Path]) -> float:
 
 
 def predicted(signature: Signature, cluster: Cluster, kind: str, servers: int) -> float:
-    """What the cost model says of them."""
+    """The cost model's prediction for these reads."""
     home = replace(cluster, home_pool=kind, home_servers=servers, home_strip=STRIP)
     return candidates(signature, FILE, home, [])[0].cost.total
 
@@ -140,7 +140,7 @@ def calibrated(disks: dict[str, list[Path]], seconds: float, directory: Path) ->
 
 
 def limit_rows(kind: str, limits: Limits, pools: list[Pool]) -> list[dict[str, Any]]:
-    """The parameters beside the limits."""
+    """The parameters, compared with the limits."""
     apart = [statistics.mean(seconds for distance, seconds in pool.startup if distance) for pool in pools]
     requests, rate = [float(limits.requests_per_second)], [limits.bytes_per_second / 1e6]
     reads = [1e-6 / pool.read_seconds_per_byte for pool in pools]

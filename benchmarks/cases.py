@@ -1,8 +1,8 @@
-"""What is measured: programs, their sizes, and what the paper says of the like.
+"""The cases to measure: programs, their sizes, and what the paper says about similar ones.
 
-The paper is He, Yin, Sun, Zhang, Li: "Optimizing Parallel I/O Accesses through Pattern-Directed and Layout-Aware
-Replication", IEEE Transactions on Computers 69(2), 2020. Its figures' values are not printed; what its text says of
-them is.
+The paper is He, Yin, Sun, Zhang, Li: "Optimizing Parallel I/O Accesses through Pattern-Directed and
+Layout-Aware Replication", IEEE Transactions on Computers 69(2), 2020. It does not print its
+figures' values, only statements about them in the text.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ INDEPENDENT, SIEVING, COLLECTIVE = "independent", "data sieving", "collective bu
 PD, H_PDLA, S_PDLA, S_ORIG, NS_PDLA = "PD", "H-PDLA", "S-PDLA", "S-ORIG", "NS-PDLA"
 CONTESTANTS = (INDEPENDENT, SIEVING, COLLECTIVE, PD, H_PDLA, S_PDLA, S_ORIG, NS_PDLA)
 H_LEASE, S_LEASE = "H-PDLA, lease", "S-PDLA, lease"
-"""Of programs that write: what is in replicas goes home after the program, as in the paper; else before its close."""
+"""For programs that write: with these, write-back happens after the program, as in the paper; else before the close."""
 LEASES = (H_LEASE, S_LEASE)
 REPLICATED = (PD, H_PDLA, S_PDLA, NS_PDLA, *LEASES)
 RIVALS = (INDEPENDENT, SIEVING, COLLECTIVE, H_PDLA, S_PDLA)
-"""Where the paper has no figure."""
+"""Contestants without a figure in the paper."""
 
 PAPER: Mapping[tuple[int, str], Mapping[str, str]] = {
     (6, "read"): {PD: "up to 10.7 x original", H_PDLA: "up to 1.10 x PD"},
@@ -41,12 +41,12 @@ PAPER: Mapping[tuple[int, str], Mapping[str, str]] = {
 """By figure and op, of each contestant. Percentages of the text are given as factors."""
 
 HALF = 2
-"""Programs are those of so many times as many tasks as run here: the others' parts of the file are read by nobody."""
+"""The programs are parts of programs with so many times as many tasks: nobody reads the other tasks' parts."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program: ``size`` bytes of file, of which all its calls access ``accessed``."""
+    """A program: a file of ``size`` bytes, of which all its calls together access ``accessed``."""
 
     name: str
     program: str
@@ -58,28 +58,28 @@ class Case:
     request: int = 0
     """Bytes of a piece."""
     figures: tuple[int, ...] = ()
-    """The paper's figures that show the like."""
+    """The paper's figures that show something similar."""
     contestants: tuple[str, ...] = field(default=CONTESTANTS)
 
     @property
     def title(self) -> str:
-        """Its name in rows."""
+        """The name in rows."""
         return f"{self.name}, {format_bytes(self.request)}, {self.ranks} ranks, {self.op}"
 
     @property
     def occupied(self) -> int:
-        """Bytes that it takes at most: the originals, a replica a contestant, and the files that show the limits."""
+        """Most bytes that it needs: the originals, a replica for each contestant, and the files for the limits."""
         replicas = sum(one in REPLICATED for one in self.contestants)
         return self.size * (1 + (S_ORIG in self.contestants)) + self.accessed * (replicas + 2)
 
     def paper(self, contestant: str) -> str:
-        """What the paper says of a contestant in such a case; "" if nothing."""
+        """What the paper says about a contestant in such a case; "" if nothing."""
         name = contestant.removesuffix(", lease")
         return "; ".join(PAPER[figure, self.op][name] for figure in self.figures if name in PAPER[figure, self.op])
 
 
 def ior_strided(amount: int, transfer: int, ranks: int, op: str = "read") -> Case:
-    """Every rank every so many transfers; as many again are left out after those of all ranks."""
+    """The ranks' transfers alternate; after those of all ranks, as many again are left out."""
     segments = amount // transfer // ranks
     tasks = HALF * ranks
     options = ("-t", str(transfer), "-s", str(segments), "--numTasks", str(tasks))
@@ -88,20 +88,20 @@ def ior_strided(amount: int, transfer: int, ranks: int, op: str = "read") -> Cas
 
 
 def ior_segmented(amount: int, transfer: int, ranks: int) -> Case:
-    """Every rank a contiguous part: nothing to gain."""
+    """Each rank has a contiguous part: nothing to gain."""
     block = amount // ranks // transfer * transfer
     options = ("-t", str(transfer), "-b", str(block))
     return Case("IOR segmented", "ior", options, ranks, ranks * block, ranks * block, "read", transfer, (), RIVALS)
 
 
 def ior_random(amount: int, transfer: int, ranks: int) -> Case:
-    """Every rank its part in random order, through no view."""
+    """Each rank accesses its part in random order, without a view."""
     base = ior_segmented(amount, transfer, ranks)
     return replace(base, name="IOR random", options=(*base.options, "-z"), contestants=(INDEPENDENT, H_PDLA, S_PDLA))
 
 
 def pio_nested(amount: int, request: int, ranks: int, op: str = "read") -> Case:
-    """Groups of 16 requests a rank, and a gap as long as a group after each."""
+    """Groups of 16 requests for each rank, with a gap as long as a group after each."""
     requests = min(16, amount // request // ranks)
     group = requests * request * ranks
     groups = amount // group
@@ -112,7 +112,7 @@ def pio_nested(amount: int, request: int, ranks: int, op: str = "read") -> Case:
 
 
 def tile_io(amount: int, row: int, tiles: tuple[int, int], ranks: int, overlap: int = 0, op: str = "read") -> Case:
-    """Tiles (across, down) with rows of ``row`` bytes, of which neighbours share ``overlap`` elements of 1 KiB."""
+    """Tiles (across, down) with rows of ``row`` bytes; neighbours share ``overlap`` elements of 1 KiB."""
     element = KiB
     wide, high = row // element, amount // row // ranks
     pitches = (wide - overlap) * (tiles[0] - 1) + wide, (high - overlap) * (tiles[1] - 1) + high
@@ -126,30 +126,31 @@ def tile_io(amount: int, row: int, tiles: tuple[int, int], ranks: int, overlap: 
 
 
 def hpio(amount: int, region: int, ranks: int, op: str = "read") -> Case:
-    """Regions, each followed by a gap as long."""
+    """Regions, each followed by an equally long gap."""
     count = amount // region // ranks
     options = ("-c", str(count), "-s", str(region), "-p", str(region), "--bufferSize", str(4 * region))
     return Case("HPIO", "hpio", options, ranks, HALF * amount, count * region * ranks, op, region, (), RIVALS)
 
 
 def btio(points: int, tasks: int, ranks: int, op: str = "read") -> Case:
-    """A cube of blocks, a call a row."""
+    """A cube of blocks, a call for each row."""
     options = ("--problem_size", str(points), "--numTasks", str(tasks))
     size, row = points**3 * 40, round(points / tasks ** (1 / 3)) * 40
     return Case("BTIO simple", "btio", options, ranks, size, size * ranks // tasks, op, row, (), RIVALS)
 
 
 def coll_perf(points: int, ranks: int, op: str = "read") -> Case:
-    """All of an array of ints, a block a rank."""
+    """A whole array of ints, a block for each rank."""
     row = points // 2 * 4
     options = ("--asize", str(points), "--bufferSize", str(256 * KiB))
     return Case("coll_perf", "coll_perf", options, ranks, 4 * points**3, 4 * points**3, op, row, (), RIVALS)
 
 
 def full(amount: int) -> list[Case]:
-    """Everything, each program of four ranks accessing about ``amount`` bytes; what says most comes first.
+    """Everything, with programs of four ranks that access about ``amount`` bytes; the most informative ones first.
 
-    Eight ranks access twice as much, so that each has as much to do: to open and close takes MPI 0.1 s here.
+    Eight ranks access twice as much, so that each has as much to do: to open and close takes MPI
+    0.1 s here.
     """
     return [
         *(ior_strided(amount, request, 4) for request in (4 * KiB, 64 * KiB, 256 * KiB, 4 * MiB)),
@@ -181,7 +182,7 @@ def full(amount: int) -> list[Case]:
 
 
 def some(amount: int) -> list[Case]:
-    """Those in which a storage that takes longer may differ; what SSDs alone do is in the first."""
+    """The cases that may differ on slower storage; the first one shows what SSDs alone gain."""
     few = tuple(one for one in CONTESTANTS if one not in (S_ORIG, NS_PDLA))
     cases = [
         ior_strided(amount, 4 * MiB, 4),
@@ -190,14 +191,15 @@ def some(amount: int) -> list[Case]:
         tile_io(2 * amount, 64 * KiB, (16, 1), 8),
     ]
     first, last = ior_strided(amount, 64 * KiB, 4), coll_perf(_cube(amount // 2), 8)
-    # Sieved by ROMIO on several ceph-fuse mounts, ranks write over one another's bytes: three quarters were lost.
+    # If ROMIO sieves on several ceph-fuse mounts, ranks overwrite one another's bytes: three
+    # quarters were lost.
     unsieved = (INDEPENDENT, COLLECTIVE, PD, H_PDLA, *LEASES)
     write = replace(ior_strided(amount // 4, 64 * KiB, 4, "write"), contestants=unsieved)
     return [first, *(replace(case, contestants=few) for case in cases), write, last]
 
 
 def heads(amount: int) -> list[Case]:
-    """Those in which it matters where a disk's head is."""
+    """The cases in which the position of a disk's head matters."""
     few = (INDEPENDENT, SIEVING, COLLECTIVE, PD, H_PDLA, S_PDLA)
     cases = [
         *(ior_strided(amount, request, 4) for request in (4 * KiB, 64 * KiB, MiB)),
@@ -209,17 +211,17 @@ def heads(amount: int) -> list[Case]:
 
 
 def smoke(amount: int) -> list[Case]:
-    """A read and a write, by few contestants."""
+    """A read and a write, with few contestants."""
     few = (INDEPENDENT, COLLECTIVE, H_PDLA, S_PDLA)
     cases = (ior_strided(amount, 64 * KiB, 4), pio_nested(amount, 64 * KiB, 4, "write"))
     return [replace(case, contestants=few) for case in cases]
 
 
 def _leased(case: Case) -> Case:
-    """With the contestants under a lease, too."""
+    """The case, also with the contestants under a lease."""
     return replace(case, contestants=(*case.contestants, *LEASES))
 
 
 def _cube(points: int) -> int:
-    """The side of the largest cube of so many points that blocks of 8 bytes can divide in two."""
+    """The side of the largest cube of so many points that can be divided in two by blocks of 8 bytes."""
     return round(points ** (1 / 3)) // 16 * 16

@@ -1,4 +1,4 @@
-"""CephFS on throttled disks: a cluster on this machine, an OSD a disk, and a mount of its own for every client node."""
+"""CephFS on throttled disks: a cluster on this machine, an OSD per disk, and a separate mount per client node."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ client oc size = 67108864
 client readahead min = 4194304
 client readahead max bytes = 4194304
 """
-"""What a client reads ahead goes beyond the end of a rank's section where another rank's follows on the same server."""
+"""A client's read-ahead goes beyond the end of a rank's section if another rank's follows on the same server."""
 OSD_BYTES = 512 * MiB
-"""What an OSD needs for itself."""
+"""Bytes that an OSD needs for itself."""
 DATABASE_BYTES = 512 * MiB
-"""For what it knows of its objects, on a device without limits, as Ceph's manual advises for disks."""
+"""Bytes for an OSD's metadata, on a device without limits, as Ceph's manual advises for disks."""
 CLIENTS = """\
 [clients]
 processes_per_node = 1
@@ -45,7 +45,8 @@ client_read_ahead = "8M"
 sieve_read = 0
 sieve_write = 0
 """
-# What a rank is started by: the path of the file system is the same on every node, but leads to the node's own mount.
+# The command that starts a rank: the path of the file system is the same on every node, but leads
+# to the node's mount.
 ON_NODE = 'mount --bind "$0" "$1" && shift && exec "$@"'
 
 
@@ -54,7 +55,7 @@ def ceph_obstacle() -> str:
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         return f"Ceph is not installed: there is no {missing[0]}"
     if not os.access("/dev/fuse", os.W_OK):
-        return "a Ceph cluster takes /dev/fuse"
+        return "a Ceph cluster needs /dev/fuse"
     return obstacle()
 
 
@@ -89,14 +90,15 @@ class ThrottledCephFS:
             self._limit(KINDS)
 
     def drop_caches(self) -> None:
-        """At the clients; servers keep nothing but metadata."""
+        """Drop the clients' caches; servers cache only metadata."""
         for mount in self.mounts:
-            # The kernel forgets every file that is not open, and within a second the client sees that, too.
+            # The kernel forgets every file that is not open; within a second the client notices
+            # that, too.
             subprocess.run(["mount", "-i", "-o", "remount", mount], check=True)
         self.ceph.until(lambda: all(self.ceph.held(mount) == 1 for mount in self.mounts))  # the root
 
     def counted(self) -> Mapping[str, Counted]:
-        """By the kernel."""
+        """As the kernel counts."""
         return {
             f"{kind}{number}": Counted(served(one))
             for kind, found in self.disks.items()
@@ -104,11 +106,11 @@ class ThrottledCephFS:
         }
 
     def place(self, kind: str, file: Path, size: int) -> None:
-        """Striped over all OSDs of a kind."""
+        """Stripe the file over all OSDs of a kind."""
         self._place(kind, file, size, self.backends[kind].servers)
 
     def sequential(self, pool: str, size: int, op: str) -> float:
-        """A file on every OSD, each through another node's mount; files are made and kept."""
+        """A file on every OSD, each through another node's mount; the files are made and kept."""
         servers = self.backends[pool].servers
         share = size // len(servers)
         streams = [mount / f"sequential-{pool}{number}" for number, mount in enumerate(self.mounts[: len(servers)])]
@@ -142,7 +144,7 @@ class ThrottledCephFS:
 
 @contextmanager
 def throttled_cephfs(scratch: Path, size: int) -> Iterator[ThrottledCephFS]:
-    """Four disks, two SSDs, and ``NODES`` nodes, for originals of ``size`` bytes; all are gone after the block."""
+    """Four disks, two SSDs, and ``NODES`` nodes, for originals of ``size`` bytes; all are removed after the block."""
     folder = scratch / "ceph"
     with ExitStack() as stack:
         disks = {

@@ -1,4 +1,4 @@
-"""How a program may be served: by the MPI library in its ways, and by pdla with different plans."""
+"""The contestants of the bench: ways to serve a program, by methods of the MPI library and by pdla's plans."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ HINTS = {
     SIEVING: {"romio_ds_read": "enable", "romio_ds_write": "enable"},
     COLLECTIVE: {"romio_cb_read": "enable", "romio_cb_write": "enable"},
 }
-"""ROMIO's. Programs are changed by them alone, and where one has calls for pieces, by calls through a view."""
+"""Hints of ROMIO. Only hints change programs, and calls through a view if a program has a call for each piece."""
 THROUGH_VIEWS = ("--useFileView", "--bufferSize", str(4 * MiB))
-"""A call of a rank fills ROMIO's buffer for sieving; of four ranks together, that of an aggregator."""
+"""A call of one rank fills ROMIO's buffer for sieving; a call of four ranks together fills an aggregator's."""
 SHARED_PROCESSORS = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
-"""Have MPICH's waiting ranks leave the processors to those that work: there are fewer of them than ranks here."""
+"""Make MPICH's waiting ranks yield the processors to working ones: there are fewer processors than ranks here."""
 DEADLINE = 3
-"""Seconds after which calls stop (IOR's -D), collective ones together: a slow contestant makes a part of its calls."""
+"""Seconds after which calls stop (IOR's -D), collective ones together: a slow contestant makes only some calls."""
 WORD, SPREAD = np.uint64(0x9E3779B97F4A7C15), 0xC2B2AE3D27D4EB4F  # as in workload.c
 CHUNK = 2 * MiB  # words
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a contestant found."""
+    """The result of one run of a contestant."""
 
     rate: float
     """Bytes/s, from before the open until after the close."""
     inside: float
-    """Bytes/s in the calls that move bytes alone, of the rank that was longest in them."""
+    """Bytes/s within the calls that move bytes, of the rank that spent the longest time in them."""
     devices: Sequence[Counted]
-    """What each did for it."""
+    """The requests of each server, or device."""
     bytes: int
     redirected: int
     """Bytes that came from replicas."""
 
 
 def compile_programs(directory: Path, names: Iterable[str]) -> None:
-    """Workloads."""
+    """Compile workloads."""
     compiler = BINARIES / "mpicc"
     if not compiler.exists():
-        raise RuntimeError(f"programs are compiled by MPICH's {compiler}, which is not there: make .venv/demo-ready")
+        raise RuntimeError(f"programs are compiled by MPICH's {compiler}, which does not exist: make .venv/demo-ready")
     for name in names:
         output_of([compiler, "-O2", SOURCES / f"{name}.c", SOURCES / "workload.c", "-o", directory / name])
 
@@ -81,10 +81,11 @@ class Experiment:
         self.storage, self.case, self.programs, self.directory = storage, case, programs, directory
         self.planned: dict[tuple[str, ...], str] = {}  # by what was asked for
         self.plans: dict[str, dict[str, Any]] = {}
-        self.homes: dict[str, Path] = {}  # contestants of equal plans share their replicas
+        self.homes: dict[str, Path] = {}  # the PDLA_HOME of each contestant; equal plans share their replicas
         self.signature = 0
         placed = {self._node(rank) for rank in range(case.ranks)}
-        # An aggregator a node is ROMIO's default; but it takes nodes of the same host name for one.
+        # ROMIO's default is an aggregator per node; but it takes nodes of the same host name for
+        # one node.
         aggregators = {"cb_config_list": "*:*", "cb_nodes": str(len(placed))}
         for how, hints in HINTS.items():
             given = hints | (aggregators if how == COLLECTIVE else {})
@@ -111,7 +112,7 @@ class Experiment:
                 self._pdla(one, "replicate", file)
 
     def remove(self) -> None:
-        """The files on the storage."""
+        """Remove the files on the storage."""
         for plan in self.plans.values():
             for where in (Path(one) for pool in plan["cluster"]["pools"] for one in pool["where"]):
                 shutil.rmtree(folder_in(where), ignore_errors=True)
@@ -119,7 +120,7 @@ class Experiment:
             (where / FILE).unlink(missing_ok=True)
 
     def run(self, contestant: str) -> Run:
-        """Once, with nothing in memory; a wrong byte is an error."""
+        """One run, with nothing in memory; a wrong byte is an error."""
         self.storage.drop_caches()
         before = self.storage.counted()
         command = self._program("ssd" if contestant == S_ORIG else "hdd", self._arguments(contestant))
@@ -145,7 +146,7 @@ class Experiment:
         return Run(moved / result["seconds"], moved / result["inside"], devices, moved, redirected)
 
     def spaces(self, contestant: str) -> set[str]:
-        """The pools that a contestant's replicas are in; empty where the plan leaves the original alone."""
+        """The pools that hold a contestant's replicas; empty if the plan makes no replica."""
         chosen = [pattern["candidates"][pattern["chosen"]] for pattern in self.plans[contestant]["patterns"]]
         return {pool for one in chosen if one["layout"] for pool in one["space"].split("+")}
 
@@ -167,7 +168,7 @@ class Experiment:
         if self.case.op == "write":
             self.signature += 1
             arguments += ("--writeFile", "--setTimeStampSignature", str(self.signature))
-            # The close makes durable what a lease has, a sync would bring it back.
+            # The close makes the bytes under a lease durable; a sync would begin their write-back.
             arguments += () if contestant in LEASES and self.spaces(contestant) else ("--fsync",)
         return arguments
 
@@ -182,7 +183,7 @@ class Experiment:
         return command
 
     def _node(self, rank: int) -> int:
-        """Which of the nodes a rank is on."""
+        """The node of a rank."""
         return rank * len(self.storage.nodes) // self.case.ranks
 
     def _variables(self, contestant: str, hints: str) -> dict[str, str]:
@@ -193,7 +194,7 @@ class Experiment:
         return output_of([BINARIES / "pdla", *map(str, words)], self._variables(contestant, hints))
 
     def _plan(self, contestant: str) -> dict[str, Any]:
-        """By the planner; PD and NS-PDLA as the paper has them, whatever they cost."""
+        """The planner's plan; for PD and NS-PDLA the paper's, whatever it costs."""
         policy = "pdla-s" if contestant in (S_PDLA, NS_PDLA, S_LEASE) else "pdla-h"
         asked = ("--policy", policy, *self._writes(contestant))
         if asked not in self.planned:
@@ -207,13 +208,13 @@ class Experiment:
         return plan
 
     def _writes(self, contestant: str) -> tuple[str, ...]:
-        """How redirected writes of a contestant go home."""
+        """When the write-back of a contestant's redirected writes happens."""
         if self.case.op == "read":
             return ()
         return ("--writes", "lease" if contestant in LEASES else "close")
 
     def _check(self, contestant: str, written: int) -> None:
-        """That the original has what the program says it wrote, and what was there before everywhere else."""
+        """Check that the original has what the program reports as written, and everywhere else its earlier bytes."""
         path = self.storage.nodes[0].originals["ssd" if contestant == S_ORIG else "hdd"] / FILE
         inverse, found = np.uint64(pow(SPREAD, -1, 1 << 64)), 0
         for start in range(0, self.case.size // 8, CHUNK):
@@ -224,12 +225,12 @@ class Experiment:
             found += int(np.count_nonzero(signs == np.uint64(self.signature)))
         if found * 8 != written:
             raise RuntimeError(
-                f"{contestant} of {self.case.title} wrote {written} bytes, of which {found * 8} are there"
+                f"{contestant} of {self.case.title} wrote {written} bytes, but the file has {found * 8} of them"
             )
 
 
 def fill(path: Path, size: int) -> None:
-    """Have every word of a file say where it is."""
+    """Write to every word of a file where it is."""
     with path.open("r+b") as file:
         for start in range(0, size // 8, CHUNK):
             _content(start, min(CHUNK, size // 8 - start)).tofile(file)
@@ -240,7 +241,7 @@ def _content(start: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 def _choose(plan: dict[str, Any], candidate: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> None:
-    """Have every pattern of a plan get a replica."""
+    """Give every pattern of a plan a replica."""
     for pattern in plan["patterns"]:
         chosen = candidate(pattern["candidates"])
         chosen["refused"] = None
@@ -248,12 +249,12 @@ def _choose(plan: dict[str, Any], candidate: Callable[[list[dict[str, Any]]], di
 
 
 def _default_layout(candidates: list[dict[str, Any]]) -> dict[str, Any]:
-    """As the original is striped: over all servers, in strips of 64 KiB."""
+    """The layout of the original: over all servers, in strips of 64 KiB."""
     found = next(one for one in candidates if one["space"] == "hdd" and one["layout"] == "1-DH")
     found["strips"] = [STRIP] * found["servers"]
     return found
 
 
 def _best_on_ssd(candidates: list[dict[str, Any]]) -> dict[str, Any]:
-    """The cheapest on SSDs only, whether it gains anything or not."""
+    """The cheapest layout on SSDs only, whether it gains anything or not."""
     return min((one for one in candidates if one["space"] == "ssd"), key=lambda one: float(one["seconds"]["total"]))

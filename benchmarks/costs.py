@@ -21,7 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 def main() -> None:
-    """Run them, whatever becomes of the others; exit code 1 when one failed."""
+    """Run them all, even if some fail; exit code 1 if one failed."""
     failed = []
     for part in sys.argv[1:] or PARTS:
         sys.stdout.write(f"\n{part}\n")

@@ -2,8 +2,8 @@
 
     python -m benchmarks.doc_tables [build/bench.json] [--write]
 
-prints the tables for which there are figures. With --write it puts each in the place of the table with the same first
-row.
+This prints the tables that have figures. With --write it replaces, in the pages, the tables with
+the same first rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MPI = {INDEPENDENT: "independent", SIEVING: "sieving", COLLECTIVE: "collective"}
 """What the MPI library does without replicas, as columns."""
 ORIGINAL = "original"
 PAPER = ((PD, ORIGINAL), (H_PDLA, ORIGINAL), (H_PDLA, PD), (S_PDLA, H_PDLA), (S_PDLA, S_ORIG))
-"""Which contestant the paper has beside which."""
+"""The pairs of contestants that the paper compares."""
 COSTS = (
     "recorder: recording it",
     "recorder: 4 ranks*",
@@ -58,7 +58,7 @@ COSTS = (
     "maintenance: status of * replicas",
     "maintenance: verifying*",
 )
-"""The rows that say most; the sections on the parts have the others."""
+"""The most informative rows; the sections on the parts have the others."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 """By name."""
@@ -66,14 +66,14 @@ Table = list[str]
 
 
 class Figure(NamedTuple):
-    """What one contestant did in one case: the two rows of table.py."""
+    """The result of one contestant in one case: the two rows of table.py."""
 
     beside: Mapping[str, Any]
     limited: Mapping[str, Any]
 
     @property
     def replicated(self) -> bool:
-        """Whether replicas alone served it."""
+        """Whether only replicas served it."""
         return bool(self.beside["replicated"] >= WHOLLY)
 
     @property
@@ -83,14 +83,14 @@ class Figure(NamedTuple):
 
     @property
     def share(self) -> str:
-        """Of the limit; where replicas do not serve all, how much they do."""
+        """The share of the limit; if replicas do not serve everything, also their share."""
         if self.replicated:
             return f"{self.limited['ratio']:.2f}"
         return f"{_percent(self.beside['replicated'])} replicated" if self.beside["replicated"] else NO_REPLICA
 
     @property
     def shares(self) -> str:
-        """Likewise, and in calls, where that is known."""
+        """Likewise, also within calls, if that is known."""
         inside = self.limited["inside"]
         return f"{self.share}; {inside:.2f}" if self.replicated and inside is not None else self.share
 
@@ -105,7 +105,7 @@ Figures = dict[str, dict[str, Figure]]
 
 
 def figures(rows: Rows, storage: str) -> Figures:
-    """Those of a storage, first of cases that read."""
+    """The figures of a storage, first those of cases that read."""
     found: Figures = {}
     for name, one in rows.items():
         if name.startswith(f"{storage}: ") and f"{name}{LIMITED}" in rows:
@@ -115,7 +115,7 @@ def figures(rows: Rows, storage: str) -> Figures:
 
 
 def summary(rows: Rows) -> Table:
-    """What planned replicas gain, on each storage."""
+    """What planned replicas gain on each storage."""
     lines = []
     for storage in STORAGES:
         found = figures(rows, storage)
@@ -128,7 +128,7 @@ def summary(rows: Rows) -> Table:
 
 
 def _gains(cases: Sequence[Mapping[str, Figure]], planned: str) -> list[str]:
-    """How many cases have a replica; of these gains and shares of the limit; gains of the others; all spreads."""
+    """How many cases have a replica; their gains and shares of the limit; gains of the others; all spreads."""
     own = [(who[planned], who) for who in cases if who[planned].replicated]
     best = [max(who[one].beside["value"] for one in MPI if one in who) for _, who in own]
     goals = [figure.limited["ratio"] >= goal for figure, _ in own if (goal := figure.limited["goal"]) is not None]
@@ -144,7 +144,7 @@ def _gains(cases: Sequence[Mapping[str, Figure]], planned: str) -> list[str]:
 
 
 def rates(first: str, found: Figures, contestants: Sequence[str], inside: bool = False) -> Table:
-    """MB/s of contestants, and of replicas the share of the limit, also ``inside`` of calls."""
+    """MB/s of contestants, and the share of the limit for replicas, also ``inside`` of calls."""
     lines = []
     for case, who in found.items():
         shares = {one: f" ({who[one].shares if inside else who[one].share})" for one in who if one in REPLICATED}
@@ -153,7 +153,7 @@ def rates(first: str, found: Figures, contestants: Sequence[str], inside: bool =
 
 
 def leases(found: Figures) -> Table:
-    """Writes whose bytes come to the original before the close ends, and after the program."""
+    """Writes with a write-back before the close ends, and after the program."""
     lines = []
     for case, who in found.items():
         if _op(case) == "write" and all(one in who for one in LEASES):
@@ -165,7 +165,7 @@ def leases(found: Figures) -> Table:
 
 
 def heads(found: Figures) -> Table:
-    """What disks with heads did: requests, seeks; KiB each; MB/s by the busiest."""
+    """What disks with heads did: requests, seeks; KiB of each; MB/s by the busiest disk."""
     contestants = (INDEPENDENT, PD, H_PDLA)
     lines = []
     for case, who in found.items():
@@ -180,11 +180,11 @@ def heads(found: Figures) -> Table:
 
 
 def beside_the_paper(rows: Rows) -> Table:
-    """How many times as fast contestants are as others, and what the paper says of the like."""
+    """How many times as fast contestants are as others, and what the paper says about similar cases."""
     lines = []
     for storage in STORAGES:
         for case, who in figures(rows, storage).items():
-            # The paper's replicas are written as ours are under a lease.
+            # The paper writes its replicas as pdla does under a lease.
             leased = who | {one.removesuffix(", lease"): who[one] for one in LEASES if one in who}
             cells = [_beside(leased, own, INDEPENDENT if other == ORIGINAL else other, other) for own, other in PAPER]
             if any("(" in cell for cell in cells):
@@ -201,7 +201,7 @@ def _beside(who: Mapping[str, Figure], own: str, other: str, called: str) -> str
 
 
 def costs(rows: Rows) -> Table:
-    """Of pdla's parts."""
+    """The costs of pdla's parts."""
     lines = []
     for name in (name for glob in COSTS for name in rows if fnmatch.fnmatchcase(name, glob)):
         one = rows[name]
@@ -213,7 +213,7 @@ def costs(rows: Rows) -> Table:
 
 
 def tables(rows: Rows) -> Iterator[Table]:
-    """All that have a line."""
+    """All tables that have a line."""
     disks, seeking, ceph = (figures(rows, storage) for storage in STORAGES)
     found = (
         summary(rows),
@@ -229,7 +229,7 @@ def tables(rows: Rows) -> Iterator[Table]:
 
 
 def placed(page: str, table: Table) -> str:
-    """A page with a table in the place of the one that has its first row; as it was if it has none."""
+    """A page with a table in the place of the one that has its first row; unchanged if there is none."""
     lines = page.splitlines()
     if table[0] not in lines:
         return page
@@ -242,13 +242,13 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=Path, default=BENCH)
-    parser.add_argument("--write", action="store_true", help="write the tables into the pages; print the others")
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages, and print the others")
     options = parser.parse_args()
     if not options.rows.exists():
         parser.error(f"there is no {options.rows}: run make bench")
     rows = {one["name"]: one for one in json.loads(options.rows.read_text())}
     if old := [name for name in rows if f"{name}{LIMITED}" in rows and "replicated" not in rows[name]]:
-        parser.error(f"{len(old)} rows are of an earlier version, such as {old[0]}: measure again, or remove them")
+        parser.error(f"{len(old)} rows are from an earlier version, such as {old[0]}: measure again, or remove them")
     pages = {path: path.read_text() for path in PAGES}
     for table in tables(rows):
         there = [path for path, page in pages.items() if options.write and table[0] in page.splitlines()]
@@ -279,7 +279,7 @@ def _number(value: float) -> str:
 
 
 def _range(values: Sequence[float], told: Callable[[float], str] = _short) -> str:
-    """The least, the largest, and the median of more than two."""
+    """The least, the largest, and the median if there are more than two."""
     ends = list(dict.fromkeys(told(one) for one in (min(values), max(values)))) if values else []
     return " to ".join(ends) + (f" ({told(median(values))})" if len(ends) == 2 < len(values) else "")
 

@@ -1,4 +1,4 @@
-"""What redirection costs a program that has no pattern: time, and the memory of the library. See docs/benchmarks.md.
+"""What redirection costs a program without a pattern: time, and the memory of the library. See docs/benchmarks.md.
 
 python -m benchmarks.library [--rounds 5] [--directory /dev/shm]
 """
@@ -21,7 +21,7 @@ CALLS = 200_000
 
 
 def map_of_others(directory: Path) -> Path:
-    """A map that the program's file is not in."""
+    """A map that does not contain the program's file."""
     component = Replica(8, 0, 8).build(bytes(8), directory / "replica")
     files = []
     for number in range(REPLICAS):

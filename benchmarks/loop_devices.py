@@ -1,4 +1,4 @@
-"""Loop devices, and file systems on them; root only. Whatever ends a block, what it had is gone after it."""
+"""Loop devices, and file systems on them; root only. Whatever ends a block, its devices and mounts are removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def loop_obstacle() -> str:
 def attached(image: Path) -> Iterator[Path]:
     """A device on a file.
 
-    A signal at any moment leaves nothing: what is to be removed is looked for, not remembered.
+    A signal at any moment leaves nothing: the block looks for what it must remove instead of
+    remembering it.
     """
     try:
         loop = Path(said("losetup", "--find", "--show", "--direct-io=on", image))
@@ -43,7 +44,7 @@ def attached(image: Path) -> Iterator[Path]:
 
 @contextmanager
 def file_system(device: Path, mount: Path, made_with: Sequence[str] = (), options: str = "noatime") -> Iterator[Path]:
-    """A new one on a device, mounted in a directory made for it; ``made_with`` is more for mkfs.ext4."""
+    """A new file system on a device, mounted in a new directory; ``made_with`` are further arguments of mkfs.ext4."""
     try:
         extended = ("-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0")
         said("mkfs.ext4", "-q", "-F", "-b", "4096", *extended, *made_with, device)
@@ -58,13 +59,13 @@ def file_system(device: Path, mount: Path, made_with: Sequence[str] = (), option
 
 
 def attachments() -> list[tuple[Path, Path]]:
-    """All loop devices, each with its file, which may be gone."""
+    """All loop devices, each with its file, which may be deleted."""
     found = Path("/sys/block").glob("loop*/loop/backing_file")
     return [(Path("/dev") / one.parents[1].name, Path(one.read_text().removesuffix("\n"))) for one in found]
 
 
 def unmount(mount: Path) -> None:
-    """As soon as nobody uses it any more."""
+    """Unmount as soon as nobody uses the file system any more."""
     deadline = time.monotonic() + BUSY_SECONDS
     while subprocess.run(["umount", mount], stderr=subprocess.DEVNULL, check=False).returncode:
         if time.monotonic() > deadline:
@@ -74,10 +75,10 @@ def unmount(mount: Path) -> None:
 
 
 def said(*command: str | Path) -> str:
-    """What a command that must succeed prints.
+    """The output of a command that must succeed.
 
     Raises:
-        RuntimeError: it failed; it has said why.
+        RuntimeError: the command failed; it has printed the reason.
     """
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:

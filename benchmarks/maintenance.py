@@ -2,9 +2,9 @@
 
     python -m benchmarks.maintenance [REPLICAS] [--size GiB] [--directory DIRECTORY]
 
-prints a table and adds rows to build/bench.json. Replicas are rows with components on record, each of an original of
-its own; what is verified is one real replica over four files in DIRECTORY, read from storage in turns with `cat` of the
-same files.
+This prints a table and adds rows to build/bench.json. The replicas of pdla status are rows with
+components, each of an original of its own. pdla verify reads one real replica, four files in
+DIRECTORY, from storage, in turn with `cat` of the same files.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SERVERS, ROUNDS = 4, 7
 
 
 def pattern(path: Path, size: int) -> Signature:
-    """Four ranks in turn, 64 KiB each."""
+    """Four ranks alternate, with 64 KiB each."""
     loops = (Loop(64 * KiB, SERVERS), Loop(256 * KiB, size // (256 * KiB)))
     return Signature(str(path), "read", True, 0, 64 * KiB, loops, tuple(range(SERVERS)), 1)
 
 
 def fill(catalog: Catalog, directory: Path, count: int) -> None:
-    """Put so many valid replicas on record, and publish them."""
+    """Record so many valid replicas, and publish them."""
     (directory / "originals").mkdir()
     (directory / "pool").mkdir()
     originals, replicas, components = [], [], []
@@ -101,7 +101,7 @@ def seconds_of_status(*words: str) -> list[tuple[float, float]]:
 
 
 def rates(directory: Path, size: int) -> tuple[list[float], list[float]]:
-    """Bytes per second of verifying a replica, and of `cat` of its components, in turns, both from storage."""
+    """Bytes per second of verifying a replica, and of `cat` of its components, in turn, both from storage."""
     original = directory / "data"
     with original.open("wb") as file:
         for _ in range(size // (64 * MiB)):
@@ -132,7 +132,7 @@ def rates(directory: Path, size: int) -> tuple[list[float], list[float]]:
 
 
 def from_storage(files: Sequence[Path], work: Callable[[], object]) -> float:
-    """Seconds that some work takes when no file is in memory."""
+    """Seconds of some work when no file is in memory."""
     for path in files:
         descriptor = os.open(path, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -143,7 +143,7 @@ def from_storage(files: Sequence[Path], work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measure, print, write."""
     parser = argparse.ArgumentParser()
     parser.add_argument("replicas", nargs="?", type=int, default=10_000)
     parser.add_argument("--size", type=float, default=1.0, help="GiB to verify")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.planner [PATTERNS]
 
-prints a table and adds rows to build/bench.json. Times are processor seconds.
+This prints a table and adds rows to build/bench.json. Times are processor seconds.
 """
 
 from __future__ import annotations

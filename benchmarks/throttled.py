@@ -1,7 +1,7 @@
-"""Storage that is really slow, and whose limits are known: file systems on loop devices that the kernel throttles.
+"""Slow storage with known limits: file systems on loop devices that the kernel throttles.
 
-Needs root and the blkio controller of cgroup v1. The rules are in the root group: so they hold for O_DIRECT, buffered
-reads and writeback alike.
+This needs root and the blkio controller of cgroup v1. The rules are in the root group, so they hold
+for O_DIRECT, buffered reads and writeback alike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLKIO = Path("/sys/fs/cgroup/blkio")
 
 
 class Limits(NamedTuple):
-    """What a disk serves at most, reads and writes each."""
+    """The limits of a disk, for reads and for writes each."""
 
     requests_per_second: int
     bytes_per_second: int
@@ -41,7 +41,7 @@ def obstacle() -> str:
 
 @contextmanager
 def loop_device(directory: Path, name: str, size: int) -> Iterator[Path]:
-    """A device on an image of ``size`` bytes in ``directory``, without limits yet; all is gone after the block."""
+    """A device on an image of ``size`` bytes in ``directory``, without limits yet; removed after the block."""
     if why := obstacle():
         sys.exit(why)
     image = directory / f"{name}.img"
@@ -59,14 +59,14 @@ def loop_device(directory: Path, name: str, size: int) -> Iterator[Path]:
 
 @contextmanager
 def throttled_disk(directory: Path, name: str, size: int, limits: Limits) -> Iterator[Path]:
-    """Where a file system is mounted on an image of ``size`` bytes in ``directory``; all is gone after the block."""
+    """The mount point of a file system on an image of ``size`` bytes in ``directory``; removed after the block."""
     with loop_device(directory, name, size) as loop, file_system(loop, directory / name) as mount:
         limit(loop, limits)
         yield mount
 
 
 def limit(disk: Path, limits: Limits) -> None:
-    """Set the rules of a disk, a device or where one is mounted."""
+    """Set the rules of a disk, given as a device or as a mount point."""
     number = _number(disk)
     for op in ("read", "write"):
         for unit, most in zip(("iops", "bps"), limits, strict=True):
@@ -74,9 +74,9 @@ def limit(disk: Path, limits: Limits) -> None:
 
 
 def served(disk: Path) -> int:
-    """Requests that a disk, a device or where one is mounted, has completed, as the kernel counts them.
+    """Requests that a disk, given as a device or as a mount point, has completed, as the kernel counts them.
 
-    Unlike blkio.throttle.io_serviced, which counts what is merged, such as pages that are written, one by one.
+    blkio.throttle.io_serviced instead counts merged requests, such as written pages, one by one.
     """
     told = Path(f"/sys/dev/block/{_number(disk)}/stat").read_text().split()  # Documentation/block/stat.rst
     return int(told[0]) + int(told[4])

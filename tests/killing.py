@@ -1,4 +1,4 @@
-"""Kill a build at random moments, and see that whatever was there before or after it is right and all of it.
+"""Kill a build at random moments, and check that the replica from before or after it is complete and right.
 
 python -m tests.killing [MOMENTS] [SEED]
 """
@@ -50,7 +50,7 @@ class Place:
         return Plan("pdla-h", "app", (pattern,), (), cluster)
 
     def files(self) -> set[Path]:
-        """Whatever is in the pool."""
+        """All files in the pool."""
         return {file for where in self.pool.where for file in Path(where).rglob("*") if file.is_file()}
 
     def replicate(self, groups: int) -> None:
@@ -59,7 +59,7 @@ class Place:
         catalog.close()
 
     def killed(self, groups: int, after: float) -> bool:
-        """Replicate in a process of its own and kill it; whether it was still at work."""
+        """Replicate in a process of its own and kill it; return whether it was still working."""
         child = os.fork()
         if not child:
             self.replicate(groups)
@@ -69,7 +69,7 @@ class Place:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
     def served(self) -> list[int]:
-        """The groups of the replicas that redirected runs are told of now, whose bytes are all right."""
+        """The groups of the replicas in the present map; all their bytes must be right."""
         found = []
         for replica in read_map(self.home / "replicas.map").replicas:
             files = [component.path.read_bytes() for component in replica.components]
@@ -79,7 +79,7 @@ class Place:
         return found
 
     def check(self) -> None:
-        """After gc there is one replica, the old or the new one, and no file but its own."""
+        """After gc there is one replica, the old or the new one, and no other file."""
         catalog = open_catalog()
         gc(catalog)
         assert verify(catalog, deep=True) == []
@@ -92,7 +92,7 @@ class Place:
 
 
 def kill_at_random(directory: Path, moments: int, seed: int = 0) -> None:
-    """Kill so many builds, of ever another layout, at random moments of their work."""
+    """Kill so many builds, each of another layout, at random moments of their work."""
     place, chance = Place(directory), random.Random(seed)
     place.replicate(1)
     began = time.monotonic()

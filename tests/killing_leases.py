@@ -1,4 +1,4 @@
-"""Kill what brings a lease home at each step or at random moments, and fill the disk under it: the next sync ends it.
+"""Kill a lease's write-back at each step or at random moments, and fill the disk under it: the next sync completes it.
 
 python -m tests.killing_leases [MOMENTS] [SEED] [mpich|openmpi]
 """
@@ -40,7 +40,7 @@ STEPS = 60
 
 @dataclass(frozen=True)
 class Tools:
-    """What is compiled once: the program, and the libraries that are preloaded to it."""
+    """What is compiled once: the program, and the libraries to preload."""
 
     mpi: Mpi
     program: Path
@@ -54,7 +54,7 @@ class Tools:
 
 
 def interrupter(directory: Path) -> Path:
-    """Compile tests/programs/interrupted.c; returns the library."""
+    """Compile tests/programs/interrupted.c; return the library."""
     library = directory / "interrupted.so"
     source = REPOSITORY / "tests/programs/interrupted.c"
     subprocess.run(["gcc", "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
@@ -63,7 +63,7 @@ def interrupter(directory: Path) -> Path:
 
 @dataclass
 class Place:
-    """A file of which every third piece is written under leases, and what is done to it."""
+    """A file, every third piece of which is written under leases, and what is done to it."""
 
     tools: Tools
     directory: Path
@@ -80,7 +80,7 @@ class Place:
         return self.directory / "home"
 
     def make(self) -> None:
-        """The file, and a replica for what is written to it."""
+        """Make the file, and a replica for its writes."""
         self.home.mkdir(parents=True)
         self.expected = random.Random(1).randbytes(SIZE)
         self.original.write_bytes(self.expected)
@@ -102,7 +102,7 @@ class Place:
         return bytes(data)
 
     def run(self, writes: str, *words: str, ranks: int = 1, interrupt: Mapping[str, str] | None = None) -> str:
-        """What the program says under the library; "" where it was killed."""
+        """The program's output under the library; "" if it was killed."""
         mpi = self.tools.mpi
         settings = [f"PDLA_HOME={self.home}", f"LD_PRELOAD={self.tools.library}:{self.tools.interrupter}"]
         if writes == "trace":
@@ -133,7 +133,7 @@ class Place:
         self.expected = self.content(self.round)
 
     def verb(self, name: str, interrupt: Mapping[str, str], after: float | None = None) -> tuple[int, str]:
-        """Run a verb in a process of its own, which is interrupted or killed ``after`` so many seconds."""
+        """Run a verb in its own process, which is interrupted, or killed ``after`` so many seconds."""
         out = self.directory.with_name("said")
         child = os.fork()
         if not child:
@@ -163,7 +163,7 @@ class Place:
         return f"{self.directory}/" if everything else f"{self.original}:{self.home / 'journals'}"
 
     def bring_home(self, kind: str, interrupt: Mapping[str, str], ranks: int, after: float | None = None) -> bool:
-        """Whether it came to its end."""
+        """Do the write-back; return whether it completed."""
         if kind == "open":
             return self.reads("original", ranks, interrupt, may_die=True)
         code, said = self.verb(kind, interrupt, after)
@@ -173,7 +173,7 @@ class Place:
         return code >= 0
 
     def reads(self, writes: str, ranks: int, interrupt: Mapping[str, str] | None = None, may_die: bool = False) -> bool:
-        """Whether a program reads the file, which then is right, or is told that it cannot."""
+        """Whether a program reads the file, which must then be right; otherwise it must get an error."""
         out = self.directory / "read"
         out.unlink(missing_ok=True)
         said = self.run(writes, "read", str(out), ranks=ranks, interrupt=interrupt)
@@ -184,7 +184,7 @@ class Place:
         return True
 
     def mixture(self, file: Path) -> str:
-        """What is in a file: of each row the round, or "?"."""
+        """The content of a file: the round of each row, or "?"."""
         data = file.read_bytes()
         rounds = {self.content(number)[START : START + PIECE]: number for number in range(1, self.round + 1)}
         rows = (data[START + row * STRIDE :][:PIECE] for row in range(ROWS))
@@ -214,7 +214,7 @@ class Place:
             self.bring_home("sync", interrupt, ranks)
 
     def settle(self) -> None:
-        """The next sync ends it, whatever was before."""
+        """The next sync completes it, whatever happened before."""
         code, said = self.verb("sync", {"INTERRUPT_AT": "0"})
         assert code == 0 and re.search("written back|Nothing to write back", said), f"sync: exit {code}: {said.strip()}"
         assert self.original.read_bytes() == self.expected, f"the file has {self.mixture(self.original)}"
@@ -222,7 +222,7 @@ class Place:
 
 @dataclass
 class Killer:
-    """Makes places, and one more after each that went wrong."""
+    """Makes places, and a new one after each failure."""
 
     tools: Tools
     scratch: Path
@@ -243,7 +243,7 @@ class Killer:
         after: float | None = None,
         rank: str = "",
     ) -> bool:
-        """Whether it came to its end before it could be interrupted."""
+        """Whether it completed before it could be interrupted."""
         if self.place is None:
             self.places += 1
             self.place = Place(self.tools, self.scratch / str(self.places))
@@ -270,7 +270,7 @@ class Killer:
         return ended
 
     def at_every_step(self, kind: str, how: str, ranks: int = 1, rank: str = "") -> int:
-        """Interrupt at the first change, at the second, and so on; returns how many there are."""
+        """Interrupt at the first change, at the second, and so on; return the number of changes."""
         for at in range(1, STEPS):
             if self.case(kind, how, at, FOLLOWERS[at % len(FOLLOWERS)], ranks, rank=rank):
                 return at - 1

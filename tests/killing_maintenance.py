@@ -1,4 +1,4 @@
-"""Kill gc, publications, upgrades of catalogs and daemons at random moments: nothing wrong is served, nothing is left.
+"""Kill gc, publications, upgrades of catalogs and daemons at random moments: no wrong byte is served, no file is left.
 
 python -m tests.killing_maintenance [MOMENTS] [SEED]
 """
@@ -30,7 +30,7 @@ VERSION_1 = (Path(__file__).parent / "catalog_v1.sql").read_text()
 
 
 class Place(Built):
-    """One original, and what is done about its replicas in processes that are killed."""
+    """One original, and work on its replicas in processes that are killed."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -39,7 +39,7 @@ class Place(Built):
             run = Run("app", 4, "trace", "/t.h5", "csv", None, "", (), {}, (str(self.original),), 1, 1)
             catalog.runs.record(run, [Occurrence(self.signature, {})])
 
-    # What is there before, what is done, and what must be so wherever it was interrupted.
+    # The state before, the work, and what must hold wherever the work was interrupted.
 
     def before_gc(self) -> None:
         self.before_publish()
@@ -51,7 +51,7 @@ class Place(Built):
             gc(catalog)
 
     def after_gc(self) -> None:
-        assert self.served() in ([], [1])  # until a new map is published the old one's files are whole
+        assert self.served() in ([], [1])  # until a new map is published, the old one's files are complete
         self.gc()
         assert (self.served(), self.files()) == ([], set())
 
@@ -96,7 +96,7 @@ class Place(Built):
             daemon.Daemon(catalog, threading.Event(), Gate(1.0, 1e15)).once()
 
     def after_daemon(self) -> None:
-        """Another daemon does what was left; what is served meanwhile is the replica that was there, or the new one."""
+        """Another daemon completes the work; meanwhile the old replica is served, or the new one."""
         assert self.served() in ([], [1], [4])
         self.daemon()
         with closing(open_catalog()) as catalog:
@@ -106,7 +106,7 @@ class Place(Built):
         assert self.served() == [4]
 
     def done(self, work: Callable[[], None], kill_after: float | None = None) -> bool:
-        """Do some work in a process of its own, and kill it if asked to; whether it ended by itself."""
+        """Do some work in its own process, and kill it if asked to; return whether it ended by itself."""
         child = os.fork()
         if not child:
             work()
@@ -118,9 +118,9 @@ class Place(Built):
 
 
 def kill_at_random(directory: Path, moments: int, seed: int = 0) -> dict[str, int]:
-    """Each kind of work in turn, killed at random moments; returns how often each was still going on."""
+    """Each kind of work in turn, killed at random moments; return how often each was still going on."""
     place, chance = Place(directory), random.Random(seed)
-    daemon.LEAST_SECONDS = 0.0  # nothing is to be killed while it looks at what others do
+    daemon.LEAST_SECONDS = 0.0  # it must not be killed while it measures the others' load
     works = {
         "gc": (place.before_gc, place.gc, place.after_gc),
         "publish": (place.before_publish, place.publish, place.after_publish),

@@ -1,4 +1,4 @@
-"""Random MPI-IO programs as texts, which tests/programs/interpreter.c runs; what they see natively and redirected.
+"""Random MPI-IO programs as texts, run by tests/programs/interpreter.c: what they see natively and redirected.
 
 A line is a call: its name, the slot of the open file, its arguments; ``a|b|c`` are the arguments of ranks 0, 1, 2, 0...
 Three kinds of lines are for the files that a program works on::
@@ -100,7 +100,7 @@ class Program:
         return {name: int(size) for _, name, size in words}
 
     def replicas(self, kind: str) -> dict[str, list[Replica]]:
-        """Those of each file; ``kind`` "replica" or "target"."""
+        """The replicas of each file; ``kind`` is "replica" or "target"."""
         found: dict[str, list[Replica]] = {}
         for _, name, fields in (line.split(" ", 2) for line in self.lines if line.startswith(f"{kind} ")):
             found.setdefault(name, []).append(Replica(**json.loads(fields)))
@@ -135,7 +135,7 @@ class Table:
     rows: int
 
     def replica(self, choose: random.Random) -> Replica:
-        """Its columns one after the other, or only some of it."""
+        """Its columns one after the other, or only some of them."""
         rows, row = self.rows, self.columns * self.piece
         column = rows * self.piece
         loops = [(rows, row, self.piece), (self.columns, self.piece, column)]
@@ -148,7 +148,7 @@ class Table:
         return striped(replica, column, choose)
 
     def targets(self, choose: random.Random) -> list[Replica]:
-        """Replicas for what is written to it, without a byte in common: two that interleave, one, or a part of it."""
+        """Replicas for its writes, without a common byte: two that interleave, one, or a part of it."""
         row, column = self.columns * self.piece, self.rows * self.piece
         kind, first = choose.randrange(4), choose.randint(1, self.columns - 1)
         parts = {0: [(0, first), (first, self.columns - first)], 1: [(0, first)]}.get(kind, [(0, self.columns)])
@@ -168,7 +168,7 @@ class Table:
 
 
 def striped(replica: Replica, column: int, choose: random.Random) -> Replica:
-    """In some layout."""
+    """The replica in some layout."""
     replica.groups = choose.choice([1, 1, SERVERS])
     strips = [choose.choice([0, 16, 100, 512]) for _ in range(SERVERS // replica.groups)]
     replica.strips = strips if sum(strips) else [64] * len(strips)
@@ -317,7 +317,7 @@ class Writer:
             self.say("end", slot)
 
     def view(self, slot: int, name: str) -> tuple[int, int]:
-        """Sets a view that follows a table or none; the size of its etype and about how many the file has."""
+        """Set a view that follows a table or none; return the size of its etype and about how many the file has."""
         choose = self.choose
         size = choose.choice([1, 1, 4, 8, 3])
         etype = "b" if size == 1 else f"c({size},b)"
@@ -412,7 +412,7 @@ class Writer:
             self.say("delete", "nothing")
 
     def reopening(self) -> None:
-        """A file opened in some way, what looks at its end, or goes there, and its close."""
+        """A file opened in some way, calls that look at its end or go there, and its close."""
         choose = self.choose
         name, flags, slot = choose.choice([*FILES, "new", "new"]), choose.choice(OPENINGS), choose.randrange(4)
         if choose.random() < 0.6:
@@ -528,13 +528,16 @@ class Writer:
 def make(
     number: int, ranks: int, *, writes: str = "original", shared: bool = True, jobs: Sequence[Job] = ()
 ) -> Program:
-    """The random program of this seed; it uses shared file pointers only where that is wanted, and writes only with
-    ``writes``: to the "original", or so that much of it is redirected with "close" or "lease". Other jobs follow."""
+    """The random program of this seed.
+
+    It uses shared file pointers only if that is wanted, and writes only with ``writes``: to the
+    "original", or so that much of it is redirected with "close" or "lease". Other jobs follow.
+    """
     return Writer(number, ranks, writes, shared, jobs).program(number)
 
 
 def random_jobs(seed: int, writes: str, most_ranks: int) -> list[Job]:
-    """One to three that follow a job with these ``writes``: who does without the library needs a sync before."""
+    """One to three jobs that follow a job with these ``writes``; a job without the library needs a sync before it."""
     choose, jobs = random.Random(seed), []
     for _ in range(choose.randint(1, 3)):
         how = choose.choice([writes, writes, "close", "lease", "original", "trace", "native"])
@@ -555,7 +558,7 @@ class Runner:
 
     @classmethod
     def prepare(cls, mpi: Mpi, directory: Path, library: Path | None = None) -> Runner:
-        """Compiles the interpreter and, where none is given, the library."""
+        """Compile the interpreter and, if none is given, the library."""
         source = REPOSITORY / "tests/programs/interpreter.c"
         interpreter = mpi.compile(source, directory / f"interpreter-{mpi.name}", "-Wall", "-Wextra")
         return cls(mpi, interpreter, library or build_library(directory / "libpdla.so"))
@@ -604,7 +607,7 @@ class Runner:
         return [(directory / f"{out.name}.{rank}").read_text().splitlines() for rank in range(job.ranks)]
 
     def sync(self, directory: Path) -> None:
-        """Bring home what leases have left, which must do."""
+        """Write back what leases have left; this must succeed."""
         self.mpi.run([str(PDLA), "sync"], variables={"PDLA_HOME": str(directory)})
 
     def sequence(self, programs: Sequence[Program], directory: Path, how: str, writes: str) -> list[list[str]]:
@@ -643,7 +646,7 @@ class Runner:
         redirected: Sequence[dict[int, list[str]]],
         directory: Path,
     ) -> str:
-        """The first difference; "" where there is none."""
+        """The first difference; "" if there is none."""
         for number, (one_rank, other_rank) in enumerate(zip(native, redirected, strict=True)):
             expected, got = one_rank[program.number], other_rank.get(program.number, [])
             for one, other in zip(expected, got, strict=False):
@@ -654,7 +657,7 @@ class Runner:
         return next(files_differ(*(directory / how / str(program.number) for how in ("native", "redirected"))), "")
 
     def outcomes(self, programs: Sequence[Program], scratch: Path, writes: str) -> Iterator[tuple[Program, str]]:
-        """Each program and how it differs, "" or NATIVELY. Around what does not end they are run once more."""
+        """Each program and how it differs, "" or NATIVELY. If one does not end, the others are run once more."""
         directory = Path(tempfile.mkdtemp(dir=scratch)) / "case"
         try:
             found = self.differences(programs, directory, writes)
@@ -709,7 +712,7 @@ def row_of(path: Path, replica: Replica, purpose: Purpose, owner: OriginalRow) -
 
 
 def register(catalog: Catalog, replicas: Sequence[tuple[Path, Replica, Purpose]]) -> None:
-    """All of them in one transaction: busy disks take long for each."""
+    """Register all in one transaction: busy disks need long for each."""
     owners: dict[Path, OriginalRow] = {}
     with catalog._session() as session:
         for path, replica, purpose in replicas:
@@ -744,7 +747,7 @@ def files_differ(native: Path, redirected: Path) -> Iterator[str]:
 
 
 def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """The lines of a failing program without which it does not fail."""
+    """The lines of a failing program without which it would not fail."""
     lines, part = list(program.lines), max(1, len(program.lines) // 2)
     while True:
         i, before = 0, len(lines)
@@ -760,7 +763,7 @@ def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
 
 
 def main() -> int:
-    """Run many programs in batches, a line of JSON for each; make small whatever differs, and write it to --found."""
+    """Run many programs in batches, a line of JSON for each; shrink what differs, and write it to --found."""
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("first", type=int)
     options.add_argument("last", type=int)
@@ -799,7 +802,7 @@ def main() -> int:
 
 
 def small(runner: Runner, program: Program, scratch: Path, writes: str) -> Program:
-    """A program that differs, without what it needs not for that."""
+    """A program that differs, without the lines that do not matter."""
 
     def fails(less: Program) -> bool:
         ((_, what),) = runner.outcomes([less], scratch, writes)

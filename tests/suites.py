@@ -57,7 +57,7 @@ sys.exit(not done.wasSuccessful())
 
 
 class Program(NamedTuple):
-    """What is run, on so many ranks."""
+    """A program to run, on so many ranks."""
 
     name: str
     words: tuple[str, ...]
@@ -65,14 +65,14 @@ class Program(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is compared."""
+    """The results to compare."""
 
     code: int
     lines: tuple[str, ...]
 
 
 def programs_in(folder: Path, mpi: Mpi) -> list[Program]:
-    """Those of the list that this MPI has built."""
+    """The programs of the list that this MPI has built."""
     lines = [line.split() for line in (folder / "list").read_text().splitlines()]
     found = [(folder / mpi.name / name, int(ranks), more) for name, ranks, *more in lines]
     return [Program(path.name, (str(path), *more), ranks) for path, ranks, more in found if path.exists()]
@@ -91,7 +91,7 @@ def run(mpi: Mpi, program: Program, directory: Path, settings: Mapping[str, str 
     words = [f"{name}={value}" for name, value in settings.items()]
     command = mpi.command(program.ranks, "env", *words, *program.words)
     environment = {**os.environ, **mpi.env, "TMPDIR": str(out)}
-    # Into a file: ranks that hang hold the other end of a pipe.
+    # Output goes into a file: hanging ranks would keep a pipe open.
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command, cwd=directory, env=environment, stdin=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ def run(mpi: Mpi, program: Program, directory: Path, settings: Mapping[str, str 
 
 
 def files_of(logs: Path) -> dict[str, int]:
-    """The files that a traced program had open, and the last byte that it accessed of each."""
+    """The files that a traced program opened, and the last byte that it accessed of each."""
     try:
         trace = read_raw(logs)
         accesses = trace.accesses()
@@ -175,7 +175,7 @@ def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str,
 
 
 def same(mpi: Mpi, program: Program, mode: str, wanted: Seen, seen: Seen) -> bool:
-    """Whether a program did what it does natively; what differs is told on standard error."""
+    """Whether a program did what it does natively; differences are printed on standard error."""
     lines = [f"- {line}" for line in wanted.lines if line not in seen.lines]
     lines += [f"+ {line}" for line in seen.lines if line not in wanted.lines]
     if seen.code == wanted.code != HUNG and (wanted.code != 0 or seen.lines == wanted.lines):

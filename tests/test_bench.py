@@ -196,7 +196,7 @@ def test_the_bench_goes_on_after_what_fails_and_says_what_does_not_fit(
         raise RuntimeError("ior: exit 1")
     assert (failed, capsys.readouterr().err) == (["disks: IOR"], "\ndisks: IOR: ior: exit 1\n")
     assert too_small(tmp_path, [ior_strided(1 << 20, 64 * KIB, 4)]) == ""
-    assert "of which it takes 18,350,080 TiB" in too_small(tmp_path, [ior_strided(1 << 60, 64 * KIB, 4)])
+    assert "18,350,080 TiB are needed" in too_small(tmp_path, [ior_strided(1 << 60, 64 * KIB, 4)])
 
 
 @pytest.mark.parametrize(("storage", "number"), [("disks", signal.SIGTERM), ("plain", signal.SIGINT)])

@@ -108,7 +108,7 @@ def test_a_missing_cluster_description(pdla: Pdla, trace_path: Path) -> None:
         (["simulate", "run.h5", "--policy", "foo"], "unknown scheme 'foo': choose one of none"),
         (["simulate", "run.h5", "--policy", "none.py:Foo"], "cannot read none.py: No such file"),
         (["simulate", "run.h5", "--policy", "run.h5:Foo"], "run.h5 is a trace, not a Python file"),
-        (["simulate", "run.h5", "--sweep", "foo"], "a sweep is KEY=V1,V2"),
+        (["simulate", "run.h5", "--sweep", "foo"], "--sweep takes KEY=V1,V2"),
         (["simulate", "run.h5", "--sweep", "foo=1"], "there is no table for the key 'foo'"),
         (["simulate", "run.h5", "--sweep", "home.strip=1M,x"], "strip must be a number of bytes"),
         (["simulate", "run.h5", "--sweep", "processes=4"], "two or more numbers of processes"),

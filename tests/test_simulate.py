@@ -76,7 +76,7 @@ def test_unknown_schemes_and_keys_are_refused(traces: list[str]) -> None:
         pdla(traces[0], "--policy", "none", "--sweep", "home.nonesuch=1")
     with pytest.raises(click.BadParameter, match="no table for the key 'nonesuch'"):
         pdla(traces[0], "--policy", "none", "--sweep", "nonesuch=1")
-    with pytest.raises(click.BadParameter, match="a sweep is KEY=V1,V2"):
+    with pytest.raises(click.BadParameter, match="--sweep takes KEY=V1,V2"):
         pdla(traces[0], "--sweep", "home.strip")
     with pytest.raises(click.BadParameter, match="needs traces of the program at two or more"):
         pdla(traces[0], "--policy", "none", "--sweep", "processes=16")

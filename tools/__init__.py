@@ -1,1 +1,1 @@
-"""Programs of the Makefile, and what tests and benchmarks share of storage."""
+"""Programs of the Makefile, and storage for tests and benchmarks."""

@@ -1,6 +1,7 @@
-"""A Ceph cluster of one's own on 127.0.0.1: a monitor, a manager, a metadata server, OSDs, and CephFS mounted.
+"""A private Ceph cluster on 127.0.0.1: a monitor, a manager, a metadata server, OSDs, and CephFS mounted.
 
-For tests and benchmarks. It takes root, /dev/fuse and Debian's packages (``PROGRAMS``), and leaves nothing behind.
+For tests and benchmarks. It needs root, /dev/fuse and Debian's packages (``PROGRAMS``), and leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "rados", "monmaptool", "setpriv", "fusermount")
-ANSWER = 300  # seconds for anything: the machine may be busy
+ANSWER = 300  # seconds to wait for anything: the machine may be busy
 
 CONFIGURATION = """
 [global]
@@ -94,14 +95,14 @@ class Osd(NamedTuple):
 
     kind: str  # the device class: hdd or ssd
     device: Path | None = None  # a block device; None: a file in the cluster's folder
-    database: Path | None = None  # a block device for what BlueStore knows of its objects; None: beside them
+    database: Path | None = None  # a block device for BlueStore's metadata; None: on the same device
 
 
 class Ceph:
-    """A cluster that runs; ``mount`` is the root of its file system.
+    """A running cluster; ``mount`` is the root of its file system.
 
-    Files are in the data pools "hdd" and "ssd", over the OSDs of that kind, or in "data", as "ssd". ``settings`` are
-    further lines for the OSDs' and the clients' sections of ceph.conf.
+    Files are in the data pools "hdd" and "ssd", over the OSDs of that kind, or in "data", as "ssd".
+    ``settings`` are further lines for the sections of ceph.conf for OSDs and clients.
     """
 
     def __init__(self, folder: Path, osds: Sequence[Osd], settings: str = "") -> None:
@@ -113,8 +114,7 @@ class Ceph:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str | Path) -> None:
-        """Run a daemon in the foreground, in the place of one that still runs; it ends with this process, whatever
-        ends that."""
+        """Run a daemon in the foreground, in place of one that still runs; it ends with this process in any case."""
         if name in self.daemons:
             self.stop(name, signal.SIGKILL)
         with (self.folder / f"{name}.out").open("ab") as output:
@@ -124,7 +124,7 @@ class Ceph:
             )  # fmt: skip
 
     def start_osd(self, number: int) -> None:
-        """Run an OSD, again where it was ended."""
+        """Run an OSD, perhaps again."""
         self.start(f"osd{number}", "ceph-osd", "-f", "-i", str(number))
 
     def start_mds(self) -> None:
@@ -138,7 +138,7 @@ class Ceph:
         self.until(mount.is_mount)
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
-        """End a daemon, by force where it does not listen."""
+        """End a daemon, by force if it does not end by itself."""
         process = self.daemons.pop(name)
         process.send_signal(number)
         try:
@@ -149,7 +149,7 @@ class Ceph:
 
     @contextmanager
     def halted(self, name: str) -> Iterator[None]:
-        """A daemon does nothing meanwhile."""
+        """Stop a daemon for the block."""
         process = self.daemons[name]
         process.send_signal(signal.SIGSTOP)
         try:
@@ -158,12 +158,12 @@ class Ceph:
             process.send_signal(signal.SIGCONT)
 
     def unmount(self, mount: Path) -> None:
-        """End a mount, also one that is in use."""
+        """End a mount, even if it is in use."""
         subprocess.run(["fusermount", "-uz", mount], check=False, capture_output=True)
         self.stop(mount.name)
 
     def held(self, mount: Path) -> int:
-        """How many files and directories the client of a mount holds, in memory or by its caches of them."""
+        """How many files and directories the client of a mount holds, in memory or because of its caches."""
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self._socket(mount)))
             client.sendall(b'{"prefix": "status"}\0')
@@ -174,7 +174,7 @@ class Ceph:
         return self.folder / f"{mount.name}.asok"
 
     def ask(self, *commands: dict[str, Any]) -> list[str]:
-        """What the monitors answer."""
+        """The monitors' answers."""
         lines = "".join(json.dumps({"format": "json", **command}) + "\n" for command in commands)
         done = subprocess.run(
             ["/usr/bin/python3", "-c", COMMANDS, self.configuration],
@@ -184,28 +184,28 @@ class Ceph:
         return done.stdout.splitlines()
 
     def until(self, there: Callable[[], bool]) -> None:
-        """Wait for something, and say what the daemons said if it does not come."""
+        """Wait for something; if it does not happen, print what the daemons printed."""
         end = time.monotonic() + ANSWER
         while not there():
             ended = [name for name, process in self.daemons.items() if process.poll() is not None]
             if ended or time.monotonic() > end:
                 said = "".join(file.read_text(errors="replace")[-800:] for file in self.folder.glob("*.out"))
-                raise RuntimeError(f"Ceph does not do what is waited for; ended: {ended}\n{said}")
+                raise RuntimeError(f"Ceph did not reach the expected state; ended daemons: {ended}\n{said}")
             time.sleep(0.05)
 
     def is_up(self) -> bool:
-        """Every OSD and the metadata server are there."""
+        """Whether every OSD and the metadata server are up."""
         osds, mds = map(json.loads, self.ask({"prefix": "osd stat"}, {"prefix": "fs dump"}))
         states = [one["state"] for system in mds["filesystems"] for one in system["mdsmap"]["info"].values()]
         return osds["num_up_osds"] == len(self.osds) and "up:active" in states
 
     def has_space(self) -> bool:
-        """The monitors know what is free on every OSD."""
+        """Whether the monitors know the free space of every OSD."""
         (told,) = self.ask({"prefix": "osd df"})
         return all(node["kb_avail"] > 0 for node in json.loads(told)["nodes"]) and os.statvfs(self.mount).f_bavail > 0
 
     def objects(self, pool: str) -> dict[tuple[str, str], int]:
-        """The OSD of every object (namespace, name) that there is in a pool, as ``rados`` and the monitors say."""
+        """The OSD of every object (namespace, name) in a pool, as ``rados`` and the monitors report it."""
         listed = self.rados("-p", pool, "--all", "ls").decode().splitlines()
         found = [(namespace, name) for namespace, _, name in (line.partition("\t") for line in listed)]
         asked = [{"prefix": "osd map", "pool": pool, "object": name, "nspace": space} for space, name in found]
@@ -216,12 +216,12 @@ class Ceph:
         return self.rados("-p", pool, "-N", namespace, "get", name, "/dev/stdout")
 
     def replace(self, pool: str, namespace: str, name: str, data: bytes) -> None:
-        """Give an object other bytes, of which no client hears."""
+        """Replace an object's bytes without any client noticing."""
         (source := self.folder / "object").write_bytes(data)
         self.rados("-p", pool, "-N", namespace, "put", name, str(source))
 
     def rados(self, *words: str) -> bytes:
-        """What Ceph's tool of this name prints."""
+        """The output of Ceph's tool of this name."""
         command = ["rados", "-c", str(self.configuration), *words]
         return subprocess.run(command, check=True, capture_output=True, timeout=ANSWER).stdout
 
@@ -262,7 +262,7 @@ class Ceph:
             self.start_osd(number)
         self.start_mds()
         self.until(self.is_up)
-        # A lost OSD is an error after these seconds; Ceph's own choice is to wait for ever.
+        # A lost OSD is an error after these seconds; Ceph's own default is to wait for ever.
         self.start_mount(self.mount, "--rados_osd_op_timeout=30")
         self.until(self.has_space)
 
@@ -281,7 +281,7 @@ class Ceph:
             yield {"prefix": "fs add_data_pool", "fs_name": "fs", "pool": pool}
 
     def take_down(self) -> None:
-        """End what was started, the last first."""
+        """End what was started, in reverse order."""
         for mount in self.folder.glob("mnt*"):
             if mount.name in self.daemons:
                 self.unmount(mount)

@@ -1,11 +1,12 @@
-"""Break safety lines one by one, in copies of this tree, and see that a test notices each.
+"""Break safety lines one by one, in copies of this tree, and check that a test notices each.
 
     python tools/mutants.py [--number N] [--seed SEED] [--only TEXT]
 
-``tests/mutants.toml`` lists the mutants: a file, a pattern that is in it once, what takes its place, what then goes
-wrong, and the tests that must fail. The tests are run without any mutant first. ``--number`` takes so many at random,
-``--only`` those whose file, pattern or harm contains a text. It fails when a mutant survives, does not compile, or
-has no place any more.
+``tests/mutants.toml`` lists the mutants: a file, a pattern that occurs in it once, its replacement,
+the harm that the replacement does, and the tests that must fail. The tests are first run without
+any mutant. ``--number`` takes so many mutants at random, ``--only`` those whose file, pattern or
+harm contains a text. The program fails if a mutant survives, does not compile, or no longer has its
+place.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from queue import SimpleQueue
 REPOSITORY = Path(__file__).parent.parent
 LIST = REPOSITORY / "tests/mutants.toml"
 COPIES = 2
-# Seconds for a test, without what it compiles first: what hangs is noticed, too.
+# Seconds for a test, without compilation: a test that hangs counts as noticing, too.
 LIMITS = "--timeout=100", "-o", "timeout_func_only=true"
 LEFT_OUT = ".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "pdla-demo"
 PASSED, FAILED = 0, 1  # what pytest exits with
@@ -49,7 +50,7 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line that is broken: of ``file``, ``pattern`` becomes ``replacement``, and then ``harm`` is done."""
+    """A line that is broken: in ``file``, ``pattern`` becomes ``replacement``, which does ``harm``."""
 
     file: str
     pattern: str
@@ -61,10 +62,10 @@ class Mutant:
         return f"{self.file}: {self.harm}"
 
     def applied(self, tree: Path) -> str:
-        """The text of the file with it.
+        """The text of the file with the mutant.
 
         Raises:
-            UnusableError: the pattern is not there, or more than once.
+            UnusableError: the pattern is missing, or occurs more than once.
         """
         text = (tree / self.file).read_text()
         if (count := text.count(self.pattern)) != 1:
@@ -91,14 +92,14 @@ class Copy:
         self.make_libraries()
 
     def make_libraries(self) -> bool:
-        """Compile what has changed; whether that was possible."""
+        """Compile what has changed; return whether that succeeded."""
         made = self._run([Path(sys.executable).parent / "cmake", "--build", self.build])
         for library in self.build.glob("libpdla*.so"):
             shutil.copy(library, self.tree / "pdla")
         return made == 0
 
     def run(self, tests: Sequence[str], *options: str) -> tuple[int, str]:
-        """pytest's exit code and what it says."""
+        """pytest's exit code and output."""
         names = [f"tests/{module}.py::{name}" for module, _, name in (test.partition("::") for test in tests)]
         command = [sys.executable, "-m", "pytest", "-x", *LIMITS, "-p", "no:cacheprovider", *options]
         with tempfile.TemporaryFile("w+") as said:
@@ -107,7 +108,7 @@ class Copy:
             return code, said.read()
 
     def survives(self, mutant: Mutant) -> str:
-        """What is wrong with a mutant that should be noticed; empty: it is."""
+        """What is wrong with a mutant that a test should notice; empty if a test notices it."""
         file = self.tree / mutant.file
         sound, broken = file.read_text(), mutant.applied(self.tree)
         file.write_text(broken)
@@ -128,7 +129,7 @@ class Copy:
             return int(process.wait())
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what a test that hung has left
+                os.killpg(process.pid, signal.SIGKILL)  # what a hanging test has left
 
 
 def read_list(path: Path = LIST) -> list[Mutant]:
@@ -138,7 +139,7 @@ def read_list(path: Path = LIST) -> list[Mutant]:
 
 
 def ensure_pass(copy: Copy, mutants: Sequence[Mutant]) -> None:
-    """Nothing, if the tests pass without any mutant.
+    """Check that the tests pass without any mutant.
 
     Raises:
         UnusableError: they do not, or some were skipped.
@@ -150,10 +151,10 @@ def ensure_pass(copy: Copy, mutants: Sequence[Mutant]) -> None:
 
 
 def check(mutants: Sequence[Mutant], tree: Path = REPOSITORY) -> int:
-    """Try mutants, some at a time; prints what becomes of each, and returns how many are not noticed.
+    """Try mutants, several at a time; print the outcome of each, and return how many are not noticed.
 
     Raises:
-        UnusableError: a pattern has no place, or the tests do not pass as it is.
+        UnusableError: a pattern has no place, or the tests do not pass without mutants.
     """
     for mutant in mutants:
         mutant.applied(tree)

@@ -1,1 +1,1 @@
-"""The numbers that five papers state, and what the simulator gives for them (docs/papers.md)."""
+"""The numbers that five papers state, and the simulator's numbers for them (docs/papers.md)."""

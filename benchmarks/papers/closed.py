@@ -39,7 +39,7 @@ def pdla_spaces_mixed(processes: int = 128) -> str:
 
 
 def pdla_spaces_tables(requests: Sequence[int], processes: int = 128, disk_startup: float = 1e-3) -> str:
-    """The same by Tables 2, 4 and 5 as they are, without any notion of contiguity: a start-up is one constant."""
+    """The same by Tables 2, 4 and 5 as they are, without contiguity: the start-up is one constant."""
     cluster = load_cluster("pdla")
     hdd, ssd = cluster.pool("hdd"), cluster.pool("ssd")
     m, e, v = cluster.per_node(processes), cluster.connect_seconds, cluster.network_seconds_per_byte
@@ -74,7 +74,7 @@ def _cheapest(processes: int, request: int) -> str:
     """1-DH, 2-D or 1-DV, by Table 2 on the disks of PDLA's testbed, with a seek of average length a request."""
     cluster = load_cluster("pdla")
     hdd = cluster.pool("hdd")
-    m = -(-processes // (cluster.nodes or processes))  # as many nodes as there are processes, while there are
+    m = -(-processes // (cluster.nodes or processes))  # as many nodes as processes, as long as there are enough
     e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, hdd.read_seconds_per_byte
     seek = startup(hdd, 78 * GiB)
     times = {

@@ -9,7 +9,7 @@ from benchmarks.papers.table import Experiment, Measures, Point
 
 
 def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | None:
-    """A PNG of what has been simulated of one experiment, a panel for each operation; None if that is nothing."""
+    """A PNG of what was simulated of one experiment, a panel for each operation; None if nothing was."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -43,7 +43,7 @@ def plot(experiment: Experiment, measures: Measures, directory: Path) -> Path | 
 
 
 def in_range(sums: Mapping[str, tuple[int, int]], path: Path) -> None:
-    """An SVG of how many numbers of each paper are in range, of how many: a bar for each paper."""
+    """An SVG of how many numbers of each paper are in range: a bar for each paper."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -52,7 +52,7 @@ def in_range(sums: Mapping[str, tuple[int, int]], path: Path) -> None:
     names = list(sums)[::-1]
     within = [sums[name][0] for name in names]
     judged = [sums[name][1] for name in names]
-    # No date and no random names: the same numbers are the same file.
+    # Without a date and random names: the same numbers give the same file.
     with pyplot.rc_context({"svg.hashsalt": "pdla", "svg.fonttype": "none"}):
         figure, panel = pyplot.subplots(figsize=(7, 2.2))
         panel.barh(names, within, color="#2a6f97", label="in range")

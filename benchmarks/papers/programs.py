@@ -1,4 +1,4 @@
-"""What the papers' benchmarks access: signatures where their loops say it all, else generated traces."""
+"""What the papers' benchmarks access: signatures if their loops say everything, otherwise generated traces."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Program:
 
     @property
     def bytes(self) -> int:
-        """What it accesses, twice what is accessed twice."""
+        """The bytes that it accesses; bytes that are accessed twice count twice."""
         if self.trace is None:
             return sum(signature.bytes for signature in self.signatures)
         return self.bytes_of(None)
 
     def bytes_of(self, file: int | None) -> int:
-        """Of the trace: what is accessed of one file, or of all."""
+        """For a trace: the bytes accessed of one file, or of all files."""
         assert self.trace is not None
         records = self.trace.records
         counted = (records["op"] != "other") & ((records["file"] == file) | (file is None))
@@ -47,7 +47,7 @@ def program(name: str, parameters: Mapping[str, Any], op: Op) -> Program:
 
 
 def size(value: Any) -> Any:
-    """Bytes of a text such as "64K"; anything else as it is.
+    """Bytes of a text such as "64K"; other values are returned unchanged.
 
     >>> size("64K"), size(16), size("none")
     (65536, 16, 'none')
@@ -75,7 +75,7 @@ def strided(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def in_rounds(one: Program) -> Program:
-    """The same requests to replicas in which those that the ranks make at the same time are side by side."""
+    """The same requests to replicas in which requests that the ranks make at the same time are adjacent."""
     made = []
     for number, signature in enumerate(one.signatures):
         ranks, request = len(signature.ranks), signature.length
@@ -98,7 +98,7 @@ def mixed(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def nested(op: Op, table: Mapping[str, Any]) -> Program:
-    """PIO-Bench, nested strided: groups of ``group`` rounds in which all ranks take turns, as far apart as long."""
+    """PIO-Bench, nested strided: groups of ``group`` rounds in which all ranks alternate, with equally long gaps."""
     ranks, request, group = table["processes"], table["request"], table["group"]
     calls = table["bytes_each"] // request
     round_bytes = ranks * request
@@ -107,7 +107,7 @@ def nested(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def tiles(op: Op, table: Mapping[str, Any]) -> Program:
-    """MPI-Tile-IO: a square of tiles, a rank each; a request is a row of a tile."""
+    """MPI-Tile-IO: a square of tiles, one for each rank; a request is a row of a tile."""
     ranks, request = table["processes"], table["request"]
     side = round(ranks**0.5)
     rows = table["bytes_each"] // request
@@ -141,19 +141,19 @@ def instances(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def hpio(op: Op, table: Mapping[str, Any]) -> Program:
-    """HPIO: the ranks' regions take turns, each followed by a gap; a call takes all of a rank's, region by region."""
+    """HPIO: the ranks' regions alternate, each followed by a gap; a call takes all of a rank's, region by region."""
     one = workloads.hpio(table["processes"], table["regions"], table["region"], table["spacing"], op, collective=False)
     return Program(table["processes"], trace=one)
 
 
 def elements(op: Op, table: Mapping[str, Any]) -> Program:
-    """S4D-Cache V.D: tiles of 10 x 10 elements of 32 KB, a rank each; a request is a row of a tile."""
+    """S4D-Cache V.D: tiles of 10 x 10 elements of 32 KB, one for each rank; a request is a row of a tile."""
     side = round(table["processes"] ** 0.5)
     return Program(table["processes"], trace=workloads.pio_tiled((side, side), 320 * KiB, 10, 1, op))
 
 
 def micro(op: Op, table: Mapping[str, Any]) -> Program:
-    """LiU III-A's benchmarks: requests of 64 KiB in turns, or to a part of the file for each rank; or rows of tiles."""
+    """LiU III-A's benchmarks: alternating requests of 64 KiB, or a part of the file for each rank; or rows of tiles."""
     ranks, piece = table["processes"], 64 * KiB
     calls = size(table["bytes_read" if op == "read" else "bytes_written"][table["benchmark"]]) // ranks // piece
     if table["benchmark"] == "mpi-tile-io":
@@ -166,12 +166,12 @@ def micro(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def _with_barriers(one: Trace) -> Trace:
-    """A call begins when all ranks have come to it (III-A: "a barrier is used to synchronize each iteration")."""
+    """A call begins when all ranks have reached it (III-A: "a barrier is used to synchronize each iteration")."""
     return replace(one, records=one.records.assign(collective=True))
 
 
 def interfered(op: Op, table: Mapping[str, Any]) -> Program:
-    """LiU III-D: mpi-io-test, and beside it a program with as many ranks on a file of its own, which ends later."""
+    """LiU III-D: mpi-io-test, together with a program of as many ranks on a file of its own, which ends later."""
     first = micro(op, {**table, "benchmark": "mpi-io-test"})
     if table["beside"] == "none" or first.trace is None:
         return first
@@ -213,7 +213,7 @@ def unaligned(op: Op, table: Mapping[str, Any]) -> Program:
 
 
 def coll_perf(op: Op, table: Mapping[str, Any]) -> Program:
-    """E10 IV-B: a block of 64 MiB a rank in an array of three dimensions; its rows are of ``row`` bytes. One file."""
+    """E10 IV-B: a block of 64 MiB per rank in a three-dimensional array; its rows have ``row`` bytes. One file."""
     side = round(table["processes"] ** (1 / 3))
     rows = round((64 * MiB / table["row"]) ** 0.5)
     one = workloads.coll_perf((side,) * 3, (side * rows, side * rows, side * table["row"] // 4))
@@ -247,7 +247,7 @@ def after(runs: Sequence[Trace]) -> Trace:
 
 
 def again(run: Trace, times: int, pause: float) -> Trace:
-    """A run ``times`` times, on the same files. All ranks close one more file at the end of each, and then pause."""
+    """A run ``times`` times, on the same files. At the end of each, all ranks close one more file, and then pause."""
     records, end, calls = [], 0.0, 0
     for _ in range(times):
         one = _later(run.records, calls, end)

@@ -28,16 +28,16 @@ MEGABYTE = 1e6
 INDEPENDENT = Scheme("", sieve=False, collective=False)
 """PVFS takes the pieces of a call as a list, without data sieving; collective calls only wait for each other."""
 COLLECTIVE = Scheme("", together=True)
-"""Also where the ranks' pieces are not interleaved: romio_cb_write is enabled in E10 IV."""
+"""Two-phase I/O also if the ranks' pieces are not interleaved: romio_cb_write is enabled in E10 IV."""
 RECORDING, REDIRECTING = 200e-9, 60e-9
-"""Seconds that pdla takes of a call, to record it, and to find that it has no replica (docs/benchmarks.md)."""
+"""Seconds that pdla needs for a call, to record it, and to find that it has no replica (docs/benchmarks.md)."""
 BETWEEN_RUNS = 3600.0
-"""Seconds in which what a first run leaves to be done in the background is done."""
+"""Seconds in which the background work that a first run leaves is done."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a scheme has to go by."""
+    """What a scheme needs to know of one run."""
 
     program: Program
     cluster: Cluster
@@ -61,7 +61,7 @@ Measured = dict[str, float]
 
 
 def run(point: Point, experiment: Experiment) -> Measured:
-    """The measures of one point, of which ``bandwidth`` (MB/s) is always one."""
+    """The measures of one point; ``bandwidth`` (MB/s) is always one of them."""
     parameters, changes = experiment.at(point)
     parameters |= {"order": point.scheme, "experiment": experiment.name}
     op: Op = "read" if point.op == "read" else "write"
@@ -72,9 +72,10 @@ def run(point: Point, experiment: Experiment) -> Measured:
 
 
 def _testbed(cluster: Cluster, parameters: Mapping[str, Any], made: Program) -> Cluster:
-    """The experiment's cluster, with as many SSDs, as much of them and as many aggregators as it says.
+    """The experiment's cluster, with its number of SSDs, their capacity, and its number of aggregators.
 
-    Where its data are ``scaled`` down, so is the memory of servers. ``seeks`` makes those of the home pool longer.
+    If its data are ``scaled`` down, so is the memory of servers. ``seeks`` makes the seeks of the
+    home pool longer.
     """
     scaled, seeks = parameters.get("scaled", 1), parameters.get("seeks", 1.0)
     pools = [replace(pool, device=replace(pool.device, memory=pool.device.memory // scaled)) for pool in cluster.pools]
@@ -103,7 +104,7 @@ def _testbed(cluster: Cluster, parameters: Mapping[str, Any], made: Program) -> 
 
 
 def _static(one: Run, layouts: Sequence[Layout] = (), home: str | None = None) -> Measured:
-    """With a replica of each pattern in its layout, of which nothing is brought back; without layouts the original."""
+    """With a replica of each pattern in its layout and without write-back; without layouts the original."""
     workload, machine = one.workload, Machine(one.cluster, home)
     for length in workload.sizes:
         machine.add_file(length)
@@ -137,7 +138,7 @@ def _pd(one: Run) -> Measured:
 
 
 def _in_layouts_of(*spaces: str) -> Callable[[Run], Measured]:
-    """Replicas in the layouts that the planner finds cheapest in these spaces, be they worth it or not."""
+    """Replicas in the layouts that the planner finds cheapest in these spaces, whether they are worth it or not."""
 
     def simulated(one: Run) -> Measured:
         if one.parameters.get("replicas") == "rounds":
@@ -159,7 +160,7 @@ def _cheapest(signature: Signature, cluster: Cluster, spaces: Sequence[str]) -> 
 
 
 class Watched(Online):
-    """A policy, and when files were closed."""
+    """A policy that also records when files were closed."""
 
     def __init__(self, policy: Online) -> None:
         self.policy = policy
@@ -198,10 +199,10 @@ class Nothing(Online):
 
 
 def _online(one: Run, make: Callable[[], Online], runs: int = 1) -> Measured:
-    """The last of some runs of the program, in which the policy knows what the runs before had it learn.
+    """The last of several runs of the program; the policy has learned from the earlier runs.
 
-    ``latency_ms`` is of the program's calls, of which each of its ranks always has one under way; what is measured
-    ``at_servers`` is the difference to a simulation without the last run.
+    ``latency_ms`` is that of the program's calls; each of its ranks always has one in progress. The
+    values measured ``at_servers`` are the difference to a simulation without the last run.
     """
     assert one.program.trace is not None
     trace, watched = one.program.trace, Watched(make())
@@ -233,7 +234,7 @@ def _runs(one: Run, policy: Online, runs: int) -> Result:
 
 
 def _at_servers(result: Result, before: Result | None, runs: int, home: str) -> Measured:
-    """Milliseconds of a request of the first file, and millions of sectors between those of a disk."""
+    """Milliseconds of a request of the first file, and millions of sectors between the requests of a disk."""
     latency, moved, served = result.latency[0], result.distance[home] * result.served[home], result.served[home]
     if before:
         latency = runs * latency - (runs - 1) * before.latency[0]
@@ -251,18 +252,18 @@ def _cached(result: Result, cluster: Cluster) -> float:
 
 
 def _s4d(one: Run) -> Measured:
-    """What is read is read a second time (V.A)."""
+    """Reads are made a second time (V.A)."""
     return _online(one, lambda: S4D(period=one.parameters["period"]), 2 if one.op == "read" else 1)
 
 
 def _liu(one: Run) -> Measured:
-    """Of reads, a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
+    """Reads: a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
     buffer = size(one.parameters["buffer"])
     return _online(one, lambda: LiU(buffer=buffer, locality=one.parameters["locality"]), 3 if one.op == "read" else 1)
 
 
 class CacheOnly(E10):
-    """E10's "theoretical" bandwidth: nothing is brought home."""
+    """E10's "theoretical" bandwidth: without write-back."""
 
     def close(self, file: int | None, view: View) -> Iterator[Wish]:
         """Nothing."""
@@ -270,7 +271,7 @@ class CacheOnly(E10):
 
 
 def _e10(one: Run) -> Measured:
-    """Four files with 30 s of computation between them by Eq. 2, with the times of one."""
+    """Four files with 30 s of computation between them by Eq. 2, with the times of one file."""
     assert one.program.trace is not None
     watched = Watched(E10())
     result = simulate_online(from_trace(one.program.trace), one.cluster, watched, COLLECTIVE)
@@ -297,7 +298,7 @@ def _two_phase(one: Run) -> Measured:
 
 
 def _original(one: Run) -> Measured:
-    """The original; on LiU's testbed, where latencies count, as policies are simulated."""
+    """The original; on LiU's testbed, where latencies count, it is simulated as the policies are."""
     return _online(one, Nothing) if one.parameters["experiment"].startswith("liu/") else _static(one)
 
 

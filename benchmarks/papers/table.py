@@ -1,4 +1,4 @@
-"""The rows of the table, as the papers' texts state them, and how simulated values are held against them."""
+"""The rows of the table as the papers' texts state them, and their comparison with simulated values."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ HERE = Path(__file__).resolve().parent
 CLUSTERS = HERE.parents[1] / "layouts" / "clusters"
 PAPERS = ("pdla", "s4d-cache", "liu", "ibridge", "e10")
 TOLERANCE = 0.25
-"""Of the stated number, either way: as much as simulated times may be off measured ones."""
+"""Largest deviation from a stated number, either way: as much as simulated times may differ from measured ones."""
 TREND = 0.05
-"""What falls or rises does so by this share from the first value to the last."""
+"""A value that falls or rises changes by at least this share from the first value to the last."""
 NEAR_ZERO = 5.0
-"""Percentage points that a gain may be off in any case, so that "the same" can be met."""
+"""Percentage points by which a gain may always be off, so that "the same" can be met."""
 
 
 class Other(NamedTuple):
-    """Another value of a parameter: of the program, of the policy, or (with dots) a key of cluster.toml."""
+    """Another value of a parameter: of the program, of the policy, or (with dots) of a key of cluster.toml."""
 
     key: str
     value: str | int | float
 
 
 class Point(NamedTuple):
-    """One simulated run: an experiment at one value of its sweep, with one scheme; where something that is not stated
-    has another value, which."""
+    """One simulated run: an experiment at one value of its sweep, with one scheme, and perhaps with another value of
+    something that the text does not state."""
 
     experiment: str
     value: str
@@ -42,8 +42,8 @@ class Point(NamedTuple):
 class Experiment:
     """What was run for one figure: ``parameters`` are the program's; ``values`` those of the swept one.
 
-    ``others`` are values of what the text does not state that it could as well have had; ``larger``
-    are parameters with which more is simulated, to see whether scaling down matters.
+    ``others`` are other possible values of what the text does not state. ``larger`` are parameters
+    with which more is simulated, to see whether scaling down matters.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Experiment:
         ]
 
     def taken(self, key: str) -> Any:
-        """The value that a parameter has, or a key of cluster.toml."""
+        """The value of a parameter, or of a key of cluster.toml."""
         if "." not in key:
             return self.parameters[key]
         table: Any = tomllib.loads((CLUSTERS / f"{self.cluster}.toml").read_text(encoding="utf-8"))
@@ -91,10 +91,11 @@ class Experiment:
 class Row:
     """One statement of a paper: of an experiment, or of a ``formula`` (benchmarks/papers/closed.py).
 
-    ``stated`` is a number, two ends, one number for each of ``only``, or a text. What is compared is a ``measure`` of
-    ``scheme``; or, in percent, what it gains over ``base``, or its share of what it is ``against`` another value of the
-    sweep. Of a ``parameter``, the testbed has a number from the statement itself. ``beyond`` says why nothing can be
-    simulated, ``reason`` why what is simulated is out of range.
+    ``stated`` is a number, two ends, one number for each of ``only``, or a text. It is compared
+    with a ``measure`` of ``scheme``; or, in percent, with its gain over ``base``, or with its share
+    of the value ``against`` another value of the sweep. The testbed has a ``parameter`` from the
+    statement itself. ``beyond`` says why nothing can be simulated, ``reason`` why the simulated
+    value is out of range.
     """
 
     figure: str
@@ -118,7 +119,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Unstated:
-    """A parameter that a text leaves open: what it is, and the values that are tried."""
+    """A parameter that a text does not state: what it is, and the values that are tried."""
 
     key: str
     what: str
@@ -128,7 +129,7 @@ class Unstated:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper's rows and experiments, and what its text leaves open."""
+    """A paper's rows and experiments, and what its text does not state."""
 
     name: str
     rows: tuple[Row, ...]
@@ -137,8 +138,8 @@ class Paper:
 
 
 class Verdict(NamedTuple):
-    """What was found, as text, and whether it is in range (None: nothing to be found); the least and the largest of
-    the numbers that are compared, where they are."""
+    """The simulated value as text, and whether it is in range (None: there is none); the least and the largest of the
+    compared numbers, if there are any."""
 
     found: str
     within: bool | None
@@ -149,8 +150,8 @@ Measures = Mapping[Point, Mapping[str, float]]
 
 
 def load(name: str, larger: bool = False) -> Paper:
-    """The paper of benchmarks/papers/NAME.toml; only the rows of experiments that have
-    ``larger`` parameters, with these."""
+    """The paper of benchmarks/papers/NAME.toml; with ``larger`` only the rows of experiments that have ``larger``
+    parameters, with these."""
     text = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
     cluster = text["cluster"]
     unstated = [_unstated(key, table) for key, table in text.get("unstated", {}).items()]
@@ -197,7 +198,7 @@ def _experiment(name: str, cluster: str, table: dict[str, Any], unstated: Sequen
 
 
 def needed(row: Row, other: Other | None = None) -> list[Point]:
-    """The runs that a row is about."""
+    """The runs of a row."""
     if row.experiment is None:
         return []
     return [
@@ -211,7 +212,7 @@ def needed(row: Row, other: Other | None = None) -> list[Point]:
 def judge(
     row: Row, measures: Measures, formulas: Mapping[str, Callable[[], Any]], other: Other | None = None
 ) -> Verdict:
-    """What the simulator or a formula gives for a row, and whether that is what the paper states."""
+    """The simulator's or a formula's value for a row, and whether it agrees with the paper."""
     if row.beyond:
         return Verdict("", None)
     if row.formula:
@@ -222,7 +223,7 @@ def judge(
 
 
 def if_otherwise(row: Row, measures: Measures, unstated: Sequence[Unstated]) -> str:
-    """What a row would be if what is not stated were otherwise: the ends reached, and where it would be in range."""
+    """The values of a row for other values of what is not stated: the extremes, and where it would be in range."""
     found = []
     for one in unstated:
         others = [Other(one.key, value) for value in one.values]
@@ -237,7 +238,7 @@ def if_otherwise(row: Row, measures: Measures, unstated: Sequence[Unstated]) -> 
 
 
 def _judge_formula(row: Row, found: Any) -> Verdict:
-    """A formula must agree to the digits printed; one of physics be ``near``, one with a bound beyond it."""
+    """A formula must agree to the printed digits; one of physics must be ``near``, one with a bound beyond it."""
     if isinstance(row.stated, str):
         return Verdict(str(found), str(found) == row.stated)
     if row.compare in ("above", "below"):
@@ -249,7 +250,7 @@ def _judge_formula(row: Row, found: Any) -> Verdict:
 
 
 def _values(row: Row, measures: Measures, other: Other | None) -> list[float]:
-    """What is compared, at each value of the sweep."""
+    """The compared values, at each value of the sweep."""
 
     def of(scheme: str, measure: str = "bandwidth") -> list[float]:
         return [measures[Point(_name(row), value, row.op, scheme, other)][measure] for value in row.only]
@@ -301,7 +302,7 @@ def _each(row: Row, values: Sequence[float]) -> Verdict:
 
 
 def _trend(values: Sequence[float], sign: int) -> Verdict:
-    """From each value to the next, and by TREND in all."""
+    """The values must change from each to the next, and by TREND in all."""
     in_order = sorted(values, reverse=sign < 0) == list(values)
     clear = sign * (values[-1] - values[0]) >= TREND * abs(values[0])
     return Verdict(", ".join(_number(value) for value in values), in_order and clear)
@@ -344,7 +345,7 @@ def stated(row: Row) -> str:
 
 
 def legend(paper: Paper) -> list[str]:
-    """What the text does not state, what was taken for it, and what else was tried: a Markdown table, or nothing."""
+    """What the text does not state, the assumed values, and others that were tried: a Markdown table, or nothing."""
     lines = []
     for one in paper.unstated:
         experiments = [experiment for name, experiment in paper.experiments.items() if name in one.experiments]

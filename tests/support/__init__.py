@@ -1,1 +1,1 @@
-"""What several test modules share: servers and disks of their own, MPI, and data made by hand."""
+"""Shared by several test modules: private servers and disks, MPI, and data made by hand."""

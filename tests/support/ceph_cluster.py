@@ -15,11 +15,11 @@ from tools.loopback_ceph import PROGRAMS, Ceph, Osd
 
 @pytest.fixture(scope="module")
 def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph]:
-    """A cluster, known to every process that the tests start by CEPH_CONF."""
+    """A cluster, which every process that the tests start finds by CEPH_CONF."""
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         unavailable(f"Ceph is not installed: there is no {missing[0]}")
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK):
-        pytest.skip("a Ceph cluster takes root and /dev/fuse")
+        pytest.skip("a Ceph cluster needs root and /dev/fuse")
     cluster = Ceph(tmp_path_factory.mktemp("ceph"), [*[Osd("hdd")] * 4, Osd("ssd")])
     with ExitStack() as stack:
         environment = stack.enter_context(pytest.MonkeyPatch.context())

@@ -22,19 +22,19 @@ class Disk:
     image: Path
 
     def drop(self, *files: Path) -> None:
-        """Have nothing of these files in memory."""
+        """Drop these files from memory."""
         for file in files:
             forget(file)
 
     def reads(self) -> int:
-        """Requests for reading that its device has served, ever (Documentation/block/stat.rst)."""
+        """Read requests that its device has served in all (Documentation/block/stat.rst)."""
         device = self.directory.stat().st_dev
         return int(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()[0])
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """An empty one."""
+    """An empty disk."""
     if why := loop_obstacle():
         unavailable(why)
     image = tmp_path / "image"

@@ -1,7 +1,8 @@
-"""The documentation as the tests read it: the blocks, links and headings of pages, and a shell that does what it says.
+"""The documentation as the tests read it: the blocks, links and headings of pages, and a shell that follows them.
 
-A block ``console`` is what was typed, after ``$``, and what was printed; a test does it again and compares. A block
-that names a file (``python file=app.py``) is written there first. A block ``sh`` is a template; it is only parsed.
+A block ``console`` is what was typed, after ``$``, and what was printed; a test repeats it and
+compares. A block that names a file (``python file=app.py``) is first written there. A block ``sh``
+is a template; it is only parsed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ GLOSSARY = DOCS / "glossary.md"
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 _PARSER = MarkdownIt("commonmark").enable("table")
-# What differs from run to run: how long it took, when it was, how wide a table is.
+# What differs from run to run: durations, times, the width of a table.
 _UNSTABLE = [
     (re.compile(r"\bin [\d.]+ (us|ms|s)\b"), "in 1 s"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "2026-01-01 00:00:00"),
@@ -148,11 +149,11 @@ def commands(console: str) -> list[tuple[str, str]]:
 
 
 def follow(page: Path, directory: Path, variables: Mapping[str, str], replaced: Mapping[str, str]) -> int:
-    """Do what ``page`` says in ``directory``, which is empty; returns how many commands that were.
+    """Do what ``page`` says in ``directory``, which must be empty; return the number of commands.
 
-    ``replaced``: what stands in the page for a name that is another one here.
+    ``replaced``: names in the page that have other names here.
     """
-    # What a command exports is there for the next one.
+    # A command's exported variables are there for the next one.
     state = directory.with_name(directory.name + ".environment")
     state.touch()
     environment = {**os.environ, **variables}

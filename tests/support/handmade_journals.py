@@ -1,4 +1,4 @@
-"""Journals that are changed by hand."""
+"""Journals that tests change by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pdla.replicator.journals import ENTRY, HEADER, HEADER_SIZE
 
 
 class Image:
-    """A journal that is changed by hand, with the checksums that it should have."""
+    """A journal that is changed by hand, with the right checksums."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.bytes = path, bytearray(path.read_bytes())

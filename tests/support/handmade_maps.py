@@ -1,4 +1,4 @@
-"""Replicas and map files made by hand, byte by byte from replicator/stub/mapfile.h, to test the redirection stub."""
+"""Replicas and map files made by hand, byte by byte from replicator/stub/mapfile.h, to test the redirector."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Replica:
         )
 
     def prepare(self, directory: Path) -> Replica:
-        """Makes components that hold nothing yet, for writes."""
+        """Make components that hold nothing yet, for writes."""
         return self.build(bytes(max(offset + length for offset, length, _ in self.pieces())), directory)
 
     def _parts(self, original: NDArray[np.uint8]) -> list[bytes]:
-        """What each component holds: place() for all bytes at once."""
+        """The content of each component: place() for all bytes at once."""
         replica = np.zeros(self.size, np.uint8)
         for offset, length, replica_offset in self.pieces():
             replica[replica_offset : replica_offset + length] = original[offset : offset + length]
@@ -89,7 +89,7 @@ class Replica:
         return parts
 
     def build(self, original: bytes, directory: Path) -> Replica:
-        """Writes the components, one per server."""
+        """Write the components, one per server."""
         directory.mkdir(parents=True)
         content = self._parts(np.frombuffer(original, np.uint8))
         self.components = [directory / str(i) for i in range(self.servers)]
@@ -119,7 +119,7 @@ def write_map(
     generation: int = 1,
     targets: Sequence[tuple[Path, Sequence[Replica]]] = (),
 ) -> Path:
-    """The map of these originals, and of these files that are written, and its state file beside it; returns that."""
+    """Write the map of these originals and of these write targets, and its state file; return the state file."""
     state = path.with_suffix(f".{generation}.state")
     ordered = sorted(files, key=lambda item: (item[0].stat().st_ino, item[0].stat().st_dev))
     named = sorted(targets, key=_by_name)
@@ -194,19 +194,19 @@ def write_map(
 
 
 def read_places(state: Path) -> NDArray[np.uint64]:
-    """When storage did not answer, of a state file."""
+    """When storage did not answer, from a state file."""
     return np.fromfile(state, np.uint64)[-PLACES:]
 
 
 def write_places(state: Path, when: int) -> None:
-    """All storage did not answer at that time, or (0) always did."""
+    """Record that all storage did not answer at that time, or (0) always did."""
     with state.open("r+b") as file:
         file.seek(-8 * PLACES, os.SEEK_END)
         file.write(np.full(PLACES, when, np.uint64).tobytes())
 
 
 def build_gone(directory: Path) -> Path:
-    """A library to be preloaded: tests/programs/gone.c."""
+    """Compile tests/programs/gone.c, a library to preload."""
     library, source = directory / "gone.so", REPOSITORY / "tests/programs/gone.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, source, "-ldl"], check=True)
     return library

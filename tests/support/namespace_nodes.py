@@ -1,4 +1,4 @@
-"""Nodes: namespaces in which one file system is mounted, on each with a device number of its own."""
+"""Nodes: namespaces that mount one file system, each with its own device number."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ LAYERS = ("lower", "upper", "work")
 
 @dataclass(frozen=True)
 class Node:
-    """What a process with this number keeps: a hostname, and a mount of ``directory``, under the same path on all."""
+    """A node, kept by the process of this number: a hostname, and a mount of ``directory`` at one path on all."""
 
     process: int
     directory: Path
 
     def command(self, *words: str | Path) -> list[str]:
-        """A command line that runs ``words`` there."""
+        """A command line that runs ``words`` on the node."""
         enter = ["nsenter", "-t", str(self.process), "--mount", "--uts", "env", "-C", str(self.directory)]
         return [*enter, *map(str, words)]
 
     def start(self, *words: str | Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
-        """Run them, and go on; what they are told ends with ``communicate``."""
+        """Start ``words`` and return; ``communicate`` ends their input."""
         pipe = subprocess.PIPE
         return subprocess.Popen(self.command(*words), env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *words: str | Path) -> str:
-        """What they print."""
+        """The output of ``words``."""
         return subprocess.run(self.command(*words), check=True, capture_output=True, text=True).stdout
 
 
 def at_once(
     nodes: Sequence[Node], *words: str | Path, env: Mapping[str, str]
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run ``words`` on all of them at the same time."""
+    """Run ``words`` on all nodes at the same time."""
     jobs = [node.start(*words, env=env) for node in nodes]
     said = [job.communicate(timeout=110) for job in jobs]
     return [subprocess.CompletedProcess(words, job.returncode, *one) for job, one in zip(jobs, said, strict=True)]
@@ -48,11 +48,14 @@ def at_once(
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
-    """Two of them. ``tmp_path / "shared"`` has the same files on both, with the same inodes and other devices; what is
-    beside it has the same device, too.
+    """Two nodes.
 
-    RATIONALE: two overlays of one directory see each other's bytes, sizes and times at once, but may not see names that
-    appeared or changed after they had looked for them. So tests make the files before the nodes look.
+    ``tmp_path / "shared"`` has the same files on both, with equal inodes and different devices. Files next to it also
+    have equal devices.
+
+    RATIONALE: two overlays of one directory see each other's bytes, sizes and times at once, but
+    may not see names that appeared or changed after they had looked for them. So tests make the
+    files before the nodes look.
     """
     shared, layers = tmp_path / "shared", [tmp_path / "layers" / layer for layer in LAYERS]
     for one in (shared, *layers):
@@ -74,7 +77,7 @@ def _node(name: str, shared: Path, layers: Sequence[Path]) -> Iterator[Node]:
         unavailable("there is no unshare")
     assert holder.stdout
     if not (process := holder.stdout.readline()):
-        unavailable(f"two nodes take root and a kernel with overlays: {holder.communicate()[1].strip()}")
+        unavailable(f"two nodes need root and a kernel with overlays: {holder.communicate()[1].strip()}")
     try:
         yield Node(int(process), shared)
     finally:

@@ -1,7 +1,7 @@
-"""An OrangeFS of the tests' own: a metadata server and six I/O servers on loopback, mounted by FUSE (docs/orangefs.md).
+"""A private OrangeFS: a metadata server and six I/O servers on loopback, mounted by FUSE (docs/orangefs.md).
 
-OrangeFS is in no distribution: it is looked for in PATH and in the prefix PDLA_TEST_ORANGEFS, and skipped if missing,
-under PDLA_REQUIRE_ALL=1 as well.
+OrangeFS is in no distribution. The tests look for it in PATH and in the prefix PDLA_TEST_ORANGEFS,
+and are skipped if it is missing, also with PDLA_REQUIRE_ALL=1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HINTED = "pvfs2fuse_xattr"
 
 
 class OrangeFSServers:
-    """Running servers. ``names`` are those of the I/O servers, ``mount`` is where all is mounted.
+    """Running servers. ``names`` are those of the I/O servers, ``mount`` is the mount point.
 
-    It is mounted at ``hinted``, too, if there is a client with extended attributes.
+    It is also mounted at ``hinted``, if there is a client with extended attributes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,14 +92,14 @@ class OrangeFSServers:
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
 
     def datafiles(self, file: Path) -> list[tuple[str, bytes]]:
-        """The servers of a file, once for each of its datafiles, and what is in the server's storage of that."""
+        """The servers of a file, once for each of its datafiles, and the datafile's bytes in the server's storage."""
         return [
             (server, b"".join(path.read_bytes() for path in self.storage(server).glob(f"*/bstreams/*/{name}")))
             for server, name in re.findall(r"^Datafile \d+ - (\S+), .*\((\S+)\)", self.view(file), re.MULTILINE)
         ]
 
     def stored(self, server: str, data: bytes) -> Path:
-        """The file of a server that has these data of a datafile, all of them."""
+        """The file of a server that has exactly this data of a datafile."""
         (found,) = (path for path in self.storage(server).glob("*/bstreams/*/*") if path.read_bytes() == data)
         return found
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a directory of its own, reached by a socket there, gone after the tests."""
+"""A private PostgreSQL server: in its own directory, reached by a socket there, removed after the tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USER = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as
 
 
 def _binaries() -> Path | None:
-    """Debian keeps them out of PATH, by version."""
+    """The server's programs; Debian keeps them out of PATH, by version."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
     on_path = shutil.which("initdb")
     return found[-1].parent if found else Path(on_path).parent if on_path else None
@@ -47,17 +47,17 @@ class PostgreSQLServer:
         self._run("pg_ctl", "--wait", "--log", self._folder / "log", "-o", options, "start")
 
     def stop(self) -> None:
-        """As if it had crashed."""
+        """Stop it as if it had crashed."""
         self._run("pg_ctl", "--wait", "--mode=immediate", "stop")
 
     def new_database(self) -> str:
-        """The URL of an empty one."""
+        """The URL of an empty database."""
         name = f"pdla_{secrets.token_hex(4)}"
         self.administer(f"CREATE DATABASE {name}")
         return self.url.format(database=name)
 
     def administer(self, *statements: str) -> None:
-        """Have it carry out statements, each in a transaction of its own."""
+        """Let it carry out statements, each in a transaction of its own."""
         server = self.url.replace("postgresql:", "postgresql+psycopg:").format(database="postgres")
         engine = create_engine(server, isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
@@ -66,7 +66,7 @@ class PostgreSQLServer:
         engine.dispose()
 
     def _run(self, program: str, *words: str | Path) -> None:
-        # The server outlives its starter and would keep a pipe open: what is said goes into a file.
+        # The server outlives its starter and would keep a pipe open: output goes into a file.
         with (self._folder / "output").open("a") as output:
             command = [self._binaries / program, "-D", self._folder / "data", *words]
             subprocess.run(command, check=True, user=USER, cwd=self._folder, stdout=output, stderr=subprocess.STDOUT)
@@ -78,7 +78,8 @@ def _running() -> Iterator[PostgreSQLServer]:
     if binaries is None:
         unavailable("PostgreSQL is not installed: there is no initdb")
     assert binaries is not None
-    # Not in pytest's directory, which root's server user may not enter; and a socket's path must be short.
+    # Not in pytest's directory, which root's server user may not enter; and a socket's path must be
+    # short.
     folder = Path(tempfile.mkdtemp(prefix="pdla-postgresql-"))
     server = PostgreSQLServer(binaries, folder)
     try:
@@ -99,6 +100,6 @@ def postgresql_server() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def own_postgresql() -> Iterator[PostgreSQLServer]:
-    """A running server that a module may stop, and is to start again."""
+    """A running server that a module may stop and must start again."""
     with _running() as server:
         yield server

@@ -1,4 +1,4 @@
-"""Programs under the recorder, and what they wrote as the trace tells it."""
+"""Programs under the recorder, and their writes as the trace shows them."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ class Recorder(NamedTuple):
         return _compiled(tool, source, program, (*large, *flags))
 
     def run(self, ranks: int, *words: str | Path, preload: str = "", variables: Mapping[str, str] | None = None) -> str:
-        """Its standard output."""
+        """The program's standard output."""
         preloaded = {"LD_PRELOAD": preload or str(self.library), "PDLA_TRACE": str(self.logs), **(variables or {})}
         return self.mpi.run(self.mpi.command(ranks, *words), self.directory, preloaded)
 
     def trace(self, ranks: int, *words: str | Path) -> Trace:
-        """What was recorded of a program that must succeed."""
+        """The trace of a program that must succeed."""
         self.run(ranks, *words)
         return read_raw(self.logs)
 
 
 def kinds_of(rows: pd.DataFrame) -> list[str]:
-    """The calls without the part that all their names have."""
+    """The calls without the common part of their names."""
     return [kind.removeprefix("MPI_File_") for kind in rows["kind"]]
 
 
 def rows_of(trace: Trace, table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The rows of the records, or accesses, that are of one file."""
+    """The rows of the records, or accesses, of one file."""
     files = trace.files
     return table[table["file"].isin(files.loc[files["path"] == str(path), "file"])]
 
 
 def replay(trace: Trace, path: Path, streams: Mapping[int, bytes]) -> bytes:
-    """What is in ``path``, with the stream of each recorded call (call number -> bytes) written where the trace says.
+    """The content of ``path`` if the stream of each recorded call (number -> bytes) is written where the trace says.
 
-    Holes are no business of ours: MPICH leaves in them whatever was in its sieving buffer.
+    Holes do not matter: MPICH leaves in them whatever was in its sieving buffer.
     """
     content = bytearray(path.read_bytes())
     accesses = rows_of(trace, trace.accesses(), path)
