@@ -111,12 +111,12 @@ def streamed(most: int, directory: Path) -> list[dict[str, Any]]:
             path = directory / f"{name}.h5"
             write_streamed(name, records, path)
             command = [sys.executable, "-m", "benchmarks.analyzer", "--file", str(path)]
-            told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             path.unlink()
-            points.append(told[0])
+            points.append(found[0])
             label = f"{name}, streamed, {records:.0e} records".replace("e+0", "e")
-            rows.append(row(label, [records / told[0]], "records/s", 1e6, [sizes[0] / points[0]]))
-            rows.append(row(f"{label}, resident", [told[1] / 2**20], "MiB", 2048))
+            rows.append(row(label, [records / found[0]], "records/s", 1e6, [sizes[0] / points[0]]))
+            rows.append(row(f"{label}, resident", [found[1] / 2**20], "MiB", 2048))
         lines[name] = points
     draw(sizes, lines)
     return rows

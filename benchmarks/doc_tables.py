@@ -278,10 +278,10 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _range(values: Sequence[float], told: Callable[[float], str] = _short) -> str:
+def _range(values: Sequence[float], text: Callable[[float], str] = _short) -> str:
     """The least, the largest, and the median if there are more than two."""
-    ends = list(dict.fromkeys(told(one) for one in (min(values), max(values)))) if values else []
-    return " to ".join(ends) + (f" ({told(median(values))})" if len(ends) == 2 < len(values) else "")
+    ends = list(dict.fromkeys(text(one) for one in (min(values), max(values)))) if values else []
+    return " to ".join(ends) + (f" ({text(median(values))})" if len(ends) == 2 < len(values) else "")
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:

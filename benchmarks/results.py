@@ -42,8 +42,8 @@ def tell(part: str, rows: Sequence[dict[str, Any]]) -> None:
     for one in rows:
         ratio = f"{one['ratio']:.3f} of {one['baseline']:.4g}" if one["ratio"] is not None else ""
         goal = f"goal {one['goal']:.4g}" if one["goal"] is not None else ""
-        told = f"{one['name']:<60} {one['value']:>10.4g} {one['unit']:<17} {ratio:<18} {goal:<14}"
-        sys.stdout.write(f"{told} spread {one['spread']:.0%}\n")
+        line = f"{one['name']:<60} {one['value']:>10.4g} {one['unit']:<17} {ratio:<18} {goal:<14}"
+        sys.stdout.write(f"{line} spread {one['spread']:.0%}\n")
     keep([{**one, "name": f"{part}: {one['name']}"} for one in rows])
 
 

@@ -78,8 +78,8 @@ def served(disk: Path) -> int:
 
     blkio.throttle.io_serviced instead counts merged requests, such as written pages, one by one.
     """
-    told = Path(f"/sys/dev/block/{_number(disk)}/stat").read_text().split()  # Documentation/block/stat.rst
-    return int(told[0]) + int(told[4])
+    fields = Path(f"/sys/dev/block/{_number(disk)}/stat").read_text().split()  # Documentation/block/stat.rst
+    return int(fields[0]) + int(fields[4])
 
 
 def _number(disk: Path) -> str:

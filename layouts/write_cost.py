@@ -87,13 +87,13 @@ def write_back_cost(
     write-back comes later: the program waits for what these seconds do not hide (E10 Eqs. 1, 2).
     """
     kept = phases is None and cluster.client_cache and _nodes(pattern, cluster) == 1
-    home = _write_back(pattern, size, cluster, layout, kept)
+    back = _write_back(pattern, size, cluster, layout, kept)
     if cluster.client_cache:
         writing = Cost(0.0, 0.0, 0.0, 0.0) if kept else _flushed_sections(pattern, size, cluster, layout)
-    if not phases or not home.total:
-        return writing + home
-    share = sum(not_hidden(home.total * min(one / size, 1.0), compute) for one, compute in phases) / home.total
-    return writing + Cost(share * home.connect, share * home.network, share * home.startup, share * home.transfer)
+    if not phases or not back.total:
+        return writing + back
+    share = sum(not_hidden(back.total * min(one / size, 1.0), compute) for one, compute in phases) / back.total
+    return writing + Cost(share * back.connect, share * back.network, share * back.startup, share * back.transfer)
 
 
 def _write_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout, kept: bool) -> Cost:

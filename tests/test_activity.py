@@ -76,7 +76,7 @@ def test_pictures_of_any_accesses_can_be_drawn(rows: int) -> None:
     assert extent_picture(accesses, ranks=4).axes[0].get_xlabel() == "offset in the file"
 
 
-def test_the_loops_of_a_signature_are_told_widest_first() -> None:
+def test_the_loops_of_a_signature_are_drawn_widest_first() -> None:
     tiles = analyze(workloads.mpi_tile_io(4, 4, 64, 64, 32)).signatures[0]
     assert str(tiles) == "{READ, 0, 3, ([8192, 2048, 64], [2048, 2048, 4]r, [524288, 2048, 4]r), 1}"
     assert levels(tiles) == [
@@ -119,7 +119,7 @@ def test_the_data_to_zoom_into_are_the_accesses() -> None:
     assert list(raw[4 * 8 * 1600 :]) == accesses["rank"].tolist()
 
 
-def test_of_too_many_accesses_cells_are_told_and_no_rank_is_lost() -> None:
+def test_too_many_accesses_become_cells_and_no_rank_is_lost() -> None:
     accesses = workloads.pio_nested_strided(64, 4096, 50, 20, 1 << 26).accesses()
     (panel,) = zoom_data(accesses, 64)["panels"]
     assert panel["cells"] == (1000, 240)

@@ -45,7 +45,7 @@ def test_a_strided_read_is_advised_a_replica_and_collective_calls_what_saves_mos
     assert all("8,000 requests in bytes 0 to 196,444,160 of /d/a" in one.evidence for one in found)
 
 
-def test_requests_over_the_ends_of_strips_are_told() -> None:
+def test_requests_over_the_ends_of_strips_are_reported() -> None:
     # Every second one of these requests of 48 KiB lies on two strips of 64 KiB.
     crossing = Signature("/d/b", "read", False, 0, 49152, (Loop(49152, 400),), (0,), calls=400)
     (one,) = [one for one in advice(crossing) if one.what.startswith("Align")]
@@ -55,7 +55,7 @@ def test_requests_over_the_ends_of_strips_are_told() -> None:
     assert [one for one in advice(aligned) if one.what.startswith("Align")] == []
 
 
-def test_sieving_and_few_aggregators_are_told_of_what_the_library_made() -> None:
+def test_sieving_and_few_aggregators_are_seen_in_the_librarys_requests() -> None:
     sieved = MadeOf("/d/a", "MPI_File_read", 10, 1000, 2, 3990, 0, (0, 1, 2, 3), 1995.0, 2000)
     gathered = MadeOf("/d/a", "MPI_File_write_all", 10, 1000, 5, 0, 1000, (0,), 200.0, 200)
     fine = MadeOf("/d/a", "MPI_File_write_all", 10, 1000, 5, 0, 1000, (0, 1, 2, 3), 200.0, 200)
@@ -65,7 +65,7 @@ def test_sieving_and_few_aggregators_are_told_of_what_the_library_made() -> None
     assert second.evidence == "all 5 requests are made by rank 0, but the file system has 4 servers."
 
 
-def test_a_rank_that_does_the_work_of_others_is_told() -> None:
+def test_a_rank_that_does_the_work_of_others_is_reported() -> None:
     uneven = replace(NOTHING, rank_seconds={0: 9.0, 1: 1.0, 2: 1.0, 3: 1.0})
     (one,) = advice(summary=uneven)
     assert one == Advice(

@@ -99,7 +99,7 @@ def test_what_a_program_computes_after_it_has_written_a_file() -> None:
     assert [(one.bytes, round(one.compute, 6)) for one in phases] == [(600, 0.002), (600, math.inf)]
 
 
-def test_nobody_of_the_run_waits_for_what_is_brought_back_after_the_last_use_of_a_file() -> None:
+def test_nobody_in_the_run_waits_for_the_write_back_after_the_last_use_of_a_file() -> None:
     files = ["/data/a", "/data/a", "/data/b", "/data/c", "/data/c"]
     calls = [Call(0, op, 0, 100, file) for op, file in zip(["write"] * 4 + ["read"], files, strict=True)]
     trace = make_trace(calls)

@@ -41,7 +41,7 @@ def test_a_missing_directory_is_refused_since_it_may_be_a_disk_that_is_not_mount
         Directories(pool(tmp_path / "nowhere")).check(LAYOUT, 4096)
 
 
-def test_the_planner_is_told_of_a_missing_directory_too(tmp_path: Path):
+def test_the_planner_learns_of_a_missing_directory_too(tmp_path: Path):
     """What cannot be built is not planned; a layout that does not reach it is none the worse."""
     (tmp_path / "a").mkdir()
     backend = Directories(pool(tmp_path / "a", tmp_path / "nowhere"))
@@ -107,7 +107,7 @@ def test_a_folder_in_which_others_could_replace_files_is_refused(scratch: Path, 
     )
 
 
-def test_directories_in_the_home_are_made(tmp_path: Path, monkeypatch):
+def test_directories_below_pdla_home_are_made(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
     Directories(pool(tmp_path / "home" / "pools" / "a")).check(LAYOUT, 4096)
     assert folder_in(tmp_path / "home" / "pools" / "a").stat().st_mode & 0o777 == 0o700

@@ -319,7 +319,7 @@ def test_h29_where_the_list_cannot_be_followed_only_the_owner_has_access(site: S
     os.close(file)
 
 
-def test_h29_who_may_not_give_files_away_keeps_a_replica_to_himself(
+def test_h29_a_user_who_cannot_change_owners_keeps_a_replica_private(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -351,7 +351,7 @@ def test_h29_a_list_that_the_original_has_not_is_not_inherited(site: Site) -> No
 
 
 @pytest.mark.parametrize("moment", ["copying", "verifying"])
-def test_a_back_end_that_goes_away_is_told(site: Site, moment: str) -> None:
+def test_a_back_end_that_becomes_unreachable_is_reported(site: Site, moment: str) -> None:
     def lose(what: str, done: int, total: int) -> None:
         if what.startswith(moment):
             shutil.rmtree(site.home / "pools/2", ignore_errors=True)
@@ -380,7 +380,7 @@ def test_h22_what_does_not_come_back_from_storage_is_not_served(site: Site) -> N
     site.refused(r"storage did not return .*1\.\d as it was written: nothing was replicated", damage)
 
 
-def test_h30_a_full_disk_is_told_before_anything_is_copied(site: Site) -> None:
+def test_h30_a_full_disk_is_reported_before_anything_is_copied(site: Site) -> None:
     def copied(what: str, done: int, total: int) -> None:
         raise AssertionError
 
@@ -390,7 +390,7 @@ def test_h30_a_full_disk_is_told_before_anything_is_copied(site: Site) -> None:
         site.refused(r"no space for 2 MiB in .*/pools/3/.*: No space left on device", copied)
 
 
-def test_an_original_that_cannot_be_read_in_the_middle_is_told(site: Site, tmp_path: Path) -> None:
+def test_an_original_that_cannot_be_read_in_the_middle_is_reported(site: Site, tmp_path: Path) -> None:
     """Of a disk whose second half is gone."""
     image, disk = tmp_path / "image", tmp_path / "disk"
     disk.mkdir()

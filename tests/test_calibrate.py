@@ -56,7 +56,7 @@ def test_a_disk_is_recovered_from_noisy_timings():
     assert not found.overlap
 
 
-def test_a_limit_on_requests_beside_one_on_bytes_is_recovered_and_said_to_overlap():
+def test_a_limit_on_requests_with_one_on_bytes_is_recovered_and_reported_to_overlap():
     found = fit(timings(lambda size, distance: max(1 / 2000, size / 150e6) if distance else size / 150e6, 0.01))
     assert [1 / estimate.value for _, estimate in found.startup[1:]] == pytest.approx([2000] * 4, rel=0.1)
     assert 1 / found.seconds_per_byte.value == pytest.approx(150e6, rel=0.05)
@@ -139,7 +139,7 @@ def test_how_it_was_measured_is_in_the_file(pdla: Pdla) -> None:
         assert claim in text
 
 
-def test_a_file_system_in_memory_is_said_to_be_one(pdla: Pdla) -> None:
+def test_a_file_system_in_memory_is_reported_as_one(pdla: Pdla) -> None:
     if not os.access(SHM, os.W_OK):
         unavailable("no /dev/shm")
     with tempfile.TemporaryDirectory(dir=SHM) as folder:
@@ -169,7 +169,7 @@ def test_a_file_is_replaced_only_by_force(pdla: Pdla) -> None:
         ([".", "--size", "4000T"], "measuring . needs 4,000 TiB, but only "),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_line(pdla: Pdla, words: list[str], says: str) -> None:
+def test_what_cannot_be_measured_is_reported_in_one_line(pdla: Pdla, words: list[str], says: str) -> None:
     name = pdla.directory.name
     fails_with_one_line(pdla, "calibrate", *(word.format(name=name) for word in words), says=says.format(name=name))
     assert list(pdla.directory.iterdir()) == []
@@ -202,7 +202,7 @@ def test_where_no_file_can_be_made() -> None:
         Probe(Path("/proc"))
 
 
-def test_a_full_disk_is_said_in_one_line(pdla: Pdla) -> None:
+def test_a_full_disk_is_reported_in_one_line(pdla: Pdla) -> None:
     """A limit on the size of files, as a disk with room for 8 MiB."""
     command = f"ulimit -f 8192; exec {PDLA} calibrate . --size 16M --seconds 1"
     done = subprocess.run(

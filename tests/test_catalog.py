@@ -298,7 +298,7 @@ def test_the_catalog_is_private(tmp_path: Path, sqlite: Catalog):
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "home").iterdir()} == {0o600}
 
 
-def test_the_default_catalog_is_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_default_catalog_is_in_pdla_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "elsewhere"))
     open_catalog().close()
     assert (tmp_path / "elsewhere" / "catalog.db").exists()
@@ -405,7 +405,7 @@ def has_all_of_version_1(catalog: Catalog) -> bool:
     )
 
 
-def test_an_older_catalog_is_brought_up_to_date_with_all_that_it_has(version_1: Path):
+def test_an_older_catalog_is_updated_with_all_its_data(version_1: Path):
     for _ in range(2):
         catalog = open_catalog(f"sqlite:///{version_1}")
         assert has_all_of_version_1(catalog)
@@ -434,7 +434,7 @@ def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version
     catalog.close()
 
 
-def test_a_postgresql_catalog_of_version_2_is_brought_up_to_date(postgresql: Catalog):
+def test_a_postgresql_catalog_of_version_2_is_updated(postgresql: Catalog):
     with create_engine(postgresql.database.url).begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))

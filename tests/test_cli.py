@@ -262,7 +262,7 @@ def test_a_file_of_the_wrong_kind_is_named_as_what_it_is(pdla: Pdla, made: Path,
     assert not (pdla.directory / "o.h5").exists()
 
 
-def test_mistakes_that_do_not_depend_on_each_other_are_all_said(pdla: Pdla, made: Path) -> None:
+def test_independent_mistakes_are_all_reported(pdla: Pdla, made: Path) -> None:
     (pdla.directory / "made").symlink_to(made)
     done = pdla.run("plan", "made/plan", "--cluster", "made/text", code=1)
     assert "made/plan is a plan, not a trace" in done.stderr
@@ -406,7 +406,7 @@ def test_a_signal_stops_the_program_and_leaves_nothing(pdla: Pdla) -> None:
     assert [path.name for path in pdla.directory.iterdir()] == ["started"]
 
 
-def test_a_program_without_mpi_is_said_to_have_left_no_records(pdla: Pdla) -> None:
+def test_a_program_without_mpi_is_reported_to_leave_no_records(pdla: Pdla) -> None:
     fails_with_one_line(pdla, "trace", "--", "true", says="MPI")
     assert [path.name for path in pdla.directory.iterdir()] == []
 

@@ -94,7 +94,7 @@ def test_a_file_named_like_an_example_comes_first(tmp_path, monkeypatch):
     assert load_cluster("pdla").home_pool == "disks"
 
 
-def test_start_up_and_transfer_overlap_only_where_that_is_said(tmp_path):
+def test_start_up_and_transfer_overlap_only_in_pools_with_overlap(tmp_path):
     assert load(tmp_path, GOOD).pools[0].overlap is False
     assert load(tmp_path, GOOD.replace('kind = "hdd"', 'kind = "hdd"\noverlap = true')).pools[0].overlap is True
 
@@ -111,7 +111,7 @@ def test_a_capacity_of_0_is_what_the_file_system_has_free(tmp_path):
     assert list(room([pool], []).values()) == [pytest.approx(free.f_bavail * free.f_frsize, rel=0.05)]
 
 
-def test_the_default_has_four_disks_and_two_ssds_in_the_home(tmp_path):
+def test_the_default_has_four_disks_and_two_ssds_in_pdla_home(tmp_path):
     cluster = load_cluster(None)
     pools = {pool.name: (pool.kind, pool.servers, pool.backend) for pool in cluster.pools}
     assert pools == {"hdd": ("hdd", 4, "directories"), "ssd": ("ssd", 2, "directories")}
@@ -166,7 +166,7 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ("[plan]\nthreshold_seconds = 0.5", "", None),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(tmp_path, old, new, message):
+def test_what_is_wrong_is_reported_in_one_line(tmp_path, old, new, message):
     assert old in GOOD
     text = GOOD.replace(old, new)
     if message is None:

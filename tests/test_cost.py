@@ -279,7 +279,7 @@ def written(signature: Signature) -> Signature:
     return replace(signature, op="write")
 
 
-def test_a_replica_that_is_written_also_costs_to_bring_it_back():
+def test_a_written_replica_also_costs_its_write_back():
     # One rank writes 64 KiB of every 8 MiB, 10 times. The replica is read over 4 servers, the original written piece by
     # piece, each on one server and with a start-up between them.
     signature = read(64 * KiB, (8 * MiB, 10))
@@ -321,7 +321,7 @@ def test_a_page_of_which_a_part_is_written_is_read_first():
     assert cost == {4096: 9.0, 4000: 18.0}
 
 
-def test_a_replica_on_the_node_itself_costs_nothing_before_its_bytes_go_home():
+def test_a_replica_on_the_node_itself_costs_nothing_before_its_write_back():
     signature = written(read(64 * KiB, (64 * KiB, 4), (8 * MiB, 10), ranks=4, rank_loops=1))
     found = by_layout(signature, 2560 * KiB, ONE_NODE)
     assert [found[name].cost for name in ("1-DH", "1-DV")] == [found["original"].cost] * 2
@@ -354,7 +354,7 @@ def test_an_independent_write_through_a_view_reads_the_holes_first():
     assert writing.transfer == pytest.approx(2 * reading.transfer)
 
 
-def test_independent_ranks_are_told_what_collective_calls_would_cost():
+def test_the_plan_shows_what_collective_calls_of_independent_ranks_would_cost():
     found = candidates(read(4096, (4096, 4), (16384, 10), ranks=4, rank_loops=1), 163840, CLUSTER, [])
     assert [candidate.space for candidate in found] == ["original", "collective"]
     assert found[1].cost.total < found[0].cost.total

@@ -207,7 +207,7 @@ def test_h36_two_daemons_build_every_replica_once(place: Place):
     assert place.is_sound()
 
 
-def test_the_command_logs_json_lines_writes_metrics_and_tells_what_it_did(queued: Place):
+def test_the_command_logs_json_lines_writes_metrics_and_reports_what_it_did(queued: Place):
     words = ["daemon", "--once", *ANYTIME, "--json", "--metrics-file", "m.prom"]
     done = subprocess.run([PDLA, *words], cwd=queued.directory, env=queued.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -282,7 +282,7 @@ def test_h32_work_that_is_killed_at_random_moments_serves_nothing_wrong_and_leav
     assert set(kill_at_random(tmp_path, moments=4)) == {"gc", "publish", "upgrade", "daemon"}
 
 
-def test_a_database_that_goes_away_in_the_middle_of_a_build_does_no_harm(
+def test_a_database_that_becomes_unreachable_during_a_build_does_no_harm(
     tmp_path: Path, postgresql_server: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
@@ -447,7 +447,7 @@ def test_metrics_are_fresh_while_a_replica_is_built(queued: Place, monkeypatch: 
     assert "pdla_daemon_building 0.0" in told.read_text()
 
 
-def test_a_daemon_waits_for_a_catalog_that_is_away_when_it_starts_and_later(
+def test_a_daemon_waits_for_an_unreachable_catalog_when_it_starts_and_later(
     place: Place, own_postgresql: PostgreSQLServer
 ):
     url = own_postgresql.new_database()

@@ -89,7 +89,7 @@ def test_without_a_compiler_mpi4py_is_tried(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_mpi4py_of_another_mpi_is_told_and_not_run(
+def test_an_mpi4py_of_another_mpi_is_reported_and_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, why: str
 ) -> None:
     mpiexec = script(tmp_path / "mpiexec", "echo abort >&2; exit 134")

@@ -138,7 +138,7 @@ def read(start: int, stop: int) -> Request:
     return Request(0.0, 5, 1, 0, "read", start, stop)
 
 
-def test_without_wishes_a_request_goes_home() -> None:
+def test_without_wishes_a_request_goes_to_the_original() -> None:
     made, _ = enactor()
     assert made.serve(read(100, 300)) == Step(((Transfer("home", None, 0, "read", 100, 300, 1, 100),),))
 
@@ -156,7 +156,7 @@ def test_a_written_copy_is_read_and_written_where_it_is() -> None:
     assert made.dirty == [Extent(0, 100, 150, "ssd", True), Extent(0, 150, 300, "ssd", True)]
 
 
-def test_a_dirty_copy_is_dropped_only_when_it_is_home() -> None:
+def test_a_dirty_copy_is_dropped_only_after_its_write_back() -> None:
     made, script = enactor()
     script.next = [Place(0, 0, 1000, "ssd", "test")]
     made.serve(write(0, 1000))
@@ -172,7 +172,7 @@ def test_a_dirty_copy_is_dropped_only_when_it_is_home() -> None:
     assert made.extents(0, 0, 1000) == [Extent(0, 0, 1000, "home")]
 
 
-def test_what_is_written_while_it_goes_home_stays_dirty_and_is_not_dropped() -> None:
+def test_what_is_written_during_its_write_back_stays_dirty_and_is_not_dropped() -> None:
     made, script = enactor()
     script.next = [Place(0, 0, 1000, "ssd", "test")]
     made.serve(write(0, 1000))
@@ -216,7 +216,7 @@ def test_what_is_read_leaves_a_copy_in_passing() -> None:
     assert step.background == (Move(1, ((Transfer("ssd", None, 0, "write", 0, 100, 1, 100),),), after=True),)
 
 
-def test_a_space_that_is_not_read_makes_reads_wait_until_dirty_bytes_are_home() -> None:
+def test_a_space_that_is_not_read_makes_reads_wait_for_the_write_back() -> None:
     made, script = enactor(Space("scratch/1", 4 * KIB, reads=False, chunk=512))
     script.next = [Place(0, 0, 1000, "scratch/1", "test")]
     assert made.serve(write(0, 1000)).foreground == ((Transfer("scratch", 1, 0, "write", 0, 1000, None, 0),),)

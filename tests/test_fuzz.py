@@ -122,7 +122,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
 
 @pytest.mark.timeout(400)  # a busy machine is slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_files_are_told_of_and_lead_nobody_astray(setting: Setting, name: str) -> None:
+def test_damaged_files_are_reported_and_mislead_nobody(setting: Setting, name: str) -> None:
     fuzzer = fuzz_verbs(name, setting, 1, cases=2)
     assert fuzzer.faults == []
     assert sum(fuzzer.answers.values()) >= 2 * len(TARGETS[name].commands)

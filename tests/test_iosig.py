@@ -67,7 +67,7 @@ def test_the_first_format_with_the_times_at_which_calls_ended(tmp_path: Path) ->
     assert "this version of IOSIG did not record when calls ended" not in trace.notes
 
 
-def test_the_last_format_names_files_and_tells_collective_calls(tmp_path: Path) -> None:
+def test_the_last_format_names_files_and_collective_calls(tmp_path: Path) -> None:
     trace = import_iosig(log(tmp_path, LAST, "mpiio_trace_rank-3.out"))
     columns = ["rank", "file", "kind", "collective", "offset", "length", "t_start", "t_end"]
     assert list(trace.records[columns][trace.records["op"] != "other"].itertuples(index=False, name=None)) == [
@@ -131,7 +131,7 @@ def test_what_is_no_trace_of_iosig_is_refused(tmp_path: Path, text: str, message
         import_iosig(log(tmp_path, text))
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PdlaError, match=r"cannot read .*none\.out: No such file"):
         import_iosig(tmp_path / "none.out")
     with pytest.raises(FormatError, match=r"neither mpiio_trace_rank-\*\.out nor trace_\*\.out"):

@@ -185,7 +185,7 @@ def test_h45_a_program_without_mpi_that_is_preloaded_finds_what_was_written(file
 
 
 @pytest.mark.parametrize("call", ["mv", "ln", "chmod", "chown", "stat", "cp"])
-def test_h28_what_cannot_have_changed_the_bytes_does_not_keep_them_from_home(file: Leased, call: str) -> None:
+def test_h28_what_cannot_have_changed_the_bytes_does_not_stop_the_write_back(file: Leased, call: str) -> None:
     """By programs that are not preloaded."""
     file.write()
     done = file.command("native", *(word.format(file.original) for word in CALLS[call]))
@@ -213,7 +213,7 @@ def test_h28_a_file_that_was_renamed_has_what_was_written_when_it_is_opened(file
 
 
 @pytest.mark.parametrize("call", ["truncate", "touch"])
-def test_what_may_have_changed_the_bytes_is_told_by_name(file: Leased, call: str) -> None:
+def test_what_may_have_changed_the_bytes_is_reported_by_name(file: Leased, call: str) -> None:
     file.write()
     words = {"truncate": ["truncate", "-s", "100", file.original], "touch": ["touch", file.original]}[call]
     assert file.command("native", *words).returncode == 0
@@ -335,7 +335,7 @@ def test_an_entry_of_no_bytes_is_damage(file: Leased) -> None:
     assert row.damaged == 1
 
 
-def test_who_waits_for_a_lease_is_told_who_has_it(file: Leased) -> None:
+def test_the_error_of_a_taken_lease_names_its_holder(file: Leased) -> None:
     file.write()
     with locked(journals_of(file.place.map, file.original), "pdla sync") as busy:
         assert busy == ""
@@ -358,7 +358,7 @@ def test_who_waits_for_a_lease_is_told_who_has_it(file: Leased) -> None:
     job.stderr.close()
 
 
-def test_a_catalog_lease_keeps_two_from_bringing_home(file: Leased) -> None:
+def test_a_catalog_lease_keeps_two_from_writing_back(file: Leased) -> None:
     file.write()
     with file.original.open() as opened, leased(file.place.catalog, opened.fileno(), file.original):
         (row,) = write_back(file.place.catalog)
@@ -391,7 +391,7 @@ def test_h46_an_intent_is_durable_before_the_first_write_and_goes_last(file: Lea
 
 
 @pytest.mark.parametrize("who", ["sync", "open"])
-def test_h46_what_an_intent_tells_of_is_nobody_elses_change(file: Leased, who: str) -> None:
+def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(file: Leased, who: str) -> None:
     """A killed pdla sync has written some of it, and not said how it left the file."""
     file.write("native")
     native = file.open("native", "r", *LOOKS)

@@ -158,7 +158,7 @@ def test_h48_replicas_are_built_on_one_node_at_a_time(place: Place) -> None:
         place.on(number % 2, "rm", str(replica.id))
 
 
-def test_h48_what_two_nodes_write_is_brought_back_once(place: Place, library: Path) -> None:
+def test_h48_what_two_nodes_write_is_written_back_once(place: Place, library: Path) -> None:
     """Two jobs under a lease at once, which write the same words, and then two syncs at once."""
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)

@@ -87,8 +87,8 @@ class TestByTools(OnOrangeFS):
     def test_strips_that_want_more_datafiles_than_there_are_servers_are_refused(self, backend: OrangeFS) -> None:
         layout = Layout("pfs", 3, 1, (KIB64, 3 * KIB64, 3 * KIB64), 8 * KIB64)
         assert backend.obstacle(layout, SIZE) == (
-            "strips of 64 KiB, 192 KiB, 192 KiB are 7 datafiles of the same strip for 6 I/O servers; unequal ones need "
-            "a mount with extended attributes"
+            "strips of 64 KiB, 192 KiB, 192 KiB need 7 datafiles of equal strips, more than the 6 I/O servers; unequal "
+            "strips need a mount with extended attributes"
         )
 
     def test_a_hybrid_of_two_pools_is_one_file_on_the_servers_of_both(self, backend: OrangeFS) -> None:

@@ -144,7 +144,7 @@ def test_a_change_whose_commit_was_never_heard_of_is_made(catalog: Catalog, own_
         assert [(one.state, one.runs, one.bytes_read) for one in catalog.replicas.listing()] == [("stale", 1, 7)]
 
 
-def test_nothing_is_left_of_what_tells_of_commits(catalog: Catalog):
+def test_the_marks_of_commits_are_removed(catalog: Catalog):
     everything(catalog, answer_lost)
     catalog.close()
     with create_engine(catalog.database.url).connect() as connection:

@@ -123,7 +123,7 @@ def test_what_a_killed_pdla_trace_leaves_can_be_packed(pdla: Pdla, mpi: Mpi, tmp
 
 
 @pytest.mark.parametrize("mpi", available_mpis()[:1], indirect=True)
-def test_records_lost_for_want_of_space_are_told_at_the_end_and_in_the_report(
+def test_records_lost_for_want_of_space_are_reported_at_the_end_and_in_the_report(
     pdla: Pdla, mpi: Mpi, tmp_path: Path
 ) -> None:
     program = mpi.compile(REPOSITORY / "tests/programs/endings.c", tmp_path / "endings", "-lpthread")

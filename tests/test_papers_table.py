@@ -172,7 +172,7 @@ def test_what_is_tried_is_on_the_page(name: str):
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_every_row_can_be_told(name: str):
+def test_every_row_can_be_printed(name: str):
     paper = load(name)
     for one in paper.rows:
         assert stated(one)

@@ -66,7 +66,7 @@ def test_any_number_of_processes_gives_the_same_bytes(mpi: Mpi, tmp_path: Path) 
     assert (together.returncode, together.stdout) == (0, alone.stdout), together.stderr
 
 
-def test_what_cannot_be_read_is_said_once(mpi: Mpi, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_once(mpi: Mpi, tmp_path: Path) -> None:
     failed = analyzed(mpi, 2, tmp_path / "nothing.h5")
     assert failed.returncode != 0
     said = [line for line in failed.stderr.splitlines() if line.startswith("pdla: ")]
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_is_said_once(mpi: Mpi, tmp_path: Path) -> None:
     assert "Traceback" not in failed.stderr
 
 
-def test_mpi_is_left_alone_without_mpiexec(tmp_path: Path) -> None:
+def test_mpi_is_not_initialized_without_mpiexec(tmp_path: Path) -> None:
     write_trace(make_trace([Call(0, "read", 0, 8)]), tmp_path / "run.h5")
     look = (
         "import sys, pdla.cli; sys.argv = ['pdla', 'analyze', 'run.h5', '--json']\n"
@@ -92,7 +92,7 @@ def test_mpi_is_left_alone_without_mpiexec(tmp_path: Path) -> None:
     assert told.stdout.splitlines()[-1] == "False"
 
 
-def test_a_mismatch_of_mpiexec_and_mpi4py_is_said_once(tmp_path: Path) -> None:
+def test_a_mismatch_of_mpiexec_and_mpi4py_is_reported_once(tmp_path: Path) -> None:
     write_trace(make_trace([Call(0, "read", 0, 8)]), tmp_path / "run.h5")
     answers = [
         subprocess.run(

@@ -150,7 +150,7 @@ def test_a_catalog_that_cannot_be_used_does_not_keep_the_answer_back(pdla: Pdla,
 
 
 @pytest.mark.parametrize(("words", "says"), [(("show", "9"), "no pattern 9"), (("diff", "1", "2"), "no run 1")])
-def test_what_is_not_there_is_said_in_one_line(pdla: Pdla, words: tuple[str, ...], says: str) -> None:
+def test_what_does_not_exist_is_reported_in_one_line(pdla: Pdla, words: tuple[str, ...], says: str) -> None:
     error = pdla.run("patterns", *words, code=1).stderr
     assert says in error
     assert error.count("\n") == 1
@@ -204,7 +204,7 @@ def test_paths_that_are_no_text_are_kept(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_a_trace_is_told_from_others_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_trace_is_identified_by_its_content(tmp_path: Path) -> None:
     names = []
     later = interleaved(4)
     later.records["t_end"] += 1e-9

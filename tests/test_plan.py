@@ -61,7 +61,7 @@ def test_small_strided_reads_get_a_replica_in_1dv():
     )
 
 
-def test_one_rank_that_reads_in_sequence_is_left_alone():
+def test_one_rank_that_reads_in_sequence_gets_no_advice():
     made = plan(CONTIGUOUS)
     assert made.patterns[0].chosen == 0
     assert made.patterns[0].reason.startswith("left in the original, 154 ms: the best replica (1-DH on hdd) would take")
@@ -152,7 +152,7 @@ def test_the_writes_of_patterns_that_grow_are_redirected_too():
     assert {one.refused.split(" ")[0] for one in pattern.candidates if one.layout} <= {"", "saves"}
 
 
-def test_bringing_back_that_the_program_computes_through_costs_nothing():
+def test_a_write_back_that_the_program_computes_through_costs_nothing():
     """The pattern writes half of its bytes in each of two phases, which the program computes after: E10 Eq. 2."""
     write = replace(STRIDED, op="write", t_start=0.0, t_end=30.0)
 
@@ -253,7 +253,7 @@ def test_the_greedy_choice_says_how_much_another_might_gain():
     assert make_plan(analysis(STRIDED, *small), room, selection="greedy").gap == pytest.approx(1.24, rel=0.01)
 
 
-def test_an_unknown_selection_is_told_the_known_ones():
+def test_an_unknown_selection_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="unknown selection 'random': choose one of optimal, greedy"):
         make_plan(analysis(STRIDED), CLUSTER, selection="random")
 
@@ -302,7 +302,7 @@ def test_equal_patterns_are_served_in_their_order():
     assert [pattern.chosen > 0 for pattern in made.patterns] == [True, True, False]
 
 
-def test_an_unknown_policy_is_told_the_known_ones():
+def test_an_unknown_policy_is_refused_with_the_known_ones():
     assert policy_names() == ("auto", "none", "pdla-h", "pdla-s", "ns-pdla", "s4d", "e10")
     with pytest.raises(ConfigError, match=r"unknown policy 'best': choose one of auto, none, pdla-h, pdla-s"):
         plan(policy="best")

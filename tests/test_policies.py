@@ -107,7 +107,7 @@ def test_a_cluster_without_what_a_policy_needs_is_refused(policy: Callable[[], O
 
 
 @pytest.mark.parametrize("policy", [IBridge, LiU])
-def test_a_policy_of_the_servers_needs_an_ssd_beside_each(policy: Callable[[], Online]) -> None:
+def test_a_policy_of_the_servers_needs_an_ssd_for_each(policy: Callable[[], Online]) -> None:
     with pytest.raises(ConfigError, match="needs an SSD for each of 4 home servers, but pool ssd has 3"):
         Enactor(policy(), with_pool("ssd", servers=3))
 
@@ -181,7 +181,7 @@ def test_ibridge_a_fragment_on_the_slowest_server_returns_more() -> None:
     assert fragment_return(0.002, [0.003, 0.008, 0.005, 0.001], 2) == 0.002
 
 
-def test_ibridge_serves_fragments_and_random_requests_from_the_ssd_beside_the_disk() -> None:
+def test_ibridge_serves_fragments_and_random_requests_from_the_ssd_of_the_disk() -> None:
     enactor = Enactor(IBridge(), CLUSTER, {0: 40 * KIB})
     step = enactor.serve(request("write", 0, 2 * KIB + 100))
     assert step.foreground == (
@@ -277,7 +277,7 @@ def test_liu_loads_a_segment_of_high_locality_by_sections() -> None:
     assert step.foreground == ((Transfer("memory", 0, 0, "read", 0, 100, 0, 0),),)
 
 
-def test_liu_lifts_the_head_and_reads_it_beside_the_body() -> None:
+def test_liu_lifts_the_head_and_reads_it_in_parallel_to_the_body() -> None:
     enactor = liu()
     finish(enactor, enactor.serve(request("read", 0, ROW)).background)
     lifting = enactor.serve(request("read", 0, ROW))
@@ -335,7 +335,7 @@ def test_e10_bandwidth_of_phases() -> None:
     assert bandwidth([hidden, hidden, hidden, last]) == pytest.approx(4 * 32 * gib / (3 * 2.0 + 18.0))  # Eq. 2
 
 
-def test_e10_writes_collective_blocks_to_the_node_and_brings_them_home() -> None:
+def test_e10_writes_collective_blocks_to_the_node_and_writes_them_back() -> None:
     enactor = Enactor(E10(chunk=KIB), CLUSTER)
     step = enactor.serve(request("write", 0, 1500, rank=3, collective=True))
     assert step.foreground == ((Transfer("scratch", 3, 0, "write", 0, 1500, None, 0),),)
@@ -350,7 +350,7 @@ def test_e10_writes_collective_blocks_to_the_node_and_brings_them_home() -> None
     assert spaces(enactor.serve(request("write", 2000, 2100, rank=3))) == ["home"]
 
 
-def test_e10_the_close_waits_for_what_is_not_home_and_empties_the_cache() -> None:
+def test_e10_the_close_waits_for_the_write_back_and_empties_the_cache() -> None:
     enactor = Enactor(E10(), CLUSTER)
     first = enactor.serve(request("write", 0, 1000, rank=1, collective=True)).background[0]
     second = enactor.serve(request("write", 1000, 2000, rank=2, collective=True)).background[0]
@@ -368,7 +368,7 @@ def test_e10_flushes_on_close() -> None:
     assert step.wait == (step.background[0].token,)
 
 
-def test_e10_a_block_without_room_is_written_home() -> None:
+def test_e10_a_block_without_room_is_written_to_the_original() -> None:
     enactor = Enactor(E10(), CLUSTER)
     assert spaces(enactor.serve(request("write", 0, 5 * KIB, rank=1, collective=True))) == ["home"]
     assert [refusal.why for refusal in enactor.refused] == ["it needs 5120 bytes, but scratch/1 has 4096 left"]

@@ -70,7 +70,7 @@ def test_a_terminal_sees_bytes_rate_and_time_left_after_a_second() -> None:
 
 
 @pytest.mark.parametrize("program", [SLOW.replace("0.125", "0.01"), SLOW], ids=["quick", "no terminal"])
-def test_nothing_is_said_of_what_is_quick_or_where_nobody_looks(program: str) -> None:
+def test_no_progress_is_shown_for_quick_work_or_without_a_terminal(program: str) -> None:
     assert said(program, terminal="0.01" in program).strip() == ""
 
 

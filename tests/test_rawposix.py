@@ -59,7 +59,7 @@ def test_of_several_operations_that_a_call_ends_the_file_decides() -> None:
     assert enclosing([block], made) == [2, 1]
 
 
-def test_what_a_call_does_for_an_operation_that_it_does_not_end_is_told_by_the_time() -> None:
+def test_what_a_call_does_for_an_operation_that_it_does_not_end_is_found_by_the_time() -> None:
     made = operations((A, 0, 40, True), (A, 10, 60, True), (B, 0, 90, True), (A, 70, 75, False))
     # Tests that find nothing complete have groups without a link; one ends an operation on another file.
     block = log((PREAD, 1, 1, 20), (PREAD, 2, 1, 50), (PREAD, 3, 1, 65), (PREAD, 4, 1, 30), (LINK, 4, 3, 0))

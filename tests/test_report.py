@@ -219,7 +219,7 @@ def test_ticks_are_binary() -> None:
     ]  # fmt: skip
 
 
-def test_ticks_far_from_0_are_told_apart() -> None:
+def test_ticks_far_from_0_are_distinguished() -> None:
     part = strided(1, 8)
     trace = trace_of({**part, "offset": part["offset"] + (1 << 40)})
     axes = access_picture(trace.accesses(), "a").axes[0]
@@ -314,7 +314,7 @@ def test_the_chosen_candidate_is_marked_and_the_bars_add_up() -> None:
     assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(8.5)
 
 
-def test_a_cost_beyond_four_times_the_original_runs_off_the_scale_but_is_told() -> None:
+def test_a_cost_beyond_four_times_the_original_runs_off_the_scale_but_has_its_number() -> None:
     pattern = plan_for(
         Signature("a", "read", False, 0, 4096, (Loop(4096, 4), Loop(16384, 8)), (0, 1, 2, 3), 1)
     ).patterns[0]
@@ -441,7 +441,7 @@ def test_signatures_are_in_the_notation_with_their_shares(page: str) -> None:
     assert cells[at - 7 : at] == ["global", "read", "0-3", "400", "91 %", "1.56 MiB", "71 %"]
 
 
-def test_plan_and_comparison_are_told(page: str) -> None:
+def test_plan_and_comparison_are_reported(page: str) -> None:
     for text in (
         "The pattern gets a replica: 7.5 s predicted without, 1 s with.",
         "Reading became 2.0x faster for the slowest rank (100 us before, 50 us after).",

@@ -73,7 +73,7 @@ def test_a_thousand_patterns_are_decided_by_the_few_that_are_in_doubt():
     assert gain(asked, found.options) > gain(asked, choose_greedy(asked, room).options)
 
 
-def test_what_was_not_proven_in_time_is_said():
+def test_what_was_not_proven_in_time_is_reported():
     asked, room = instance(random.Random(7), 40)
     hurried, best = choose_optimal(asked, room, seconds=0), choose_optimal(asked, room, seconds=60)
     assert gain(asked, hurried.options) == gain(asked, choose_greedy(asked, room).options)
@@ -100,7 +100,7 @@ def test_a_pattern_takes_the_next_best_where_the_best_has_no_room():
 
 
 @given(st.integers(0, 1 << 32))
-def test_nothing_better_has_room_beside_the_choice(seed: int):
+def test_nothing_better_fits_with_the_choice(seed: int):
     choose = random.Random(seed)
     asked, room = instance(choose, choose.randint(1, 6), most=3)
     for chosen in (choose_optimal(asked, room).options, choose_greedy(asked, room).options):

@@ -363,7 +363,7 @@ def test_collective_calls_wait_for_all_ranks() -> None:
     ]
 
 
-def test_calls_that_others_do_not_make_are_let_go() -> None:
+def test_calls_that_others_do_not_make_go_on_without_them() -> None:
     trace = make_trace([Call(0, "read", 0, 1000, collective=True), Call(1, "read", 0, 1000, "b", collective=True)])
     workload = from_trace(trace)
     table = workload.arrays["call"].copy()
@@ -431,7 +431,7 @@ def test_layouts_stripe_as_everywhere_else() -> None:
     assert found == {server: sorted(held) for server, held in want.items()}
 
 
-def test_what_was_written_to_a_replica_is_brought_back() -> None:
+def test_what_was_written_to_a_replica_is_written_back() -> None:
     from pdla.analyzers.dependence import pattern_dependences
     from pdla.policies.plan import RedirectedWrites, make_plan
 
@@ -508,7 +508,7 @@ def test_what_a_policy_copied_is_read_from_there() -> None:
     assert found.seconds == pytest.approx(0.010 + 0.010 + 0.001 + 0.001)
 
 
-def test_what_a_policy_took_is_brought_home_before_the_run_ends() -> None:
+def test_what_a_policy_took_is_written_back_before_the_run_ends() -> None:
     found = online([Call(0, "write", 0, 10_000)])
     assert found.moved == {"home": (0, 10_000), "ssd": (10_000, 10_000)}
     assert found.seconds == pytest.approx(0.001 + 0.001 + 0.010)

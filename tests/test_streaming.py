@@ -136,7 +136,7 @@ def test_no_access_is_lost_or_out_of_order_in_its_nest(
     assert local.shapes.size[local.column("shape")].sum() + local.strays["requests"].sum() == len(accesses)
 
 
-def test_random_offsets_are_let_go_as_they_come() -> None:
+def test_random_offsets_are_dropped_as_they_come() -> None:
     offsets = np.random.default_rng(0).integers(0, 2**40, 5000).tolist()
     trace = make_trace([Call(0, "read", offset, 8) for offset in offsets])
     local = find_local(trace.blocks(rows=100), held=500)
@@ -194,7 +194,7 @@ def test_bad_records_break_nothing() -> None:
     ]
 
 
-def test_a_trace_too_large_for_memory_is_told_without_what_needs_every_call(
+def test_a_trace_too_large_for_memory_is_described_without_what_needs_every_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_trace(workloads.ior(4, 96, 16, 5), tmp_path / "run.h5")

@@ -251,7 +251,7 @@ def test_h28_a_file_with_the_inode_of_an_original_may_be_another(unit: Path, tmp
     assert found == ["found\n", "found\n", "found\n", "-\n"]
 
 
-def test_concurrent_writers_beside_a_replica_leave_it_valid(unit: Path, tmp_path: Path) -> None:
+def test_concurrent_writers_outside_a_replica_leave_it_valid(unit: Path, tmp_path: Path) -> None:
     """Each writer publishes the identity that it leaves; none of them takes another's write for a foreign change."""
     original = tmp_path / "original"
     original.write_bytes(bytes(100))
@@ -565,7 +565,7 @@ def test_h20_a_replica_stays_stale_in_the_next_run(mpich: Case) -> None:
     assert states(reports) == {"written"}
 
 
-def test_h20_a_write_beside_the_replica_leaves_it_valid(case: Case) -> None:
+def test_h20_a_write_outside_the_replica_leaves_it_valid(case: Case) -> None:
     case.publish(case.columns())
     steps = ["writable", "look", "write-beside", "look", "write-together-beside", "look", "iwrite-beside", "look"]
     steps += ["writable", "look", "collective"]
@@ -740,7 +740,7 @@ def test_a_map_in_doubt_is_refused_with_the_reason(mpich: Case, damage: Callable
     assert mpich.said(PDLA_MAP=mpich.map) == [f"{NO_MAP} {mpich.map} (PDLA_MAP) cannot be used: {why}"]
 
 
-def test_without_a_map_nothing_is_said_where_pdla_run_says_it(mpich: Case) -> None:
+def test_without_a_map_the_library_is_silent_under_pdla_run(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     mpich.map.unlink()
     assert mpich.said(PDLA_MAP=mpich.map, PDLA_REPORT=mpich.directory) == []
@@ -767,14 +767,14 @@ def calls_by_reason(reports: list[dict[str, Any]]) -> Counter[str]:
     return sum((Counter({p["why"]: p["calls"]}) for r in reports for f in r["files"] for p in f["passed"]), Counter())
 
 
-def test_replicated_calls_that_were_left_by_an_earlier_agreement_are_told_as_such(mpich: Case) -> None:
+def test_replicated_calls_that_were_left_by_an_earlier_agreement_are_reported_as_such(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     reports = mpich.compare("collective-late", ranks=2)
     assert calls_by_reason(reports) == {"not replicated": 8, "agreed at an earlier collective call": 4}
     assert total(reports, "redirected", "calls") == 4
 
 
-def test_why_no_replica_is_chosen_is_said_of_the_best_of_them(mpich: Case) -> None:
+def test_the_reason_for_no_replica_is_that_of_the_best_one(mpich: Case) -> None:
     """The bytes are in a replica, though in pieces too small; another replica has none of them."""
     extents = [(START + 2 * i, 1, (i * 4099) % (1 << 13)) for i in range(1 << 13)]
     scattered = Replica(size=1 << 13, extents=extents)

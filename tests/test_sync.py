@@ -194,7 +194,7 @@ def check(place: Place, done: int, begun: int) -> None:
 
 @pytest.mark.parametrize("kind", ["sync", "close"])
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_h32_after_a_kill_sync_brings_back_what_was_acknowledged(either: Place, seed: int, kind: str) -> None:
+def test_h32_after_a_kill_sync_writes_back_what_was_acknowledged(either: Place, seed: int, kind: str) -> None:
     done, begun = run_and_kill(either, seed, kind, "close")
     rows = write_back(either.catalog)
     assert [(row.problem, row.lost, row.damaged) for row in rows] in ([], [("", (), 0)])
@@ -260,7 +260,7 @@ def test_h15_a_deleted_original_is_not_made_again(place: Place) -> None:
     assert row.dropped > 0 and place.original.read_bytes() == b"a new one"
 
 
-def test_h33_after_a_crash_of_the_node_what_was_not_synced_is_told_as_lost(place: Place) -> None:
+def test_h33_after_a_crash_of_the_node_what_was_not_synced_is_reported_as_lost(place: Place) -> None:
     killed_with_journals(place)
     before = place.original.read_bytes()
     for path in place.journals:
@@ -280,7 +280,7 @@ def forget_boot(path: Path) -> None:
     image.write()
 
 
-def test_a_damaged_entry_of_a_journal_is_told(place: Place) -> None:
+def test_a_damaged_entry_of_a_journal_is_reported(place: Place) -> None:
     killed_with_journals(place)
     for path in place.journals:
         if len(read_journal(path).entries):
@@ -292,7 +292,7 @@ def test_a_damaged_entry_of_a_journal_is_told(place: Place) -> None:
     assert (row.damaged, row.problem) == (1, "")
 
 
-def test_bytes_of_a_replica_of_another_file_are_never_brought_back(place: Place) -> None:
+def test_bytes_of_a_replica_of_another_file_are_never_written_back(place: Place) -> None:
     other = place.original.with_name("other")
     other.write_bytes(bytes(range(256)) * 64)
     signature = Signature(str(other), "read", False, 0, 1024, (Loop(1024, 16),), (0,), 0)
@@ -314,7 +314,7 @@ def test_bytes_of_a_replica_of_another_file_are_never_brought_back(place: Place)
     assert place.journals != []
 
 
-def test_h33_a_lost_component_is_told_and_nothing_is_dropped(place: Place) -> None:
+def test_h33_a_lost_component_is_reported_and_nothing_is_dropped(place: Place) -> None:
     killed_with_journals(place)
     (replica,) = place.catalog.replicas.find()
     replica.components[0].path.unlink()
@@ -323,7 +323,7 @@ def test_h33_a_lost_component_is_told_and_nothing_is_dropped(place: Place) -> No
     assert place.journals != []
 
 
-def test_h43_a_running_program_is_left_alone(place: Place) -> None:
+def test_h43_a_running_program_is_not_disturbed(place: Place) -> None:
     out = place.directory / "said"
     job = subprocess.Popen(place.words(str(place.program), str(place.original), str(out), "sync"))
     try:
@@ -338,7 +338,7 @@ def test_h43_a_running_program_is_left_alone(place: Place) -> None:
         job.wait(timeout=60)
 
 
-def test_a_run_after_a_kill_brings_back_what_was_left_or_leaves_it_to_sync(place: Place) -> None:
+def test_a_run_after_a_kill_writes_back_what_was_left_or_leaves_it_to_sync(place: Place) -> None:
     done, begun = killed_with_journals(place)
     writer = place.mpi.compile(REPOSITORY / "tests/programs/writes.c", place.directory / "writes")
     out = place.directory / "reports"
@@ -352,7 +352,7 @@ def test_a_run_after_a_kill_brings_back_what_was_left_or_leaves_it_to_sync(place
     check(place, done, begun)
 
 
-def test_h24_what_a_lease_left_is_brought_back_by_sync(place: Place) -> None:
+def test_h24_what_a_lease_left_is_written_back_by_sync(place: Place) -> None:
     """Under a lease of the original, and not while somebody else has it."""
     writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
     out = place.directory / "said"
@@ -382,7 +382,7 @@ def test_nothing_is_written_to_a_component_that_is_another_user_s(place: Place) 
     check(place, 1, 1)
 
 
-def test_pages_that_are_brought_back_in_part_are_read_together(
+def test_pages_that_are_written_back_in_part_are_read_together(
     disk: Disk, place: Place, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One row of three waits: 512 bytes of each 1536 in the 76 pages of the original."""
@@ -398,7 +398,7 @@ def test_pages_that_are_brought_back_in_part_are_read_together(
         check(other, 1, 1)
 
 
-def test_h31_what_cannot_be_brought_back_is_an_error_and_waits(place: Place) -> None:
+def test_h31_what_cannot_be_written_back_is_an_error_and_waits(place: Place) -> None:
     """The disk of the original is full behind its first MiB: native writes would fail there."""
     far = 4 << 20
     signature = pattern(place.original, far)
@@ -485,7 +485,7 @@ def test_h32_a_journal_reads_back_as_it_was_written(journal_unit: Path, tmp_path
             assert read_journal(path).bytes <= 100_000
 
 
-def test_h33_the_library_tells_this_boot_of_the_node_from_others(journal_unit: Path, tmp_path: Path) -> None:
+def test_h33_the_library_distinguishes_boots_of_the_node(journal_unit: Path, tmp_path: Path) -> None:
     """What a crash may have torn must not be brought home by an open either."""
     subprocess.run([journal_unit, "write", tmp_path, "10"], check=True)
     (path,) = paths_in(tmp_path)
@@ -494,7 +494,7 @@ def test_h33_the_library_tells_this_boot_of_the_node_from_others(journal_unit: P
         assert done.stdout == "1 0\n"
 
 
-def test_h32_what_is_brought_back_is_durable_before_its_journals_are_removed(
+def test_h32_what_is_written_back_is_durable_before_its_journals_are_removed(
     place: Place, done_to_files: list[tuple[str, str]]
 ) -> None:
     writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")

@@ -236,7 +236,7 @@ def test_status_sees_a_changed_original(place: Place):
     assert [one.state for one in status(place.catalog).replicas] == ["stale", "stale"]
 
 
-def test_storage_that_is_away_is_told_and_its_replicas_stay(place: Place):
+def test_unreachable_storage_is_reported_and_its_replicas_stay(place: Place):
     """So that they serve again when it is back. Its directory stands for a disk that is not mounted."""
     pool, away = place.map_path.parent / "pools" / "b", place.map_path.parent / "away"
     path = place.component(1, 1)

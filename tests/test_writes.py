@@ -160,7 +160,7 @@ def test_pages_that_are_written_in_part_are_read_together(disk: Disk, mpich: Cas
     assert changed == [*range(0, ROWS, 3)]
 
 
-def test_strided_writes_are_brought_back_in_one_piece(mpich: Case) -> None:
+def test_strided_writes_are_written_back_in_one_piece(mpich: Case) -> None:
     """Each rank writes a column, 60 pieces one after another in the replica; one rank writes the file, at once."""
     reports = mpich.compare("open", "strided", "close")
     assert [report["redirected"]["calls"] for report in reports] == [ROWS] * 4
@@ -205,7 +205,7 @@ def halves() -> list[Replica]:
     return [replace(half, start=START + first * PIECE, components=[]) for first in (0, 2)]
 
 
-def test_two_replicas_that_interleave_are_brought_back_together(mpich: Case) -> None:
+def test_two_replicas_that_interleave_are_written_back_together(mpich: Case) -> None:
     mpich = Case(mpich.mpi, mpich.program, mpich.library, mpich.directory / "other")
     mpich.directory.mkdir()
     mpich.prepare(*halves())
@@ -259,7 +259,7 @@ def test_h02_a_collective_write_of_the_library_around_redirected_bytes_does_not_
     assert "nonblocking or split collective that the replicas do not cover" in reasons(reports)
 
 
-def test_h02_bringing_back_waits_for_others_that_write_back_what_they_have_read(mpich: Case) -> None:
+def test_h02_write_back_waits_for_others_that_write_what_they_have_read(mpich: Case) -> None:
     mpich.run("native", "open-both", "strided", "close", ranks=2)
     native, earlier = mpich.original.read_bytes(), set(mpich.directory.glob("*/rank.*"))
     mpich.original.write_bytes(bytes(SIZE))
@@ -342,7 +342,7 @@ def test_h14_looking_at_the_size_moves_nothing(case: Case, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("debian_mpi", [debian_mpis()[0]], indirect=True)
-def test_h14_parallel_hdf5_is_brought_back_by_its_close(debian_mpi: Mpi, library: Path, tmp_path: Path) -> None:
+def test_h14_parallel_hdf5_is_written_back_by_its_close(debian_mpi: Mpi, library: Path, tmp_path: Path) -> None:
     """HDF5 asks for the size of its file, and sets it, before it closes it. All of it is in one replica."""
     program = tmp_path / "hdf5"
     subprocess.run([debian_mpi.tool("h5pcc"), REPOSITORY / "tests/programs/hdf5.c", "-o", program], check=True)
@@ -483,7 +483,7 @@ def test_h34_a_file_that_is_not_closed_has_its_bytes_when_the_program_ends(
     assert [len(read_journal(path).entries) for path in case.journals] == [0] * len(case.journals)
 
 
-def test_h34_what_a_file_that_is_not_closed_cannot_have_is_said(mpich: Case) -> None:
+def test_h34_what_a_file_that_is_not_closed_cannot_have_is_reported(mpich: Case) -> None:
     out = mpich.directory / "out"
     out.mkdir()
     settings = [f"PDLA_MAP={mpich.directory / 'map'}", f"PDLA_REPORT={out}", "PDLA_WRITES=close"]
@@ -554,7 +554,7 @@ def holding(case: Case, mode: str) -> Iterator[Callable[[], None]]:
         running.wait()
 
 
-def test_h34_who_is_killed_beside_others_loses_nothing(mpich: Case) -> None:
+def test_h34_a_killed_process_among_others_loses_nothing(mpich: Case) -> None:
     """The other one changes the original, and knows that it did."""
     with holding(mpich, "lease"):
         reports = mpich.run("lease", "open-both", "twice", "close", ranks=1)[1]
@@ -570,7 +570,7 @@ def test_h34_who_is_killed_beside_others_loses_nothing(mpich: Case) -> None:
     assert mpich.run("native", "open-read", "read-all", "close", ranks=1)[0] == seen
 
 
-def test_h20_a_change_beside_open_files_is_seen_after_a_kill(mpich: Case) -> None:
+def test_h20_a_change_while_files_are_open_is_seen_after_a_kill(mpich: Case) -> None:
     """Who opens and closes the file after it does not make it his own."""
     with holding(mpich, "lease"):
         mpich.original.write_bytes(b"somebody else's")
@@ -774,7 +774,7 @@ def test_a_write_that_does_not_end_goes_to_the_original_with_all_after_it(
 
 
 @pytest.mark.parametrize("steps", [["sync", "close"], ["close"]])
-def test_bringing_back_from_storage_that_does_not_answer_ends_with_an_error_and_loses_nothing(
+def test_write_back_from_storage_that_does_not_answer_ends_with_an_error_and_loses_nothing(
     gone: Case, monkeypatch: pytest.MonkeyPatch, steps: list[str]
 ) -> None:
     steps = ["open", "strided", *steps]
@@ -793,7 +793,7 @@ def test_bringing_back_from_storage_that_does_not_answer_ends_with_an_error_and_
     assert gone.original.read_bytes() == written
 
 
-def test_one_file_that_cannot_be_brought_back_in_time_speaks_for_those_after_it(
+def test_one_file_that_cannot_be_written_back_in_time_stands_for_those_after_it(
     gone: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each rank asks once, at the same time as the others."""

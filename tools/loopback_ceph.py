@@ -201,8 +201,8 @@ class Ceph:
 
     def has_space(self) -> bool:
         """Whether the monitors know the free space of every OSD."""
-        (told,) = self.ask({"prefix": "osd df"})
-        return all(node["kb_avail"] > 0 for node in json.loads(told)["nodes"]) and os.statvfs(self.mount).f_bavail > 0
+        (answer,) = self.ask({"prefix": "osd df"})
+        return all(node["kb_avail"] > 0 for node in json.loads(answer)["nodes"]) and os.statvfs(self.mount).f_bavail > 0
 
     def objects(self, pool: str) -> dict[tuple[str, str], int]:
         """The OSD of every object (namespace, name) in a pool, as ``rados`` and the monitors report it."""

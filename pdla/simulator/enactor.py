@@ -337,7 +337,9 @@ class Enactor:
         """Carry the wishes out; write-backs of one file in a row are made together."""
         for key, group in groupby(wishes, _to_go_home):
             if key:
-                self._bring_home(key, [wish for wish in group if isinstance(wish, WriteBack) and self._is_sound(wish)])
+                self._enact_write_backs(
+                    key, [wish for wish in group if isinstance(wish, WriteBack) and self._is_sound(wish)]
+                )
             else:
                 for wish in group:
                     self._enact(wish)
@@ -349,7 +351,7 @@ class Enactor:
         if isinstance(wish, Place):
             self._place(key, wish)
         elif isinstance(wish, WriteBack):
-            self._bring_home(key, [wish])
+            self._enact_write_backs(key, [wish])
         else:
             self._drop(key, wish)
 
@@ -361,7 +363,7 @@ class Enactor:
             self._refuse(wish, "it names no bytes")
         return wish.start < wish.stop
 
-    def _bring_home(self, key: _Key, wishes: Iterable[WriteBack]) -> None:
+    def _enact_write_backs(self, key: _Key, wishes: Iterable[WriteBack]) -> None:
         for level, extents in self._maps[key].items():
             found = [
                 (wish, self._carve(key, extents, wish.start, wish.stop, lambda copy: copy.dirty)) for wish in wishes

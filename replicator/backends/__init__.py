@@ -38,8 +38,8 @@ def placement_of(backend: Backend, path: Path) -> str:
     Raises:
         OSError, PdlaError: the storage cannot be asked.
     """
-    told = backend.placement(path)
-    return f"{backend.name} {told}" if told else ""
+    placement = backend.placement(path)
+    return f"{backend.name} {placement}" if placement else ""
 
 
 def misplaced(component: Component) -> str:

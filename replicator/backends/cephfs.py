@@ -61,8 +61,8 @@ class Striping(NamedTuple):
 
     def text(self, namespace: str) -> str:
         """The value of the file's extended attribute."""
-        told = f"stripe_unit={self.unit} stripe_count={self.columns} object_size={self.object_size} pool={self.pool}"
-        return told + (f" pool_namespace={namespace}" if namespace else "")
+        text = f"stripe_unit={self.unit} stripe_count={self.columns} object_size={self.object_size} pool={self.pool}"
+        return text + (f" pool_namespace={namespace}" if namespace else "")
 
 
 class CephFS(Backend):
@@ -171,17 +171,17 @@ class CephFS(Backend):
     def placement(cls, path: Path) -> str:
         """The file's layout, and the OSDs of its objects if they were chosen."""
         text = os.getxattr(path, LAYOUT).decode()
-        told = dict(field.split("=", 1) for field in text.split())
-        if "pool_namespace" not in told:
+        fields = dict(field.split("=", 1) for field in text.split())
+        if "pool_namespace" not in fields:
             return text
-        unit, columns, object_size = (int(told[key]) for key in ("stripe_unit", "stripe_count", "object_size"))
-        striping = Striping(unit, columns, object_size, told["pool"])
+        unit, columns, object_size = (int(fields[key]) for key in ("stripe_unit", "stripe_count", "object_size"))
+        striping = Striping(unit, columns, object_size, fields["pool"])
         found = path.stat()
         names = _names(found.st_ino, striping.objects(found.st_size))
-        homes = [osd_of(striping.pool, told["pool_namespace"], name) for name in names]
-        if -1 in homes:
+        osds = [osd_of(striping.pool, fields["pool_namespace"], name) for name in names]
+        if -1 in osds:
             raise PdlaError(f"{path} has objects on OSDs that are down: try again when Ceph is healthy")
-        return f"{text} osds={','.join(map(str, homes))}"
+        return f"{text} osds={','.join(map(str, osds))}"
 
     @cached_property
     def _map(self) -> CephMap:

@@ -118,13 +118,13 @@ class BackendTests:
             backend.create(vast)
         assert not temporary(component.path).exists()
 
-    def test_10_free_space_is_told_per_server(self, backend: Backend) -> None:
+    def test_10_free_space_is_reported_per_server(self, backend: Backend) -> None:
         """In bytes."""
         backend.check(self.layout(backend), SIZE)
         assert len(backend.free()) == backend.pool.servers
         assert all(count > 0 for count in backend.free())
 
-    def test_11_a_layout_that_cannot_be_is_refused_with_what_the_planner_was_told(self, backend: Backend) -> None:
+    def test_11_an_impossible_layout_is_refused_with_the_reason_that_the_planner_got(self, backend: Backend) -> None:
         """Here the layout has more servers than the pool."""
         many = Layout(backend.pool.name, 64, 1, (KIB64,) * 64, 64 * KIB64)
         assert "over 64 servers" in backend.obstacle(many, SIZE)

@@ -54,11 +54,11 @@ class OrangeFS(Backend):
             return f"the names of {len(placement.servers)} servers need more than the {LONGEST_LIST} bytes of a list"
         if placement.distribution == SIMPLE:
             return ""
-        told = f"strips of {', '.join(map(format_bytes, strips))}"
         if not self._client.takes_hints:
             return (
-                f"{told} are {sum(strips) // math.gcd(*strips)} datafiles of the same strip for "
-                f"{len(self._client.servers)} I/O servers; unequal ones need a mount with extended attributes"
+                f"strips of {', '.join(map(format_bytes, strips))} need {sum(strips) // math.gcd(*strips)} datafiles "
+                f"of equal strips, more than the {len(self._client.servers)} I/O servers; unequal strips need a mount "
+                "with extended attributes"
             )
         if len(placement.hints["dist_params"]) >= LONGEST_PARAMETERS:
             return f"the strips of {len(strips)} servers need more than the {LONGEST_PARAMETERS} bytes of a hint"
