@@ -1,4 +1,4 @@
-"""What the tests share: the command line in a home of its own, and every MPI that is installed."""
+"""Shared by the tests: the command line with its own PDLA_HOME, and every MPI that is installed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Pdla:
-    """The command line with a home and a working directory of its own."""
+    """The command line with its own PDLA_HOME and working directory."""
 
     timeout = 110.0  # seconds, of a test's 120
 

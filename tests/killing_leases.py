@@ -303,8 +303,8 @@ def main(moments: str = "0", seed: str = "0", name: str = "mpich") -> int:
             for kind in ("sync", "daemon", "open"):
                 for how in HOWS:
                     print(f"{kind} {how}: {killer.at_every_step(kind, how)} steps", flush=True)
-    told = ", ".join(f"{what} {count}" for what, count in sorted(killer.interrupted.items()))
-    print(f"interrupted: {told}; {len(killer.failures)} went wrong; {time.monotonic() - began:.0f} s")
+    counts = ", ".join(f"{what} {count}" for what, count in sorted(killer.interrupted.items()))
+    print(f"interrupted: {counts}; {len(killer.failures)} went wrong; {time.monotonic() - began:.0f} s")
     return min(len(killer.failures), 1)
 
 

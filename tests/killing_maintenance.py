@@ -149,5 +149,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PDLA_HOME"] = f"{folder}/home"
         found = kill_at_random(Path(folder), *arguments)
-    told = ", ".join(f"{name} {count}" for name, count in found.items())
-    print(f"{arguments[0]} moments, killed while at work: {told}; nothing wrong was served, nothing is left")
+    counts = ", ".join(f"{name} {count}" for name, count in found.items())
+    print(f"{arguments[0]} moments, killed while at work: {counts}; nothing wrong was served, nothing is left")

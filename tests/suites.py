@@ -5,7 +5,7 @@
 ``--programs`` has an executable FOLDER/MPI/PROGRAM for each MPI, and FOLDER/list with lines "PROGRAM RANKS [ARGUMENT
 ...]"; ``--mpi4py`` has FOLDER/MPI with the tests of that MPI's mpi4py. Nothing is fetched or built. A program counts as
 the same when its exit code and, where that is 0 natively, its lines, in any order and without numbers that have a
-point, are those of the native run. The trace tells which files the replicas are to be of; those for reading are of what
+point, are those of the native run. The trace names the files to replicate; replicas for reading are of what
 the native run leaves. In brackets: programs of which something was redirected.
 """
 

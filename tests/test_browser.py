@@ -38,14 +38,14 @@ addEventListener("load", async () => {
   for (let i = 0; i < pixels.length; i += 4)
     if (pixels[i + 3] === 255) colours.add(pixels.slice(i, i + 3).join());
   const view = JSON.parse(figure.dataset.view);
-  const told = [];
+  const shown_texts = [];
   for (let y = 0; y < 240; y += 2) {
     send(canvas, "pointermove", box.left + 400, box.top + y, 0);
-    told.push(said.textContent);
+    shown_texts.push(said.textContent);
   }
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
   const whole = canvas.hidden && still.style.display === "";
-  const answer = { wrong, first, view, colours: [...colours], told, whole };
+  const answer = { wrong, first, view, colours: [...colours], shown_texts, whole };
   document.body.innerHTML = `<pre id="answer"></pre>`;
   document.getElementById("answer").textContent = JSON.stringify(answer);
 });
@@ -78,24 +78,24 @@ def opened(browser: str, trace: Trace, directory: Path) -> dict[str, object]:
     )  # fmt: skip
     answer = re.search(r'<pre id="answer">(.*?)</pre>', done.stdout, re.DOTALL)
     assert answer is not None, done.stdout[-2000:]
-    told = json.loads(html.unescape(answer[1]))
-    assert isinstance(told, dict)
-    return told
+    shown_texts = json.loads(html.unescape(answer[1]))
+    assert isinstance(shown_texts, dict)
+    return shown_texts
 
 
 @pytest.mark.parametrize("requests", [40, 4000], ids=["extents", "cells"])
 def test_a_drag_over_the_picture_zooms_into_it(browser: str, tmp_path: Path, requests: int) -> None:
     trace = workloads.pio_simple_strided(16, 65536, requests)
-    told = opened(browser, trace, tmp_path)
-    assert told["wrong"] == []
-    assert told["first"] == "Drag over a part of the picture to zoom into it."
-    view, size = told["view"], 16 * 65536 * requests
+    shown_texts = opened(browser, trace, tmp_path)
+    assert shown_texts["wrong"] == []
+    assert shown_texts["first"] == "Drag over a part of the picture to zoom into it."
+    view, size = shown_texts["view"], 16 * 65536 * requests
     assert isinstance(view, dict)
     seconds = float(trace.accesses()["t_end"].max())
     assert 0 < view["x"][0] < view["x"][1] < seconds
     assert 0 < view["y"][0] < view["y"][1] < size
-    assert told["whole"] is True
-    colours, said = told["colours"], told["told"]
+    assert shown_texts["whole"] is True
+    colours, said = shown_texts["colours"], shown_texts["shown_texts"]
     assert isinstance(colours, list)
     assert isinstance(said, list)
     # The diagonal of the file over time goes through the part that was dragged over, with all ranks in it.

@@ -33,7 +33,7 @@ SERVERS = 4
 
 @dataclass
 class Place:
-    """A home with a catalog, a pool of four directories and an original of random bytes."""
+    """A PDLA_HOME with a catalog, a pool of four directories and an original of random bytes."""
 
     home: Path
     original: Path
@@ -471,7 +471,7 @@ def test_h36_a_build_whose_lease_was_lost_leaves_nothing(place: Place):
             others.append(build(signature, layout(signature), place.pool, catalog).id)
             catalog.close()
 
-    with pytest.raises(PdlaError, match=f"^another process has taken over the work on {place.original}: nothing"):
+    with pytest.raises(PdlaError, match=f"^another process has taken over the work on {place.original}: this process"):
         build(signature, layout(signature), place.pool, place.catalog, progress=meanwhile)
     assert [(replica.id, replica.state) for replica in place.catalog.replicas.find()] == [(others[0], "valid")]
     assert len(place.components) == SERVERS

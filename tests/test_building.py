@@ -156,7 +156,7 @@ def test_h32_killed_at_random_moments_there_is_the_old_replica_or_the_new_one(
 
 @dataclass
 class Site:
-    """A home with a plan for an original of ``size`` random bytes, in pieces of 64 KiB by four ranks."""
+    """A PDLA_HOME with a plan for an original of ``size`` random bytes, in pieces of 64 KiB by four ranks."""
 
     home: Path
     original: Path

@@ -101,19 +101,19 @@ def test_every_request_begins_at_its_distance_inside_the_file(size, distance, ro
 def test_the_file_is_one_that_plans_are_made_for(pdla: Pdla) -> None:
     (pdla.directory / "disk").mkdir()
     (pdla.directory / "ssd").mkdir()
-    told = pdla.json("calibrate", "--pool", "slow:hdd=disk", "--pool", "ssd=ssd", *QUICK, "--json")
+    printed = pdla.json("calibrate", "--pool", "slow:hdd=disk", "--pool", "ssd=ssd", *QUICK, "--json")
     cluster = load_cluster(pdla.directory / "cluster.toml")
     assert [(pool.name, pool.kind, pool.servers) for pool in cluster.pools] == [("slow", "hdd", 1), ("ssd", "ssd", 1)]
     assert [pool.where for pool in cluster.pools] == [(str(pdla.directory / name),) for name in ("disk", "ssd")]
     assert (cluster.home_pool, cluster.home_servers) == ("slow", 1)
-    for pool, one in zip(cluster.pools, told["pools"], strict=True):
+    for pool, one in zip(cluster.pools, printed["pools"], strict=True):
         distances = [point["distance"] for point in one["read"]["startup"]]
         assert distances == [distance for distance, _ in pool.startup] == [0, 4096, 65536, 1048576]
         assert pool.read_seconds_per_byte == pytest.approx(one["read"]["seconds_per_byte"]["value"], rel=1e-3)
         assert pool.write_seconds_per_byte > 0
         assert pool.grain == pdla.directory.stat().st_blksize
         assert one["scratch_bytes"] == 16777216
-    node = told["node"]
+    node = printed["node"]
     assert (cluster.cores, cluster.client_read_ahead) == (node["cores"], node["client_read_ahead"])
     assert cluster.call_seconds == pytest.approx(node["call_seconds"]["value"], rel=1e-3)
     assert cluster.copy_seconds_per_byte == pytest.approx(node["copy_seconds_per_byte"]["value"], rel=1e-3)
@@ -143,9 +143,9 @@ def test_a_file_system_in_memory_is_reported_as_one(pdla: Pdla) -> None:
     if not os.access(SHM, os.W_OK):
         unavailable("no /dev/shm")
     with tempfile.TemporaryDirectory(dir=SHM) as folder:
-        told = pdla.json("calibrate", "--pool", f"memory:node={folder}", *QUICK, "--json")
+        printed = pdla.json("calibrate", "--pool", f"memory:node={folder}", *QUICK, "--json")
         assert list(Path(folder).iterdir()) == []
-    assert told["pools"][0]["cached"] == "tmpfs is memory"
+    assert printed["pools"][0]["cached"] == "tmpfs is memory"
     text = (pdla.directory / "cluster.toml").read_text()
     assert "# The page cache may be measured, not the storage: tmpfs is memory." in text
 

@@ -233,7 +233,7 @@ def test_other_storage_another_cluster_and_no_cluster_are_refused(
 
 
 class Place:
-    """A home, and a plan to copy a file of 16 MiB to four OSDs."""
+    """A PDLA_HOME, and a plan to copy a file of 16 MiB to four OSDs."""
 
     def __init__(self, folder: Path, tmp_path: Path) -> None:
         self.folder = folder

@@ -53,7 +53,7 @@ main()
 
 
 class Place(InProcess):
-    """A home whose queue has a plan for the rows of some files."""
+    """A PDLA_HOME whose queue has a plan for the rows of some files."""
 
     catalog: Catalog
 

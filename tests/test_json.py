@@ -81,12 +81,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 
 def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
-    told = answers["analyze"]
-    assert set(told) == {"signatures", "irregular", "phases", "phases_left_out", "coverage", "posix"}
-    assert told["posix"] == []
-    assert set(told["phases"][0]) == keys(section("Phases"))
-    assert set(told["coverage"]) == {"requests", "bytes"}
-    (one,) = (signature for signature in told["signatures"] if signature["scope"] == "global")
+    printed = answers["analyze"]
+    assert set(printed) == {"signatures", "irregular", "phases", "phases_left_out", "coverage", "posix"}
+    assert printed["posix"] == []
+    assert set(printed["phases"][0]) == keys(section("Phases"))
+    assert set(printed["coverage"]) == {"requests", "bytes"}
+    (one,) = (signature for signature in printed["signatures"] if signature["scope"] == "global")
     assert set(one) == keys(section("Signatures"))
     assert {tuple(sorted(member)) for member in one["members"]} == {
         tuple(sorted(set(one) - {"members", "members_left_out", "aspects"}))
@@ -94,7 +94,7 @@ def test_the_signatures(answers: dict[str, dict[str, Any]]) -> None:
     assert set(one["aspects"]) == keys(section("Aspects"))
     named = re.search(r"with the keys (.*?)\. It holds", " ".join(section("Signatures").split()))
     assert named is not None
-    assert set(told["irregular"][0]) == set(re.findall(r"`(\w+)`", named[1]))
+    assert set(printed["irregular"][0]) == set(re.findall(r"`(\w+)`", named[1]))
 
 
 def test_the_patterns(answers: dict[str, dict[str, Any]]) -> None:
@@ -110,10 +110,10 @@ def test_the_patterns(answers: dict[str, dict[str, Any]]) -> None:
 
 
 def test_the_scaling(answers: dict[str, dict[str, Any]]) -> None:
-    told = answers["scale"]
-    assert set(told) == {"ranks", "signatures", "disagreements", "predicted"}
-    assert [set(one) for one in told["signatures"]] == [{"file", "notation"}]
-    (predicted,) = told["predicted"]
+    printed = answers["scale"]
+    assert set(printed) == {"ranks", "signatures", "disagreements", "predicted"}
+    assert [set(one) for one in printed["signatures"]] == [{"file", "notation"}]
+    (predicted,) = printed["predicted"]
     (row,) = re.findall(r"^\| (`scope`.*?) \|", section("Patterns"), re.MULTILINE)
     assert set(predicted) == {*re.findall(r"`(\w+)`", row), "extent"}
     assert (predicted["ranks"], predicted["extent"]) == (8, [0, 8 * 65536])

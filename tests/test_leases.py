@@ -398,7 +398,7 @@ def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(
     file.write()
     with file.original.open("r+b") as original:
         HeldIntent(file.place.journals[0].parent, identity_of(original.fileno()))
-        original.seek(HEADER)  # what is before it is nobody's to bring home
+        original.seek(HEADER)  # nobody may write back what is before it
         original.write(bytes(300))
         original.truncate()
     if who == "sync":

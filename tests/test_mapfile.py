@@ -240,7 +240,7 @@ def test_a_replica_that_was_not_in_the_map_of_a_writing_run_is_stale(tmp_path: P
 
 
 def test_a_replica_of_bytes_that_a_run_cut_off_is_stale(tmp_path: Path, catalog: Catalog, path: Path):
-    """Even where no flag tells: the stub refuses a map with a replica that reaches beyond its original."""
+    """Even if no flag says so: the library refuses a map with a replica that reaches beyond its original."""
     file = original(tmp_path)
     register(catalog, file, *REGULAR)
     publish(catalog, path)

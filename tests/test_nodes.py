@@ -42,7 +42,7 @@ with opened(path) as file, leased(open_catalog(), file, path):
 
 
 class Place:
-    """A file that two nodes have, a home that they share, and a plan for what reads and what writes the file."""
+    """A file that two nodes have, a PDLA_HOME that they share, and a plan for the reads and the writes of the file."""
 
     def __init__(self, directory: Path, nodes: tuple[Node, Node], catalog: Catalog) -> None:
         self.directory, self.nodes, self.catalog = directory, nodes, catalog

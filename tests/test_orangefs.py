@@ -158,7 +158,7 @@ def test_without_the_tools_it_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     backend = OrangeFS(pool(orangefs_servers.mount, orangefs_servers.names))
-    with pytest.raises(ConfigError, match=r"pool pfs: there is no pvfs2-statfs: put .* tools in PATH"):
+    with pytest.raises(ConfigError, match=r"pool pfs: there is no pvfs2-statfs: add .* tools to PATH"):
         backend.check(Layout("pfs", 1, 1, (KIB64,), KIB64), SIZE)
 
 
@@ -322,8 +322,8 @@ def test_a_program_receives_the_same_bytes_from_every_layout(loop: Loop, layout:
     assert [sum(len(data) for _, data in loop.servers.datafiles(file)) for file in files] == [
         file.stat().st_size for file in files
     ]
-    told = [OrangeFS.placement(file).split() for file in files]
-    assert [word for words in told for word in words[2:]] == loop.servers.names[2:]
+    placements = [OrangeFS.placement(file).split() for file in files]
+    assert [word for words in placements for word in words[2:]] == loop.servers.names[2:]
     assert loop.pdla.json("verify", "--json")["findings"] == []
     assert loop.redirected() == (loop.native, 4 * 589824)
 
@@ -414,7 +414,7 @@ def test_a_program_ends_while_a_server_is_silent(loop: Loop) -> None:
 
 
 def away(loop: Loop) -> bool:
-    """Whether the state file of the published map tells of storage that did not answer."""
+    """Whether the state file of the published map records storage that did not answer."""
     state = max(loop.pdla.home.glob("*.state"), key=lambda path: path.stat().st_mtime_ns)
     return bool(read_places(state).any())
 

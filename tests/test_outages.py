@@ -77,7 +77,7 @@ def failing_once(catalog: Catalog, how: Callable[[Connection], None]) -> Iterato
 
 
 def contents(catalog: Catalog) -> dict[str, list[Any]]:
-    """All that is kept, but for times and what tells of commits."""
+    """All rows, without times and the marks of commits."""
     with create_engine(catalog.database.url).connect() as connection:
         found = {
             name: connection.execute(table.select()).mappings().all() for name, table in Base.metadata.tables.items()
@@ -204,9 +204,9 @@ def test_who_alone_may_change_replicas_goes_on_after_a_restart_unless_another_on
             own_postgresql.stop()
             own_postgresql.start()
             catalog.originals.set(Path("/data"), IDENTITY)
-            with pytest.raises(BusyError, match="is locked"), other.exclusive(wait=0):
+            with pytest.raises(BusyError, match="holds the lock"), other.exclusive(wait=0):
                 pass
-        with pytest.raises(BusyError, match="has changed the replicas since"), catalog.exclusive():
+        with pytest.raises(BusyError, match="has changed the replicas meanwhile"), catalog.exclusive():
             own_postgresql.stop()
             own_postgresql.start()
             with other.exclusive():

@@ -81,7 +81,7 @@ def test_mpi_is_not_initialized_without_mpiexec(tmp_path: Path) -> None:
         "try: pdla.cli.main()\n"
         "finally: print('mpi4py' in sys.modules)"
     )
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", look],
         cwd=tmp_path,
         env={**os.environ, "PDLA_HOME": str(tmp_path)},
@@ -89,7 +89,7 @@ def test_mpi_is_not_initialized_without_mpiexec(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert told.stdout.splitlines()[-1] == "False"
+    assert printed.stdout.splitlines()[-1] == "False"
 
 
 def test_a_mismatch_of_mpiexec_and_mpi4py_is_reported_once(tmp_path: Path) -> None:

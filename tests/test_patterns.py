@@ -125,8 +125,8 @@ def test_two_runs_are_compared_by_number_or_as_traces(pdla: Pdla, save: Callable
     save("a.h5", interleaved(4))
     save("b.h5", interleaved(4, segments=30))
     pdla.run("analyze", "a.h5")
-    told = pdla.json("patterns", "diff", "1", "b.h5", "--json")
-    assert told == {
+    printed = pdla.json("patterns", "diff", "1", "b.h5", "--json")
+    assert printed == {
         "both": [],
         "changed": [
             {"file": "/ior/testFile", "before": text, "after": text.replace("20]", "30]"), "what": ["counts"]}
@@ -223,12 +223,12 @@ def test_variables_that_may_hold_secrets_are_not_kept() -> None:
 def test_traces_at_two_numbers_of_ranks_predict_a_third(pdla: Pdla, save: Callable[..., Path]) -> None:
     save("4.h5", interleaved(4))
     save("8.h5", interleaved(8))
-    told = pdla.json("patterns", "scale", "4.h5", "8.h5", "--ranks", "16", "--json")
-    assert told["signatures"][0] == {
+    printed = pdla.json("patterns", "scale", "4.h5", "8.h5", "--ranks", "16", "--json")
+    assert printed["signatures"][0] == {
         "file": "/ior/testFile",
         "notation": "{READ, 0, 2, ([4096 P, 4096, 20], [4096, 4096, P]r)}",
     }
-    assert told["predicted"][1] == {
+    assert printed["predicted"][1] == {
         "scope": "global",
         "file": "/ior/testFile",
         "op": "write",

@@ -16,7 +16,7 @@ from pdla.traces.trace import Trace
 from tests.support.handmade_traces import Call, make_trace
 
 
-def told(phases: Phases) -> list[tuple[str, int, str, int, int]]:
+def described(phases: Phases) -> list[tuple[str, int, str, int, int]]:
     return [(one.file, one.phase, one.begins, one.ranks, one.calls) for one in phases.phases]
 
 
@@ -39,19 +39,19 @@ def test_a_phase_begins_after_an_open_and_after_a_change_of_the_view() -> None:
     kinds = trace.records["kind"].astype(str)
     inside = kinds.isin(["MPI_File_open", "MPI_File_close"]) & (trace.records["call"] > 0) & (trace.records["call"] < 7)
     trace.records["kind"] = pd.Categorical(kinds.where(~inside, "MPI_File_get_size"))
-    assert [one[2:] for one in told(find_phases(trace))] == [("open", 2, 2), ("view", 2, 2)]
+    assert [one[2:] for one in described(find_phases(trace))] == [("open", 2, 2), ("view", 2, 2)]
 
 
 def test_files_have_their_own_phases() -> None:
     found = find_phases(workloads.flash_io(2))
-    assert [one[1:3] for one in told(found)] == [(0, "open")] * 3
+    assert [one[1:3] for one in described(found)] == [(0, "open")] * 3
     assert found.of_call.tolist() == [0] * len(found.of_call)
 
 
 def test_bursts_with_long_pauses_between_them_are_phases() -> None:
     burst = np.arange(5) * 0.002
     trace = timed([np.concatenate([burst, burst + 1, burst + 2]), np.concatenate([burst, burst + 1, burst + 2]) + 0.01])
-    assert told(find_phases(trace)) == [
+    assert described(find_phases(trace)) == [
         ("/data/a", 0, "open", 2, 10),
         ("/data/a", 1, "pause", 2, 10),
         ("/data/a", 2, "pause", 2, 10),

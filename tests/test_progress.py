@@ -1,4 +1,4 @@
-"""Progress is told on a terminal, for what takes over a second, and nowhere else."""
+"""Progress is shown only on a terminal, for work that takes over a second."""
 
 from __future__ import annotations
 

@@ -481,7 +481,7 @@ def test_nests_of_views_are_expanded_as_they_are(loops: list[tuple[int, int]], p
 
 
 class Everything(Online):
-    """Copies all that is read, takes all that is written, and brings it home when a file is closed."""
+    """Copies all that is read, takes all that is written, and writes it back when a file is closed."""
 
     def spaces(self, cluster: Cluster) -> list[Space]:
         return [Space("ssd", 64_000, whole_pool(cluster, "ssd", 1000))]
@@ -504,7 +504,7 @@ def test_what_a_policy_copied_is_read_from_there() -> None:
     found = online([Call(0, "read", at, 10_000) for at in (0, 10_000, 0)])
     assert found.moved == {"home": (20_000, 0), "ssd": (10_000, 20_000)}
     assert found.space == {"ssd": 20_000}
-    # Twice at home; then on the SSD, which has just begun to take its copy of the second: that is not interrupted.
+    # Twice from the original, then from the SSD, whose copy of the second has just begun: that is not interrupted.
     assert found.seconds == pytest.approx(0.010 + 0.010 + 0.001 + 0.001)
 
 

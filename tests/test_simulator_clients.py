@@ -131,7 +131,7 @@ def test_a_page_that_is_written_in_part_is_read_before() -> None:
 
 
 def test_a_replica_is_not_read_before_it_is_written() -> None:
-    """48 pieces of 4,000 bytes, one after another in its 47 pages; the node brings them back from its cache."""
+    """48 pieces of 4,000 bytes, one after another in its 47 pages; the node writes them back from its cache."""
     from pdla.analyzers.analysis import analyze
     from pdla.analyzers.dependence import pattern_dependences
     from pdla.policies.plan import RedirectedWrites, make_plan

@@ -51,7 +51,7 @@ def nests_of(local: LocalPatterns) -> list[Nest]:
     return [local.shapes.nest(start, shape) for start, shape in pairs]
 
 
-def told(local: LocalPatterns) -> list[tuple[object, ...]]:
+def described(local: LocalPatterns) -> list[tuple[object, ...]]:
     """All that there is to know of the patterns."""
     names = ["rank", "stream", "calls", "t_start", "t_end", "low", "high"]
     rows = zip(local.table[names].itertuples(index=False, name=None), nests_of(local), strict=True)
@@ -62,7 +62,7 @@ def told(local: LocalPatterns) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("rows", [7, 50])
 def test_known_workloads_have_the_same_patterns_in_small_blocks(name: str, rows: int) -> None:
-    assert told(in_blocks(WORKLOADS[name], rows)) == told(find_local(WORKLOADS[name].blocks()))
+    assert described(in_blocks(WORKLOADS[name], rows)) == described(find_local(WORKLOADS[name].blocks()))
 
 
 @pytest.mark.parametrize("name", ["tiles", "hpio", "btio full", "coll_perf"])
@@ -71,8 +71,8 @@ def test_calls_taken_as_nests_have_the_same_patterns_as_their_extents(
 ) -> None:
     extents = in_blocks(WORKLOADS[name], 10**6)
     monkeypatch.setattr(file_views, "NEST", 2)
-    assert told(in_blocks(WORKLOADS[name], 10**6)) == told(extents)
-    assert told(in_blocks(WORKLOADS[name], 7)) == told(extents)
+    assert described(in_blocks(WORKLOADS[name], 10**6)) == described(extents)
+    assert described(in_blocks(WORKLOADS[name], 7)) == described(extents)
 
 
 loops = st.lists(st.builds(Loop, st.integers(1, 4000), st.integers(3, 7)), min_size=1, max_size=4)
@@ -82,7 +82,7 @@ loops = st.lists(st.builds(Loop, st.integers(1, 4000), st.integers(3, 7)), min_s
 @given(loops.filter(lambda some: np.prod([loop.count for loop in some]) < 500), st.sampled_from([7, 16, 40]))
 def test_a_nest_cut_by_the_ends_of_blocks_is_one(some: list[Loop], rows: int) -> None:
     trace = make_trace([Call(0, "read", offset, 8) for offset in Nest(0, 8, tuple(some)).expand()[0].tolist()])
-    assert told(in_blocks(trace, rows)) == told(find_local(trace.blocks()))
+    assert described(in_blocks(trace, rows)) == described(find_local(trace.blocks()))
 
 
 GROWING = {
@@ -171,8 +171,8 @@ def test_a_trace_left_in_its_file_has_the_same_patterns(tmp_path: Path) -> None:
         write_trace(WORKLOADS[name], tmp_path / "run.h5")
         with stored_trace(tmp_path / "run.h5") as stored:
             assert stored.rows == len(WORKLOADS[name].records)
-            assert told(find_local(stored.blocks())) == told(find_local(WORKLOADS[name].blocks()))
-            assert told(find_local(blocks(stored, rows=7))) == told(find_local(WORKLOADS[name].blocks()))
+            assert described(find_local(stored.blocks())) == described(find_local(WORKLOADS[name].blocks()))
+            assert described(find_local(blocks(stored, rows=7))) == described(find_local(WORKLOADS[name].blocks()))
 
 
 def test_bad_records_break_nothing() -> None:
@@ -185,7 +185,7 @@ def test_bad_records_break_nothing() -> None:
     records.loc[30, ["t_start", "t_end"]] = [-5.0, -6.0]
     bad = replace(trace, records=records)
     local = in_blocks(bad, 7)
-    assert told(local) == told(find_local(bad.blocks()))
+    assert described(local) == described(find_local(bad.blocks()))
     assert [(nest.start, nest.loops) for nest in nests_of(local)] == [
         (0, (Loop(10, 5),)),
         (70, (Loop(10, 13),)),

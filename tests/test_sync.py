@@ -486,7 +486,7 @@ def test_h32_a_journal_reads_back_as_it_was_written(journal_unit: Path, tmp_path
 
 
 def test_h33_the_library_distinguishes_boots_of_the_node(journal_unit: Path, tmp_path: Path) -> None:
-    """What a crash may have torn must not be brought home by an open either."""
+    """An open must not write back what a crash may have torn, either."""
     subprocess.run([journal_unit, "write", tmp_path, "10"], check=True)
     (path,) = paths_in(tmp_path)
     for other in ("00000000-0000-0000-0000-000000000000", ""):
@@ -557,7 +557,7 @@ def test_the_loop_with_redirected_writes(tmp_path: Path) -> None:
     assert (file["redirected_calls"], file["back_bytes"], file["left_bytes"]) == (240, 4 * 60 * 96, 0)
     assert pdla.json("status", "--json")["replicas"][0]["purpose"] == "write"
     assert "Nothing to write back." in pdla.run("sync").stdout
-    # A file that is neither closed nor brought home fails the run, and keeps what was written.
+    # A file without close and write-back fails the run, and its bytes stay in the replicas.
     unclosed = mpi.command(1, writer, data, tmp_path / "out", "open", "strided", "limit")
     assert "File too large" in pdla.run("run", "--writes", "close", "--", *unclosed, code=1).stderr
     pdla.run("sync")

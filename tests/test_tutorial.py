@@ -35,7 +35,7 @@ def followed(
     variables: Mapping[str, str] | None = None,
     replaced: Mapping[str, str] | None = None,
 ) -> int:
-    """Follow ``page`` with a home of its own, ``programs`` by their names in the page first on PATH."""
+    """Follow ``page`` with its own PDLA_HOME, ``programs`` by their names in the page first on PATH."""
     first = directory.parent / "bin"
     first.mkdir()
     for name, program in programs.items():

@@ -138,7 +138,7 @@ def slowly(*words):
     print("reading", flush=True)
     while os.isatty(2):
         time.sleep(0.01)
-    time.sleep(1.1)  # progress is told after a second
+    time.sleep(1.1)  # progress is shown after a second
     return read(*words)
 verify.is_stored = slowly
 sys.argv = ["pdla", "verify"]
@@ -253,7 +253,7 @@ def test_unreachable_storage_is_reported_and_its_replicas_stay(place: Place):
 
 
 def test_what_is_listed_of_many_replicas_fits_80_columns(place: Place):
-    """Also where a path would act upon the terminal: its bytes are told, not printed."""
+    """Also if a path would control the terminal: its bytes are shown as escapes."""
     odd = place.original.with_name("odd\n\x1b[2J" + os.fsdecode(b"m\xe4rz") + "x" * 100)
     place.original.rename(odd)
     place.catalog.originals.set(odd, identity_now(odd))

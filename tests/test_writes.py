@@ -535,7 +535,7 @@ def test_ranks_may_open_files_in_different_orders(case: Case, mode: str) -> None
 
 @contextmanager
 def holding(case: Case, mode: str) -> Iterator[Callable[[], None]]:
-    """Beside a program of one rank that has written to the file, and has it open until it is let go or killed."""
+    """Next to a program of one rank that has written to the file, and keeps it open until it may end or is killed."""
     settings = {"PDLA_MAP": str(case.directory / "map"), "PDLA_WRITES": mode, "LD_PRELOAD": str(case.library)}
     words = [case.program, case.original, case.directory / "held", "open-both", "strided", "hold", "close"]
     running = subprocess.Popen(words, env={**os.environ, **settings})
@@ -650,7 +650,7 @@ LEASED = ["open", "strided", "close", "open-both", "own-reads", "twice", "visibl
 
 
 def test_h24_who_opens_a_leased_file_reads_what_was_written(case: Case) -> None:
-    """The next open of the same program, and of another one, brings back what the close left."""
+    """The next open of the same program, and of another one, writes back what the close left."""
     reports = case.compare(*LEASED, "read-all", "close", mode="lease")
     assert total(reports, "redirected") > 0
     assert sum(report["left"] for report in reports) == 0
@@ -763,7 +763,7 @@ def test_storage_that_does_not_answer_leaves_writes_to_the_original(
 def test_a_write_that_does_not_end_goes_to_the_original_with_all_after_it(
     gone: Case, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """What was redirected before is brought back first; nothing is redirected while that write may still arrive."""
+    """Earlier redirected writes are written back first; nothing is redirected while that write may still arrive."""
     monkeypatch.setenv("GONE", "w")
     monkeypatch.setenv("GONE_AFTER", "40")
     (report,) = gone.compare(*STEPS, *STEPS, ranks=1, mode=mode)
