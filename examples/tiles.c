@@ -1,10 +1,13 @@
-/* tiles: a 2-D matrix of floats shared by all ranks in one file, read three times in the ways that scientific programs do.
+/* tiles: a 2-D matrix of floats, which all ranks share in one file, accessed in three ways that are
+ * common in scientific programs.
  *
  *   mpicc -O2 -o tiles tiles.c && mpiexec -n 4 ./tiles matrix.dat result.dat 8192
  *
- * 1. Each rank reads its tile of the N x N matrix, 256 rows at a time, collectively through a subarray view.
+ * 1. Each rank reads its tile of the N x N matrix, 256 rows at a time, collectively through a
+ *    subarray view.
  * 2. It doubles the values and writes the tile to the result file through the same view.
- * 3. It reads its strided block of columns, one piece a row, with independent MPI_File_read_at.
+ * 3. It reads its strided block of columns, one piece of each row, with independent
+ *    MPI_File_read_at.
  *
  * Rank 0 prints, for every rank, how many bytes it received and their CRC-32, in the order received.
  */
@@ -47,7 +50,7 @@ static void check(int rc, const char *what)
     }
 }
 
-/* The part [start, start + count) of `total` that falls to `part` of `parts`. */
+/* The part [start, start + count) of `total` that belongs to `part` of `parts`. */
 static void share(int total, int part, int parts, int *start, int *count)
 {
     *start = (int)((int64_t)total * part / parts);

@@ -351,7 +351,7 @@ def test_the_error_of_a_taken_lease_names_its_holder(file: Leased) -> None:
         )
         assert job.stderr is not None
         line = job.stderr.readline()
-        assert line.startswith(f"pdla: {file.original}: waiting for the write-back of its newest bytes by")
+        assert line.startswith(f"pdla: {file.original}: waiting, because its newest bytes are being written back by")
         assert f"pdla sync (process {os.getpid()} on " in line and "since 20" in line
     assert job.wait(timeout=60) == 0
     assert job.stderr.read() == ""

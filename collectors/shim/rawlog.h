@@ -1,25 +1,29 @@
-/* What the recorder writes while a program runs: two files per process in the directory named by PDLA_TRACE.
+/* What the recorder writes while a program runs: two files for each process, in the directory named
+ * by PDLA_TRACE.
  *
- *   <host>-<pid>.log    a page of header, a window of fixed 64-byte records, and then the records that left the window
- *   <host>-<pid>.side   length-prefixed entries for what a record only names: files and views, appended by write(2)
+ *   <host>-<pid>.log    a page of header, a window of fixed 64-byte records, then the records that
+ *                       left the window
+ *   <host>-<pid>.side   entries for what a record only names (files and views), each with its
+ *                       length before it, appended by write(2)
  *
- * Little endian. The header and the window are mapped, so that nothing is lost with the process. Record n is made in place
- * (n - 1) % window_records of the window; when the window is full, it is appended to the file and used anew. A record is
- * complete when its `seq` is n (stored last, with release order). So a log, even one cut short by SIGKILL, is the k
- * complete records after the window, and then from the window those numbered k + 1, k + 2, ... as far as they go. A side
- * entry is always written before the first record that names it.
+ * All numbers are little endian. The header and the window are mapped, so that they survive the
+ * process. Record n is made in place (n - 1) % window_records of the window. When the window is
+ * full, it is appended to the file and used again. A record is complete when its `seq` is n (stored
+ * last, with release order). So a log, even one cut short by SIGKILL, consists of the k complete
+ * records after the window and of those records k + 1, k + 2, ... in the window that are complete.
+ * A side entry is always written before the first record that names it.
  *
- * Where POSIX calls are recorded, there is a third file, <host>-<pid>.posix. It is like the .log, of whose header it has magic,
- * sizes and `dropped`. In its records
+ * If POSIX calls are recorded, there is a third file, <host>-<pid>.posix. It is like the .log; its
+ * header has only magic, sizes and `dropped`. The members of its records:
  *
- *   call      is the place of a name in the RAWLOG_POSIX_CALLS entry
- *   position  the absolute offset in the file, -1 unknown
- *   view      the group: the same number for all that were made in one MPI call, 0 outside
+ *   call      the place of a name in the RAWLOG_POSIX_CALLS entry
+ *   position  the absolute offset in the file; -1: not known
+ *   view      the group: one number for all calls made inside one MPI call; 0: outside
  *   error     0 or the value of errno
  *
- * and a record whose `call` is the number of those names says that the group (`view`) was made for the MPI operation of the
- * .log's record number `position`. A group has none, one, or several: a Waitall ends many operations.
- */
+ * In some records `call` is the number of those names. Such a record says that the group (`view`)
+ * was made for the MPI operation of the .log's record number `position`. A group has none, one, or
+ * several of these: a Waitall ends many operations. */
 #ifndef PDLA_RAWLOG_H
 #define PDLA_RAWLOG_H
 

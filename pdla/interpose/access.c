@@ -181,8 +181,8 @@ static int watch_access(const struct access *access, struct file_handle *handle)
     else if (!(access->flags & CALL_SPLIT))
         call.status = handle->observed && access->last == running_mpi()->status_ignore ? status : access->last;
     int rc = perform(access, &call);
-    const bool pending = is_pending(access, rc), told = handle->observed && interpose_observer.accessed;
-    uint64_t operation = told ? interpose_observer.accessed(&call, rc, pending) : 0;
+    const bool pending = is_pending(access, rc), observed = handle->observed && interpose_observer.accessed;
+    uint64_t operation = observed ? interpose_observer.accessed(&call, rc, pending) : 0;
     if (pending)
         begun(access, &call, operation);
     if (pointer)

@@ -220,7 +220,7 @@ static void print_holder(const char *directory, const char *path)
     note[length > 0 ? length : 0] = '\0';
     if (fd >= 0)
         close(fd);
-    print_message("%s: waiting for the write-back of its newest bytes by %s", path,
+    print_message("%s: waiting, because its newest bytes are being written back by %s", path,
                   note[0] == '\0' ? "another process" : note);
 }
 
@@ -455,7 +455,7 @@ static bool old_bytes_allowed(void)
 
 static void print_refusal(const char *path, const char *why)
 {
-    const char *consequence = old_bytes_allowed() ? "the program sees old bytes" : "cannot be opened";
+    const char *consequence = old_bytes_allowed() ? "the program gets old bytes" : "cannot be opened";
     print_message("%s: %s: its newest bytes are in replicas, and their write-back is not possible: %s (run pdla sync)",
                   path, consequence, why);
 }

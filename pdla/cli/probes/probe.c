@@ -1,6 +1,7 @@
-/* The MPI-IO program of 'pdla doctor': probe FILE, for two ranks. A rank's view are 8 bytes of each 16, its data byte i is
- * i * 2 + rank. Each rank prints its rank, how many there are, whether libpdla.so is to be preloaded, whether libmpi is a
- * library of its own, the version of MPI, and what MPI calls itself. */
+/* The MPI-IO program of 'pdla doctor': probe FILE, for two ranks. The view of a rank has 8 bytes of
+ * every 16, and data byte i of rank r is i * 2 + r. Each rank prints its rank, the number of ranks,
+ * whether libpdla.so is to be preloaded, whether libmpi is a shared library, the version of MPI, and
+ * the name that MPI gives itself. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ int main(int argc, char **argv)
     MPI_File file;
     MPI_Request request;
     MPI_Datatype piece, filetype;
-    alarm(SECONDS); /* a rank that its launcher forgot ends, too */
+    alarm(SECONDS); /* a rank whose launcher is gone ends, too */
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
