@@ -16,11 +16,16 @@ struct pending {
     mpi_offset position; /* if `served`: the file's pointer before the call that tries to complete it */
 };
 
-enum { BUCKETS = 1024 };
+enum { BUCKETS = 1024, RESERVED = 256 };
 
 static struct pending *buckets[BUCKETS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int outstanding; /* changes under `mutex`, read by anyone */
+/* RATIONALE: when memory is used up, the bytes of an operation may already be where they belong, and
+ * only this record knows how many. */
+static struct pending reserve[RESERVED];
+static int taken_of_reserve; /* the first that was never used */
+static struct pending *given_back;
 
 static struct pending **bucket_of(mpi_handle request)
 {
@@ -47,11 +52,41 @@ static void put(struct pending *pending)
     pthread_mutex_unlock(&mutex);
 }
 
+static struct pending *allocate(void)
+{
+    struct pending *pending = malloc(sizeof *pending);
+    if (pending)
+        return pending;
+    pthread_mutex_lock(&mutex);
+    if (given_back) {
+        pending = given_back;
+        given_back = pending->next;
+    } else if (taken_of_reserve < RESERVED) {
+        pending = &reserve[taken_of_reserve++];
+    }
+    pthread_mutex_unlock(&mutex);
+    return pending;
+}
+
+/* With the mutex held. */
+static void release(struct pending *pending)
+{
+    __atomic_sub_fetch(&outstanding, 1, __ATOMIC_RELAXED);
+    if (pending < reserve || pending >= reserve + RESERVED) {
+        free(pending);
+        return;
+    }
+    pending->next = given_back;
+    given_back = pending;
+}
+
 static void discard(struct pending *pending)
 {
-    if (pending)
-        __atomic_sub_fetch(&outstanding, 1, __ATOMIC_RELAXED);
-    free(pending);
+    if (!pending)
+        return;
+    pthread_mutex_lock(&mutex);
+    release(pending);
+    pthread_mutex_unlock(&mutex);
 }
 
 /* RATIONALE: taken out before the call that may complete the request, since MPI then gives the
@@ -66,7 +101,7 @@ static struct pending *take(mpi_handle request)
 
 void request_begun(mpi_handle request, uint64_t operation, int64_t served, mpi_handle file)
 {
-    struct pending *pending = request == running_mpi()->request_null ? NULL : malloc(sizeof *pending);
+    struct pending *pending = request == running_mpi()->request_null ? NULL : allocate();
     if (!pending) {
         end_operation(operation, NULL, 0);
         return;
@@ -90,7 +125,7 @@ void requests_forget(mpi_handle file)
                 continue;
             }
             *link = pending->next;
-            discard(pending);
+            release(pending);
         }
     pthread_mutex_unlock(&mutex);
 }

@@ -67,7 +67,9 @@ static void set_mpich(struct mpi *mpi)
     mpi->family = MPI_FAMILY_MPICH;
     mpi->comm_world = 0x44000000;
     mpi->comm_null = 0x04000000;
+    mpi->comm_self = 0x44000001;
     mpi->file_null = 0;
+    mpi->info_null = 0x1c000000;
     mpi->byte = 0x4c00010d;
     mpi->int64 = 0x4c00083a;
     mpi->op_min = 0x58000002;
@@ -92,7 +94,9 @@ static void set_openmpi(struct mpi *mpi)
     mpi->family = MPI_FAMILY_OPENMPI;
     mpi->comm_world = object("ompi_mpi_comm_world");
     mpi->comm_null = object("ompi_mpi_comm_null");
+    mpi->comm_self = object("ompi_mpi_comm_self");
     mpi->file_null = object("ompi_mpi_file_null");
+    mpi->info_null = object("ompi_mpi_info_null");
     mpi->byte = object("ompi_mpi_byte");
     mpi->int64 = object("ompi_mpi_int64_t");
     mpi->op_min = object("ompi_mpi_op_min");
@@ -117,7 +121,9 @@ static void set_abi(struct mpi *mpi)
     mpi->family = MPI_FAMILY_ABI;
     mpi->comm_world = 0x101;
     mpi->comm_null = 0x100;
+    mpi->comm_self = 0x102;
     mpi->file_null = 0x118;
+    mpi->info_null = 0x130;
     mpi->byte = 0x247;
     mpi->int64 = 0x258;
     mpi->op_min = 0x22;
@@ -193,6 +199,8 @@ static void find_calls(struct mpi *mpi)
     FIND(File_write_at);
     FIND(File_write_at_c);
     FIND(File_call_errhandler);
+    FIND(File_open);
+    FIND(File_close);
 #undef FIND
 }
 
@@ -220,6 +228,19 @@ const struct mpi *find_mpi(void)
     const struct mpi *mpi = known_mpi;
     pthread_mutex_unlock(&finding);
     return mpi;
+}
+
+/* RATIONALE: Open MPI refuses MPI_FILE_NULL here. A new file has the same error handler. */
+void raise_open_error(int code)
+{
+    const struct mpi *mpi = running_mpi();
+    mpi_handle file = mpi->file_null;
+    if (mpi->family == MPI_FAMILY_OPENMPI
+        && mpi->File_open(mpi->comm_self, "/dev/null", AMODE_RDONLY, mpi->info_null, &file) != 0)
+        return;
+    mpi->File_call_errhandler(file, code);
+    if (mpi->family == MPI_FAMILY_OPENMPI)
+        mpi->File_close(&file);
 }
 
 /* The bytes moved in a status of a family whose statuses are known to have them. */

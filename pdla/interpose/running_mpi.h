@@ -22,8 +22,8 @@ enum { AMODE_CREATE = 1, AMODE_RDONLY = 2, AMODE_WRONLY = 4, AMODE_RDWR = 8, AMO
  * loaded later, and with RTLD_LOCAL. A pointer is NULL if this MPI has no such call. */
 struct mpi {
     enum mpi_family family;
-    mpi_handle comm_world, byte, int64, op_min, op_sum, op_band, request_null, comm_null, file_null;
-    mpi_handle datatype_null;
+    mpi_handle comm_world, byte, int64, op_min, op_sum, op_band, request_null, comm_null, comm_self;
+    mpi_handle file_null, info_null, datatype_null;
     uintptr_t handle_mask; /* which bits of a handle in a register or an array are its value (4 bytes on MPICH) */
     size_t handle_size;    /* bytes of a communicator, datatype or request in memory: 4 on MPICH, otherwise 8 */
     size_t status_size;
@@ -77,6 +77,8 @@ struct mpi {
     int (*File_write_at)(mpi_handle, mpi_offset, void *, int, mpi_handle, void *);
     int (*File_write_at_c)(mpi_handle, mpi_offset, void *, mpi_count, mpi_handle, void *); /* or NULL */
     int (*File_call_errhandler)(mpi_handle, int);
+    int (*File_open)(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
+    int (*File_close)(mpi_handle *);
 };
 extern const struct mpi *known_mpi; /* NULL until it is found; running_mpi.c only */
 const struct mpi *find_mpi(void);
@@ -93,6 +95,9 @@ mpi_count moved_bytes(const void *status);
 void set_moved_bytes(void *status, int64_t bytes);
 /* After MPI_Init: finds out whether moved_bytes() can do without calls of MPI. */
 void learn_moved_bytes(void);
+
+/* Calls the error handler of MPI_FILE_NULL, as MPI_File_open does when it fails. */
+void raise_open_error(int code);
 
 /* The next definition of an MPI function or object after this library, however libmpi was loaded;
  * or NULL. */

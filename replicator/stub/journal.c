@@ -343,9 +343,9 @@ void journal_overtaken(struct journal *journal)
     put_state(journal);
 }
 
-bool journal_is_owned(int fd)
+bool journal_is_owned(int fd, bool unknown)
 {
-    return !lock_free(fd, LOCK_SHARED, 0, 1);
+    return lock_held(fd, LOCK_SHARED, 0, 1, unknown);
 }
 
 void journal_close(struct journal *journal, bool remove)

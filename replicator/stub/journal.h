@@ -118,7 +118,8 @@ void journal_original_end(struct journal *, int original);
 void journal_overtaken(struct journal *);
 /* Closes the journal. `remove`: also deletes it unless it has entries. */
 void journal_close(struct journal *, bool remove);
-/* Whether some process has the journal open, by another descriptor, to write to it. */
-bool journal_is_owned(int fd);
+/* Whether some process has the journal open, by another descriptor, to write to it; `unknown` if the
+ * file system does not answer. */
+bool journal_is_owned(int fd, bool unknown);
 
 #endif

@@ -19,10 +19,10 @@ bool lock_bytes(int fd, enum lock_kind kind, int64_t low, int64_t high)
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-bool lock_free(int fd, enum lock_kind kind, int64_t low, int64_t high)
+bool lock_held(int fd, enum lock_kind kind, int64_t low, int64_t high, bool unknown)
 {
     struct flock lock = lock_of(kind, low, high);
-    return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK;
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 ? lock.l_type != F_UNLCK : unknown;
 }
 
 /* RATIONALE: a new open file description, which has none of the program's locks. */
@@ -38,5 +38,5 @@ int lock_abandoned(int lock)
 
 bool lock_none_abandoned(int lock)
 {
-    return lock_free(lock, LOCK_ALONE, LOCK_ABANDONED, LOCK_ABANDONED + 1);
+    return !lock_held(lock, LOCK_ALONE, LOCK_ABANDONED, LOCK_ABANDONED + 1, true);
 }

@@ -11,8 +11,8 @@ enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 /* Locks bytes [low, high) without waiting. False: another process, or another descriptor of this
  * one, has a lock in the way. */
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
-/* Whether lock_bytes() would succeed. Also true where there are no locks. */
-bool lock_free(int fd, enum lock_kind, int64_t low, int64_t high);
+/* Whether another lock would make lock_bytes() fail; `unknown` if the file system does not answer. */
+bool lock_held(int fd, enum lock_kind, int64_t low, int64_t high, bool unknown);
 /* lock_abandoned() opens the journals' lock file again and marks, until that descriptor is closed,
  * that an abandoned write to the replicas may still arrive; -1: not possible.
  * lock_none_abandoned(): nobody has set that mark. */

@@ -318,7 +318,7 @@ int redirector_opening(struct opening *opening)
     opening->notes[NOTE_LOCK] = lock;
     int rc = refused == NULL ? 0 : mpi->err_io;
     if (rc != 0)
-        mpi->File_call_errhandler(mpi->file_null, rc);
+        raise_open_error(rc);
     errno = error;
     return rc;
 }

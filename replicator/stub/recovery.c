@@ -69,7 +69,8 @@ static bool inode_place(const char *root, uint64_t inode, char place[4096])
 bool recovery_noted(uint64_t inode)
 {
     char root[4096], place[4096];
-    return journals_root(root) && inode_place(root, inode, place) && access(place, F_OK) == 0;
+    return journals_root(root) && inode_place(root, inode, place)
+        && (access(place, F_OK) == 0 || lookup_failed(errno));
 }
 
 /* The place of a directory of journals, and the path of its note there. */
@@ -128,23 +129,29 @@ static const struct map_target *target_with(const struct loaded_map *map, const 
     return NULL;
 }
 
-/* The directories that may have journals of the file, first that of its name. Returns how many. */
+/* The directories that may have journals of the file, first that of its name. Returns how many;
+ * -1: a lookup failed. */
 static int directories_of(const struct loaded_map *map, const char *path, const struct original_state *original,
                           char found[MOST_DIRECTORIES][4096])
 {
     char root[4096], place[4096];
-    const struct map_target *target = recovery_target(map, path);
     int count = 0;
+    errno = 0;
+    const struct map_target *target = recovery_target(map, path);
+    bool failed = target == NULL && lookup_failed(errno);
     if (target != NULL && snprintf(found[0], sizeof found[0], "%s", (const char *)map_at(map, target->journals)) < 4096)
         count++;
     DIR *notes = original != NULL && journals_root(root) && inode_place(root, original->inode, place) ? opendir(place) : NULL;
-    for (struct dirent *note; notes != NULL && count < MOST_DIRECTORIES && (note = readdir(notes)) != NULL;)
+    failed = failed || (notes == NULL && lookup_failed(errno));
+    errno = 0;
+    for (struct dirent *note; notes != NULL && count < MOST_DIRECTORIES && (note = readdir(notes)) != NULL; errno = 0)
         if (note->d_name[0] != '.' && snprintf(found[count], sizeof found[count], "%s/%s", root, note->d_name) < 4096
             && (count == 0 || strcmp(found[0], found[count]) != 0))
             count++;
+    failed = failed || lookup_failed(errno);
     if (notes != NULL)
         closedir(notes);
-    return count;
+    return failed ? -1 : count;
 }
 
 /* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
@@ -230,7 +237,8 @@ static int lock_with_others(const char *directory, bool joins)
 {
     const int fd = open_lock(directory);
     if (fd >= 0 && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
-                          : lock_free(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_free(fd, LOCK_SHARED, OPENS, LOCK_ALL)))
+                          : !lock_held(fd, LOCK_SHARED, WRITERS, HELPERS, true)
+                              && !lock_held(fd, LOCK_SHARED, OPENS, LOCK_ALL, true)))
         return fd;
     if (fd >= 0)
         close(fd);
@@ -468,10 +476,11 @@ static bool find_pending(const struct loaded_map *map, const char *path, bool ke
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     struct original_state original;
     const bool exists = original_examine(-1, path, &original);
-    const int count = directories == NULL ? 0 : directories_of(map, path, exists ? &original : NULL, directories);
+    const int count = directories == NULL ? -1 : directories_of(map, path, exists ? &original : NULL, directories);
     const struct map_target *named = recovery_target(map, path);
-    bool found = false;
-    *what = (struct recovery_task){0};
+    bool found = count < 0;
+    *what = (struct recovery_task){.refused = found};
+    left->why = "the journals cannot be looked up";
     for (int i = 0; !found && i < count; i++) {
         const bool mine = i == 0 && named != NULL && keep;
         if (mine && *kept >= 0)

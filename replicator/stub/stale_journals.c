@@ -1,6 +1,7 @@
 #include "stale_journals.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +23,47 @@ static bool ends_with(const char *name, const char *end)
     return length > wanted && strcmp(name + length - wanted, end) == 0;
 }
 
-/* The path of the next file whose name ends in `end`. False: there are no more. */
-static bool next_file(DIR *files, const char *directory, const char *end, char path[4096])
+bool lookup_failed(int error)
 {
-    for (struct dirent *entry; files != NULL && (entry = readdir(files)) != NULL;)
-        if (ends_with(entry->d_name, end) && snprintf(path, 4096, "%s/%s", directory, entry->d_name) < 4096)
+    return error != 0 && error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM && error != ELOOP
+        && error != ENAMETOOLONG;
+}
+
+/* The files of a directory whose names end in `end`. */
+struct listing {
+    DIR *files;
+    const char *directory, *end;
+    bool failed; /* some files may be missing */
+};
+
+static struct listing list(const char *directory, const char *end)
+{
+    struct listing listing = {opendir(directory), directory, end, false};
+    listing.failed = listing.files == NULL && lookup_failed(errno);
+    return listing;
+}
+
+static void end_listing(struct listing *listing)
+{
+    if (listing->files != NULL)
+        closedir(listing->files);
+    listing->files = NULL;
+}
+
+/* The path of the next file. False: there are no more, or the listing has failed. */
+static bool next_file(struct listing *listing, char path[4096])
+{
+    while (listing->files != NULL) {
+        errno = 0;
+        const struct dirent *entry = readdir(listing->files);
+        if (entry == NULL) {
+            listing->failed = errno != 0;
+            end_listing(listing);
+        } else if (ends_with(entry->d_name, listing->end)
+                   && snprintf(path, 4096, "%s/%s", listing->directory, entry->d_name) < 4096) {
             return true;
-    if (files != NULL)
-        closedir(files);
+        }
+    }
     return false;
 }
 
@@ -70,6 +104,7 @@ struct judgement {
     const struct original_state *original;
     bool pending;    /* some have entries, */
     bool damaged;    /* or may have, and are damaged */
+    bool unlisted;   /* there may be more journals: their directory could not be read */
     bool of_it;      /* entries are of the original, */
     bool of_others;  /* or of another file */
     bool as_left;    /* the original is as a process left it that no longer writes to it */
@@ -133,6 +168,10 @@ static void judge_intent(struct judgement *judgement, const char *directory)
 static enum pending_state verdict(struct judgement *judgement)
 {
     const struct original_state *original = judgement->original;
+    if (judgement->unlisted && original != NULL) {
+        judgement->why = "the journals cannot be listed";
+        return PENDING_BLOCKED;
+    }
     if (!judgement->pending && !judgement->damaged)
         return PENDING_NONE;
     if (original == NULL || (!judgement->of_it && !judgement->damaged))
@@ -185,9 +224,9 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
     struct judgement judgement = {.original = original};
     const char *problem = NULL;
     char path[4096];
-    DIR *files = opendir(directory);
+    struct listing files = list(directory, suffix);
     *left = (struct pending){0};
-    while (next_file(files, directory, suffix, path)) {
+    while (next_file(&files, path)) {
         size_t size;
         const struct journal_header *header = open_journal(path, &size);
         judgement.damaged = judgement.damaged || header == NULL;
@@ -198,6 +237,7 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
             problem = add_entries(map, target, header, left);
         close_journal(header, size);
     }
+    judgement.unlisted = files.failed;
     judge_intent(&judgement, directory);
     enum pending_state result = verdict(&judgement);
     left->why = judgement.why;
@@ -216,10 +256,9 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
 bool stale_journals_any(const char *directory)
 {
     char path[4096];
-    DIR *files = opendir(directory);
-    const bool seen = next_file(files, directory, suffix, path);
-    if (seen)
-        closedir(files);
+    struct listing files = list(directory, suffix);
+    const bool seen = next_file(&files, path) || files.failed;
+    end_listing(&files);
     return seen;
 }
 
@@ -227,32 +266,32 @@ uint64_t stale_journals_count(const char *directory)
 {
     char path[4096];
     uint64_t count = 0;
-    DIR *files = opendir(directory);
-    while (next_file(files, directory, suffix, path))
+    struct listing files = list(directory, suffix);
+    while (next_file(&files, path))
         count++;
-    return count;
+    return files.failed ? UINT64_MAX : count;
 }
 
-/* Whether the process of this journal still has the file open. */
-static bool is_in_use(const char *path)
+/* Whether the process of this journal still has the file open; `unknown` if that cannot be found out. */
+static bool is_in_use(const char *path, bool unknown)
 {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    const bool living = fd >= 0 && journal_is_owned(fd);
-    if (fd >= 0)
-        close(fd);
-    return living;
+    if (fd < 0)
+        return unknown && errno != ENOENT;
+    const bool in_use = journal_is_owned(fd, unknown);
+    close(fd);
+    return in_use;
 }
 
-/* Whether an ended process left the journal, with entries. A journal that is gone by now has none.
- */
+/* Whether an ended process left the journal, with entries. A journal that is gone by now has none. */
 static bool is_pending(const char *path)
 {
     size_t size;
-    if (is_in_use(path))
+    if (is_in_use(path, false))
         return false;
     const struct journal_header *header = open_journal(path, &size);
     if (header == NULL)
-        return access(path, F_OK) == 0;
+        return access(path, F_OK) == 0 || lookup_failed(errno);
     const bool pending = entries_in(header) > 0;
     close_journal(header, size);
     return pending;
@@ -262,41 +301,46 @@ bool stale_journals_pending(const char *directory)
 {
     char path[4096];
     bool any = stale_journals_count(directory) > MOST_LOOKED_AT;
-    DIR *files = any ? NULL : opendir(directory);
-    while (next_file(files, directory, suffix, path))
-        any = any || is_pending(path);
-    return any;
+    struct listing files = list(directory, suffix);
+    while (!any && next_file(&files, path))
+        any = is_pending(path);
+    end_listing(&files);
+    return any || files.failed;
 }
 
 /* ---- removing them ---------------------------------------------------------------------------------------------------- */
 
-/* Returns whether there were any. */
-static bool remove_all(const char *directory, const char *end)
+/* Whether all are gone. *any: there was one. */
+static bool remove_all(const char *directory, const char *end, bool *any)
 {
     char path[4096];
-    bool any = false;
-    DIR *files = opendir(directory);
-    while (next_file(files, directory, end, path))
-        any = unlink(path) == 0 || any;
-    return any;
+    bool all = true;
+    struct listing files = list(directory, end);
+    while (next_file(&files, path)) {
+        all = (unlink(path) == 0 || errno == ENOENT) && all;
+        *any = true;
+    }
+    return all && !files.failed;
 }
 
 void stale_journals_remove(const char *directory)
 {
-    const bool any = remove_all(directory, suffix);
-    remove_all(directory, unfinished);
+    bool any = false;
+    const bool all = remove_all(directory, suffix, &any);
+    remove_all(directory, unfinished, &any);
     /* RATIONALE: if a crash brought journals back without the intent, the bytes written back would
      * look like a change by somebody else. */
     if (any)
         directory_sync(directory);
-    intent_remove(directory);
+    if (all)
+        intent_remove(directory);
 }
 
 void stale_journals_discard(const char *directory, uint64_t inode)
 {
     char path[4096];
-    DIR *files = opendir(directory);
-    while (next_file(files, directory, suffix, path)) {
+    struct listing files = list(directory, suffix);
+    while (next_file(&files, path)) {
         size_t size;
         const struct journal_header *header = open_journal(path, &size);
         if (header == NULL)
@@ -312,10 +356,10 @@ void stale_journals_discard(const char *directory, uint64_t inode)
 void stale_journals_remove_empty(const char *directory)
 {
     char path[4096];
-    DIR *files = opendir(directory);
-    while (next_file(files, directory, suffix, path)) {
+    struct listing files = list(directory, suffix);
+    while (next_file(&files, path)) {
         size_t size;
-        const struct journal_header *header = is_in_use(path) ? NULL : open_journal(path, &size);
+        const struct journal_header *header = is_in_use(path, true) ? NULL : open_journal(path, &size);
         if (header == NULL)
             continue;
         if (entries_in(header) == 0)

@@ -26,13 +26,17 @@ struct pending {
     const char *why;      /* of PENDING_BLOCKED: a literal */
 };
 
-/* Whether there is any journal. Needs no lock. */
+/* Whether a lookup failed, other than because the file does not exist or this user may not see it.
+ * RATIONALE: where newest bytes may wait, "the lookup failed" must not be taken for "there are none". */
+bool lookup_failed(int error);
+
+/* Whether there is any journal, or the lookup failed. Needs no lock. */
 bool stale_journals_any(const char *directory);
 /* What the journals in a directory say about the original. `map` NULL: the replicas are not known.
  * `original` NULL: there is no such file. */
 enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
                                        const struct original_state *original, struct pending *);
-/* How many journals there are. */
+/* How many journals there are. UINT64_MAX: the lookup failed. */
 uint64_t stale_journals_count(const char *directory);
 /* While others write: whether an ended process left a journal with entries, or there are too many
  * journals to examine. */

@@ -180,6 +180,8 @@ static void constants(void)
     } while (0)
     SAME(comm_world, MPI_COMM_WORLD);
     SAME(comm_null, MPI_COMM_NULL);
+    SAME(comm_self, MPI_COMM_SELF);
+    SAME(info_null, MPI_INFO_NULL);
     SAME(byte, MPI_BYTE);
     SAME(int64, MPI_INT64_T);
     SAME(op_min, MPI_MIN);

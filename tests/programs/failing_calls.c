@@ -1,0 +1,110 @@
+/* Linked into the library with -Wl,--wrap. PDLA_TEST_FAILING="memory 12" lets one in twelve of its allocations fail,
+ * "files 12" one in twelve of its system calls on files: random ones, in each rank others, and in each run the same. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+/* The call number, in an order that looks random. */
+static uint32_t draw(uint32_t rank)
+{
+    static uint32_t calls;
+    uint32_t x = (__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) * 2654435761u) ^ (rank * 2246822519u);
+    x = (x ^ x >> 15) * 2246822507u;
+    return x ^ x >> 13;
+}
+
+static bool fails(const char *kind, int error)
+{
+    const char *wanted = getenv("PDLA_TEST_FAILING"), *mpich = getenv("PMI_RANK"), *openmpi = getenv("OMPI_COMM_WORLD_RANK");
+    const char *rank = mpich != NULL ? mpich : openmpi;
+    if (wanted == NULL || rank == NULL || strncmp(wanted, kind, strlen(kind)) != 0)
+        return false;
+    if (draw((uint32_t)atoi(rank)) % (uint32_t)atoi(wanted + strlen(kind)) != 0)
+        return false;
+    errno = error;
+    return true;
+}
+
+#define WRAP(kind, error, failed, type, name, parameters, arguments) \
+    type __real_##name parameters; \
+    type __wrap_##name parameters; \
+    type __wrap_##name parameters { return fails(kind, error) ? (failed) : __real_##name arguments; }
+
+#define MEMORY(type, name, parameters, arguments) WRAP("memory", ENOMEM, NULL, type, name, parameters, arguments)
+#define FILES(type, name, parameters, arguments) WRAP("files", EIO, -1, type, name, parameters, arguments)
+
+MEMORY(void *, malloc, (size_t size), (size))
+MEMORY(void *, calloc, (size_t count, size_t size), (count, size))
+MEMORY(void *, realloc, (void *memory, size_t size), (memory, size))
+MEMORY(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size))
+MEMORY(char *, strdup, (const char *text), (text))
+
+FILES(ssize_t, pread, (int fd, void *data, size_t size, off_t offset), (fd, data, size, offset))
+FILES(ssize_t, pwrite, (int fd, const void *data, size_t size, off_t offset), (fd, data, size, offset))
+FILES(ssize_t, preadv, (int fd, const struct iovec *parts, int count, off_t offset), (fd, parts, count, offset))
+FILES(ssize_t, pwritev, (int fd, const struct iovec *parts, int count, off_t offset), (fd, parts, count, offset))
+FILES(ssize_t, read, (int fd, void *data, size_t size), (fd, data, size))
+FILES(ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size))
+FILES(int, fstat, (int fd, struct stat *found), (fd, found))
+FILES(int, stat, (const char *path, struct stat *found), (path, found))
+FILES(int, lstat, (const char *path, struct stat *found), (path, found))
+FILES(int, fsync, (int fd), (fd))
+FILES(int, fdatasync, (int fd), (fd))
+FILES(int, msync, (void *memory, size_t size, int flags), (memory, size, flags))
+FILES(int, ftruncate, (int fd, off_t size), (fd, size))
+FILES(int, fallocate, (int fd, int mode, off_t start, off_t size), (fd, mode, start, size))
+FILES(int, rename, (const char *old, const char *new), (old, new))
+FILES(int, link, (const char *old, const char *new), (old, new))
+FILES(int, unlink, (const char *path), (path))
+FILES(int, access, (const char *path, int mode), (path, mode))
+FILES(int, mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP("files", EIO, EIO, int, posix_fallocate, (int fd, off_t start, off_t size), (fd, start, size))
+WRAP("files", EIO, NULL, DIR *, opendir, (const char *path), (path))
+WRAP("files", EIO, NULL, struct dirent *, readdir, (DIR *directory), (directory))
+WRAP("files", ENOMEM, MAP_FAILED, void *, mmap, (void *at, size_t size, int protection, int flags, int fd, off_t offset),
+     (at, size, protection, flags, fd, offset))
+WRAP("files", EAGAIN, EAGAIN, int, pthread_create,
+     (pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),
+     (thread, attributes, run, argument))
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    return fails("files", EIO) ? -1 : __real_open(path, flags, mode);
+}
+
+int __real_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...)
+{
+    va_list more;
+    va_start(more, command);
+    void *argument = va_arg(more, void *);
+    va_end(more);
+    const bool locks = command == F_OFD_SETLK || command == F_OFD_GETLK;
+    const bool unlocks = command == F_OFD_SETLK && ((struct flock *)argument)->l_type == F_UNLCK; /* always possible */
+    return locks && !unlocks && fails("files", ENOLCK) ? -1 : __real_fcntl(fd, command, argument);
+}
+
+void *__real_mremap(void *old, size_t old_size, size_t size, int flags, ...);
+void *__wrap_mremap(void *old, size_t old_size, size_t size, int flags, ...);
+void *__wrap_mremap(void *old, size_t old_size, size_t size, int flags, ...)
+{
+    return fails("files", ENOMEM) ? MAP_FAILED : __real_mremap(old, old_size, size, flags);
+}

@@ -1,0 +1,107 @@
+"""Random MPI-IO programs whose library is refused memory, or gets errors of its system calls, now and then: a call sees
+what it sees natively, or it fails. It never sees other bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from tests.mpiio import Job, Program, Runner, by_program, make
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
+
+SOURCE = REPOSITORY / "tests/programs/failing_calls.c"
+WRAPPED = (
+    *("malloc", "calloc", "realloc", "aligned_alloc", "strdup", "mmap", "mremap", "msync", "pthread_create"),
+    *("open", "read", "write", "pread", "pwrite", "preadv", "pwritev", "fstat", "stat", "lstat", "access", "fcntl"),
+    *("fsync", "fdatasync", "ftruncate", "fallocate", "posix_fallocate", "rename", "link", "unlink", "mkdir"),
+    *("opendir", "readdir"),
+)
+IO_ERROR = {"mpich": re.compile(r"class=32\b"), "openmpi": re.compile(r"class=35\b")}
+MPICH, OPENMPI = available_mpis()
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library with tests/programs/failing_calls.c."""
+    flags = [f"-Wl,--wrap={name}" for name in WRAPPED]
+    return build_library(tmp_path_factory.mktemp("failing") / "libpdla.so", str(SOURCE), *flags)
+
+
+def number_of(line: str) -> int:
+    """Of the program's line that wrote this: "12:7 read_at class=0" is of line 7."""
+    return int(line.split()[0].split(":")[1])
+
+
+def compare(
+    native: Sequence[Sequence[str]], redirected: Sequence[Sequence[str]], error: re.Pattern[str]
+) -> tuple[int, set[str]]:
+    """What the ranks saw of a program before a call failed in one of them: how many lines, and which call failed."""
+    failures = [
+        (number_of(line), line.split()[1])
+        for one, other in zip(native, redirected, strict=True)
+        for line in other
+        if error.search(line) and line not in one
+    ]
+    end = min(failures, default=(1 << 30, ""))[0]
+    pairs = [
+        pair
+        for one, other in zip(native, redirected, strict=True)
+        for pair in zip_longest(*([line for line in seen if number_of(line) < end] for seen in (one, other)))
+    ]
+    assert [pair for pair in pairs if pair[0] != pair[1]] == []
+    return len(pairs), {call for number, call in failures if number == end}
+
+
+def seen_by(
+    runner: Runner, programs: Sequence[Program], directory: Path, writes: str, how: str
+) -> Iterator[list[dict[int, list[str]]]]:
+    """For each job what each rank saw of each program."""
+    for number, scripts in enumerate(zip(*(program.scripts(writes) for program in programs), strict=True)):
+        text = directory / f"{how}{number}"
+        text.write_text("".join(script for _, script in scripts))
+        yield [by_program(lines) for lines in runner.run(text, scripts[0][0], directory, how)]
+
+
+# After an error in one rank the ranks of a program may go different ways and wait for each other. System calls
+# that writes need fail so often that these programs have one rank.
+@pytest.mark.parametrize(
+    ("mpi", "ranks", "writes", "failures"),
+    [
+        pytest.param(*MPICH.values, 2, "original", "memory 12"),
+        pytest.param(*MPICH.values, 2, "original", "files 30"),
+        pytest.param(*OPENMPI.values, 1, "original", "files 30"),
+        pytest.param(*MPICH.values, 2, "close", "memory 40"),
+        pytest.param(*MPICH.values, 1, "close", "files 60"),
+        pytest.param(*MPICH.values, 2, "lease", "memory 40"),
+        pytest.param(*MPICH.values, 1, "lease", "files 60"),
+    ],
+    indirect=["mpi"],
+    ids=lambda value: value.name if isinstance(value, Mpi) else str(value),
+)
+def test_a_call_sees_the_same_or_fails(
+    mpi: Mpi, ranks: int, writes: str, failures: str, failing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, directory = Runner.prepare(mpi, tmp_path, failing), tmp_path / "case"
+    monkeypatch.setenv("PDLA_TEST_FAILING", failures)
+    jobs = [Job(ranks, writes), Job(1, writes), Job(ranks, "original")]
+    programs = [make(n, ranks, writes=writes, shared=mpi.name == "mpich", jobs=jobs) for n in range(20, 40)]
+    directory.mkdir()
+    runner.make_files(programs, directory, writes)
+    native, redirected = (list(seen_by(runner, programs, directory, writes, how)) for how in ("native", "redirected"))
+    compared = 0
+    failed: set[str] = set()
+    for program in programs:
+        for pair in zip(native, redirected, strict=True):
+            seen = ([rank[program.number] for rank in one] for one in pair)
+            lines, calls = compare(*seen, IO_ERROR[mpi.name])
+            compared += lines
+            failed |= calls
+            if calls:
+                break
+    assert compared > 500
+    assert failed <= {"open"} if writes == "original" else failed
