@@ -17,7 +17,7 @@ struct loaded_map {
     const struct map_replica *replicas;
     struct state_file *state;          /* [file_count], shared with every process of the node */
     uint8_t *stale;                    /* [replica_count], enum state_stale */
-    uint64_t *unreachable;                    /* [STATE_PLACES], shared, too, unless the state file is older */
+    uint64_t *unreachable;             /* [STATE_PLACES], shared, too, unless the state file is older */
     struct extent_index **indexes;     /* [replica_count], locate.c's; NULL: there is none */
     uint64_t device, inode;            /* of the map file, to notice a new publication */
     int64_t mtime_ns;

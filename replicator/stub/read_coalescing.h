@@ -23,7 +23,7 @@ struct stream {
 /* The latest reads of a descriptor. RATIONALE: two streams, since a rank may read its own bytes and
  * those of another rank in turns. */
 struct progress {
-    int64_t end; /* of the previous one, or -1 */
+    int64_t end;        /* of the previous one, or -1 */
     struct stream streams[2];
     int latest;
     bool abandoned;     /* atomic; an abandoned call uses the descriptor, which is not to be closed */

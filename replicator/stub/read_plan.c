@@ -70,7 +70,7 @@ int64_t request_last(const struct request *request)
 
 struct score {
     double covered;  /* share of the bytes examined */
-    bool scattered;       /* into more reads than it is worth */
+    bool scattered;  /* into more reads than it is worth */
     bool whole;      /* all of the request was examined */
     double reads;    /* for each byte examined */
     bool continues;  /* starts where the previous request ended */

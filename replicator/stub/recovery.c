@@ -23,7 +23,7 @@
 enum {
     LOCK_PAUSE_NS = 2000000,
     LOCK_TRIES = 150000,  /* five minutes */
-    REPORT_TRIES = 2500,    /* five seconds */
+    REPORT_TRIES = 2500,  /* five seconds */
     MOST_DIRECTORIES = 8, /* with journals of one inode */
     BROADCAST_RANGES = 512
 };

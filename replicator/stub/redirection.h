@@ -42,7 +42,7 @@ struct source {
     struct tally replica, original;
     struct passed passed[PASSED_REASONS];
     uint64_t compared, compared_bytes; /* redirected reads that were compared with the original */
-    struct difference difference;      /* the first */
+    struct difference difference; /* the first */
     struct source_replica *replicas; /* [file->replica_count] */
     struct source *next;
 };
@@ -52,7 +52,7 @@ struct opened_replica {
     int *components;  /* [servers] descriptors, -1 until needed; atomic; NULL: this file does not use it */
     struct progress *progress; /* [servers] */
     int64_t next;     /* end of the previous request that it could have served; atomic */
-    bool no_nowait;       /* struct runs */
+    bool no_nowait;   /* struct runs */
 };
 
 struct reader {

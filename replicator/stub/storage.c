@@ -150,7 +150,7 @@ struct job {
     void (*work)(struct job *);
     pthread_mutex_t mutex; /* of the two that follow */
     pthread_cond_t change;
-    bool ended, abandoned;      /* the thread is done; nobody waits for it */
+    bool ended, abandoned; /* the thread is done; nobody waits for it */
     int fd, flags, error;  /* `error`: 0 or an errno */
     bool opens;            /* `fd` belongs to the job */
     int lock;              /* belongs to the job; -1: none */

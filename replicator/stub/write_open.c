@@ -29,7 +29,7 @@ struct offer {
     uint64_t generation, checksum; /* of rank 0's map */
     uint64_t target, lease;
     uint64_t inode;
-    uint64_t others_write;               /* 1: others write to the file, too */
+    uint64_t others_write;         /* 1: others write to the file, too */
 };
 
 /* What the ranks agree on: the AND of what each can do. */

@@ -10,7 +10,7 @@
 struct write_stats {
     const struct loaded_map *map;
     const struct map_target *target;
-    pthread_mutex_t lock;  /* of all that follows */
+    pthread_mutex_t lock;                  /* of all that follows */
     const char *refused;   /* why writes were not redirected at the last open of the file: a literal or NULL */
     uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
     uint64_t back_bytes, back_requests;    /* written back, and contiguous writes to the original for it */
@@ -18,7 +18,7 @@ struct write_stats {
     uint64_t left;                         /* bytes that the last close of the file left, */
     char *left_in;                         /* in this journal; NULL: none */
     char *kept;                            /* the empty journal that the last close kept; NULL: none */
-    uint64_t peer_reads;                  /* reads of bytes that other ranks of the node had in replicas */
+    uint64_t peer_reads;                   /* reads of bytes that other ranks of the node had in replicas */
     int error;                             /* errno of the last failed write-back */
     struct passed passed[PASSED_REASONS];
     struct write_stats *next;

@@ -32,11 +32,11 @@ struct writer {
     int **components;     /* [target->replica_count][servers] descriptors; NULL: not used */
     pthread_mutex_t mutex; /* of all that follows: calls of other threads wait for a write-back */
     struct journal journal;
-    struct peers *peers; /* NULL: there are no other ranks on the node */
+    struct peers *peers;  /* NULL: there are no other ranks on the node */
     struct intent *intent; /* in recovery, which has no journal of its own; NULL: the journal serves instead */
     int64_t low, high;    /* bytes of the original that contain all entries of the journal */
     int error;            /* errno of the first failed write-back; there is no second attempt */
-    struct writer *next; /* of this process */
+    struct writer *next;  /* of this process */
 };
 
 static inline const struct map_replica *target_replica(const struct writer *writer, uint32_t i)
