@@ -176,9 +176,9 @@ class Phase:
     """The data calls of all ranks to a file in one phase.
 
     Attributes:
-        phase: number of the phase in its file, from 0. begins: what begins the phase: an open (or
-        the end of one), a change of the view, or a pause in time. A file's first
-            phase begins with an open, recorded or not.
+        phase: number of the phase in its file, from 0.
+        begins: what begins the phase: an open (or the end of one), a change of the view, or a pause in time. A file's
+            first phase begins with an open, recorded or not.
         t_start, t_end: seconds, of the first and the last data call.
         ranks: number of ranks that make data calls in the phase.
     """
@@ -203,23 +203,21 @@ class Device:
     """Properties of a pool's servers that only the simulator uses.
 
     Attributes:
-        queue: the order in which requests are served: in order of arrival, in sweeps over the
-        addresses, or a slice of time
-            for each process in turn.
-        queue_depth: number of requests that the queue orders at a time; the others wait in order of
-        arrival. 0: all. background_share: the share of the device's time that background moves get
-        while requests wait. channels: number of start-ups that can proceed at the same time;
-        transfers still take turns. write_startup: the start-up of writes, if it differs from that
-        of reads (Pool.startup). rotation_seconds: the time of a turn. A request that is not at
-        distance 0 waits for a random part of it; 0: no wait. slice_seconds: for "cfq": how long a
-        process has the device. idle_seconds: for "cfq": how long the device waits for the next
-        request of the process that has the slice. memory: bytes of writes that a server keeps in
-        memory, so that they return before the device serves them; the device
-            takes them in the order of their addresses.
-        memory_depth: number of writes in memory that are ordered at a time; 0: all. read_ahead:
-        bytes that a server reads ahead of sequential reads, by one process or by several in turns.
-        inside: the pool whose servers hold these devices, the first device in the first server;
-        they share the links.
+        queue: the order in which requests are served: in order of arrival, in sweeps over the addresses, or a slice of
+            time for each process in turn.
+        queue_depth: number of requests that the queue orders at a time; the others wait in order of arrival. 0: all.
+        background_share: the share of the device's time that background moves get while requests wait.
+        channels: number of start-ups that can proceed at the same time; transfers still take turns.
+        write_startup: the start-up of writes, if it differs from that of reads (``startup`` of the pool).
+        rotation_seconds: the time of a turn. A request that is not at distance 0 waits for a random part of it; 0: no
+            wait.
+        slice_seconds: for "cfq": how long a process has the device.
+        idle_seconds: for "cfq": how long the device waits for the next request of the process that has the slice.
+        memory: bytes of writes that a server keeps in memory, so that they return before the device serves them; the
+            device takes them in the order of their addresses.
+        memory_depth: number of writes in memory that are ordered at a time; 0: all.
+        read_ahead: bytes that a server reads ahead of sequential reads, by one process or by several in turns.
+        inside: the pool whose servers hold these devices, the first device in the first server; they share the links.
     """
 
     queue: Literal["fifo", "elevator", "cfq"] = "fifo"

@@ -77,11 +77,11 @@ class LiU(Online):
     """The policy ``liu``.
 
     Attributes:
-        head, body: bytes of a segment's head and body (II-B). sections: of the body, read
-        asynchronously (II-C). buffer: bytes of a server's memory for segments (III-E). locality: a
-        segment of which at least this share is requested is lifted and loaded. The text has "a
-        pre-defined
-            threshold" and no value.
+        head, body: bytes of a segment's head and body (II-B).
+        sections: the sections of the body, read asynchronously (II-C).
+        buffer: bytes of a server's memory for segments (III-E).
+        locality: a segment of which at least this share is requested is lifted and loaded. The text has "a
+            pre-defined threshold" and no value.
     """
 
     head: int = 1 << 20
