@@ -1,6 +1,8 @@
-/* Reads of 512 B by one rank, one after another or at random in a sparse file. Prints nanoseconds of CPU a call, the least of
- * rounds of 20,000; the largest resident set in KiB; and the clock before MPI_Finalize.
- * Usage: inline FILE CALLS strided|random */
+/* Reads of 512 B by one rank, one after another or at random, in a sparse file. Prints the
+ * nanoseconds of CPU of a call (the least of rounds of 20,000), the largest resident set in KiB,
+ * and the clock before MPI_Finalize. Usage: inline FILE CALLS strided
+ *
+ * random */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@ static double seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* RATIONALE: ru_maxrss counts what the process was before it became this program. */
+/* RATIONALE: ru_maxrss also counts the memory of the process before it became this program. */
 static long resident_kib(void)
 {
     char line[256];

@@ -1,6 +1,7 @@
-/* How long a look-up in a map takes: lookup MAP prints, for each replica, nanoseconds of CPU of finding a byte that it holds, at
- * random and one after another, of finding that it does not hold one, at random, and of one fetch at random from its table of
- * extents (0: it has none), which depends on the one before. Each is the least of rounds. */
+/* How long a look-up in a map takes. lookup MAP prints, for each replica, nanoseconds of CPU: to
+ * find a byte that it has, at random and one after another; to find that it does not have one, at
+ * random; and for one fetch at random from its table of extents (0: it has none), each of which
+ * depends on the one before. Each number is the least of rounds. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ static int64_t held_at_random(const struct table *table)
     return table->extents[random_number() % table->replica->extent_count].start;
 }
 
-/* Touching no more of the table than held_at_random does. */
+/* Touches no more of the table than held_at_random does. */
 static int64_t missing_at_random(const struct table *table)
 {
     for (;;) {
@@ -64,7 +65,7 @@ static int64_t missing_at_random(const struct table *table)
     }
 }
 
-/* Nanoseconds of a look-up of these places, all of which are held, or none. */
+/* Nanoseconds of a look-up of these places. The replica has all of them, or none. */
 static double look_up(const struct table *table, const int64_t *places, bool held)
 {
     double start = now();
@@ -74,7 +75,7 @@ static double look_up(const struct table *table, const int64_t *places, bool hel
     return (now() - start) / LOOKUPS;
 }
 
-/* Of a fetch, which cannot begin before the one before has ended. */
+/* Nanoseconds of a fetch that cannot begin before the one before has ended. */
 static double fetch(const struct table *table)
 {
     uint64_t place = random_number();

@@ -1,5 +1,5 @@
-/* Nanoseconds of CPU a call, the least of 5 rounds of 200,000 reads of 512 B: of a file that MPI did not open, and of one that
- * it did, by pread() and by MPI_File_read_at(). Usage: posix FILE */
+/* Nanoseconds of CPU of a call, the least of 5 rounds of 200,000 reads of 512 B: of a file that MPI
+ * did not open, and of one that it did, by pread() and by MPI_File_read_at(). Usage: posix FILE */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
@@ -20,7 +20,7 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* By MPI where there is no descriptor. */
+/* By MPI if there is no descriptor. */
 static double nanoseconds(int descriptor)
 {
     double least = 1e9;

@@ -1,5 +1,5 @@
-/* 20,000 writes and 20,000 reads of 4 KiB a rank, strided over the ranks. Prints the seconds of the slowest rank, and the
- * seconds of CPU of all ranks together. Usage: strided FILE */
+/* Each rank makes 20,000 writes and 20,000 reads of 4 KiB, strided over the ranks. Prints the
+ * seconds of the slowest rank, and the seconds of CPU of all ranks together. Usage: strided FILE */
 #include <mpi.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,6 +1,9 @@
-/* What processes see of a file: stub FILE opens COUNT, stub FILE reads COUNT BYTES, or stub FILE pieces PIECE STRIDE REQUEST
- * independent|collective. Prints the seconds of an open with its close, of a read at 0 (of CPU), or of all pieces, one at every
- * STRIDE, which the ranks take in turns and read through a view, REQUEST bytes at a time. */
+/* What processes see of a file: stub FILE opens COUNT, stub FILE reads COUNT BYTES, or stub FILE
+ * pieces PIECE STRIDE REQUEST independent
+ *
+ * collective. Prints the seconds of an open with its close; of a read at 0 (of CPU); or of all
+ * pieces. The pieces, one at every STRIDE, go to the ranks in turn. The ranks read them through a
+ * view, REQUEST bytes at a time. */
 #include <mpi.h>
 
 #include <stdio.h>
@@ -35,7 +38,7 @@ static double opens(const char *path, int count)
     return (seconds(CLOCK_MONOTONIC) - start) / count;
 }
 
-/* The least CPU time of rounds, which others that use the processor disturb least. */
+/* The least CPU time of rounds: other programs on the processor disturb it least. */
 static double reads(const char *path, int count, int bytes)
 {
     char *buffer = malloc((size_t)bytes);

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* The nearest request is served first, but one that has waited for so many seconds before all others. */
+/* The nearest request is served first. A request that has waited for this many seconds goes before
+ * all others. */
 #define PATIENCE 0.2
 
 struct disk {
@@ -37,7 +38,8 @@ static uint64_t distance(const struct disk *disk, const struct request *request)
     return request->offset > disk->head ? request->offset - disk->head : disk->head - request->offset;
 }
 
-/* The request to serve at `start`, no longer in the queue. Nobody knows then of those that arrive later. */
+/* The request to serve at `start`, which leaves the queue. Requests that arrive later do not count.
+ */
 static struct request *next(struct disk *disk, double start)
 {
     struct request **best = &disk->first, *taken;
@@ -71,8 +73,8 @@ static double pass(struct disk *disk, const struct request *request)
     return seconds;
 }
 
-/* Its clock goes on from the end of a request, not from when this thread found time to notice it: a busy machine answers late, but does
- * not make the disk slower. */
+/* The disk's clock continues from the end of a request, not from when this thread noticed that end.
+ * So a busy machine answers late, but does not make the disk slower. */
 static void *serve(void *given)
 {
     struct disk *disk = given;

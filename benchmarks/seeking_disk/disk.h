@@ -1,4 +1,5 @@
-/* A disk with one head, as what it costs: it takes requests, and says when each would be done. It holds no bytes. */
+/* The cost of a disk with one head: it takes requests and reports when each would be done. It holds
+ * no bytes. */
 #ifndef DISK_H
 #define DISK_H
 
@@ -15,7 +16,7 @@ struct model {
 
 struct request {
     uint64_t offset, length;
-    void (*done)(struct request *request); /* called once, on the disk's thread; the request is the caller's again */
+    void (*done)(struct request *request); /* called once, on the disk's thread; then the request is the caller's */
     struct request *next;                  /* the disk's, like what follows */
     double arrived;
 };
@@ -28,12 +29,13 @@ struct counters {
 
 struct disk;
 
-/* A disk that nobody has used. It lives as long as the process. NULL, with errno set: there is no memory or thread for it. */
+/* Makes an idle disk, which lives as long as the process. NULL, with errno set: no memory or no
+ * thread for it. */
 struct disk *disk_start(const struct model *model);
 
 void disk_take(struct disk *disk, struct request *request);
 
-/* Of what is done or begun. */
+/* Of the requests that are done or begun. */
 struct counters disk_counters(struct disk *disk);
 
 #endif

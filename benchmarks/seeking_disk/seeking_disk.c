@@ -28,7 +28,7 @@
 
 enum { MOST_DISKS = 16, MOST_BYTES = 1 << 20 }; /* of a request: what Linux passes on at once */
 enum { ROOT = FUSE_ROOT_ID, COUNTERS, TIMED, STRIPED, DISK };
-static const double FOREVER = 1e6; /* seconds for which the kernel may rely on names and sizes: they do not change */
+static const double FOREVER = 1e6; /* seconds for which the kernel may rely on names and sizes, which do not change */
 
 static struct {
     unsigned disks;
@@ -45,7 +45,7 @@ struct run {
     uint64_t offset, length;
 };
 
-/* What the kernel asked for, at one or several disks. */
+/* A request of the kernel, at one or several disks. */
 struct transfer {
     fuse_req_t asked;
     size_t length;
@@ -71,7 +71,8 @@ static uint64_t size_of(fuse_ino_t file)
     return file >= DISK ? heads.size - column() : 0;
 }
 
-/* The run that byte `offset` of an image is in, from there to the end of its strip, but at most `most` bytes. */
+/* The run that has byte `offset` of an image, from there to the end of its strip, but at most
+ * `most` bytes. */
 static struct run locate(fuse_ino_t file, uint64_t offset, uint64_t most)
 {
     const uint64_t strip = offset / heads.strip, within = offset % heads.strip;
@@ -106,7 +107,8 @@ static void part_done(struct request *request)
         finish(transfer);
 }
 
-/* Bytes of an image: `data` is copied there, or NULL for a read. A disk has its strips of a request side by side. */
+/* Bytes of an image: `data` is copied there; NULL: a read. The strips of a request on one disk are
+ * adjacent there. */
 static void access_image(fuse_req_t asked, fuse_ino_t file, uint64_t offset, size_t length, const char *data)
 {
     struct transfer *transfer = calloc(1, sizeof *transfer);
@@ -148,7 +150,7 @@ static void access_image(fuse_req_t asked, fuse_ino_t file, uint64_t offset, siz
             part->transfer = transfer;
             part->request = (struct request){.offset = parts[i].offset, .length = parts[i].length, .done = part_done};
             disk_take(heads.disk[i], &part->request);
-            if (--left == 0) /* the transfer may be done, and gone */
+            if (--left == 0) /* the transfer may be done, and its memory freed */
                 return;
         }
 }
@@ -209,7 +211,7 @@ static void on_init(void *data, struct fuse_conn_info *connection)
     connection->max_write = connection->max_read = connection->max_readahead = MOST_BYTES;
     connection->max_background = 256;
     connection->congestion_threshold = 256;
-    connection->want |= connection->capable & FUSE_CAP_ASYNC_DIO; /* so that a loop device may have many requests here at a time */
+    connection->want |= connection->capable & FUSE_CAP_ASYNC_DIO; /* a loop device may have many requests at a time */
 }
 
 static void on_lookup(fuse_req_t asked, fuse_ino_t parent, const char *name)
@@ -231,7 +233,7 @@ static void on_getattr(fuse_req_t asked, fuse_ino_t file, struct fuse_file_info 
         fuse_reply_err(asked, ENOENT);
 }
 
-/* Sizes are what they are: also where a file is opened to be written anew. */
+/* Sizes never change, even if a file is opened to be truncated. */
 static void on_setattr(fuse_req_t asked, fuse_ino_t file, struct stat *wanted, int which, struct fuse_file_info *info)
 {
     (void)wanted;
@@ -255,7 +257,7 @@ static void on_read(fuse_req_t asked, fuse_ino_t file, size_t length, off_t star
     (void)info;
     if (file == TIMED && start == 0)
         reply_text(asked, heads.timed ? "1\n" : "0\n", length);
-    else if (file == COUNTERS && start == 0) /* whole in one read: between two it would change */
+    else if (file == COUNTERS && start == 0) /* all in one read, since the text changes between two */
         reply_counters(asked, length);
     else if (offset >= size)
         fuse_reply_buf(asked, NULL, 0);
@@ -285,10 +287,10 @@ static void on_fsync(fuse_req_t asked, fuse_ino_t file, int data_only, struct fu
     (void)file;
     (void)data_only;
     (void)info;
-    fuse_reply_err(asked, 0); /* what is written is answered when it is on the disk */
+    fuse_reply_err(asked, 0); /* a write is answered when it is on the disk */
 }
 
-/* Bytes that nobody needs any more become zeros. */
+/* Bytes that are not needed any more become zeros. */
 static void on_fallocate(fuse_req_t asked, fuse_ino_t file, int mode, off_t start, off_t length, struct fuse_file_info *info)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -328,7 +330,7 @@ static int wrong(const char *what)
     return 2;
 }
 
-/* Sets what the options say, and returns 0; or says what is wrong with them. */
+/* Sets the options and returns 0, or prints what is wrong with them. */
 static int parse(int argc, char **argv)
 {
     double disks = 0, size = 0, striped = 0, strip = 0;
@@ -399,7 +401,7 @@ int main(int argc, char **argv)
     snprintf(max_read, sizeof max_read, "fsname=heads,max_read=%d", MOST_BYTES);
     session = fuse_session_new(&args, &OPERATIONS, sizeof OPERATIONS, NULL);
     if (!session || fuse_set_signal_handlers(session) || fuse_session_mount(session, argv[optind]))
-        return 1; /* libfuse has said why */
+        return 1; /* libfuse has printed why */
     failed = fuse_session_loop(session) < 0;
     fuse_session_unmount(session);
     return failed;

@@ -1,5 +1,6 @@
-/* BTIO of the NAS Parallel Benchmarks, cubic blocks, a block a task: five doubles a point, --problem_size points in each dimension, --steps
- * arrays one after the other. Without --useFileView it is the subtype "simple", a call a row; with it "full". */
+/* BTIO of the NAS Parallel Benchmarks: cubic blocks, a block for each task, five doubles for each
+ * point, --problem_size points in each dimension, --steps arrays one after the other. Without
+ * --useFileView it is the subtype "simple", one call for each row; with it, "full". */
 #include "workload.h"
 
 enum { POINT = 40 };

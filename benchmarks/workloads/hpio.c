@@ -1,5 +1,5 @@
-/* HPIO, noncontiguous in the file: -c regions of -s bytes of each task, in which the tasks take turns, each followed by a gap of -p
- * bytes. */
+/* HPIO, noncontiguous in the file: each task has -c regions of -s bytes. The regions of the tasks
+ * alternate, and each is followed by a gap of -p bytes. */
 #include "workload.h"
 
 static long long count = 1024, size = 8192, spacing = 128;

@@ -1,5 +1,6 @@
-/* IOR, api MPIIO: -b blockSize, -t transferSize, -s segmentCount, -z random order of a task's transfers (the original also deals out all
- * transfers of a shared file at random). One segment of large blocks is "segmented", many segments of one transfer are "strided". */
+/* IOR, api MPIIO: -b blockSize, -t transferSize, -s segmentCount, -z random order of a task's
+ * transfers. (The original also distributes all transfers of a shared file at random.) One segment
+ * of large blocks is "segmented", many segments of one transfer are "strided". */
 #include "workload.h"
 
 #include <stdint.h>
@@ -14,7 +15,7 @@ static MPI_Offset offset(long long piece)
     return number / each * tasks * block + task * block + number % each * transfer;
 }
 
-/* The same order in every run, another one for every task. */
+/* The same order in every run, and a different one for every task. */
 static long long *shuffle(long long count)
 {
     long long *numbers = malloc((size_t)count * sizeof *numbers);

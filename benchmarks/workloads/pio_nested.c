@@ -1,5 +1,5 @@
-/* PIO-Bench, nested strided: --groups groups of --requests requests of --request_size bytes, in which the tasks take turns; a group begins
- * --group_stride bytes after the one before. */
+/* PIO-Bench, nested strided: --groups groups of --requests requests of --request_size bytes. The
+ * requests of the tasks alternate. A group begins --group_stride bytes after the one before. */
 #include "workload.h"
 
 static long long size = 65536, requests = 16, groups = 1, stride;

@@ -7,7 +7,7 @@
 
 enum { WORD = sizeof(uint64_t) };
 
-/* Named as IOR's directives; a buffer takes as many pieces as fit, at least one. */
+/* Named like IOR's directives. A buffer has as many pieces as fit, at least one. */
 static const char *test_file;
 static long long write_file, collective, use_file_view, deadline, signature, num_tasks, synced, buffer_size = 1 << 20;
 
@@ -64,7 +64,7 @@ static void read_options(int argc, char **argv, const struct option *own)
     workload_require(test_file != NULL, "--testFile is missing");
 }
 
-/* What the word at a place of the file holds. */
+/* The word at a place of the file. */
 static uint64_t word_at(MPI_Offset place, uint64_t sign)
 {
     return ((uint64_t)place / WORD + 1) * 0x9E3779B97F4A7C15u ^ sign * 0xC2B2AE3D27D4EB4Fu;
@@ -87,11 +87,11 @@ static int64_t wrong_words(const uint64_t *words, const struct access *access, l
 }
 
 struct tally {
-    double begin, aside, inside; /* since when; seconds that were not spent on I/O; seconds in the calls that move bytes */
+    double begin, aside, inside; /* start; seconds that were not spent on I/O; seconds in the calls that move bytes */
     int64_t bytes, calls, wrong;
 };
 
-/* Whether to stop; all ranks of collective calls agree. */
+/* Whether to stop; all ranks of collective calls agree on it. */
 static int late(double begin)
 {
     int is_late = deadline > 0 && MPI_Wtime() - begin > (double)deadline;
@@ -148,8 +148,8 @@ static int run(const struct access *access)
     if (use_file_view)
         MPI_File_set_view(file, access->displacement, MPI_BYTE, access->view, "native", MPI_INFO_NULL);
     access_all(file, access, buffer, &tally);
-    /* As with IOR's -g. RATIONALE: who is first would else write what it has while its neighbours still make theirs, in requests
-     * of whatever sizes the scheduler makes of that. */
+    /* As with IOR's -g. RATIONALE: otherwise the first rank writes while others still fill their
+     * buffers, and the scheduler makes requests of random sizes of that. */
     if (write_file)
         MPI_Barrier(MPI_COMM_WORLD);
     tally.wrong += write_file && synced && MPI_File_sync(file) != MPI_SUCCESS;
