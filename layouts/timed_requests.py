@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pdla.layouts.probe import BLOCK, LARGEST, Probe, Trial
+from pdla.layouts.storage_probe import BLOCK, LARGEST, Probe, Trial
 from pdla.units import KiB, MiB
 
 LEAST_SIZE = 16 * MiB  # of a scratch file

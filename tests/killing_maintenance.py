@@ -24,7 +24,7 @@ from pdla.replicator.mapfile import publish, read_map
 from pdla.replicator.queued_plans import enqueue
 from pdla.replicator.throttling import Gate
 from pdla.replicator.verify import gc
-from tests.killing import Place as Built
+from tests.killing_builds import Place as Built
 
 VERSION_1 = (Path(__file__).parent / "catalog_v1.sql").read_text()
 

@@ -36,7 +36,7 @@ from pdla.replicator.builder import replicate
 from pdla.replicator.component_access import follow_owner
 from pdla.replicator.copying import Progress
 from pdla.replicator.verify import gc, verify
-from tests.killing import kill_at_random
+from tests.killing_builds import kill_at_random
 from tests.support.mpi import Mpi, available_mpis, launching_pdla, unavailable
 
 PDLA = Path(sys.executable).parent / "pdla"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pdla.errors import PdlaError
 from pdla.layouts.config import load_cluster
 from pdla.layouts.fit import Timing, fit
-from pdla.layouts.probe import BLOCK, Probe, Trial, offsets, stall_to_stall
+from pdla.layouts.storage_probe import BLOCK, Probe, Trial, offsets, stall_to_stall
 from pdla.units import KiB, MiB
 from tests.conftest import PDLA, Pdla
 from tests.support.mpi import SHM, unavailable

@@ -37,7 +37,7 @@ from pdla.replicator.throttling import Activity, Gate, Limit
 from pdla.replicator.verify import Removed, gc
 from pdla.units import MiB
 from tests.conftest import PDLA, InProcess
-from tests.killing import Place as Built
+from tests.killing_builds import Place as Built
 from tests.killing_maintenance import kill_at_random
 from tests.support.postgresql_server import PostgreSQLServer
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import pdla.cli.probe
+import pdla.cli.mpi_probe
 from pdla.cli import cli
 from pdla.cli.launch import Mpi, find_mpis
-from pdla.cli.probe import Probe, probe
+from pdla.cli.mpi_probe import Probe, probe
 from pdla.errors import PdlaError
 from tests.support import mpi as installed
 
@@ -142,7 +142,7 @@ def test_a_launcher_that_hangs_is_ended_with_all_that_it_started(
 ) -> None:
     mpiexec = script(tmp_path / "mpiexec", f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; wait; wait")
     mpicc = script(tmp_path / "mpicc", "exit 0")
-    monkeypatch.setattr(pdla.cli.probe, "SECONDS", 0.5)
+    monkeypatch.setattr(pdla.cli.mpi_probe, "SECONDS", 0.5)
     probed = probe(Mpi(mpiexec, mpicc, "unknown"))
     assert found(probed) == ("C", 0, 0, False)
     assert probed.why == (f"{mpiexec} did not end within 0.5 s",)

@@ -20,7 +20,7 @@ from pdla.replicator.journals import locked, read_journal
 from pdla.replicator.mapfile import still_waiting
 from pdla.replicator.sync import write_back
 from pdla.replicator.write_targets import journals_of
-from tests.killing_leases import interrupter
+from tests.killing_write_backs import interrupter
 from tests.support.handmade_journals import Image
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, unavailable
 from tests.test_sync import HEADER, RANKS, Place, check, make_place, programs  # noqa: F401
@@ -410,6 +410,6 @@ def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(
 
 def test_h46_whoever_comes_next_ends_what_was_interrupted() -> None:
     """pdla sync, the daemon and opens, killed or on a full disk; make kills does that at every step."""
-    command = [sys.executable, "-m", "tests.killing_leases", "8", "3"]
+    command = [sys.executable, "-m", "tests.killing_write_backs", "8", "3"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " 0 went wrong" in done.stdout, done.stdout + done.stderr

@@ -237,7 +237,7 @@ def test_pdla_trace_leaves_nothing_of_its_own_in_the_trace(mpi: Mpi, pdla: Pdla,
         "ratio": 1.0,
     }
     pdla.run("report", "run.h5")
-    assert "What the MPI library made of it" in (tmp_path / "report.html").read_text()
+    assert "What the MPI library made of the calls" in (tmp_path / "report.html").read_text()
 
 
 def sizes(row: Any) -> Sequence[float]:

@@ -344,7 +344,7 @@ def test_the_report_says_what_the_mpi_library_made_of_the_calls(tmp_path: Path) 
     trace = trace_of(strided(4, 2))
     write_report(tmp_path / "r.html", [alone(with_posix(trace))])
     section = (tmp_path / "r.html").read_text().split("<h2>")[3]
-    assert section.startswith("What the MPI library made of it</h2>")
+    assert section.startswith("What the MPI library made of the calls</h2>")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", section, re.DOTALL)
     assert cells == [
         *("/data/a.dat", "MPI_File_read_at", "8", "32 KiB", "1", "48 KiB", "0 B", "1.5", "0", "48 KiB", "48 KiB"),

@@ -12,8 +12,8 @@ import click
 
 from pdla import __version__
 from pdla.cli.launch import find_mpis, library, preloaded
+from pdla.cli.mpi_probe import RANKS, Probe, probe
 from pdla.cli.options import json_option, print_json
-from pdla.cli.probe import RANKS, Probe, probe
 from pdla.config import catalog_url, home, map_path
 from pdla.errors import PdlaError
 

@@ -195,7 +195,7 @@
         pen.strokeRect(across(box[0].x), up(box[0].y), across(box[1].x) - across(box[0].x), up(box[1].y) - up(box[0].y));
       }
       this.figure.dataset.view = JSON.stringify(this.view);
-      this.say("Drag to zoom further, shift-drag to move, double-click or Escape for the whole.");
+      this.say("Drag to zoom further, shift-drag to move, double-click or Escape for the whole picture.");
     }
 
     // The extent, or the cell, under the pointer.

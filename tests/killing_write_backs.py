@@ -1,6 +1,6 @@
 """Kill a lease's write-back at each step or at random moments, and fill the disk under it: the next sync completes it.
 
-python -m tests.killing_leases [MOMENTS] [SEED] [mpich|openmpi]
+python -m tests.killing_write_backs [MOMENTS] [SEED] [mpich|openmpi]
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Place:
         """Where changes count: everywhere, or in the file and the journals, not in the catalog."""
         return f"{self.directory}/" if everything else f"{self.original}:{self.home / 'journals'}"
 
-    def bring_home(self, kind: str, interrupt: Mapping[str, str], ranks: int, after: float | None = None) -> bool:
+    def write_back(self, kind: str, interrupt: Mapping[str, str], ranks: int, after: float | None = None) -> bool:
         """Do the write-back; return whether it completed."""
         if kind == "open":
             return self.reads("original", ranks, interrupt, may_die=True)
@@ -211,7 +211,7 @@ class Place:
         elif kind == "write":
             self.writes(how, ranks)
         elif kind == "again":
-            self.bring_home("sync", interrupt, ranks)
+            self.write_back("sync", interrupt, ranks)
 
     def settle(self) -> None:
         """The next sync completes it, whatever happened before."""
@@ -258,7 +258,7 @@ class Killer:
         ended = False
         try:
             place.lease(ranks)
-            ended = place.bring_home(kind, interrupt, ranks, after)
+            ended = place.write_back(kind, interrupt, ranks, after)
             self.interrupted[f"{kind} {how}"] += not ended
             place.follow(follower, ranks, interrupt)
             place.settle()
@@ -313,5 +313,5 @@ if __name__ == "__main__":
         sys.exit(main(*sys.argv[1:]))
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "LD_PRELOAD": str(interrupter(Path(folder)))}
-        command = [sys.executable, "-m", "tests.killing_leases", *sys.argv[1:]]
+        command = [sys.executable, "-m", "tests.killing_write_backs", *sys.argv[1:]]
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)

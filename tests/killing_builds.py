@@ -1,6 +1,6 @@
 """Kill a build at random moments, and check that the replica from before or after it is complete and right.
 
-python -m tests.killing [MOMENTS] [SEED]
+python -m tests.killing_builds [MOMENTS] [SEED]
 """
 
 from __future__ import annotations
