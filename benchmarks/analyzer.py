@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import Rows, stored_trace, write_blocks
@@ -155,7 +155,7 @@ def main() -> None:
     if options.streamed:
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             rows += streamed(options.streamed, Path(directory))
-    tell("analyzer", rows)
+    add_rows("analyzer", rows)
 
 
 if __name__ == "__main__":

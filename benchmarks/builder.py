@@ -20,7 +20,7 @@ from typing import Any
 
 import google_crc32c
 
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.accessmap import AccessMap
 from pdla.model import Layout, Loop, Pool, Signature
 from pdla.replicator.transpose import aligned
@@ -205,7 +205,7 @@ def main() -> None:
                             spent = copied(original, scratch, how != "cp")
                         values.append(spent)
                 rows += compared(f"{shape}, {state}", options.size, seconds, memory)
-    tell("builder", rows)
+    add_rows("builder", rows)
 
 
 def compared(name: str, size: int, seconds: dict[str, list[float]], memory: float) -> list[dict[str, Any]]:

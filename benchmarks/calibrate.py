@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.cleanup import workspace
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from benchmarks.throttled import HDD, SSD, Limits, throttled_disk
 from pdla.layouts.candidates import candidates
 from pdla.layouts.config import load_cluster
@@ -182,7 +182,7 @@ def main() -> None:
                     said = [predicted(signature, cluster, kind, servers) for cluster in clusters]
                     name = f"{kind}: {format_bytes(pattern.size)} strided, from {servers}"
                     rows.append(row(name, said, "s, predicted", 0.25, took))
-    tell("calibration", rows)
+    add_rows("calibration", rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.recorder import compiled
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.cli.launch import preloaded
 from tests.support.handmade_maps import Replica, write_map
 
@@ -49,7 +49,7 @@ def main() -> None:
                 subprocess.run(command, env=one, capture_output=True, text=True, check=True) for one in environments
             ]
             turns.append([[float(word) for word in done.stdout.split()] for done in said])
-    tell(
+    add_rows(
         "library",
         [
             row(

@@ -25,7 +25,7 @@ import numpy as np
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, open_catalog
 from pdla.catalog.records import signature_to_json
@@ -170,7 +170,7 @@ def main() -> None:
             [rate / MiB for rate in read],
         ),
     ]
-    tell("maintenance", rows)
+    add_rows("maintenance", rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.analyzers.analysis import Analysis
 from pdla.layouts.hybrid import Round, best_strips
 from pdla.layouts.selection import Option, choose_greedy, choose_optimal
@@ -110,7 +110,7 @@ def main() -> None:
         row(f"choice among {patterns:,} patterns", choice_seconds(patterns), "s", 10.0),
         row(f"plan of {patterns:,} patterns", plan_seconds(patterns), "s", 10.0),
     ]
-    tell("planner", rows)
+    add_rows("planner", rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.cli.launch import find_mpis, preloaded
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ def main() -> None:
         native, *others = ([each[number] for each in values] for values in figures.values())
         for how, values in zip(list(figures)[1:], others, strict=True):
             rows.append(row(f"{what}, {how}", values, "ns of CPU", None, native))
-    tell("posix", rows)
+    add_rows("posix", rows)
 
 
 if __name__ == "__main__":

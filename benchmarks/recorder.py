@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import row, tell
+from benchmarks.results import add_rows, row
 from pdla.cli.launch import find_mpis, preloaded
 from pdla.collectors.rawlog import RawLogs
 from pdla.collectors.tracefile import read_trace
@@ -129,7 +129,7 @@ def main() -> None:
             *whole(several, directory, options.rounds),
             *packing(one, directory, options.records, options.rounds),
         ]
-    tell("recorder", rows)
+    add_rows("recorder", rows)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def row(
     }
 
 
-def tell(part: str, rows: Sequence[dict[str, Any]]) -> None:
+def add_rows(part: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print rows, and keep them as rows of one part of the whole."""
     for one in rows:
         ratio = f"{one['ratio']:.3f} of {one['baseline']:.4g}" if one["ratio"] is not None else ""

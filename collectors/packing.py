@@ -71,11 +71,11 @@ def pack(
     logs = RawLogs(directory, command, telling(environment or {}))
     packed = Packed(logs.about)
 
-    def tell(calls: int) -> None:
+    def advance(calls: int) -> None:
         if progress:
             progress("packing", calls, logs.rows)
 
-    records = Rows(packed.counted(logs.blocks(), tell), logs.rows, {"op": OPS, "kind": logs.kinds})
+    records = Rows(packed.counted(logs.blocks(), advance), logs.rows, {"op": OPS, "kind": logs.kinds})
     posix = Rows(logs.posix_blocks(), logs.posix_rows, {"op": OPS, "kind": logs.posix_kinds})
     write_blocks(logs.about, records, posix if logs.posix_kinds else None, output)
     return packed

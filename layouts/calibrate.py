@@ -83,19 +83,19 @@ def scratch_sizes(storages: Sequence[Storage], size: int | None) -> list[int]:
 
 
 def calibrate(
-    storage: Storage, size: int, seconds: float, tell: Callable[[float], None] = lambda _: None, seed: int = 0
+    storage: Storage, size: int, seconds: float, advance: Callable[[float], None] = lambda _: None, seed: int = 0
 ) -> Calibration:
     """Measure one pool in about ``seconds``, with at most ``size`` bytes in each directory, all removed at the end.
 
     The parameters are those of servers that are all busy, as in the model. If the servers are
     unequal, they are those of the slowest one, because whatever is spread over all servers waits
-    for it. ``tell`` is called with the seconds that passed since its last call. ``seed`` determines
+    for it. ``advance`` is called with the seconds that passed since its last call. ``seed`` determines
     the order of the trials.
 
     Raises:
         PdlaError: a directory cannot be written, or is full.
     """
-    done = measure(storage.directories, size, seconds, tell, seed)
+    done = measure(storage.directories, size, seconds, advance, seed)
     rows = [row for row in done.rows if row.group == "all"]
     taken = [sum(row.seconds for row in rows if row.server == n) for n in range(len(storage.directories))]
     slowest, uneven = taken.index(max(taken)), max(taken) / min(taken)

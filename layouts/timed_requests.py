@@ -53,17 +53,17 @@ class Measurements:
 
 
 def measure(
-    directories: Sequence[Path], size: int, seconds: float, tell: Callable[[float], None], seed: int
+    directories: Sequence[Path], size: int, seconds: float, advance: Callable[[float], None], seed: int
 ) -> Measurements:
     """Time requests of many sizes and distances for about ``seconds``, in scratch files of up to ``size`` bytes.
 
-    ``tell`` is called with the seconds that passed since its last call. ``seed`` determines the
+    ``advance`` is called with the seconds that passed since its last call. ``seed`` determines the
     order and the offsets.
 
     Raises:
         PdlaError: a directory cannot be written, or is full.
     """
-    clock, rng = _Clock(tell), random.Random(seed)
+    clock, rng = _Clock(advance), random.Random(seed)
     with ExitStack() as stack:
         probes = [stack.enter_context(Probe(directory)) for directory in directories]
         workers, stop = stack.enter_context(_crew(max(len(probes), STREAMS)))
@@ -131,12 +131,12 @@ def _crew(workers: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
 class _Clock:
     """Reports how the time passes."""
 
-    def __init__(self, tell: Callable[[float], None]) -> None:
-        self._tell = tell
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        self._advance = advance
         self._begin = time.perf_counter()
         self.passed = 0.0
 
     def tick(self) -> None:
         """Report the time since the last report."""
         before, self.passed = self.passed, time.perf_counter() - self._begin
-        self._tell(self.passed - before)
+        self._advance(self.passed - before)

@@ -77,7 +77,7 @@ def _share(task: Task, processes: Processes, progress: Progress | None) -> list[
         PdlaError: some process failed.
     """
 
-    def tell(what: str, done: int, total: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         stop_if_others_failed(processes)
         if progress:
             progress(what, done, total)
@@ -86,9 +86,9 @@ def _share(task: Task, processes: Processes, progress: Progress | None) -> list[
         source, files = together(processes, lambda: _take_part(task, stack))
         buckets = buckets_of(task.access_map)
         copied = task.access_map if buckets is None else buckets.collected
-        checksums = _step(task, files, lambda to: _copy(task, source, copied, to, processes, tell), processes, tell)
+        checksums = _step(task, files, lambda to: _copy(task, source, copied, to, processes, report), processes, report)
         if buckets is not None:
-            checksums = _step(task, files, lambda to: _order(buckets, to, processes, tell), processes, tell)
+            checksums = _step(task, files, lambda to: _order(buckets, to, processes, report), processes, report)
     return checksums
 
 
@@ -111,19 +111,19 @@ def _step(
     files: list[int],
     write: Callable[[ComponentFiles], list[ComponentChecksums]],
     processes: Processes,
-    tell: Progress,
+    report: Progress,
 ) -> list[list[Checksum]]:
     """Fill the components and check them; return the checksums of all components, at process 0."""
     with ComponentFiles(task.components, files, task.rule) as to:
         mine = together(processes, lambda: write(to))
         checksums, late = _merged(processes.gather(mine))
         late = processes.bcast(late)[processes.rank :: processes.size]
-        together(processes, lambda: to.verify(late, partial(tell, "verifying")))
+        together(processes, lambda: to.verify(late, partial(report, "verifying")))
     return checksums
 
 
 def _copy(
-    task: Task, source: int, access_map: AccessMap, files: ComponentFiles, processes: Processes, tell: Progress
+    task: Task, source: int, access_map: AccessMap, files: ComponentFiles, processes: Processes, report: Progress
 ) -> list[ComponentChecksums]:
     """Copy this process's part of the original into the components; return the checksums of the bytes read."""
     os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -134,12 +134,12 @@ def _copy(
             files.write(Run(run.start + start, data, run.sparse))
             done += len(data)
             if done - reported >= REPORT_BYTES or done >= total:
-                tell(f"copying {task.original.name}", done, max(done, total))
+                report(f"copying {task.original.name}", done, max(done, total))
                 reported = done
     return files.flush()
 
 
-def _order(buckets: Buckets, files: ComponentFiles, processes: Processes, tell: Progress) -> list[ComponentChecksums]:
+def _order(buckets: Buckets, files: ComponentFiles, processes: Processes, report: Progress) -> list[ComponentChecksums]:
     """Put this process's buckets into order; return the checksums of the extents verified before."""
     sizes = np.diff(buckets.bounds)
     share = range(processes.rank, len(sizes), processes.size)
@@ -150,7 +150,7 @@ def _order(buckets: Buckets, files: ComponentFiles, processes: Processes, tell: 
         for start, ordered in buckets.ordered(number, part, memory):
             for at in range(0, len(ordered), REPORT_BYTES):
                 files.write(Run(start + at, ordered[at : at + REPORT_BYTES], sparse=True))
-        tell("ordering", int(sizes[share[: done + 1]].sum()), int(sizes[share].sum()))
+        report("ordering", int(sizes[share[: done + 1]].sum()), int(sizes[share].sum()))
     return files.flush()
 
 

@@ -151,29 +151,29 @@ class Daemon:
     @contextmanager
     def _presence(self) -> Iterator[None]:
         """Be on record as running, as pdla status shows it, and keep the metrics up to date."""
-        with self._catalog.leases.hold(DAEMON + this_process()), self._telling():
+        with self._catalog.leases.hold(DAEMON + this_process()), self._metrics_thread():
             log.info("started", extra={"holder": this_process(), "catalog": str(self._catalog)})
             self._stop.wait(LEAST_SECONDS)  # for a first measurement of the others' load
             yield
         log.info("stopped")
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _metrics_thread(self) -> Iterator[None]:
         """Update the metrics regularly, from a thread, since building a replica takes hours; and at the end."""
         ended = threading.Event()
 
-        def tell() -> None:
+        def update() -> None:
             while not ended.wait(METRICS_SECONDS):
-                self._tell()
+                self._update_metrics()
 
-        thread = threading.Thread(target=tell, name="pdla-metrics", daemon=True)
+        thread = threading.Thread(target=update, name="pdla-metrics", daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
-            self._tell()
+            self._update_metrics()
 
     def _scan(self) -> Removed:
         """Write back, remove replicas of originals that are gone or changed, remove the remains of ended processes."""
@@ -288,12 +288,12 @@ class Daemon:
             log.info("busy" if self.busy else "idle", extra={"why": self.busy or "others are done"})
         return bool(self.busy)
 
-    def _tell(self) -> None:
+    def _update_metrics(self) -> None:
         try:
             census = self._catalog.census()
         except CatalogError:
             census = None  # the metrics show that the catalog failed
         try:
-            self._metrics.tell(census)
+            self._metrics.update(census)
         except PdlaError as error:
             log.error("trouble", extra={"why": str(error)})

@@ -36,7 +36,7 @@ class Metrics:
             except OSError as error:
                 raise PdlaError(f"cannot listen on 127.0.0.1:{port} for Prometheus: {error.strerror}") from error
 
-    def tell(self, census: Census | None) -> None:
+    def update(self, census: Census | None) -> None:
         """Set the metrics to what the catalog holds now, if that is known, and write the file, if there is one.
 
         Raises:

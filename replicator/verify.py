@@ -73,14 +73,14 @@ def verify(
         findings = [Finding(one.id, one.original.path, catalog.replicas.get(one.id).why) for one in gone]
     total, done = sum(component.size for replica in now.values() for component in replica.components), 0
 
-    def tell(count: int) -> None:
+    def advance(count: int) -> None:
         nonlocal done
         done += count
         if progress:
             progress("verifying", done, total)
 
     asked = cache(responds)
-    examined = (_examined(catalog, replica, deep, asked, tell) for replica in now.values())
+    examined = (_examined(catalog, replica, deep, asked, advance) for replica in now.values())
     wrong = [found for found in examined if found is not None]
     with catalog.exclusive():
         still = {replica.id for replica in catalog.replicas.find("valid")}
@@ -101,9 +101,9 @@ def _is_readable(map_path: Path) -> bool:
 
 
 def _examined(
-    catalog: Catalog, replica: Replica, deep: bool, asked: Callable[[Path], bool], tell: Callable[[int], None]
+    catalog: Catalog, replica: Replica, deep: bool, asked: Callable[[Path], bool], advance: Callable[[int], None]
 ) -> Finding | None:
-    """What is wrong with a replica, or None; ``tell`` is called with the bytes read."""
+    """What is wrong with a replica, or None; ``advance`` is called with the bytes read."""
     number, components = replica.id, replica.components
     for component in components:
         try:
@@ -117,7 +117,7 @@ def _examined(
         except (OSError, PdlaError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             return Finding(number, component.path, f"cannot be reached: {why}", away=True)
-    if (found := _damage(components, catalog.replicas.checksums(number), tell)) is not None:
+    if (found := _damage(components, catalog.replicas.checksums(number), advance)) is not None:
         place, problem = found
         return Finding(number, components[place].path, problem)
     try:
@@ -129,12 +129,12 @@ def _examined(
 
 
 def _damage(
-    components: Sequence[Component], checksums: Sequence[Sequence[Checksum]], tell: Callable[[int], None]
+    components: Sequence[Component], checksums: Sequence[Sequence[Checksum]], advance: Callable[[int], None]
 ) -> tuple[int, str] | None:
     """What is wrong with the bytes of a component (its place in the sequence); all bytes are read from storage.
 
     The components are read in turn, some extents at a time, since they may be on different disks.
-    An exception from ``tell`` says nothing about the components.
+    An exception from ``advance`` says nothing about the components.
     """
     with ExitStack() as stack:
         files = []
@@ -167,7 +167,7 @@ def _damage(
         for (place, extent), why in zip(extents, problems, strict=True):
             if why:
                 return place, why
-            tell(extent.length)
+            advance(extent.length)
     return None
 
 

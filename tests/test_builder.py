@@ -209,11 +209,11 @@ def test_components_are_durable_before_they_are_read_back_and_before_they_have_t
     begun = {f"1.{number}.tmp" for number in range(SERVERS)}
     verified = []
 
-    def tell(what: str, done: int, total: int) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         if what == "verifying" and not verified:
             verified.append({name for call, name in done_to_files if call == "fsync"})
 
-    build(signature, layout(signature), place.pool, place.catalog, progress=tell)
+    build(signature, layout(signature), place.pool, place.catalog, progress=progress)
     assert verified == [begun]
     named = [at for at, (call, _) in enumerate(done_to_files) if call == "rename"]
     assert [done_to_files[at][1] for at in named] == [f"1.{number}" for number in range(SERVERS)]

@@ -17,9 +17,9 @@ from pdla.cli import cli, main
 from pdla.cli.progress import progress
 @cli.command()
 def slow():
-    with progress() as tell:
+    with progress() as advance:
         for done in range(0, 24):
-            tell("copying a.dat", done << 20, 24 << 20)
+            advance("copying a.dat", done << 20, 24 << 20)
             time.sleep(0.125)
 sys.argv = ["pdla", "slow"]
 main()
@@ -28,9 +28,9 @@ main()
 SLOW = """
 import time
 from pdla.cli.progress import progress
-with progress() as tell:
+with progress() as advance:
     for done in range(0, 13):
-        tell("copying a.dat", done << 20, 12 << 20)
+        advance("copying a.dat", done << 20, 12 << 20)
         time.sleep(0.125)
 """
 

@@ -121,11 +121,11 @@ def test_bytes_that_changed_beneath_memory_are_found(disk: Disk, monkeypatch: py
 
 
 def test_progress_that_fails_says_nothing_about_replicas(place: Place):
-    def tell(what: str, done: int, total: int) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         raise OSError(errno.EIO, "the terminal is gone")
 
     with pytest.raises(OSError, match="the terminal is gone"):
-        verify(place.catalog, progress=tell)
+        verify(place.catalog, progress=progress)
     assert place.states() == [(1, "valid", ""), (2, "valid", "")]
 
 
