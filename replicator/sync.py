@@ -137,7 +137,7 @@ def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Pro
         if conflict == "discard":
             _remove(directory)
             return WriteBackResult(named, dropped=_length(good))
-        why = "; ".join(problems) or "No such file any more"
+        why = "; ".join(problems) or "the file no longer exists"
         return WriteBackResult(named, problem=f"{why}: {_waiting(good)} (pdla sync --changed discard drops them)")
     try:
         row = _write_back_file(catalog, directory, path, journals, good, conflict, progress)

@@ -85,7 +85,7 @@ class Pdla:
 
 
 class InProcess(Pdla):
-    """The command line without a process of its own for every verb."""
+    """The command line, with all verbs in this process."""
 
     def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         out, err = io.StringIO(), io.StringIO()
@@ -104,7 +104,7 @@ class InProcess(Pdla):
 
 
 class Launching(InProcess):
-    """Likewise, but for the verbs that run programs: what those print is not Python's to catch."""
+    """Likewise, except the verbs that run programs: Python cannot catch their output."""
 
     def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         return Pdla.run(self, *words, code=code) if words[0] in ("run", "trace") else super().run(*words, code=code)
@@ -117,7 +117,7 @@ def pdla(tmp_path: Path) -> Launching:
 
 @pytest.fixture
 def done_to_files(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What is done from now on to make files durable and to name them, in order: (call, name of the file)."""
+    """The calls from now on that make files durable or name them, in order: (call, name of the file)."""
     done = []
 
     def record(call: str, name: Callable[..., str]) -> None:
@@ -149,7 +149,7 @@ def debian_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
 
 @pytest.fixture(scope="session", params=[*available_mpis(), *debian_mpis()])
 def any_mpi(request: pytest.FixtureRequest) -> Iterator[Mpi]:
-    """All four in turn: for what depends on the version."""
+    """All four MPIs in turn, for tests that depend on the version."""
     yield request.param
 
 

@@ -1,4 +1,4 @@
-"""What the report's other pictures are drawn from: bytes by rank, bandwidth over time, loops, data to zoom into."""
+"""The data behind the report's other pictures: bytes by rank, bandwidth over time, loops, data to zoom into."""
 
 from __future__ import annotations
 

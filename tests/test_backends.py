@@ -1,4 +1,4 @@
-"""The back ends that are there, each through the public suite."""
+"""All back ends, each through the public suite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_missing_directory_is_refused_since_it_may_be_a_disk_that_is_not_mount
 
 
 def test_the_planner_learns_of_a_missing_directory_too(tmp_path: Path):
-    """What cannot be built is not planned; a layout that does not reach it is none the worse."""
+    """What cannot be built is not planned; a layout without that directory is still planned."""
     (tmp_path / "a").mkdir()
     backend = Directories(pool(tmp_path / "a", tmp_path / "nowhere"))
     missing = "nowhere: No such file or directory (mount or make it; pdla makes only directories below PDLA_HOME)"
@@ -51,7 +51,7 @@ def test_the_planner_learns_of_a_missing_directory_too(tmp_path: Path):
 
 
 def as_user(number: int, work: Callable[[], object]) -> str:
-    """What another user's process fails with; empty: nothing."""
+    """The error of another user's process; empty if none."""
     mine, theirs = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -72,7 +72,7 @@ def as_user(number: int, work: Callable[[], object]) -> str:
 def scratch() -> Iterator[Path]:
     """A directory that users share, as /scratch is."""
     if os.geteuid() != 0:
-        unavailable("becoming another user takes root")
+        unavailable("becoming another user needs root")
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o1777)
         yield Path(name)

@@ -1,4 +1,4 @@
-"""What depends on the language that a redirected program is written in: handles, statuses, MPI_BOTTOM, error handlers.
+"""What depends on the language of a redirected program: handles, statuses, MPI_BOTTOM, error handlers.
 
 Each program is run natively and redirected, by --writes close and lease; a test looks at the lines of its hazard.
 """
@@ -21,7 +21,7 @@ MODES = ("native", "close", "lease")
 
 
 class Seen(NamedTuple):
-    """By mode: what the ranks said, what is in the file that they wrote, bytes that came from and went to replicas."""
+    """By mode: the ranks' output, the content of the file that they wrote, bytes read from and written to replicas."""
 
     said: dict[str, list[str]]
     written: dict[str, bytes]

@@ -204,7 +204,7 @@ def test_components_have_the_mode_of_the_original_in_private_directories(place: 
 
 
 def test_components_are_durable_before_they_are_read_back_and_before_they_have_their_names(place: Place, done_to_files):
-    """What is not on the disk yet comes back from memory, whatever the disk makes of it."""
+    """Bytes that are not on the disk yet are read from memory, whatever the disk has."""
     signature = pattern(place, *COLUMNS)
     begun = {f"1.{number}.tmp" for number in range(SERVERS)}
     verified = []
@@ -359,7 +359,7 @@ def test_a_directory_or_pipe_is_refused(place: Place):
 def test_h20_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(
     place: Place, monkeypatch: pytest.MonkeyPatch, stamp_ns: int, age: float, waits: list[float]
 ):
-    """A write in the same tick of the file system's clock as the one before would leave the times alone."""
+    """A write in the same tick of the file system's clock as the previous one would not change the times."""
     first, second = (Identity(1, 2, size, stamp_ns, stamp_ns) for size in (100, 200))
     slept: list[float] = []
     monkeypatch.setattr(identity.time, "time", lambda: stamp_ns / 1e9 + age)
@@ -443,7 +443,7 @@ def test_h32_a_killed_build_does_not_hinder_the_next(place: Place):
 
 
 def test_h36_two_builds_at_once_are_refused(place: Place):
-    """Of one original: the second says who is at it, and gc leaves what the first one is building."""
+    """Of one original: the second names who works on it, and gc keeps what the first one is building."""
     signature = pattern(place, *COLUMNS)
     other = open_catalog()
 
@@ -459,7 +459,7 @@ def test_h36_two_builds_at_once_are_refused(place: Place):
 
 
 def test_h36_a_build_whose_lease_was_lost_leaves_nothing(place: Place):
-    """As of a process that was stopped for longer than its lease lasts, while another one did the same work."""
+    """Like a process that was stopped for longer than its lease lasts, while another one did the same work."""
     signature = pattern(place, *COLUMNS)
     others: list[int] = []
 
@@ -487,7 +487,7 @@ def test_columns_of_a_matrix_are_not_written_piece_by_piece():
 
 
 def test_sixty_four_byte_pieces_are_transposed_in_memory(place: Place):
-    """64 MiB in 64-byte pieces are a million, for none of which a function is called."""
+    """64 MiB in 64-byte pieces are a million; no function is called for a single piece."""
     with place.original.open("wb") as file:
         file.write(np.random.default_rng(4).bytes(1 << 26))
     signature = pattern(place, 0, 64, (64, 4), (256, 1 << 18))

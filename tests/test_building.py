@@ -54,7 +54,7 @@ def strided(original: Path, length: int, ranks: int, count: int, start: int = 0)
 
 
 def plan_of(home: Path, *patterns: Signature) -> Path:
-    """A plan to have replicas of these patterns in strips of 64 KiB on all servers."""
+    """A plan for replicas of these patterns in strips of 64 KiB on all servers."""
     nothing = Cost(0.0, 0.0, 0.0, 0.0)
     home.mkdir(exist_ok=True)
     plans = []
@@ -174,7 +174,7 @@ class Site:
             catalog.close()
 
     def refused(self, because: str, progress: Progress | None = None) -> None:
-        """Nothing is built, for a reason of one line, and nothing left."""
+        """Nothing is built, for a reason of one line, and nothing is left."""
         with pytest.raises(PdlaError, match=because) as refusal:
             self.replicate(progress)
         assert "\n" not in str(refusal.value)
@@ -391,7 +391,7 @@ def test_h30_a_full_disk_is_reported_before_anything_is_copied(site: Site) -> No
 
 
 def test_an_original_that_cannot_be_read_in_the_middle_is_reported(site: Site, tmp_path: Path) -> None:
-    """Of a disk whose second half is gone."""
+    """The second half of its disk is gone."""
     image, disk = tmp_path / "image", tmp_path / "disk"
     disk.mkdir()
     with image.open("wb") as file:

@@ -80,7 +80,7 @@ def test_noise_larger_than_the_transfer_still_gives_a_positive_rate():
 
 @pytest.mark.parametrize("shift", range(13))
 def test_requests_let_through_in_slices_are_timed_by_whole_slices(shift):
-    """12 every 100 ms, as with 120 requests/s, after some that were saved up."""
+    """12 every 100 ms, as with 120 requests/s, after some saved-up credit."""
     released = [0.0] * shift + [0.1 * (1 + n // 12) for n in range(70)]
     assert stall_to_stall([0.0, *released]) == pytest.approx(1 / 120)
 
@@ -239,7 +239,7 @@ def links(process: int) -> list[str]:
 
 
 def test_under_mpiexec_on_several_nodes_the_network_is_measured(pdla: Pdla) -> None:
-    """MPICH can take this one machine for two nodes."""
+    """MPICH can treat this machine as two nodes."""
     mpiexec = Path(sys.executable).parent / "mpiexec"
     if not mpiexec.exists():
         unavailable("no MPICH")

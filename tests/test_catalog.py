@@ -53,7 +53,7 @@ def sqlite(tmp_path: Path) -> Iterator[Catalog]:
 
 @pytest.fixture
 def postgresql(postgresql_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    """A catalog in a database of its own."""
+    """A catalog in its own database."""
     monkeypatch.setenv("PDLA_HOME", str(tmp_path))
     name = f"pdla_{secrets.token_hex(4)}"
     server = postgresql_server.replace("postgresql:", "postgresql+psycopg:")
@@ -136,7 +136,7 @@ def test_uses_of_replicas_are_counted_a_run_at_a_time(catalog: Catalog):
 
 @dataclass
 class Plain:
-    """A report that is plain values already."""
+    """A report of plain values."""
 
     values: dict[str, Any]
 
@@ -494,7 +494,7 @@ def test_h23_an_upgrade_that_is_killed_at_any_statement_leaves_the_one_version_o
 
 
 def killed_at(moment: int) -> None:
-    """End this process, as kill -9 does, at its so many-th statement or commit."""
+    """End this process, as kill -9 does, at its ``moment``-th statement or commit."""
     left = iter(range(moment, -1, -1))
 
     def count(*_: object) -> None:

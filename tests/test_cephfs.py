@@ -1,4 +1,4 @@
-"""CephFS on a cluster of its own: the conformance suite, and every byte on the OSDs that were chosen."""
+"""CephFS on a private cluster: the conformance suite, and every byte on the chosen OSDs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder(ceph: Ceph, tmp_path: Path) -> Path:
 
 
 def where(ceph: Ceph, file: Path, pool: str = "hdd") -> dict[int, int]:
-    """The OSD of each of a file's objects, by the object's number; as Ceph's own tools tell it."""
+    """The OSD of each of a file's objects, by the object's number, from Ceph's own tools."""
     found = ceph.objects(pool)
     prefix = f"{file.stat().st_ino:x}."
     return {int(name.removeprefix(prefix), 16): osd for (_, name), osd in found.items() if name.startswith(prefix)}
@@ -104,7 +104,7 @@ servers = ["ssd:osd.4"]
 
 @pytest.fixture
 def job(ceph: Ceph, folder: Path, mpi: Mpi, tmp_path: Path) -> Job:
-    """A program whose replicas are to be on CephFS."""
+    """A program with replicas on CephFS."""
     for name in ("hdd", "ssd"):
         (folder / name).mkdir(parents=True)
     job = Job("slabs", mpi, tmp_path)
@@ -273,7 +273,7 @@ class Place:
         return [replica["state"] for replica in self.pdla.json("status", "--json")["replicas"]] == ["stale"]
 
     def is_collected(self) -> bool:
-        """Nothing is left after gc; which leaves alone what a process still does that has waited for the storage."""
+        """Nothing is left after gc; gc does not touch the work of a process that waited for the storage."""
         self.pdla.run("gc")
         files = [file for file in self.folder.rglob("*") if file.is_file()]
         return not files and not self.pdla.json("status", "--json")["replicas"]

@@ -80,7 +80,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a Parquet file of two accesses, with other columns than these where they are given."""
+    """Write a Parquet file of two accesses; given columns replace the usual ones."""
     if importlib.util.find_spec("pyarrow") is None:
         unavailable("pyarrow is not installed")
 

@@ -245,7 +245,7 @@ def test_a_collective_original_goes_as_far_as_each_server_has_to(every: int, sec
 
 
 def test_where_nothing_takes_time_nothing_costs():
-    """Of requests that are not on the first server, whose devices need no time at all."""
+    """Requests that are not on the first server, with devices that need no time at all."""
     free = replace(DISK, startup=((0, 0.0),), read_seconds_per_byte=0.0)
     signature = read(4 * KiB, (4 * KiB, 4), start=64 * KiB, ranks=4, rank_loops=1)
     found = candidates(signature, 16 * KiB, replace(CLUSTER, pools=(free,)), [])

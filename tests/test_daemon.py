@@ -1,4 +1,4 @@
-"""The daemon builds what plans put into the queue, once, out of the way of others; nothing that ends it does harm."""
+"""The daemon builds queued plans once, and gives way to others; whatever ends it does no harm."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Place(InProcess):
         return Daemon(self.catalog, threading.Event(), Gate(1.0, 1e15), **options)  # type: ignore[arg-type]
 
     def start(self, *words: str, lease: float = 60) -> subprocess.Popen[str]:
-        """A daemon of its own."""
+        """A separate daemon process."""
         command = [sys.executable, "-c", WITH_LEASES_OF, str(lease), "daemon", *ANYTIME, *words]
         return subprocess.Popen(
             command, env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -97,7 +97,7 @@ class Place(InProcess):
         return [(one.state, one.why) for one in self.catalog.patterns.find()]
 
     def files(self) -> list[str]:
-        """What is in the pools."""
+        """The files in the pools."""
         return sorted(file.name for file in (self.home / "pools").rglob("*") if file.is_file())
 
     def is_sound(self) -> bool:

@@ -61,7 +61,7 @@ def test_it_fails_when_a_byte_differs(
     real = builder.replicate
 
     def damaging(plan: Plan, *arguments: Any, **options: Any) -> list[BuiltReplica]:
-        """Flip a byte of every component, and hide it from all but who reads it."""
+        """Flip a byte of every component, unnoticed except by a reader."""
         built = real(plan, *arguments, **options)
         for path in (small / "home" / "pools").rglob("*"):
             if path.is_file() and path.stat().st_size:

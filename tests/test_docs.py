@@ -1,4 +1,4 @@
-"""The documentation is whole: its links lead somewhere, its examples are right, and it names all that there is."""
+"""The documentation is complete: its links lead somewhere, its examples are right, and it names everything."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VERBS = dict(verbs())
 
 
 def section(verb: str) -> str:
-    """What cli.md says of a verb."""
+    """The section of cli.md on a verb."""
     return CLI.split(f"\n## pdla {verb.split()[0]}\n")[1].split("\n## ")[0]
 
 
@@ -203,7 +203,7 @@ def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None
 
 
 def completed(text: str) -> str:
-    """An extract of a cluster.toml, with what it leaves out to speak of its pools."""
+    """An extract of a cluster.toml, with the tables that it leaves out."""
     given = tomllib.loads(text)
     pool = list(given["pools"])[-1]
     tables = [REQUIRED[key] for key in ("home", "clients") if key not in given]

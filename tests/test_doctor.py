@@ -1,4 +1,4 @@
-"""``pdla doctor`` records a program under each MPI, and says of a broken one what is wrong with it."""
+"""``pdla doctor`` records a program under each MPI, and says what is wrong with a broken one."""
 
 from __future__ import annotations
 

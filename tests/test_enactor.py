@@ -1,4 +1,4 @@
-"""The enactor keeps its rules whatever a policy wishes, and does what is wished where it can."""
+"""The enactor keeps its rules whatever a policy wishes, and carries out what is possible."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TestWhimsAboutParts(PolicyTests):
 
 
 class Script(Online):
-    """Wishes what it is told to, once."""
+    """Makes the given wishes, once."""
 
     def __init__(self, spaces: Sequence[Space]) -> None:
         self.next: list[Wish] = []

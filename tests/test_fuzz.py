@@ -1,4 +1,4 @@
-"""The parsers of maps and journals under libFuzzer, and the verbs on whatever else they read, damaged.
+"""The parsers of maps and journals under libFuzzer, and the verbs with damaged input of every other kind.
 
 python -m tests.test_fuzz map|journal SECONDS [OPTION ...], or NAME SECONDS [SEED] with a name of fuzz/verbs.py
 """
@@ -33,7 +33,7 @@ SOURCES = {
 
 
 def build(name: str, program: Path) -> Path:
-    """Compile a harness with the address and undefined behaviour sanitizers; returns its path."""
+    """Compile a harness with the address and undefined behaviour sanitizers; return its path."""
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     flags += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
     includes = [f"-I{STUB}", f"-I{REPOSITORY / 'pdla/interpose'}"]
@@ -103,7 +103,7 @@ def make_setting(directory: Path) -> Setting:
 
 
 def make_input(place: Path) -> None:
-    """A file of which a replica has every third piece, on the pools' disks."""
+    """A file with a replica of every third piece, on the pools' disks."""
     file = place / "input"
     file.write_bytes(random.Random(1).randbytes(6200))
     signature = Signature(str(file), "read", False, 200, 96, (Loop(288, 20),), (0,), 0)

@@ -1,4 +1,4 @@
-"""Local patterns of the ranks become one global pattern where rank is a loop, and stay local where it is not."""
+"""Local patterns of the ranks become one global pattern if rank is a loop, and stay local otherwise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_block_a_rank_is_a_global_signature() -> None:
 
 
 def test_blocks_of_contiguous_requests_keep_the_rank_loop_apart() -> None:
-    """Rank 1 goes on where rank 0 ends, and yet they are two loops."""
+    """Rank 1 continues where rank 0 ends, but they are two loops."""
     signature = one(reads({rank: [rank * 256 + i * 64 for i in range(4)] for rank in range(3)}))
     assert (signature.start, signature.loops, signature.rank_loops) == (0, (Loop(256, 3), Loop(64, 4)), 1)
 
@@ -91,7 +91,7 @@ def test_ranks_whose_rows_are_longer_from_rank_to_rank() -> None:
 
 
 def test_ranks_that_have_one_row_more_from_rank_to_rank() -> None:
-    """Rank 0 has a single row, which is no loop: it stays by itself."""
+    """Rank 0 has a single row, which is not a loop: it stays local."""
     first, alone = analyze(
         reads({rank: [rank * 10**5 + i * 100 for i in range(rank + 1)] for rank in range(7)})
     ).signatures

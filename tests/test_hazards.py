@@ -227,7 +227,7 @@ def test_h42_calls_of_no_bytes_join_the_others(outcomes: dict[int, Outcome]) -> 
 
 @pytest.mark.parametrize("way", ["longjmp", "exception"])
 def test_h17_error_handlers_may_leave_a_call_without_returning(mpi: Mpi, mpich: Case, way: str) -> None:
-    """Also of one rank alone, before collective calls from deeper on its stack."""
+    """Also in one rank only, before collective calls from deeper on its stack."""
     compiler = mpi if way == "longjmp" else replace(mpi, mpicc=mpi.tool("mpicxx"))
     flags = ["-Wall", "-Wextra", *(["-xc++"] if way == "exception" else [])]
     program = compiler.compile(REPOSITORY / "tests/programs/jumps.c", mpich.directory / "jumps", *flags)

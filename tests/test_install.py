@@ -1,4 +1,4 @@
-"""The package installs with and without a C compiler, and carries what it needs at run time."""
+"""The package installs with and without a C compiler, and contains what it needs at run time."""
 
 from __future__ import annotations
 

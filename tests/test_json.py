@@ -1,4 +1,4 @@
-"""What the verbs print with --json has the keys that docs/json.md names, no fewer; docs and output cannot part."""
+"""The JSON of the verbs has exactly the keys that docs/json.md names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever opens, examines, renames or deletes a file whose newest bytes a lease keeps in replicas finds them."""
+"""Whoever opens, examines, renames or deletes a file under a lease of writes finds its newest bytes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Leased:
             assert len(self.place.journals) == RANKS
 
     def environment(self, how: str) -> list[str]:
-        """Of a job that is preloaded in some way."""
+        """The variables of a job that is preloaded in some way."""
         home, library = self.place.directory / "home", self.place.library
         variables = {
             "native": [],
@@ -232,7 +232,7 @@ def test_h15_a_leased_file_that_was_removed_is_named_with_what_ends_it(file: Lea
     file.original.unlink()
     (row,) = write_back(file.place.catalog)
     assert row.original == file.original
-    assert row.problem.startswith("No such file any more") and "pdla sync --changed discard" in row.problem
+    assert row.problem.startswith("the file no longer exists") and "pdla sync --changed discard" in row.problem
     (row,) = write_back(file.place.catalog, conflict="discard")
     assert row.dropped > 0 and write_back(file.place.catalog) == []
 
@@ -259,7 +259,7 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
 
 
 def damage(part: str, path: Path) -> None:
-    """Of what a journal or the intent beside it says, one bit is another one."""
+    """Flip one bit of a journal, or of the intent next to it."""
     image = Image(path)
     if part == "intent":
         HeldIntent(path.parent, read_journal(path).identity)
@@ -392,7 +392,7 @@ def test_h46_an_intent_is_durable_before_the_first_write_and_goes_last(file: Lea
 
 @pytest.mark.parametrize("who", ["sync", "open"])
 def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(file: Leased, who: str) -> None:
-    """A killed pdla sync has written some of it, and not said how it left the file."""
+    """A killed pdla sync has written some of it, without noting how it left the file."""
     file.write("native")
     native = file.open("native", "r", *LOOKS)
     file.write()

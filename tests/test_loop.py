@@ -1,4 +1,4 @@
-"""The loop end to end on the example programs: what a redirected program receives is what it received before."""
+"""All steps on the example programs: a redirected program receives the same bytes as before."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_only_the_owner_can_read_or_write_what_is_published(tmp_path: Path, cata
 
 
 def test_what_is_published_is_durable_before_it_has_its_name(catalog: Catalog, path: Path, done_to_files):
-    """And the state file before the map that names it."""
+    """The state file is durable before the map that names it."""
     publish(catalog, path)
     files = [("fsync", "replicas.map.1.state.tmp"), ("rename", "replicas.map.1.state"), ("fsync", "home")]
     files += [("fsync", "replicas.map.tmp"), ("rename", "replicas.map"), ("fsync", "home")]
@@ -173,7 +173,7 @@ def test_a_missing_map_is_refused(path: Path):
 
 
 def set_state(map_path: Path, *, stale: bytes | None = None, writers: int = 0) -> None:
-    """What a redirected run does at the end: leave the original's identity, and flags."""
+    """What a redirected run does at its end: record the original's identity, and flags."""
     published = read_map(map_path)
     now = identity_of(published.originals[0].path)
     with published.state_path.open("r+b") as state:

@@ -1,4 +1,4 @@
-"""Random MPI-IO programs see, and leave behind, the same redirected as natively; and those that once did not."""
+"""Random MPI-IO programs, and programs that once failed, see and leave the same redirected as natively."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that read what other ranks have just written, synchronised by a barrier alone."""
+"""Ranks that read what other ranks have just written, synchronised only by a barrier."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Case:
     interpreter: tuple[str, ...] = ()
 
     def run(self, ranks: int, piece: int, rows: int, *steps: str, mode: str = "close") -> tuple[str, list[Any]]:
-        """What it prints, and what the exit reports of its ranks say of writes; it fails if it reads anything old."""
+        """Its output, and the parts on writes of its ranks' exit reports; it fails if it reads anything old."""
         original, out = self.directory / "original", self.directory / "out"
         for path in (original, out, self.directory / "replica", self.directory / "journals"):
             if path.is_dir():

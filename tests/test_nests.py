@@ -1,4 +1,4 @@
-"""Nests that may grow: what they say of themselves is what their accesses, one by one, say."""
+"""Nests that may grow: their properties agree with their accesses, one by one."""
 
 from __future__ import annotations
 

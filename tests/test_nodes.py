@@ -1,4 +1,4 @@
-"""What two nodes do to one file at the same time excludes each other, though its device has another number on each."""
+"""Work of two nodes on one file excludes each other, although its device has another number on each node."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Place:
         enqueue(self.catalog, made)
 
     def both(self, *words: str | Path) -> list[tuple[int, str]]:
-        """Run ``pdla WORDS`` on both nodes at once: exit codes, and what is said."""
+        """Run ``pdla WORDS`` on both nodes at once: exit codes and output."""
         done = at_once(self.nodes, PDLA, *words, env=self.environment)
         return [(one.returncode, one.stdout + one.stderr) for one in done]
 
@@ -92,7 +92,7 @@ class Place:
         )
 
     def rounds(self) -> set[int]:
-        """Of which rounds the words are, which are in their places."""
+        """The rounds of the words that are in their places."""
         table = np.frombuffer((self.directory / "layers/upper/data").read_bytes(), np.uint64)[HEADER // 8 :]
         table = table.reshape(ROWS, RANKS, PIECE // 8)
         rows, ranks = np.indices((ROWS, RANKS), dtype=np.uint64)
@@ -116,12 +116,12 @@ def held(replica: Replica) -> bytes:
 
 
 def said_of(text: str) -> dict[str, Any]:
-    """The JSON among what is said."""
+    """The JSON in the output."""
     return next(json.loads(line) for line in text.splitlines() if line.startswith("{"))
 
 
 def refusal(path: Path) -> str:
-    """What the one says who comes second."""
+    """The error of the second one."""
     return rf"node\d:\d+:\d+ works on {re.escape(str(path))}: wait for it"
 
 
@@ -140,7 +140,7 @@ def test_h48_two_nodes_have_one_lease_of_a_file(place: Place) -> None:
 
 
 def test_h48_replicas_are_built_on_one_node_at_a_time(place: Place) -> None:
-    """By two commands, or by two daemons: one builds, and the other waits or finds what it wants."""
+    """By two commands, or by two daemons: one builds, and the other waits or finds the replica."""
     plan = place.plan("read")
     for number in range(ROUNDS):
         if number % 2:

@@ -53,7 +53,7 @@ class OnOrangeFS(BackendTests):
         return OrangeFS(pool(where, [names[4], names[1], names[5], names[2]]))
 
     def stored(self, backend: Backend, component: NewComponent) -> list[bytes]:
-        """Of the datafiles of one server after one another every one has a strip in turn."""
+        """The datafiles of one server have its strips in turn."""
         (strip, *_) = *map(int, re.findall(r"strip_size:(\d+)", self.servers.view(component.path))), SIZE
         held = {server.name: b"" for server in component.servers}
         for server, datafiles in groupby(self.servers.datafiles(component.path), key=lambda one: one[0]):
@@ -62,7 +62,7 @@ class OnOrangeFS(BackendTests):
         return [*held.values()]
 
     def test_files_that_are_made_at_the_same_time_are_all_where_they_should_be(self, backend: OrangeFS) -> None:
-        """Each builder changes what the directory says of new files."""
+        """Each builder changes the directory's hints for new files."""
         layouts = [Layout("pfs", width, 1, (4096 * width,) * width, KIB64) for width in (1, 2, 3, 4)]
         backend.check(layouts[-1], SIZE)
 
@@ -286,7 +286,7 @@ class Loop:
         path.write_text(json.dumps(plan))
 
     def redirected(self) -> tuple[str, int]:
-        """What the program says, and the bytes that it got from replicas."""
+        """The program's output, and the bytes that it got from replicas."""
         lines = self.pdla.run("run", "--json", "--", *self.command).stdout.splitlines(keepends=True)
         return "".join(lines[:-1]), json.loads(lines[-1])["replica_bytes"]
 
@@ -296,7 +296,7 @@ class Loop:
             self.pdla.run("rm", str(replica["id"]))
 
     def files(self) -> list[Path]:
-        """All that is there of replicas."""
+        """All files of replicas."""
         return sorted(path for path in self.where.rglob("*") if path.is_file())
 
 
@@ -399,7 +399,7 @@ def test_where_a_server_is_silent_the_program_reads_the_original(loop: Loop) -> 
 
 
 def test_a_program_ends_while_a_server_is_silent(loop: Loop) -> None:
-    """Its client has forgotten what it knew of the files, and asks the servers."""
+    """Its client has lost its caches of the files, and asks the servers."""
     loop.clear()
     loop.pdla.run("replicate", "plan.json")
     assert loop.redirected() == (loop.native, 4 * 589824)

@@ -1,4 +1,4 @@
-"""A database that goes away for a moment costs its clients a wait: nothing is lost, and nothing is done twice."""
+"""A database that is unreachable for a moment makes its clients wait: nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def contents(catalog: Catalog) -> dict[str, list[Any]]:
 
 
 def everything(catalog: Catalog, how: Callable[[Connection], None] | None) -> list[Any]:
-    """Make every change that there is, each of them failing once, and return what it returned."""
+    """Make every possible change, each of them failing once, and return the results."""
     number = 0
 
     def do(method: str, *values: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Logs become one trace file block by block, the same as at once; what a killed `pdla trace` leaves is not lost."""
+"""Logs become one trace file block by block, the same as at once; the logs of a killed `pdla trace` are kept."""
 
 from __future__ import annotations
 

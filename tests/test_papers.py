@@ -1,4 +1,4 @@
-"""What the papers found on their testbeds, and what the corrected equations say there; where not the same, why."""
+"""The papers' results on their testbeds against the corrected equations; if they differ, why."""
 
 from __future__ import annotations
 

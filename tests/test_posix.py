@@ -1,4 +1,4 @@
-"""The POSIX calls beside the MPI calls: what the library makes of a call, and what the program does itself."""
+"""The POSIX calls in and outside of MPI calls: the requests of the MPI library, and the program's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def posix_library(library: Path) -> Path:
 
 
 def trace_both(recorder: Recorder, library: Path, ranks: int, *words: str, include: str = "") -> tuple[Trace, str]:
-    """What was recorded of a program in the recorder's directory, and what it printed."""
+    """The records of a program in the recorder's directory, and its output."""
     program, mode = words
     command = (recorder.compile(program), mode, str(recorder.directory / "data"))
     preload = f"{recorder.library}:{library}"
@@ -43,7 +43,7 @@ def within(trace: Trace) -> list[str]:
 
 
 def data_calls(trace: Trace) -> list[tuple[Any, ...]]:
-    """(rank, MPI call, POSIX call, offset, length) of what read or wrote."""
+    """(rank, MPI call, POSIX call, offset, length) of reads and writes."""
     table = trace.posix.assign(within=within(trace))
     columns = ["rank", "within", "kind", "offset", "length"]
     return list(table.loc[table["op"] != "other", columns].itertuples(index=False, name=None))

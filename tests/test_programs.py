@@ -51,7 +51,7 @@ def expected_positions(suffix: str) -> list[tuple[str, int]]:
 
 
 def check_forms(trace: Trace, path: Path, suffix: str) -> None:
-    """``trace`` is that of a program that does what forms.c does, on the file that it left."""
+    """``trace`` must be that of a program that does what forms.c does, on the file that it left."""
     for rank in (0, 1):
         rows = trace.records[trace.records["rank"] == rank]
         kinds = list(zip(rows["kind"], rows["position"], strict=True))
@@ -386,7 +386,7 @@ def test_parallel_hdf5_is_recorded_by_the_bytes_of_its_file(debian_recorder: Rec
 
 @pytest.mark.parametrize("debian_mpi", [debian_mpis()[1]], indirect=True)
 def test_h5py_over_mpi_is_recorded_by_the_bytes_of_its_file(debian_recorder: Recorder) -> None:
-    """Debian's is built with Open MPI, and used only where a launcher or this variable says so."""
+    """Debian's is built with Open MPI, and used only if a launcher or this variable says so."""
     python = debian_recorder.mpi.python
     environment = {**os.environ, **debian_recorder.mpi.env, "H5PY_ALWAYS_USE_MPI": "1"}
     ask = [python, "-c", "import h5py, mpi4py; assert h5py.get_config().mpi"]

@@ -277,7 +277,7 @@ def log_with_window(records: bytes, stored: int, appended: int) -> bytes:
 
 
 def test_records_are_read_from_the_window_until_it_has_been_appended(tmp_path: Path) -> None:
-    """A process killed at any record, and anywhere in the appending, loses none."""
+    """A process killed at any record, and anywhere while it appends, loses none."""
     records = pack_records([Record(READ_AT, position=n * 8, length=8) for n in range(11)])
     for stored in range(12):
         before = max(stored - 1, 0) // 4 * 4 * 64

@@ -1,4 +1,4 @@
-"""Which MPI call a POSIX call was made in, from logs written here."""
+"""The MPI call in which a POSIX call was made, from logs written by the tests."""
 
 from __future__ import annotations
 

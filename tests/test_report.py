@@ -1,4 +1,4 @@
-"""The report: pictures that hide nothing, a page that needs nothing else, tables that fit the terminal."""
+"""The report: pictures that hide nothing, a self-contained page, tables that fit the terminal."""
 
 from __future__ import annotations
 

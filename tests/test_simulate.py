@@ -1,4 +1,4 @@
-"""pdla simulate: the schemes compared, sweeps, pictures, and what is kept."""
+"""pdla simulate: comparisons of schemes, sweeps, pictures, and the catalog."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_sweep_over_processes_predicts_the_program(traces: list[str]) -> None:
 
 
 def test_a_scaled_program_does_what_the_program_does_there() -> None:
-    """What is predicted from 4 and 8 ranks for 16 takes as long as the trace of 16, without its pauses."""
+    """The prediction for 16 ranks from 4 and 8 takes as long as the trace of 16, without its pauses."""
     scaling = scale({ranks: analyze(program(ranks)) for ranks in (4, 8)})
     there = Program.of(program(16))
     there = replace(there, workload=there.workload.at_once())

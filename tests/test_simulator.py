@@ -1,4 +1,4 @@
-"""The simulator against what is known: closed forms, queueing theory, bytes, an event log; programs and methods."""
+"""The simulator against known results: closed forms, queueing theory, bytes, an event log; programs and methods."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_channels_start_up_together_and_transfer_in_turn() -> None:
 
 
 def order_of_service(queue: str) -> list[int]:
-    """The addresses in the order in which a disk serves them; the first request is under way when the others come."""
+    """The addresses in the order in which a disk serves them; the first is in progress when the others arrive."""
     disk = replace(pool(servers=1), device=Device(queue=queue, slice_seconds=0.0015))  # type: ignore[arg-type]
     calls = [Call(rank, "read", at * 1000, 1000) for rank, at in enumerate([5, 1, 7, 3, 6])]
     log = events(from_trace(make_trace(calls)), cluster(disk))
@@ -281,7 +281,7 @@ def test_ranks_of_a_signature_begin_where_they_did() -> None:
     st.booleans(),
 )
 def test_bytes_are_conserved(scheme: str, drawn: list[tuple[int, str, int, int]], collective: bool) -> None:
-    """What the calls ask for is what the servers move, unless bytes are read for the sake of others."""
+    """The servers move what the calls ask for, unless sieving reads further bytes."""
     calls = [Call(*one, collective=collective) for one in drawn]
     storage = cluster(pool(), pool("ssd", "ssd", 2), strip=4 * KiB, buffer=8 * KiB)
     workload = from_trace(make_trace(calls)).at_once()

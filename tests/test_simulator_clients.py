@@ -1,4 +1,4 @@
-"""What client nodes do: page caches that read ahead and keep what is written, processors that ranks share."""
+"""Client nodes: page caches that read ahead and keep written bytes, processors that ranks share."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_sync_waits_for_what_has_been_written_so_far() -> None:
 
 
 def test_a_sieved_write_reads_and_writes_whole_buffers() -> None:
-    """As ROMIO: also where a piece fills the buffer."""
+    """Like ROMIO: also if a piece fills the buffer."""
     views = (View(0, 1, 128 * KiB, 64 * KiB, np.array([BLOCK, 64 * KiB])),)
     storage = replace(CACHED, client_cache=False, sieve_write=64 * KiB)
     found = simulated(program([Call(0, "write", 0, 256 * KiB, view=1)], views), storage, NONE)

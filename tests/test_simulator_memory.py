@@ -1,4 +1,4 @@
-"""What a server's memory does for its device: writes return before they are served, reads in sequence are ahead."""
+"""A server's memory: writes return before the device serves them, sequential reads are read ahead."""
 
 from __future__ import annotations
 

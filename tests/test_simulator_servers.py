@@ -1,4 +1,4 @@
-"""What servers do with many requests: queues of finite depth, work in the background; distances, latencies."""
+"""Servers with many requests: queues of finite depth, work in the background; distances, latencies."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_latency_of_requests_is_that_at_servers():
 
 
 class Loads(Fetches):
-    """Loads what is read, and has it waited for."""
+    """Loads what is read, and makes the read wait."""
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
         yield Place(0, 0, 10 * PIECE, "ssd", "loaded", fetch=True, wait=True)

@@ -1,4 +1,4 @@
-"""The analysis of a trace some calls at a time: nothing is lost, and nests cut by the ends of blocks are one."""
+"""The analysis of a trace block by block: nothing is lost, and nests cut by the ends of blocks are found as one."""
 
 from __future__ import annotations
 

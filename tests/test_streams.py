@@ -1,4 +1,4 @@
-"""Interleaved streams come apart into the nests that they are, and every nest keeps the order of its accesses."""
+"""Interleaved streams are separated into their nests, and every nest keeps the order of its accesses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def nests_of(local) -> Iterator[Nest]:
 
 
 def in_order(trace: Trace):
-    """The local patterns, every one of which has its accesses in their order."""
+    """The local patterns; each has its accesses in their order."""
     ancestry = Ancestry()
     local = find_local(trace.blocks(), ancestry)
     accesses, owners = trace.accesses(), ancestry.owners()

@@ -80,7 +80,7 @@ def size(mirror: Any) -> int:
 
 
 def printed(header: str, directory: Path) -> list[str]:
-    """What a C program says: a line for each member, and one for each struct."""
+    """The output of a C program: a line for each member, and one for each struct."""
     lines = []
     for struct, mirror in STRUCTS[header].items():
         for name, *_ in members(mirror):

@@ -1,4 +1,4 @@
-"""The redirection stub: its parts against brute force, then MPI programs, native and redirected."""
+"""The redirector: its parts against brute force, then MPI programs, native and redirected."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def random_striping(choose: random.Random, replica: Replica) -> Replica:
 
 
 def random_map(directory: Path, seed: int, replicas: int = 40, targets: int = 0) -> tuple[Path, list[Replica]]:
-    """Of one original, and of targets with a replica each."""
+    """The map of one original, and of targets with a replica each."""
     choose = random.Random(seed)
     made = [random_striping(choose, choose.choice([random_nest, random_extents])(choose)) for _ in range(replicas)]
     written = [random_striping(choose, random_nest(choose)) for _ in range(targets)]
@@ -263,7 +263,7 @@ def test_concurrent_writers_outside_a_replica_leave_it_valid(unit: Path, tmp_pat
 
 @pytest.mark.parametrize("part", ["size", "mtime", "ctime"])
 def test_h20_each_part_of_the_identity_of_an_original_counts(unit: Path, tmp_path: Path, part: str) -> None:
-    """What the file was when it was published, or last written by a redirected run, is in the state file."""
+    """The state file has the file's identity at its publication, or after the last redirected write."""
     original = tmp_path / "original"
     original.write_bytes(bytes(100))
     replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
@@ -279,7 +279,7 @@ def test_h20_each_part_of_the_identity_of_an_original_counts(unit: Path, tmp_pat
 
 
 def test_h20_a_writer_does_not_make_a_foreign_change_its_own(unit: Path, tmp_path: Path) -> None:
-    """It compares before it counts itself: the identity that it leaves would hide what somebody else did before."""
+    """It compares before it counts itself as a writer: its identity would hide an earlier change by somebody else."""
     original = tmp_path / "original"
     original.write_bytes(bytes(100))
     replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
@@ -344,7 +344,7 @@ class Case:
         return seen, sorted(reports, key=lambda report: report["rank"])
 
     def said(self, **variables: str | Path) -> list[str]:
-        """What the library says on standard error while two ranks open the file twice."""
+        """The library's standard error while two ranks open the file twice."""
         settings = [f"{name}={value}" for name, value in variables.items()]
         words = ["env", f"LD_PRELOAD={self.library}", *settings, self.program, self.original, self.directory / "rank"]
         command = self.mpi.command(2, *words, "independent", "writable", "independent")
@@ -425,13 +425,13 @@ def make_case(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:
 
 @pytest.fixture
 def case(mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under each MPI: for what depends on it."""
+    """Under each MPI, for tests that depend on the MPI."""
     return make_case(mpi, tmp_path, library, programs)
 
 
 @pytest.fixture
 def mpich(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH only: for what the stub does by itself."""
+    """Only under MPICH, for tests of the redirector itself."""
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
     return make_case(mpi, tmp_path, library, programs)
@@ -785,7 +785,7 @@ def test_the_reason_for_no_replica_is_that_of_the_best_one(mpich: Case) -> None:
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, bad: int) -> None:
-    """Half of the ranks cannot read the map: nobody redirects, nobody waits for ever, a write is still noticed."""
+    """Half of the ranks cannot read the map: no rank redirects or waits for ever, and a write is still noticed."""
     mpich.publish(mpich.columns())
     out = mpich.directory / "out"
     out.mkdir()
@@ -804,7 +804,7 @@ def test_h26_ranks_without_the_map_agree_with_those_that_have_it(mpich: Case, ba
 
 
 def test_h26_ranks_with_different_maps_redirect_nothing(mpich: Case) -> None:
-    """As where one node has seen a publication and another one has not yet."""
+    """As if one node has seen a publication and another one has not yet."""
     mpich.publish(mpich.columns())
     replica = mpich.columns().build(mpich.content(), mpich.directory / "next")
     write_map(mpich.directory / "map.next", [(mpich.original, [replica])], generation=2)
@@ -903,7 +903,7 @@ def test_h37_threads_that_share_a_file_pointer_read_each_byte_once(mpich: Case) 
 
 
 def test_an_open_file_leaves_the_program_most_of_the_descriptors(mpich: Case) -> None:
-    """Of 100 replicas in one component each no more are opened than a quarter of the descriptors of the process."""
+    """With 100 replicas of one component each, at most a quarter of the process's descriptors is used."""
     mpich.publish(*[Replica(size=96, start=START + 96 * i, length=96) for i in range(100)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (80, hard))

@@ -138,7 +138,7 @@ def alive(pid: int) -> bool:
 
 
 def said(out: Path, rank: int) -> list[tuple[str, int]]:
-    """What a rank has said so far; the last line may be cut."""
+    """The output of a rank so far; the last line may be cut."""
     try:
         lines = out.with_name(f"{out.name}.{rank}").read_text().split("\n")[:-1]
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def test_h32_after_a_kill_a_lease_keeps_what_was_closed(either: Place, seed: int
 
 
 def killed_with_journals(place: Place) -> tuple[int, int]:
-    """A run that was killed in a round of which bytes are in the replica only; returns what ``run_and_kill`` does."""
+    """A run that was killed in a round with bytes only in the replica; returns what ``run_and_kill`` does."""
     for seed in range(100):
         rounds = run_and_kill(place, 2 * seed + 1, "sync", "close")
         if still_waiting(place.catalog):
@@ -509,7 +509,7 @@ def test_h32_what_is_written_back_is_durable_before_its_journals_are_removed(
 def test_h32_after_a_kill_the_original_may_be_later_than_the_last_note_by_the_slack(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was killed while it wrote to the original could not say how it left it; anything later is somebody else's."""
+    """A process killed while it wrote to the original could not note its state; later changes are somebody else's."""
     writer = place.mpi.compile(REPOSITORY / "tests/programs/rounds.c", place.directory / "once", "-DROUNDS=1")
     place.mpi.run(place.words(str(writer), str(place.original), str(place.directory / "said"), "close", writes="lease"))
     os.utime(place.original)

@@ -1,4 +1,4 @@
-"""Template matching on one sequence: what is regular comes back as the loops that made it, and nothing is ever lost."""
+"""Template matching on one sequence: regular accesses are found as the loops that made them, and nothing is lost."""
 
 from __future__ import annotations
 

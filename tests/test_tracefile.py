@@ -1,4 +1,4 @@
-"""The trace file gives back exactly the trace that was written; what is wrong with any other file is one line."""
+"""The trace file returns exactly the trace that was written; any other file is an error of one line."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ HOWTO = pages.DOCS / "howto"
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """An empty one, with a short path as in the pages: tables wrap where they would there."""
+    """An empty directory with a short path, as in the pages, so that tables wrap in the same places."""
     with tempfile.TemporaryDirectory(prefix="pdla-") as folder:
         work = Path(folder) / "work"
         work.mkdir()
@@ -90,7 +90,7 @@ def test_a_fortran_program(directory: Path, debian_mpi: Mpi) -> None:
 
 @pytest.mark.parametrize("debian_mpi", [debian_mpis()[1]], indirect=True)
 def test_an_h5py_program(directory: Path, debian_mpi: Mpi) -> None:
-    """Debian's h5py is built with Open MPI, and uses it only where a launcher or this variable says so."""
+    """Debian's h5py is built with Open MPI, and uses it only if a launcher or this variable says so."""
     environment = {**debian_mpi.env, "H5PY_ALWAYS_USE_MPI": "1"}
     ask = [debian_mpi.python, "-c", "import h5py, mpi4py; assert h5py.get_config().mpi"]
     if subprocess.run(ask, env={**os.environ, **environment}, capture_output=True, check=False).returncode != 0:

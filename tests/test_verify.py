@@ -200,7 +200,7 @@ def test_h21_an_original_of_the_same_size_and_mtime_is_found_by_its_ctime(place:
 
 
 def test_a_deep_comparison_finds_an_original_that_differs_behind_an_unchanged_identity(place: Place):
-    """What a file system that keeps no ctime would hide."""
+    """A change that a file system without ctime would hide."""
     damage(place.original, 64 * 5)
     place.catalog.originals.set(place.original, identity_now(place.original))
     assert verify(place.catalog) == []
@@ -289,7 +289,7 @@ def test_gc_removes_stale_replicas_and_old_state_files_only(place: Place):
 
 
 def test_what_cannot_be_removed_stays_on_record(place: Place):
-    """A disk that is not mounted: its directory is missing. What is on the other one is removed."""
+    """A disk that is not mounted: its directory is missing. The component on the other disk is removed."""
     away, pool = place.map_path.parent / "away", place.map_path.parent / "pools" / "b"
     place.catalog.replicas.mark(1, "stale", "old")
     path = place.component(1, 1)

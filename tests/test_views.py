@@ -1,4 +1,4 @@
-"""Views: expanding a part of the data stream gives what a walk byte by byte gives, at the cost of the part alone."""
+"""Views: expanding a part of the data stream gives the same as a walk byte by byte, at the cost of only that part."""
 
 from __future__ import annotations
 

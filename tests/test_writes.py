@@ -75,7 +75,7 @@ class Case:
     def run(
         self, mode: str, *steps: str, ranks: int = 4, watch: Sequence[str | Path] = ()
     ) -> tuple[str, list[dict[str, Any]]]:
-        """What the ranks saw, and what their exit reports say of writes; ``mode`` "native": without the library."""
+        """What the ranks saw, and the parts on writes of their exit reports; ``mode`` "native": without the library."""
         out = Path(tempfile.mkdtemp(dir=self.directory))
         settings = [
             *(f"PDLA_MAP={self.directory / 'map'}", f"PDLA_REPORT={out}"),
@@ -122,13 +122,13 @@ def make_case(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:
 
 @pytest.fixture
 def case(mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under each MPI: for what depends on it."""
+    """Under each MPI, for tests that depend on the MPI."""
     return make_case(mpi, tmp_path, library, programs)
 
 
 @pytest.fixture
 def mpich(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH only: for what the stub does by itself."""
+    """Only under MPICH, for tests of the redirector itself."""
     (mpi,) = available_mpis()[0].values
     assert isinstance(mpi, Mpi)
     return make_case(mpi, tmp_path, library, programs)
@@ -224,7 +224,7 @@ def test_a_call_that_spans_replicas_is_redirected(case: Case, ranks: int) -> Non
 
 
 def test_a_call_that_leaves_the_replicas_is_not_redirected(mpich: Case) -> None:
-    """Of each row one column has no replica."""
+    """One column of each row has no replica."""
     mpich = Case(mpich.mpi, mpich.program, mpich.library, mpich.directory / "other")
     mpich.directory.mkdir()
     loops = [(ROWS, 4 * PIECE, PIECE)]
@@ -292,7 +292,7 @@ def test_h01_after_sync_barrier_sync_every_rank_reads_it(case: Case) -> None:
 
 
 def test_h02_what_the_mpi_library_reads_changes_and_writes_back_is_not_lost(case: Case) -> None:
-    """Native strided writes, whose holes the library may read and write back, beside bytes that are in the replica."""
+    """Native strided writes, whose holes the MPI library may read and write back, next to bytes in the replica."""
     before = os.urandom(SIZE + 100)
     reports = case.compare("open-both", "external", "strided", "external", "shared", "twice", "close", before=before)
     assert total(reports, "redirected") > 0
@@ -439,7 +439,7 @@ def test_h25_another_number_of_ranks_uses_the_same_replica(mpich: Case) -> None:
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_h26_ranks_without_the_map_leave_all_writes_to_the_original(mpich: Case, bad: int) -> None:
-    """Half of the ranks cannot read the map: nobody redirects, nobody waits for ever."""
+    """Half of the ranks cannot read the map: no rank redirects or waits for ever."""
     words: list[str | Path] = []
     for half in range(2):
         name = mpich.directory / ("nothing" if half == bad else "map")
@@ -471,7 +471,7 @@ def test_h34_a_program_that_is_aborted_leaves_its_journal(mpich: Case) -> None:
 def test_h34_a_file_that_is_not_closed_has_its_bytes_when_the_program_ends(
     case: Case, mode: str, ranks: int, last: str
 ) -> None:
-    """At MPI_Finalize, and where a program ends without it."""
+    """At MPI_Finalize, and if a program ends without it."""
     seen = []
     for how in ("native", mode):
         case.original.unlink(missing_ok=True)
@@ -529,7 +529,7 @@ def test_handles_that_ranks_open_by_themselves_are_redirected(case: Case, end: s
 
 @pytest.mark.parametrize("mode", ["close", "lease"])
 def test_ranks_may_open_files_in_different_orders(case: Case, mode: str) -> None:
-    """Rank 0 waits for the others to open the file, and these wait for nothing that it holds meanwhile."""
+    """Rank 0 waits until the others open the file; they wait for nothing that it holds."""
     case.compare("crossed", "strided", "visible", "close", "open-read", "read-all", "close", mode=mode)
 
 
@@ -571,7 +571,7 @@ def test_h34_a_killed_process_among_others_loses_nothing(mpich: Case) -> None:
 
 
 def test_h20_a_change_while_files_are_open_is_seen_after_a_kill(mpich: Case) -> None:
-    """Who opens and closes the file after it does not make it his own."""
+    """A process that opens and closes the file later does not take it over."""
     with holding(mpich, "lease"):
         mpich.original.write_bytes(b"somebody else's")
         mpich.run("lease", "open-both", "close", ranks=1)
@@ -631,7 +631,7 @@ CAREFUL += [["visible", "shrink", "visible", "strided", "visible"], ["visible", 
 
 
 def random_steps(choose: random.Random) -> list[str]:
-    """Steps in any order, with what MPI wants between accesses of several ranks to the same bytes."""
+    """Steps in any order, with what MPI requires between accesses of several ranks to the same bytes."""
     steps = ["open-both", "strided", "visible"]
     for _ in range(choose.randint(4, 12)):
         steps += choose.choice(CAREFUL) if choose.random() < 0.4 else [choose.choice(FREE)]

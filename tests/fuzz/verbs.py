@@ -136,7 +136,7 @@ def damage_entries(image: Image, choose: random.Random) -> bool:
 
 
 def damage_names(directory: Path, choose: random.Random) -> bool:
-    """What is in a directory of journals is something else."""
+    """A directory of journals contains something else."""
     path = choose.choice(sorted(directory.iterdir()))
     kind = choose.choice(["name", "another", "unfinished", "copy", "empty", "directory", "link", "astray"])
     if kind == "name":
@@ -158,7 +158,7 @@ def damage_names(directory: Path, choose: random.Random) -> bool:
 
 
 def damage_intent(directory: Path, choose: random.Random) -> bool:
-    """There is one, of somebody who was interrupted or had to stop; then as with journals."""
+    """There is an intent of an interrupted or stopped process; then as with journals."""
     row = np.zeros(1, intent.RECORD)
     row["magic"], row["busy"], row["host"], row["pid"] = intent.MAGIC, choose.randrange(2), b"host", os.getpid()
     status = (directory.parents[2] / "data").stat()
@@ -211,7 +211,7 @@ def damage_logs(directory: Path, choose: random.Random) -> bool:
 
 
 def damage_trace(path: Path, choose: random.Random) -> bool:
-    """Bytes of the file, or what is in it."""
+    """Bytes of the file, or of its content."""
     if choose.random() < 0.3:
         return damage_file(path, choose)
     with h5py.File(path, "r+") as file:
@@ -325,7 +325,7 @@ class Program:
     libraries: Sequence[Path]
 
     def run(self, place: Path, how: str, ranks: int, *words: str | Path) -> tuple[int, str, str]:
-        """Exit code, or -14 where it hangs, and what it says."""
+        """Exit code (-14 if it hangs) and output."""
         settings = {"PDLA_HOME": place / "home", "LD_PRELOAD": ":".join(map(str, self.libraries))}
         if how == "trace":
             (place / "again").mkdir()
@@ -377,7 +377,7 @@ def rows_of(data: bytes, number: int) -> bytes:
 
 @dataclass
 class Fuzzer:
-    """Damages what is at a place, and looks at what becomes of it."""
+    """Damages what is at a place, and checks the effects."""
 
     setting: Setting
     faults: list[str] = field(default_factory=list)
@@ -436,7 +436,7 @@ class Fuzzer:
             self.fault(what, "pdla sync", "all is well, and the original has not the newest bytes")
 
     def program(self, does: str, ranks: int, what: str, anywhere: bool) -> None:
-        """Run it; what it does or sees has to be right, unless a map leads it ``anywhere``."""
+        """Run it; what it does or sees must be right, unless a map leads it ``anywhere``."""
         action, how = does.split()
         file, out = self.place / ("input" if action == "input" else "data"), self.place / "read"
         words = (file, "7") if action == "write" else (file, "read", out)
@@ -457,7 +457,7 @@ class Fuzzer:
 
 
 def restore_file(kept: Path, to: Path, link: Path) -> None:
-    """The same bytes and times, in the same inode where there is a link to it."""
+    """The same bytes and times, in the same inode if there is a link to it."""
     if link.exists() and not (to.exists() and to.samefile(link)):
         to.unlink(missing_ok=True)
         to.hardlink_to(link)
@@ -495,7 +495,7 @@ def become(command: str, place: Path, out: Path) -> None:
 
 
 def fuzz_verbs(name: str, setting: Setting, first: int, *, cases: int = 0, seconds: float = 0) -> Fuzzer:
-    """So many cases, or as many as fit in so many seconds."""
+    """A number of cases, or as many as fit in a number of seconds."""
     fuzzer = Fuzzer(setting)
     until = time.monotonic() + seconds
     seed = first
