@@ -284,7 +284,9 @@ static int class_of(int rc)
 static MPI_Offset size_of(const struct slot *slot)
 {
     MPI_Offset size = -1;
-    MPI_File_get_size(slot->file, &size);
+    int rc = MPI_File_get_size(slot->file, &size);
+    if (rc != MPI_SUCCESS)
+        fprintf(out, "%d:%d get_size class=%d\n", program, line, class_of(rc));
     return size;
 }
 
