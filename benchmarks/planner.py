@@ -57,7 +57,7 @@ def least_over_greedy() -> float:
 
 
 def worst_over_grid() -> float:
-    """What the strips of the linear program cost over the best of a fine grid, on the cluster where that is most."""
+    """The cost of the linear program's strips relative to the best of a fine grid, on the worst cluster."""
     worst = 0.0
     for seed in range(INSTANCES):
         choose = random.Random(seed)
@@ -74,7 +74,7 @@ def worst_over_grid() -> float:
 
 
 def choice_seconds(patterns: int) -> list[float]:
-    """To choose among so many patterns."""
+    """Seconds to choose among so many patterns."""
     times = []
     for seed in range(REPETITIONS):
         asked, room = instance(random.Random(seed), patterns)
@@ -85,7 +85,7 @@ def choice_seconds(patterns: int) -> list[float]:
 
 
 def plan_seconds(patterns: int) -> list[float]:
-    """To cost so many different patterns and choose."""
+    """Seconds to predict the costs of so many different patterns and to choose."""
     times = []
     for repetition in range(REPETITIONS):
         signatures = tuple(
@@ -102,7 +102,7 @@ def plan_seconds(patterns: int) -> list[float]:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measure, print, write."""
     patterns = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     rows = [
         row(f"optimal over greedy, the least of {INSTANCES:,}", [least_over_greedy()], "", 1.0),

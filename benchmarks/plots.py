@@ -1,6 +1,6 @@
 """Plots in the style of the paper's figures: bars of bandwidth, a group for each request size or number of ranks.
 
-Over each bar is the limit: what streams from the devices that its bytes are on reached in the same rounds.
+A line over each bar is the limit: what sequential streams from the same devices reached in the same rounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pdla.units import format_bytes
 
 
 def draw(storage: str, found: Sequence[Found], directory: Path) -> list[Path]:
-    """A plot for each kind of program, in ``directory``; returns the files."""
+    """A plot for each kind of program, in ``directory``; return the files."""
     import matplotlib
 
     matplotlib.use("agg")

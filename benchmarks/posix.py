@@ -1,4 +1,4 @@
-"""What recording the POSIX calls costs, beside recording the MPI calls only. See docs/benchmarks.md.
+"""The cost of recording POSIX calls, compared with recording only MPI calls. See docs/benchmarks.md.
 
 python -m benchmarks.posix [--rounds 5] [--directory /dev/shm]
 """

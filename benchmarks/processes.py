@@ -1,4 +1,4 @@
-"""Running commands so that none outlives the bench."""
+"""Run commands so that none outlives the bench."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 10.0
 
 
 def end_on_signals() -> None:
-    """Have the first signal end this process by SystemExit, and later ones not disturb what it cleans up."""
+    """Let the first signal end this process by SystemExit; later ones do not disturb the clean-up."""
 
     def end(number: int, _: FrameType | None) -> None:
         for one in SIGNALS:
@@ -34,7 +34,7 @@ def output_of(command: Sequence[str | Path], variables: Mapping[str, str] | None
     """Standard output of a command that must succeed; whatever ends the wait ends the command and its children.
 
     Raises:
-        RuntimeError: it failed, or took longer; the message has what it said.
+        RuntimeError: it failed, or took longer; the message has its output.
     """
     process = subprocess.Popen(
         [*ENDED_WITH_US, "TERM", *map(str, command)],

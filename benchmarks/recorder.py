@@ -1,4 +1,4 @@
-"""What recording costs: in line, at the end, in a whole program, in memory, in bytes, and until the trace is open.
+"""The costs of recording: in a call, at the end, in a whole program, in memory, in bytes, and to open the trace.
 
 python -m benchmarks.recorder [--rounds 5] [--records 2000000] [--directory /dev/shm]
 

@@ -1,4 +1,4 @@
-"""What all benchmarks measured, in one file: build/bench.json."""
+"""The results of all benchmarks, in one file: build/bench.json."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 
 BENCH = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 KEYS = ("name", "value", "unit", "baseline", "ratio", "goal", "spread")
-"""Of every row; what does not apply is null."""
+"""The keys of every row; values that do not apply are null."""
 
 
 def row(
     name: str, values: Sequence[float], unit: str, goal: float | None = None, baseline: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """The median of what so many turns found, and their range as a share of it.
+    """The median of the values of several rounds, and their range as a share of it.
 
-    ``baseline`` has what else was found in each turn, or what holds for all; the ratio is the median over the turns.
+    ``baseline`` has the value to compare with of each round, or one for all; the ratio is the median over the rounds.
     """
     value = median(values)
     others = baseline if len(baseline) == len(values) else [*baseline] * len(values)
@@ -38,7 +38,7 @@ def row(
 
 
 def add_rows(part: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows, and keep them as rows of one part of the whole."""
+    """Print the rows of one part, and add them to the file."""
     for one in rows:
         ratio = f"{one['ratio']:.3f} of {one['baseline']:.4g}" if one["ratio"] is not None else ""
         goal = f"goal {one['goal']:.4g}" if one["goal"] is not None else ""
@@ -48,9 +48,9 @@ def add_rows(part: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def keep(rows: Sequence[dict[str, Any]]) -> None:
-    """Add ``rows`` to the file with the time, in the place of earlier ones of the same names.
+    """Add ``rows`` to the file with the time, in place of earlier rows of the same names.
 
-    The file is whole at any moment.
+    The file is complete at any moment.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     complete = {one["name"]: {**dict.fromkeys(KEYS), **one, "at": now} for one in rows}

@@ -1,4 +1,4 @@
-"""Disks with a head each, over which originals are striped and on which replicas are: the third kind of storage.
+"""Disks with a head each: originals are striped over them, and each holds replicas. The third kind of storage.
 
 The program in seeking_disk serves images of disks in the time that disks would take. The first part of the four disks
 together is one image in strips: a file system on it holds the originals, as the servers of a parallel file system
@@ -33,7 +33,7 @@ STARTS_WITHIN = 30.0  # seconds
 class Model(NamedTuple):
     """What a request takes: ``length / bandwidth``, and more where it does not begin at the head (seeking_disk/disk.h).
 
-    Bytes/s and seconds; a seek over the whole disk takes ``longest``, one to the next track ``shortest``.
+    Units are bytes/s and seconds. A seek over the whole disk takes ``longest``, one to the next track ``shortest``.
     """
 
     bandwidth: float
@@ -43,7 +43,7 @@ class Model(NamedTuple):
     rotation: float = 0.0
 
     def startup(self, share: float) -> float:
-        """Seconds before the first byte, that share of the disk away from the head."""
+        """Seconds before the first byte, at this distance from the head as a share of the disk."""
         return self.overhead + self.shortest + (self.longest - self.shortest) * math.sqrt(share) + self.rotation
 
 
@@ -51,7 +51,7 @@ MODELS = {
     "hdd": Model(50e6, shortest=0.001, longest=0.008, rotation=0.00417),  # 7,200 turns a minute
     "ssd": Model(150e6, overhead=0.0005),
 }
-"""As many bytes/s, and of SSDs as many requests/s, as throttled.py's."""
+"""The bytes/s, and for SSDs the requests/s, are those of throttled.py."""
 
 
 def seeking_obstacle() -> str:
@@ -59,16 +59,16 @@ def seeking_obstacle() -> str:
     if why := loop_obstacle():
         return why
     if not os.access("/dev/fuse", os.W_OK):
-        return "disks that seek take /dev/fuse"
+        return "disks that seek need /dev/fuse"
     if missing := [name for name in ("gcc", "pkg-config", "setpriv") if not shutil.which(name)]:
-        return f"disks that seek are compiled and run by {missing[0]}, which is not there"
+        return f"disks that seek are compiled and run by {missing[0]}, which does not exist"
     if subprocess.run(["pkg-config", "--exists", "fuse3"], check=False).returncode:
-        return "disks that seek take libfuse's headers (libfuse3-dev)"
+        return "disks that seek need libfuse's headers (libfuse3-dev)"
     return ""
 
 
 class Heads:
-    """The program for disks of one kind, running.
+    """The running program for disks of one kind.
 
     Attributes:
         images: of each disk; ``striped``: of the part that they share.
@@ -82,7 +82,7 @@ class Heads:
         """Bytes of a disk."""
 
     def set_timed(self, timed: bool) -> None:
-        """Whether requests take their time; those that do not are not counted."""
+        """Whether requests take their time; others are not counted."""
         (self.directory / "timed").write_text(str(int(timed)))
 
     def counters(self) -> list[dict[str, float]]:

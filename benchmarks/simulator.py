@@ -1,6 +1,7 @@
-"""How fast the simulator is: python -m benchmarks.simulator (a minute; pip install simpy for the ratio).
+"""The simulator's speed: python -m benchmarks.simulator (a minute; pip install simpy for the ratio).
 
-CPU seconds, so that other work on the machine matters little. Each case is a process of its own, for its memory.
+It measures CPU seconds, so that other work on the machine matters little. Each case is a process of its own,
+for its memory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def strided(ranks: int, requests: int, size: int) -> Signature:
 
 
 def measured(case: str) -> dict[str, float]:
-    """CPU seconds, sub-requests, and the most memory (bytes) that the process ever had."""
+    """CPU seconds, sub-requests, and the largest memory of the process in bytes."""
     signature, cluster = strided(*CASES[case]), load_cluster("pdla")
     begin = time.process_time()
     result = simulate(from_signatures([signature]), cluster, BASELINES[0])
@@ -119,7 +120,7 @@ def row(name: str, value: float, unit: str, goal: float | None, spread: float = 
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, write."""
     rows = []
     for case in ("wide", "narrow"):
         found = best(case)

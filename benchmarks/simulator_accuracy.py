@@ -1,10 +1,11 @@
-"""Whether the simulator is right: what it says of the bench's cases on throttled disks, beside what was measured.
+"""The simulator's accuracy: its results for the bench's cases on throttled disks, compared with measured ones.
 
     python -m benchmarks.bench && python -m benchmarks.simulator_accuracy [CLUSTER.toml]
 
-takes the rows of build/bench.json, prints a table, and adds rows. The disks and the node are those of CLUSTER.toml (by
-`mpiexec -n 4 pdla calibrate` on them). By default disks are as their limits say, and the node is the one on which the
-figures of docs/benchmarks.md were measured. Originals are on one device with the limits of all disks of a kind.
+This takes the rows of build/bench.json, prints a table, and adds rows. The disks and the node are
+those of CLUSTER.toml (by `mpiexec -n 4 pdla calibrate` on them). By default disks have their
+nominal limits, and the node is the one on which the figures of docs/benchmarks.md were measured.
+Originals are on one device with the limits of all disks of a kind.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ NODE: dict[str, Any] = {
     "client_cache": True,
     "client_read_ahead": READ_AHEAD * KiB,
 }
-"""As pdla calibrate found it, with four ranks and the bench's settings of MPICH."""
+"""The node as pdla calibrate measured it, with four ranks and the bench's settings of MPICH."""
 ALIKE = 0.1
-"""Contestants whose measured rates are closer than this share of them are in no order."""
+"""Contestants whose measured rates differ by less than this share have no order."""
 
 
 def options_of(case: Case) -> dict[str, int]:
@@ -67,7 +68,7 @@ def options_of(case: Case) -> dict[str, int]:
 
 
 def trace_of(case: Case) -> Trace:
-    """What its program does, each piece a call or all of a rank's one, without the tasks that do not run."""
+    """The program's calls, one for each piece or one for each rank, without the tasks that do not run."""
     own, op = options_of(case), cast(Op, case.op)
     tasks = own.get("numTasks", case.ranks)
     if case.program == "ior":
@@ -106,7 +107,7 @@ def workload_of(case: Case, accesses: pd.DataFrame, contestant: str, replicated:
     pieces = max(CALL // case.request, 1) if contestant in (SIEVING, COLLECTIVE) else pieces_of(case)
     items = np.zeros(len(accesses), core.ITEM)
     items["offset"], items["length"], items["form"] = accesses["offset"], accesses["length"], -1
-    syncs = case.op == "write" and not replicated  # replicas are brought back when all ranks are there
+    syncs = case.op == "write" and not replicated  # the write-back begins when all ranks are there
     ends = [core.WRITES | core.SYNCS] * syncs + [core.WRITES | core.CLOSES]
     calls, first, end = [], [0], 0
     for rank in range(case.ranks):
@@ -173,7 +174,7 @@ def simulated(case: Case, trace: Trace, analysis: Analysis, contestant: str, dis
 
 
 def _as_planned(disks: Cluster) -> Cluster:
-    """As the bench describes them to the planner: originals where no replica may be, and no data sieving."""
+    """The cluster as the bench describes it to the planner: originals apart from replicas, no data sieving."""
     known = _originals(disks, H_PDLA)
     pools = tuple(replace(pool, kind="node") if pool.name == known.home_pool else pool for pool in known.pools)
     return replace(known, pools=pools, sieve_read=0, sieve_write=0)
@@ -201,7 +202,7 @@ def _name(candidate: Candidate) -> str:
 
 
 def _counting(pool: Pool) -> Pool:
-    """Every request counts: the page cache, which merges them, is simulated."""
+    """Every request counts, because the page cache, which merges them, is simulated."""
     most = max(seconds for _, seconds in pool.startup)
     return replace(pool, startup=((0, most),)) if pool.overlap else pool
 
@@ -222,7 +223,7 @@ def _originals(disks: Cluster, contestant: str) -> Cluster:
 
 
 def in_order(rates: Mapping[str, tuple[float, float]]) -> list[bool]:
-    """Of each two contestants that differ by measure, whether they do so by simulation."""
+    """For each two contestants with different measured rates, whether the simulated rates have the same order."""
     return [
         (a[1] > b[1]) == (a[0] > b[0])
         for a, b in itertools.combinations(rates.values(), 2)
@@ -231,7 +232,7 @@ def in_order(rates: Mapping[str, tuple[float, float]]) -> list[bool]:
 
 
 def main() -> None:
-    """Simulate what was measured, print, keep."""
+    """Simulate the measured cases, print, write."""
     if len(sys.argv) > 1:
         disks = load_cluster(sys.argv[1])
     else:

@@ -1,7 +1,7 @@
-"""The storage that programs are measured on: what the bench needs to know of it, and two kinds of it.
+"""The storage that programs are measured on: the interface that the bench needs, and two kinds of storage.
 
 ``ThrottledDisks`` (root) are disks and SSDs whose limits the kernel enforces, one directory each. ``PlainDirectories``
-are directories of one file system, for machines on which nothing else can be had. benchmarks/seeking.py has disks with
+are directories of one file system, for machines on which nothing else is possible. benchmarks/seeking.py has disks with
 heads, benchmarks/cephfs.py a parallel file system on throttled disks.
 """
 
@@ -36,15 +36,15 @@ class Node(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a device has done so far."""
+    """The work of a device so far."""
 
     requests: int
     seeks: int = 0
     busy: float = 0.0
-    """Seconds; 0 where nobody measures it."""
+    """Seconds; 0 if they are not measured."""
 
     def since(self, earlier: Counted) -> Counted:
-        """What was done after that."""
+        """The work since ``earlier``."""
         return Counted(self.requests - earlier.requests, self.seeks - earlier.seeks, self.busy - earlier.busy)
 
 
@@ -67,18 +67,18 @@ class Storage(Protocol):
         """Make the empty file of an original of so many bytes, on the servers of a kind."""
 
     def unlimited(self) -> AbstractContextManager[None]:
-        """Within it devices are as fast as they can be, to prepare what is measured."""
+        """Within the block, devices have no limits, to prepare what is measured."""
 
     def drop_caches(self) -> None:
-        """Have nothing of the storage's files in memory, neither at the clients nor at the servers."""
+        """Drop the storage's files from memory, at the clients and at the servers."""
 
     def counted(self) -> Mapping[str, Counted]:
-        """What each device has done; empty where nobody counts it."""
+        """The work of each device; empty if it is not counted."""
 
     def sequential(self, pool: str, size: int, op: str) -> float:
         """Bytes/s at which "read" or "write" of ``size`` bytes goes from all of a pool's servers, one stream each.
 
-        Reads are of what is not in memory; writes are done when they are on the devices.
+        Reads are of bytes that are not in memory; writes count when they are on the devices.
         """
 
 
@@ -97,7 +97,7 @@ def rate_of_streams(directories: Sequence[Path], size: int, op: str) -> float:
 
 
 def forget(file: Path) -> None:
-    """Have nothing of a file in the page cache."""
+    """Drop a file from the page cache."""
     if not file.exists():
         return
     descriptor = os.open(file, os.O_RDWR)
@@ -122,7 +122,7 @@ def write_stream(file: Path, size: int) -> None:
     with file.open("r+b" if file.exists() else "wb", buffering=0) as opened:
         for number in range(-(-size // TRANSFER)):
             opened.write(block)
-            # Starts writing it back; left to itself the kernel does so when everything is in memory.
+            # Starts the kernel's writeback, which would otherwise begin when everything is in memory.
             os.posix_fadvise(opened.fileno(), number * TRANSFER, TRANSFER, os.POSIX_FADV_DONTNEED)
         os.fsync(opened.fileno())
 
@@ -145,7 +145,7 @@ class Directories:
         self.nodes: Sequence[Node] = (Node((), originals),)
 
     def place(self, kind: str, file: Path, size: int) -> None:
-        """There is nothing to choose."""
+        """There is nothing to do."""
         file.touch()
 
     def drop_caches(self) -> None:
@@ -168,7 +168,7 @@ class ThrottledDisks(Directories):
     """
 
     name = "disks"
-    lacks = "limits have no latency: where one server serves several processes it costs no seeks between them"
+    lacks = "limits have no latency: a server that serves several processes has no seeks between them"
 
     @contextmanager
     def unlimited(self) -> Iterator[None]:
@@ -184,7 +184,7 @@ class ThrottledDisks(Directories):
                 limit(mount, limits)
 
     def counted(self) -> Mapping[str, Counted]:
-        """By the kernel, of the disks that hold originals, too."""
+        """The kernel's counters, also for the disks that hold originals."""
         disks = {f"{kind}{i}": one for kind, found in self.servers.items() for i, one in enumerate(found)}
         originals = {f"original {kind}": one for kind, one in self.nodes[0].originals.items()}
         return {name: Counted(served(mount)) for name, mount in {**originals, **disks}.items()}
@@ -197,11 +197,11 @@ class PlainDirectories(Directories):
     lacks = "all directories are on one device of unknown speed: layouts, SSDs and the limit mean nothing here"
 
     def unlimited(self) -> AbstractContextManager[None]:
-        """They are."""
+        """They always are."""
         return nullcontext()
 
     def counted(self) -> Mapping[str, Counted]:
-        """Nobody counts."""
+        """Nothing is counted."""
         return {}
 
 
@@ -227,7 +227,7 @@ def throttled_disks(scratch: Path, size: int) -> Iterator[ThrottledDisks]:
 
 @contextmanager
 def plain_directories(scratch: Path, size: int) -> Iterator[PlainDirectories]:
-    """As many directories, whatever the ``size``; what is in them stays."""
+    """The same directories for any ``size``; their files stay."""
     servers = {kind: [scratch / f"{kind}{number}" for number in range(count)] for kind, count in DISKS.items()}
     originals = {kind: scratch / f"original-{kind}" for kind in DISKS}
     for directory in (*originals.values(), *(one for pool in servers.values() for one in pool)):
@@ -241,7 +241,7 @@ def capacity(size: int) -> int:
 
 
 def _all(kind: str) -> Limits:
-    """What all disks of a kind serve together."""
+    """The limits of all disks of a kind together."""
     return Limits(*(DISKS[kind] * limit for limit in KINDS[kind]))
 
 

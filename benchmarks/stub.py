@@ -1,8 +1,8 @@
-"""What redirection costs, and what it gains on disks that are really slow: docs/benchmarks.md.
+"""What redirection costs, and what it gains on slow disks: docs/benchmarks.md.
 
     python -m benchmarks.stub [--rounds 5] [--disks]
 
-prints a line per figure and keeps them in build/bench.json. ``--disks`` needs root (benchmarks/throttled.py).
+This prints a line for each figure and adds rows to build/bench.json. ``--disks`` needs root (benchmarks/throttled.py).
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class Bench:
         self.rows: list[dict[str, object]] = []
 
     def run(self, variables: Mapping[str, str], *words: object, ranks: int = 1) -> float:
-        """The seconds that the program says."""
+        """The seconds that the program prints."""
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)]
         command = [*launcher, "env", *(f"{k}={v}" for k, v in variables.items()), str(self.program), *map(str, words)]
         return float(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def redirected(self, map_file: Path) -> dict[str, str]:
-        """What sets redirection on."""
+        """The variables that switch redirection on."""
         return {"LD_PRELOAD": str(self.library), "PDLA_MAP": str(map_file)}
 
     def compare(self, map_file: Path, *words: object) -> tuple[float, float]:
-        """The least seconds natively and redirected, in turns."""
+        """The least seconds natively and redirected, in turn."""
         pairs = [(self.run({}, *words), self.run(self.redirected(map_file), *words)) for _ in range(self.rounds)]
         return min(one for one, _ in pairs), min(other for _, other in pairs)
 
     def row(self, name: str, value: float, unit: str, goal: float | None, baseline: float | None = None) -> None:
-        """Keep a figure and print it, beside what it is compared with."""
+        """Record a figure and print it with its baseline."""
         ratio = None if baseline is None else value / baseline
         row = {
             "name": f"stub: {name}",
@@ -159,7 +159,7 @@ def disks(bench: Bench, count: int, size: int) -> None:
             loops = [(rows, ranks * COLUMNS * PIECE, PIECE), (ranks, COLUMNS * PIECE, rows * PIECE)]
             replica = Replica(size, 0, PIECE, loops=loops, strips=[PIECE] * count)
             replica.components = [mount / f"component{ranks}" for mount in mounts]
-            # What is mapped stays in memory: the mapping must be gone before anything is measured.
+            # Mapped pages stay in memory: the mapping must be gone before anything is measured.
             column = np.memmap(original, np.uint8, "r").reshape(-1, COLUMNS, PIECE)[:, 0].copy()
             ordered = column.reshape(rows, ranks, PIECE).swapaxes(0, 1).reshape(-1, PIECE)
             for i, component in enumerate(replica.components):

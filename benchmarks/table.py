@@ -1,4 +1,4 @@
-"""What was found in one case, as rows of build/bench.json and as lines to read."""
+"""The results of one case, as rows of build/bench.json and as printed lines."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Found:
 
     @property
     def requests(self) -> float:
-        """At all devices, median."""
+        """Requests to all devices, median."""
         return median(sum(one.requests for one in run.devices) for run in self.runs)
 
     @property
@@ -80,7 +80,7 @@ class Found:
 
     @property
     def by_heads(self) -> float | None:
-        """Bytes/s by the seconds that the busiest device needed, median."""
+        """Bytes/s if only the busiest device's seconds count, median."""
         return median(run.bytes / max(one.busy for one in run.devices) for run in self.runs) if self._heads else None
 
     @property
@@ -100,13 +100,13 @@ class Found:
 
     @property
     def served(self) -> str:
-        """By which replicas, in words."""
+        """The replicas that served it, in words."""
         if self.contestant not in REPLICATED or self.replicated >= WHOLLY:
             return self.layouts
         return f"{self.replicated:.0%} of it: {self.layouts}" if self.replicated else NO_REPLICA
 
     def rows(self, storage: str) -> list[dict[str, Any]]:
-        """For build/bench.json."""
+        """The rows for build/bench.json."""
         name = f"{storage}: {self.case.title}: {self.contestant}"
         beside = {
             "name": name,
@@ -138,7 +138,7 @@ class Found:
         return [beside, limited]
 
     def line(self) -> str:
-        """For people."""
+        """The line to print."""
         each = f"{self.moved / self.requests / KiB:9.0f}" if self.requests else f"{'-':>9}"
         inside = f"{'-':>9}" if self.inside is None else f"{self.inside:9.2f}"
         slower = self.contestant in PLANNED and self.of_original < ORIGINAL_GOAL - self.spread
@@ -151,7 +151,7 @@ class Found:
 
 
 def limit_pools(contestant: str, spaces: Mapping[str, set[str]]) -> set[str]:
-    """On which pools a contestant's bytes are: the original's on the disks, in S-ORIG on the SSDs."""
+    """The pools that hold a contestant's bytes: the original's are on the disks, in S-ORIG on the SSDs."""
     if contestant == S_ORIG:
         return {"ssd"}
     return spaces.get(contestant) or {"hdd"}

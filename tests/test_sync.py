@@ -251,7 +251,7 @@ def test_h15_a_deleted_original_is_not_made_again(place: Place) -> None:
     killed_with_journals(place)
     place.original.unlink()
     (row,) = write_back(place.catalog)
-    assert "No such file" in row.problem and not place.original.exists()
+    assert "the file no longer exists" in row.problem and not place.original.exists()
     write_later(place.original, b"a new one")
     (row,) = write_back(place.catalog)
     # File systems give the number of a deleted file to the next one.
