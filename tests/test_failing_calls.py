@@ -12,6 +12,8 @@ import pytest
 
 from tests.mpiio import Job, Program, Runner, by_program, make
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
+from tests.test_leases import Leased, make_leased
+from tests.test_sync import check, programs  # noqa: F401
 
 SOURCE = REPOSITORY / "tests/programs/failing_calls.c"
 WRAPPED = (
@@ -58,10 +60,10 @@ def compare(
 
 
 def seen_by(
-    runner: Runner, programs: Sequence[Program], directory: Path, writes: str, how: str
+    runner: Runner, batch: Sequence[Program], directory: Path, writes: str, how: str
 ) -> Iterator[list[dict[int, list[str]]]]:
     """For each job what each rank saw of each program."""
-    for number, scripts in enumerate(zip(*(program.scripts(writes) for program in programs), strict=True)):
+    for number, scripts in enumerate(zip(*(program.scripts(writes) for program in batch), strict=True)):
         text = directory / f"{how}{number}"
         text.write_text("".join(script for _, script in scripts))
         yield [by_program(lines) for lines in runner.run(text, scripts[0][0], directory, how)]
@@ -89,13 +91,13 @@ def test_a_call_sees_the_same_or_fails(
     runner, directory = Runner.prepare(mpi, tmp_path, failing), tmp_path / "case"
     monkeypatch.setenv("PDLA_TEST_FAILING", failures)
     jobs = [Job(ranks, writes), Job(1, writes), Job(ranks, "original")]
-    programs = [make(n, ranks, writes=writes, shared=mpi.name == "mpich", jobs=jobs) for n in range(20, 40)]
+    batch = [make(n, ranks, writes=writes, shared=mpi.name == "mpich", jobs=jobs) for n in range(20, 40)]
     directory.mkdir()
-    runner.make_files(programs, directory, writes)
-    native, redirected = (list(seen_by(runner, programs, directory, writes, how)) for how in ("native", "redirected"))
+    runner.make_files(batch, directory, writes)
+    native, redirected = (list(seen_by(runner, batch, directory, writes, how)) for how in ("native", "redirected"))
     compared = 0
     failed: set[str] = set()
-    for program in programs:
+    for program in batch:
         for pair in zip(native, redirected, strict=True):
             seen = ([rank[program.number] for rank in one] for one in pair)
             lines, calls = compare(*seen, IO_ERROR[mpi.name])
@@ -105,3 +107,28 @@ def test_a_call_sees_the_same_or_fails(
                 break
     assert compared > 500
     assert failed <= {"open"} if writes == "original" else failed
+
+
+@pytest.fixture
+def file(
+    mpi: Mpi,
+    tmp_path: Path,
+    failing: Path,
+    programs: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Leased]:
+    yield from make_leased(mpi, tmp_path, failing, programs, monkeypatch)
+
+
+@pytest.mark.parametrize("calls", ["opendir 1", "readdir 1", "opendir -1", "readdir -4", "fcntl 1"])
+def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(file: Leased, calls: str) -> None:
+    """The first lookup is for the directories of journals, the next for the journals in one of them."""
+    file.write()
+    journals = file.place.journals
+    seen = file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
+    error = {"mpich": 32, "openmpi": 35}[file.place.mpi.name]
+    assert seen == f"open class={error} -1\n" * 2
+    assert file.place.journals == journals
+    file.open("original", "r", "look")
+    assert file.place.journals == []
+    check(file.place, 1, 1)

@@ -1,5 +1,6 @@
 /* Linked into the library with -Wl,--wrap. PDLA_TEST_FAILING="memory 12" lets one in twelve of its allocations fail,
- * "files 12" one in twelve of its system calls on files: random ones, in each rank others, and in each run the same. */
+ * "files 12" one in twelve of its system calls on files, "readdir 1" each of this call, "readdir -4" each after the
+ * fourth. What is chosen is random, differs between ranks, and is the same in each run. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -15,22 +16,27 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-/* The call number, in an order that looks random. */
-static uint32_t draw(uint32_t rank)
+/* Whether call number `call` is one of those: one in `number` at random, or all after the first -`number`. */
+static bool is_chosen(uint32_t call, uint32_t rank, int number)
 {
-    static uint32_t calls;
-    uint32_t x = (__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) * 2654435761u) ^ (rank * 2246822519u);
+    if (number < 0)
+        return call > (uint32_t)-number;
+    uint32_t x = (call * 2654435761u) ^ (rank * 2246822519u);
     x = (x ^ x >> 15) * 2246822507u;
-    return x ^ x >> 13;
+    return (x ^ x >> 13) % (uint32_t)number == 0;
 }
 
-static bool fails(const char *kind, int error)
+static bool fails(const char *kind, const char *name, int error)
 {
+    static uint32_t calls;
     const char *wanted = getenv("PDLA_TEST_FAILING"), *mpich = getenv("PMI_RANK"), *openmpi = getenv("OMPI_COMM_WORLD_RANK");
-    const char *rank = mpich != NULL ? mpich : openmpi;
-    if (wanted == NULL || rank == NULL || strncmp(wanted, kind, strlen(kind)) != 0)
+    const char *rank = mpich != NULL ? mpich : openmpi, *number = wanted == NULL ? NULL : strchr(wanted, ' ');
+    if (rank == NULL || number == NULL)
         return false;
-    if (draw((uint32_t)atoi(rank)) % (uint32_t)atoi(wanted + strlen(kind)) != 0)
+    const size_t length = (size_t)(number - wanted);
+    const bool meant = (strlen(kind) == length && strncmp(wanted, kind, length) == 0)
+        || (strlen(name) == length && strncmp(wanted, name, length) == 0);
+    if (!meant || !is_chosen(__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED), (uint32_t)atoi(rank), atoi(number)))
         return false;
     errno = error;
     return true;
@@ -39,7 +45,7 @@ static bool fails(const char *kind, int error)
 #define WRAP(kind, error, failed, type, name, parameters, arguments) \
     type __real_##name parameters; \
     type __wrap_##name parameters; \
-    type __wrap_##name parameters { return fails(kind, error) ? (failed) : __real_##name arguments; }
+    type __wrap_##name parameters { return fails(kind, #name, error) ? (failed) : __real_##name arguments; }
 
 #define MEMORY(type, name, parameters, arguments) WRAP("memory", ENOMEM, NULL, type, name, parameters, arguments)
 #define FILES(type, name, parameters, arguments) WRAP("files", EIO, -1, type, name, parameters, arguments)
@@ -86,7 +92,7 @@ int __wrap_open(const char *path, int flags, ...)
     va_start(more, flags);
     const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
     va_end(more);
-    return fails("files", EIO) ? -1 : __real_open(path, flags, mode);
+    return fails("files", "open", EIO) ? -1 : __real_open(path, flags, mode);
 }
 
 int __real_fcntl(int fd, int command, ...);
@@ -99,12 +105,12 @@ int __wrap_fcntl(int fd, int command, ...)
     va_end(more);
     const bool locks = command == F_OFD_SETLK || command == F_OFD_GETLK;
     const bool unlocks = command == F_OFD_SETLK && ((struct flock *)argument)->l_type == F_UNLCK; /* always possible */
-    return locks && !unlocks && fails("files", ENOLCK) ? -1 : __real_fcntl(fd, command, argument);
+    return locks && !unlocks && fails("files", "fcntl", ENOLCK) ? -1 : __real_fcntl(fd, command, argument);
 }
 
 void *__real_mremap(void *old, size_t old_size, size_t size, int flags, ...);
 void *__wrap_mremap(void *old, size_t old_size, size_t size, int flags, ...);
 void *__wrap_mremap(void *old, size_t old_size, size_t size, int flags, ...)
 {
-    return fails("files", ENOMEM) ? MAP_FAILED : __real_mremap(old, old_size, size, flags);
+    return fails("files", "mremap", ENOMEM) ? MAP_FAILED : __real_mremap(old, old_size, size, flags);
 }
