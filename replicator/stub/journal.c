@@ -82,7 +82,7 @@ bool original_examine(int fd, const char *path, struct original_state *sight)
     return true;
 }
 
-/* ---- what changes in the header ------------------------------------------------------------------------------------- */
+/* ---- what changes in the header ---------------------------------------------------------------------------------- */
 
 static uint64_t number_sealed(const struct journal_header *header, const uint64_t *which, uint64_t number)
 {

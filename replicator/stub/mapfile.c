@@ -10,7 +10,7 @@
 
 #include "locate.h"
 
-/* ---- checking --------------------------------------------------------------------------------------------------------- */
+/* ---- checking ---------------------------------------------------------------------------------------------------- */
 
 struct image {
     const char *base;
@@ -227,7 +227,7 @@ const char *map_check(const void *base, size_t size)
     return replica == header->replica_count ? NULL : "a replica is of no file";
 }
 
-/* ---- loading ---------------------------------------------------------------------------------------------------------- */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 /* Maps a regular file. *why is set if the result is NULL. */
 static void *map_whole(const char *path, int flags, int protection, struct stat *found, const char **why)

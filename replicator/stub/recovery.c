@@ -28,7 +28,7 @@ enum {
     BROADCAST_RANGES = 512
 };
 
-/* ---- places ----------------------------------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 static const char *pdla_home(char path[4096])
 {
@@ -154,7 +154,7 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
     return failed ? -1 : count;
 }
 
-/* ---- the lock of the journals ----------------------------------------------------------------------------------------- */
+/* ---- the lock of the journals ------------------------------------------------------------------------------------ */
 
 /* Bytes of the lock file. The writers share the first. Ranks that help another rank with the
  * write-back share the second. One rank of each open with redirected writes shares the third, and
@@ -272,7 +272,7 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
     }
 }
 
-/* ---- write-back ------------------------------------------------------------------------------------------------------- */
+/* ---- write-back -------------------------------------------------------------------------------------------------- */
 
 /* What rank 0 has found. */
 struct recovery_task {
@@ -422,7 +422,7 @@ static const char *write_back(mpi_handle comm, int rank, int ranks, const char *
     return why;
 }
 
-/* ---- before an open --------------------------------------------------------------------------------------------------- */
+/* ---- before an open ---------------------------------------------------------------------------------------------- */
 
 /* Examines one directory. *lock: the lock of its journals, alone, if something can be written back
  * or, with `keep`, for the open. */

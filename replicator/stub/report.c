@@ -162,7 +162,7 @@ bool replica_refused(const struct source *source, uint32_t replica)
     return __atomic_load_n(&source->replicas[replica].refused, __ATOMIC_ACQUIRE) != NULL;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* The length of the UTF-8 sequence at `text`; 0: it is none. */
 static int utf8_length(const unsigned char *text)

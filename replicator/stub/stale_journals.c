@@ -97,7 +97,7 @@ static uint64_t entries_in(const struct journal_header *header)
     return count;
 }
 
-/* ---- what their entries mean ----------------------------------------------------------------------------------------- */
+/* ---- what their entries mean ------------------------------------------------------------------------------------- */
 
 /* What is known after some of the journals. */
 struct judgement {
@@ -308,7 +308,7 @@ bool stale_journals_pending(const char *directory)
     return any || files.failed;
 }
 
-/* ---- removing them ---------------------------------------------------------------------------------------------------- */
+/* ---- removing them ----------------------------------------------------------------------------------------------- */
 
 /* Whether all are gone. *any: there was one. */
 static bool remove_all(const char *directory, const char *end, bool *any)

@@ -31,7 +31,7 @@ enum {
     HINTED_BYTES = 1 << 20     /* the kernel fetches little more at once */
 };
 
-/* ---- which storage is reachable ---------------------------------------------------------------------------------------- */
+/* ---- which storage is reachable ---------------------------------------------------------------------------------- */
 
 static uint64_t born; /* seconds since 1970 */
 
@@ -144,7 +144,7 @@ static void note_unreachable(const struct loaded_map *map, const char *path, enu
         __atomic_store_n(&places[PLACES - 1], now, __ATOMIC_RELAXED);
 }
 
-/* ---- calls that may be abandoned --------------------------------------------------------------------------------------- */
+/* ---- calls that may be abandoned --------------------------------------------------------------------------------- */
 
 struct job {
     void (*work)(struct job *);
@@ -310,7 +310,7 @@ static int perform(const struct loaded_map *map, struct job **job, enum timeout 
     return ETIMEDOUT;
 }
 
-/* ---- examining a file in another process ------------------------------------------------------------------------------- */
+/* ---- examining a file in another process ------------------------------------------------------------------------- */
 
 static bool has_fuse;
 
@@ -343,7 +343,7 @@ static void examine_in_child(char *path)
         continue;
 }
 
-/* ---- the calls --------------------------------------------------------------------------------------------------------- */
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
 static void open_work(struct job *job)
 {

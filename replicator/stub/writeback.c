@@ -69,7 +69,7 @@ static struct range *ranges_of(const struct writer *writer, const struct journal
     return ranges;
 }
 
-/* ---- a batch of pieces ---------------------------------------------------------------------------------------------- */
+/* ---- a batch of pieces ------------------------------------------------------------------------------------------- */
 
 /* Bytes that are contiguous in the original and in replica `replica`. */
 struct chunk {
@@ -209,7 +209,7 @@ static int batch_add(struct batch *batch, struct chunk chunk)
     return 0;
 }
 
-/* ---- in the original's order -------------------------------------------------------------------------------------- */
+/* ---- in the original's order ------------------------------------------------------------------------------------- */
 
 /* The first of the sorted ranges that ends after byte `offset` of a replica. */
 static size_t first_after(const struct range *ranges, size_t count, int64_t replica, int64_t offset)
@@ -302,7 +302,7 @@ static int add_share(struct batch *batch, const struct range *ranges, size_t cou
     return error == 0 ? batch_flush(batch) : error;
 }
 
-/* ---- write-back --------------------------------------------------------------------------------------------------- */
+/* ---- write-back -------------------------------------------------------------------------------------------------- */
 
 static int end_batch(struct batch *batch, int error)
 {

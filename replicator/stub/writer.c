@@ -48,7 +48,7 @@ int writer_write_back(struct file_handle *handle)
     return error;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 struct plan {
     struct request request;
@@ -428,7 +428,7 @@ void redirector_viewed(struct file_handle *handle)
     errno = error;
 }
 
-/* ---- before other calls ----------------------------------------------------------------------------------------------- */
+/* ---- before other calls ------------------------------------------------------------------------------------------ */
 
 /* Whether a call may write to bytes that the journal lists, or write them again as they were (see
  * write_back_overlap()). */

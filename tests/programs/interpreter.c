@@ -60,7 +60,7 @@ static FILE *out;
 static const char *directory;
 static char *words[WORDS];
 
-/* ---- words ----------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 /* Word `i`, or this rank's of its alternatives "a|b|c". */
 static const char *word(int i)
@@ -84,7 +84,7 @@ static MPI_Offset number(int i) { return (MPI_Offset)strtoll(word(i), NULL, 10);
 
 static bool has(const char *flags, char flag) { return strchr(flags, flag) != NULL; }
 
-/* ---- datatypes -------------------------------------------------------------------------------------------------------- */
+/* ---- datatypes --------------------------------------------------------------------------------------------------- */
 
 static const char *at;
 
@@ -263,7 +263,7 @@ static size_t span_of(MPI_Datatype type, int count)
     return count <= 0 ? 0 : (size_t)(low + extent + (count - 1) * extent_of(type));
 }
 
-/* ---- what is seen ------------------------------------------------------------------------------------------------------ */
+/* ---- what is seen ------------------------------------------------------------------------------------------------ */
 
 static uint64_t hash(const void *bytes, size_t size)
 {
@@ -352,7 +352,7 @@ static uint64_t seen(const struct transfer *transfer)
     return value;
 }
 
-/* ---- data calls ------------------------------------------------------------------------------------------------------- */
+/* ---- data calls -------------------------------------------------------------------------------------------------- */
 
 enum { READ = 1, COLLECTIVE = 2, EXPLICIT = 4, SHARED = 8, NONBLOCKING = 16, SPLIT = 32 };
 struct call {
@@ -676,7 +676,7 @@ static void transfer_data(const struct call *call)
         settle(slot->name);
 }
 
-/* ---- other calls ------------------------------------------------------------------------------------------------------ */
+/* ---- other calls ------------------------------------------------------------------------------------------------- */
 
 static int amode_of(const char *flags)
 {

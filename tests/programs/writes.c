@@ -90,7 +90,7 @@ static MPI_Datatype holes(int count)
     return type;
 }
 
-/* ---- steps that follow the pattern; each writes the columns c = rank, rank + ranks, ... < 4 --------------------------- */
+/* ---- steps that follow the pattern; each writes the columns c = rank, rank + ranks, ... < 4 ---------------------- */
 
 static void strided(void)
 {
@@ -218,7 +218,7 @@ static void rows(void)
     MPI_Type_free(&type);
 }
 
-/* ---- steps that do not ------------------------------------------------------------------------------------------------ */
+/* ---- steps that do not ------------------------------------------------------------------------------------------- */
 
 static void header(void)
 {
