@@ -65,10 +65,10 @@ def read_intent(directory: Path) -> Intent | None:
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from error
     if len(image) != RECORD.itemsize or image[:8] != MAGIC:
-        raise FormatError(f"{path} is not the record of an interrupted pdla sync")
+        raise FormatError(f"{path} is not the record of an interrupted write-back")
     row = np.frombuffer(image, dtype=RECORD)[0]
     if row["checksum"] != google_crc32c.value(image[_CHECKED]):
-        raise FormatError(f"{path}, the record of an interrupted pdla sync, is damaged")
+        raise FormatError(f"{path}, the record of an interrupted write-back, is damaged")
     identity = Identity(0, *(int(row[name]) for name in ("inode", "size", "mtime_ns", "ctime_ns")))
     return Intent(bool(row["busy"]), identity, int(row["until_ns"]))
 

@@ -4,7 +4,7 @@ A line is a call: its name, the slot of the open file, its arguments; ``a|b|c`` 
 Three kinds of lines are for the files that a program works on::
 
     file NAME SIZE                      SIZE random bytes
-    replica NAME JSON                   the fields of stubmaps.Replica
+    replica NAME JSON                   the fields of support.handmade_maps.Replica
     target NAME JSON                    the same, for what is written: counts with ``--writes`` close and lease
 
 and a line ``job RANKS HOW [sync]`` begins what another job does to these files when the one before has ended: HOW is
