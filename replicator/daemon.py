@@ -57,7 +57,7 @@ def catalog_at_last(stop: threading.Event) -> Catalog | None:
     """The catalog, as soon as it can be reached; None if ``stop`` is set before.
 
     Raises:
-        PdlaError: waiting is in vain: it is not a catalog, or of another version.
+        PdlaError: waiting cannot help: it is not a catalog, or of another version.
     """
     while not stop.is_set():
         try:

@@ -178,7 +178,8 @@ def _write_back_file(
             _remove(directory)
             return WriteBackResult(path, dropped=_length(good))
         if changed:
-            return WriteBackResult(path, problem=f"{changed}: {_waiting(good)}")
+            advice = "pdla sync --changed overwrite or discard decides"
+            return WriteBackResult(path, problem=f"{changed}: {_waiting(good)} ({advice})")
         intent = HeldIntent(directory, identity)
         try:
             count = _copy(target, path, replicas, good, intent, progress)

@@ -53,8 +53,7 @@ static int64_t bytes_of(const struct access *access)
     mpi_handle datatype = value_of(access->datatype);
     mpi_count size = 1;
     int64_t bytes;
-    /* RATIONALE: a question about no datatype raises an error that the program's own call does not
-     * raise. */
+    /* RATIONALE: asking for the size of MPI_DATATYPE_NULL would call the program's error handler. */
     if (access->count < 0 || datatype == mpi->datatype_null)
         return -1;
     if (is_basic(datatype))
@@ -126,7 +125,7 @@ static int join(const struct access *access, const struct io_call *call, int don
     return done ? done : rc;
 }
 
-/* Only another call tells when it is over. */
+/* The operation ends in a later call. */
 static bool is_pending(const struct access *access, int rc)
 {
     return rc == 0 && access->flags & (CALL_NONBLOCKING | CALL_SPLIT);
@@ -190,9 +189,9 @@ static int watch_access(const struct access *access, struct file_handle *handle)
     return rc;
 }
 
-/* RATIONALE: part of every wrapper, so that no function is between it and MPI. A processor that
- * guards against speculation forgets its return addresses in the kernel, and then each function on
- * the way back costs a few ns. */
+/* RATIONALE: part of every wrapper, so that no function is between it and MPI. Kernels that guard
+ * against speculation clear the processor's predictions of returns, and then each return costs a
+ * few ns. */
 __attribute__((always_inline)) static inline int access_file(struct access *access)
 {
     if (access->count > INT_MAX && is_missing(find_call(access->call, false)))

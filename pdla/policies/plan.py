@@ -73,13 +73,13 @@ def make_plan(
 ) -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``.
 
-    The policy wishes; this function refuses. It refuses a pattern that writes, unless its writes
-    are to be redirected, do not depend on earlier accesses (PDLA 6) and are not read by other ranks
-    before a sync or a close (UNSYNCED). It refuses a pattern that reads bytes that the same run
-    writes (a replica would be stale at once), what the ``limits`` exclude, and a pool without room.
-    No costs are predicted for irregular accesses, nor for patterns that the replica of another one
-    serves. Signatures in the plan have no members. ``progress`` is called with the name of the
-    work, the patterns done and their number.
+    The policy proposes, and this function rejects what must not be built. It rejects a pattern that
+    writes, unless its writes are to be redirected, do not depend on earlier accesses (PDLA 6) and
+    are not read by other ranks before a sync or a close (UNSYNCED). It rejects a pattern that reads
+    bytes that the same run writes (a replica would be stale at once), what the ``limits`` exclude,
+    and a pool without room. No costs are predicted for irregular accesses, nor for patterns that
+    the replica of another one serves. Signatures in the plan have no members. ``progress`` is
+    called with the name of the work, the patterns done and their number.
 
     Raises:
         ConfigError: unknown policy or selection.

@@ -44,7 +44,9 @@ class NewComponent:
 
 
 class Backend(ABC):
-    """The storage of one pool. A back end must pass ``conformance.BackendTests`` and be listed in ``backends.BACKENDS``.
+    """The storage of one pool.
+
+    A back end must pass ``conformance.BackendTests`` and be listed in ``backends.BACKENDS``.
 
     Components are files that every client sees under one path, so all back ends finish and remove
     them in the same way.

@@ -1,6 +1,6 @@
 /* Freshness: whether a replica is still a copy of its original. The state file tells what runs on
- * this node have written through the library. The identity of the original tells what everybody
- * else did.
+ * this node have written through the library. The identity of the original shows whether
+ * anybody else changed it.
  *
  * A file's `writers` and `epoch` are one atomic word. The recorded identity changes only while
  * there is a writer. It counts only if the word is the same before and after the comparison. So a

@@ -46,7 +46,7 @@ struct read_abilities {
     uint64_t no_target;      /* rank 0 knows no replicas for writes to it */
 };
 
-enum { DESCRIPTOR_SHARE = 4 /* components may use one descriptor of so many of the process */ };
+enum { DESCRIPTOR_SHARE = 4 /* components may use at most a quarter of the descriptors of the process */ };
 
 /* Ranks with the same hash have the same state file in the same memory. */
 static uint64_t node_hash(const struct loaded_map *map)

@@ -48,8 +48,8 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     return NULL;
 }
 
-/* Serves a planned call. NULL: all of it was served. Otherwise why not, and the MPI library must
- * read it, as if nothing had happened. */
+/* Serves a planned call. NULL: all of it was served. Otherwise the reason, and the MPI library must
+ * read all of it. */
 static const char *serve(struct io_call *call, const struct plan *plan)
 {
     struct reader *reader = reader_of(call->handle);
@@ -96,7 +96,7 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
     const char *mine = make_plan(call, &plan);
     if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
         mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
-    /* RATIONALE: an agreement to redirect holds for one call, only a refusal holds longer. After a
+    /* RATIONALE: the ranks agree anew for each call that is redirected; only a refusal holds longer. After a
      * seek of one rank any read may reach the end of the file, and there the MPI library must read,
      * with all ranks. */
     bool redirects = !held && agreement_make(&reader->agreement, reader->comm, reader->independent, views, mine, 0);

@@ -102,13 +102,13 @@ static uint64_t entries_in(const struct journal_header *header)
 /* What is known after some of the journals. */
 struct judgement {
     const struct original_state *original;
-    bool pending;    /* some have entries, */
-    bool damaged;    /* or may have, and are damaged */
+    bool pending;    /* some have entries */
+    bool damaged;    /* some are damaged, and may have entries */
     bool unlisted;   /* there may be more journals: their directory could not be read */
-    bool of_it;      /* entries are of the original, */
-    bool of_others;  /* or of another file */
-    bool as_left;    /* the original is as a process left it that no longer writes to it */
-    int64_t busy_ns; /* a killed process began no write to it after this; 0: none was killed */
+    bool of_it;      /* some entries are of the original */
+    bool of_others;  /* some entries are of another file */
+    bool as_left;    /* the original is as its last finished writer left it */
+    int64_t busy_ns; /* the latest time at which a killed process began a write to it; 0: none was killed */
     const char *why; /* why some entries cannot be trusted: a literal */
 };
 

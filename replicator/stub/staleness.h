@@ -14,8 +14,8 @@ void redirector_write_end(struct file_handle *handle);
 int redirector_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 
 /* To be called around a write or, with a `call` of no bytes, a write-back. Replicas that the write
- * touches become stale; all do if its place is not known. The others learn the original's new
- * identity. */
+ * touches become stale; all do if its place is not known. For the others the original's new
+ * identity is recorded. */
 void replicas_write_begin(struct file_handle *, const struct io_call *);
 /* Replicas that have bytes of [low, high) become stale. */
 void replicas_mark(struct file_handle *, int64_t low, int64_t high);

@@ -348,8 +348,8 @@ static void original_end(struct file_handle *handle)
 
 /* RATIONALE: an MPI library that reads, changes and writes a block of a file locks it, so that
  * writes of others to the rest of the block are not lost. These others may be ranks of this handle
- * or of another open. A write-back is such a write. The wait ends because the program itself may
- * hold such a lock. */
+ * or of another open. A write-back is such a write. The wait has a limit, because the program
+ * itself may hold such a lock. */
 static bool lock_original(const struct writer *writer, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
