@@ -132,3 +132,15 @@ def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(file: Leased, call
     file.open("original", "r", "look")
     assert file.place.journals == []
     check(file.place, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    ["rename 1", "write 1", "fsync 1", "fdatasync 1", "pwrite 1", "realloc 1", "calloc 1", "malloc -1", "mmap -1"],
+)
+def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(file: Leased, calls: str) -> None:
+    file.write()
+    file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
+    file.open("original", "r", "look")
+    assert file.place.journals == []
+    check(file.place, 1, 1)

@@ -50,7 +50,8 @@ def test_each_call_has_both_names_and_there_are_no_others(library: Path) -> None
     }
     offered = {f"pdla_posix_{name}" for name in ("present", "begin", "end", "drop", "forget", "clock")}
     offered |= {f"pdla_coherence_{name}" for name in ("opening", "examining", "examined", "deleting", "deleted")}
-    assert {name for name in ours if "MPI_" not in name} == offered
+    counting = {name for name in ours if "gcov" in name or name == "mangle_path"}  # in make coverage
+    assert {name for name in ours if "MPI_" not in name} - counting == offered
 
 
 def test_fortran_routines_go_through_the_covered_calls(debian_recorder: Recorder, library: Path) -> None:

@@ -289,7 +289,7 @@ def random_replica(catalog: Catalog, file: Path, choose: random.Random) -> Repli
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
 def test_the_c_library_finds_the_same_places(tmp_path: Path, catalog: Catalog, path: Path):
     tests = Path(__file__).parent
-    stub = Path(mapfile.__file__).parent / "stub"
+    stub = Path(mapfile.__file__).resolve().parent / "stub"
     sources = [
         tests / "programs" / "stub_unit.c",
         *(stub / f"{name}.c" for name in ("mapfile", "crc32c", "locate", "freshness")),

@@ -33,7 +33,7 @@ def check(runner: Runner, programs: Sequence[Program], directory: Path, writes: 
     assert writes == "original" or written > 50 * len(programs)
 
 
-BATCHES = [(0, 100, 1, "original"), (160, 190, 2, "original"), (260, 340, 1, "close"), (340, 370, 2, "lease")]
+BATCHES = [(0, 60, 1, "original"), (160, 190, 2, "original"), (260, 310, 1, "close"), (340, 370, 2, "lease")]
 
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)
@@ -46,7 +46,7 @@ def test_random_programs_see_and_leave_the_same(
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI], indirect=True)
-@pytest.mark.parametrize(("first", "last", "writes"), [(500, 530, "original"), (540, 580, "close")])
+@pytest.mark.parametrize(("first", "last", "writes"), [(500, 530, "original"), (540, 565, "close")])
 def test_random_programs_see_and_leave_the_same_under_openmpi(
     mpi: Mpi, first: int, last: int, writes: str, library: Path, tmp_path: Path
 ) -> None:

@@ -26,12 +26,17 @@ static bool is_chosen(uint32_t call, uint32_t rank, int number)
     return (x ^ x >> 13) % (uint32_t)number == 0;
 }
 
+static bool ended;
+
+/* What gcc's counting of lines does later may not fail. */
+__attribute__((destructor)) static void end(void) { ended = true; }
+
 static bool fails(const char *kind, const char *name, int error)
 {
     static uint32_t calls;
     const char *wanted = getenv("PDLA_TEST_FAILING"), *mpich = getenv("PMI_RANK"), *openmpi = getenv("OMPI_COMM_WORLD_RANK");
     const char *rank = mpich != NULL ? mpich : openmpi, *number = wanted == NULL ? NULL : strchr(wanted, ' ');
-    if (rank == NULL || number == NULL)
+    if (ended || rank == NULL || number == NULL)
         return false;
     const size_t length = (size_t)(number - wanted);
     const bool meant = (strlen(kind) == length && strncmp(wanted, kind, length) == 0)
