@@ -18,7 +18,21 @@ from tests.test_sync import check, programs  # noqa: F401
 SOURCE = REPOSITORY / "tests/programs/failing_calls.c"
 WRAPPED = (
     *("malloc", "calloc", "realloc", "aligned_alloc", "strdup", "mmap", "mremap", "msync", "pthread_create"),
-    *("open", "read", "write", "pread", "pwrite", "preadv", "pwritev", "fstat", "stat", "lstat", "access", "fcntl"),
+    *(
+        "open",
+        "read",
+        "write",
+        "pread",
+        "pwrite",
+        "preadv",
+        "pwritev",
+        "fstat",
+        "stat",
+        "lstat",
+        "statx",
+        "access",
+        "fcntl",
+    ),
     *("fsync", "fdatasync", "ftruncate", "fallocate", "posix_fallocate", "rename", "link", "unlink", "mkdir"),
     *("opendir", "readdir"),
 )
@@ -120,7 +134,7 @@ def file(
     yield from make_leased(mpi, tmp_path, failing, programs, monkeypatch)
 
 
-@pytest.mark.parametrize("calls", ["opendir 1", "readdir 1", "opendir -1", "readdir -4", "fcntl 1"])
+@pytest.mark.parametrize("calls", ["opendir 1", "readdir 1", "opendir -1", "readdir -4", "fcntl 1", "statx 1"])
 def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(file: Leased, calls: str) -> None:
     """The first lookup is for the directories of journals, the next for the journals in one of them."""
     file.write()

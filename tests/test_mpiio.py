@@ -63,6 +63,38 @@ def test_programs_that_once_differed_do_not(mpi: Mpi, library: Path, tmp_path: P
         assert runner.differences(list(programs), tmp_path / str(ranks), "close") == {}
 
 
+@pytest.mark.parametrize("mpi", [MPICH], indirect=True)
+@pytest.mark.parametrize("writes", ["close", "lease"])
+def test_a_write_back_of_many_pieces_and_bytes_is_whole(mpi: Mpi, writes: str, library: Path, tmp_path: Path) -> None:
+    """Each rank writes 16.1 MiB in 66,000 pieces: more of both than a write-back copies at a time."""
+    rows, piece = 66_000, 256
+    column = rows * piece
+    target = {"size": 2 * column, "length": piece, "loops": [[rows, 2 * piece, piece], [2, piece, column]]}
+    lines = [
+        f"file a {2 * column}",
+        f"target a {json.dumps({**target, 'strips': [1 << 16] * 3})}",
+        *("open 0 a u world", f"deal 0 0 b c({piece},b)", f"write_at_all 0 0 {column} b", "close 0"),
+        *("job 2 original", "open 0 a r world", f"read_at 0 {column} {column} b", "close 0"),
+    ]
+    runner = Runner.prepare(mpi, tmp_path, library)
+    assert runner.differences([Program(1, 2, tuple(lines))], tmp_path / "case", writes) == {}
+    assert redirected_bytes(tmp_path / "case")[1] == 2 * column
+
+
+@pytest.mark.parametrize("mpi", [MPICH], indirect=True)
+def test_a_journal_that_is_full_is_written_back_in_the_middle(mpi: Mpi, library: Path, tmp_path: Path) -> None:
+    """A program writes every other byte, each of which is an entry."""
+    entries = 1 << 20
+    lines = [
+        f"file a {2 * entries}",
+        f"target a {json.dumps({'size': 2 * entries, 'length': 2 * entries, 'strips': [1 << 16] * 3})}",
+        *("open 0 a u world", "deal 0 0 b r(0,2,b)", f"write_at 0 0 {entries} b", "write_at 0 0 100 b", "close 0"),
+    ]
+    runner = Runner.prepare(mpi, tmp_path, library)
+    assert runner.differences([Program(1, 1, tuple(lines))], tmp_path / "case", "close") == {}
+    assert redirected_bytes(tmp_path / "case")[1] == entries + 100
+
+
 def test_a_failing_program_is_made_as_small_as_what_fails() -> None:
     program = make(1, 2)
     wanted = {program.lines[4], program.lines[-1]}

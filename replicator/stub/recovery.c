@@ -475,8 +475,8 @@ static bool find_pending(const struct loaded_map *map, const char *path, bool ke
 {
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     struct original_state original;
-    const bool exists = original_examine(-1, path, &original);
-    const int count = directories == NULL ? -1 : directories_of(map, path, exists ? &original : NULL, directories);
+    const bool exists = original_examine(-1, path, &original), unknown = !exists && lookup_failed(errno);
+    const int count = directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, directories);
     const struct map_target *named = recovery_target(map, path);
     bool found = count < 0;
     *what = (struct recovery_task){.refused = found};
