@@ -158,3 +158,12 @@ def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(file: Leased
     file.open("original", "r", "look")
     assert file.place.journals == []
     check(file.place, 1, 1)
+
+
+def test_h47_old_bytes_are_seen_where_the_user_allows_them(file: Leased) -> None:
+    file.write()
+    seen = file.open("original", "r", "look", extra=["PDLA_TEST_FAILING=fdatasync 1", "PDLA_OLD_BYTES=1"])
+    assert "position" in seen
+    file.open("original", "r", "look")
+    assert file.place.journals == []
+    check(file.place, 1, 1)

@@ -58,16 +58,22 @@ class Case:
     directory: Path
     interpreter: tuple[str, ...] = ()
 
-    def run(self, ranks: int, piece: int, rows: int, *steps: str, mode: str = "close") -> tuple[str, list[Any]]:
-        """Its output, and the parts on writes of its ranks' exit reports; it fails if it reads anything old."""
+    def run(
+        self, ranks: int, piece: int, rows: int, *steps: str, mode: str = "close", backwards: bool = False
+    ) -> tuple[str, list[Any]]:
+        """Its output, and the parts on writes of its ranks' exit reports; it fails if it reads anything old.
+
+        ``backwards``: the replica has the rows in reverse order, so that each write is an entry of the journal.
+        """
         original, out = self.directory / "original", self.directory / "out"
         for path in (original, out, self.directory / "replica", self.directory / "journals"):
             if path.is_dir():
                 shutil.rmtree(path)
             path.unlink(missing_ok=True)
         out.mkdir()
-        loops = [(rows, ranks * piece, piece), (ranks, piece, rows * piece)]
-        columns = Replica(size=ranks * rows * piece, length=piece, loops=loops, strips=[1000, 500])
+        loops = [(rows, ranks * piece, -piece if backwards else piece), (ranks, piece, rows * piece)]
+        first = (rows - 1) * piece if backwards else 0
+        columns = Replica(ranks * rows * piece, length=piece, replica_start=first, loops=loops, strips=[1000, 500])
         write_map(self.directory / "map", [], targets=[(original, [columns.prepare(self.directory / "replica")])])
         settings = [f"PDLA_MAP={self.directory / 'map'}", f"PDLA_REPORT={out}", f"PDLA_WRITES={mode}"]
         words = [*self.interpreter, self.program, original, str(piece), str(rows), *steps]
@@ -99,6 +105,14 @@ def test_h01_ranks_of_a_node_see_what_others_wrote_before_a_barrier(
     _, reports = case.run(ranks, piece, 40, *steps, mode=mode)
     assert sum(report["redirected"]["bytes"] for report in reports) == ranks * 40 * piece
     assert sum(report["neighbours"] for report in reports) > 0
+
+
+@pytest.mark.parametrize("any_mpi", available_mpis()[:1], indirect=True)
+def test_h01_a_journal_that_grows_is_followed(case: Case) -> None:
+    """Each rank's journal has 4,000 entries in the second round, more than others have mapped in the first."""
+    steps = ["write", "barrier", "read", "barrier"] * 2
+    _, reports = case.run(2, 8, 2000, *steps, backwards=True)
+    assert sum(report["redirected"]["calls"] for report in reports) == 2 * 2 * 2000
 
 
 READ = ["write", "barrier", "read"]
