@@ -108,7 +108,7 @@ struct judgement {
     bool of_it;      /* some entries are of the original */
     bool of_others;  /* some entries are of another file */
     bool as_left;    /* the original is as its last finished writer left it */
-    int64_t busy_ns; /* the latest time at which a killed process began a write to it; 0: none was killed */
+    int64_t busy_ns; /* no killed process began a write to it after this; 0: none was killed */
     const char *why; /* why some entries cannot be trusted: a literal */
 };
 
