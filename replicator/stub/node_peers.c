@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "collective_consensus.h"
-#include "read_plan.h"
-#include "request.h"
+#include "redirected_call.h"
 #include "redirection.h"
+#include "replica_choice.h"
 #include "writeback.h"
 #include "writer.h"
 
@@ -193,17 +193,17 @@ static bool covers(const struct journal *journal, int64_t count, uint64_t replic
     return false;
 }
 
-/* Whether another rank may have any byte of a request (NULL: the request is not known). */
-static bool may_have(const struct writer *writer, struct peer *peer, const struct request *request)
+/* Whether another rank may have any byte of a range (NULL: the range is not known). */
+static bool may_have(const struct writer *writer, struct peer *peer, const struct view_range *range)
 {
     int64_t count = journal_follow(&peer->journal), looks = MOST_LOOKS;
-    if (count <= 0 || request == NULL)
+    if (count <= 0 || range == NULL)
         return count != 0;
     for (uint32_t i = 0; i < writer->target->replica_count; i++) {
         const struct map_replica *replica = target_replica(writer, i);
         struct walk walk;
         struct piece piece;
-        walk_start(&walk, writer->map, replica, request);
+        walk_start(&walk, writer->map, replica, range);
         while (walk_next(&walk, &piece)) {
             looks -= 1 + (piece.replica_offset < 0 ? 0 : count);
             if (looks < 0 || (piece.replica_offset >= 0 && covers(&peer->journal, count, replica->id, &piece)))
@@ -226,14 +226,14 @@ int peers_write_back(struct file_handle *handle, const struct io_call *call, boo
 {
     const struct writer *writer = writer_of(handle);
     struct peers *peers = writer->peers;
-    struct request request;
+    struct view_range range;
     int error = 0;
     *found = false;
     if (peers == NULL || (call != NULL && call->bytes == 0))
         return 0;
-    const bool known = call != NULL && !(call->flags & CALL_SHARED) && request_of(call, &request) == NULL;
+    const bool known = call != NULL && !(call->flags & CALL_SHARED) && view_range_of(call, &range) == NULL;
     for (int i = 0; error == 0 && i < peers->count; i++)
-        if (journal_count(&peers->each[i].journal) != 0 && may_have(writer, &peers->each[i], known ? &request : NULL)) {
+        if (journal_count(&peers->each[i].journal) != 0 && may_have(writer, &peers->each[i], known ? &range : NULL)) {
             *found = true;
             error = write_back_of_peer(handle, &peers->each[i]);
         }

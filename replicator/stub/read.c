@@ -4,15 +4,16 @@
 
 #include "collective_consensus.h"
 #include "freshness.h"
-#include "read_plan.h"
 #include "read_verification.h"
+#include "redirected_call.h"
+#include "redirection.h"
+#include "replica_choice.h"
 #include "replica_read.h"
 #include "report.h"
-#include "request.h"
-#include "redirection.h"
 
-struct plan {
-    struct request request;
+/* What a call reads, and from which replica. */
+struct prepared_read {
+    struct view_range range;
     int64_t size;            /* of the original */
     int chosen;              /* replica, or -1 */
     const char *why_none;    /* a literal, if it is -1 */
@@ -21,16 +22,16 @@ struct plan {
 };
 
 /* NULL: the redirector can serve the call; otherwise why not. */
-static const char *make_plan(const struct io_call *call, struct plan *plan)
+static const char *prepare(const struct io_call *call, struct prepared_read *read)
 {
     struct reader *reader = reader_of(call->handle);
-    *plan = (struct plan){.chosen = -1};
+    *read = (struct prepared_read){.chosen = -1};
     if (call->bytes == 0)
         return NULL;
-    const char *why = request_of(call, &plan->request);
+    const char *why = view_range_of(call, &read->range);
     if (why != NULL)
         return why;
-    switch (freshness_check(reader->source->map, reader->source->file, reader->fd, &plan->size)) {
+    switch (freshness_check(reader->source->map, reader->source->file, reader->fd, &read->size)) {
     case STATE_WRITING:
         return "the file is being written";
     case STATE_CHANGED:
@@ -40,33 +41,33 @@ static const char *make_plan(const struct io_call *call, struct plan *plan)
     }
     if ((why = result_fits(call)) != NULL)
         return why;
-    if (request_last(&plan->request) >= plan->size)
+    if (view_range_last(&read->range) >= read->size)
         return "past the end of the file";
-    if (!memory_of(call, &plan->memory))
+    if (!memory_of(call, &read->memory))
         return "the memory datatype cannot be flattened";
-    plan->chosen = plan_choose(reader, &plan->request, &plan->covered, &plan->why_none);
+    read->chosen = choose_replica(reader, &read->range, &read->covered, &read->why_none);
     return NULL;
 }
 
-/* Serves a planned call. NULL: all of it was served. Otherwise the reason, and the MPI library must
+/* Serves a prepared call. NULL: all of it was served. Otherwise the reason, and the MPI library must
  * read all of it. */
-static const char *serve(struct io_call *call, const struct plan *plan)
+static const char *serve(struct io_call *call, const struct prepared_read *read)
 {
     struct reader *reader = reader_of(call->handle);
     struct served served = {0};
     const char *why = NULL;
     if (call->bytes > 0 && verification_wanted())
-        why = verify_read(reader, call->name, plan->chosen, &plan->request, plan->size);
+        why = verify_read(reader, call->name, read->chosen, &read->range, read->size);
     if (why != NULL)
         return why;
     const int64_t start = clock_ns();
     if (call->bytes > 0
-        && !replica_read(reader, plan->chosen, &plan->request, plan->size, call->buffer, plan->memory, &served))
+        && !replica_read(reader, read->chosen, &read->range, read->size, call->buffer, read->memory, &served))
         return "a replica could not be read";
     if (!result_set(call))
         return "the status or request could not be set";
     if (call->bytes > 0)
-        report_served(reader->source, plan->chosen, call->bytes, &served, (uint64_t)(clock_ns() - start));
+        report_served(reader->source, read->chosen, call->bytes, &served, (uint64_t)(clock_ns() - start));
     call->redirected = served.replica.bytes > 0;
     return NULL;
 }
@@ -75,14 +76,14 @@ static const char *serve(struct io_call *call, const struct plan *plan)
  * otherwise *why. */
 static bool read_alone(struct io_call *call, const char **why)
 {
-    struct plan plan;
-    bool planned = (*why = make_plan(call, &plan)) == NULL && plan.chosen >= 0;
-    if (planned)
-        *why = serve(call, &plan);
+    struct prepared_read read;
+    bool prepared = (*why = prepare(call, &read)) == NULL && read.chosen >= 0;
+    if (prepared)
+        *why = serve(call, &read);
     else if (*why == NULL)
-        *why = plan.why_none;
-    typemap_release(plan.memory);
-    return planned && *why == NULL;
+        *why = read.why_none;
+    typemap_release(read.memory);
+    return prepared && *why == NULL;
 }
 
 /* A collective read. True: it was done, and *rc is its result. False: all ranks make the MPI
@@ -91,22 +92,22 @@ static bool read_together(struct io_call *call, int *rc, const char **why)
 {
     struct reader *reader = reader_of(call->handle);
     unsigned views = call->handle->views;
-    struct plan plan;
+    struct prepared_read read;
     bool held = agreement_holds(&reader->agreement, views);
-    const char *mine = make_plan(call, &plan);
-    if (mine == NULL && call->bytes > 0 && (plan.chosen < 0 || plan.covered < call->bytes - plan.covered))
-        mine = plan.chosen < 0 ? plan.why_none : "mostly not replicated";
+    const char *mine = prepare(call, &read);
+    if (mine == NULL && call->bytes > 0 && (read.chosen < 0 || read.covered < call->bytes - read.covered))
+        mine = read.chosen < 0 ? read.why_none : "mostly not replicated";
     /* RATIONALE: the ranks agree anew for each call that is redirected; only a refusal holds longer. After a
      * seek of one rank any read may reach the end of the file, and there the MPI library must read,
      * with all ranks. */
     bool redirects = !held && agreement_make(&reader->agreement, reader->comm, reader->independent, views, mine, 0);
-    const char *failed = redirects ? serve(call, &plan) : NULL;
+    const char *failed = redirects ? serve(call, &read) : NULL;
     if (failed != NULL) {
         report_passed(reader->source, call->bytes, failed);
         *rc = call_independently(call);
     }
     *why = agreement_why(held, mine);
-    typemap_release(plan.memory);
+    typemap_release(read.memory);
     return redirects;
 }
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "freshness.h"
-#include "read_plan.h"
+#include "redirection.h"
+#include "replica_choice.h"
 #include "replica_read.h"
 #include "report.h"
-#include "redirection.h"
 
 enum { VERIFIED_BYTES = 4 << 20 };
 
@@ -24,15 +24,15 @@ bool verification_wanted(void)
 }
 
 /* Where byte `position` of the view's data is in the original. */
-static int64_t place_of(const struct request *request, int64_t position)
+static int64_t place_of(const struct view_range *range, int64_t position)
 {
     struct typemap_cursor cursor;
-    typemap_cursor_init(&cursor, request->view, request->displacement, position);
+    typemap_cursor_init(&cursor, range->view, range->displacement, position);
     return typemap_cursor_next(&cursor, 1).offset;
 }
 
-/* Reads a part of a request from the replica and from the original. False: a read failed. */
-static bool read_both(struct reader *reader, int chosen, const struct request *part, int64_t size, char *one,
+/* Reads a part of a range from the replica and from the original. False: a read failed. */
+static bool read_both(struct reader *reader, int chosen, const struct view_range *part, int64_t size, char *one,
                       char *other)
 {
     struct served served = {0};
@@ -40,17 +40,17 @@ static bool read_both(struct reader *reader, int chosen, const struct request *p
         && replica_read(reader, -1, part, size, other, NULL, &served);
 }
 
-const char *verify_read(struct reader *reader, const char *call, int chosen, const struct request *request,
+const char *verify_read(struct reader *reader, const char *call, int chosen, const struct view_range *range,
                         int64_t size)
 {
     struct source *source = reader->source;
     struct difference found = {.call = NULL};
     char *both = malloc(2 * VERIFIED_BYTES);
     const char *why = both == NULL ? "out of memory" : NULL;
-    for (int64_t done = 0; why == NULL && done < request->bytes; done += VERIFIED_BYTES) {
-        struct request part = *request;
+    for (int64_t done = 0; why == NULL && done < range->bytes; done += VERIFIED_BYTES) {
+        struct view_range part = *range;
         part.position += done;
-        part.bytes = request->bytes - done < VERIFIED_BYTES ? request->bytes - done : VERIFIED_BYTES;
+        part.bytes = range->bytes - done < VERIFIED_BYTES ? range->bytes - done : VERIFIED_BYTES;
         char *other = both + VERIFIED_BYTES;
         if (!read_both(reader, chosen, &part, size, both, other)) {
             why = "a replica could not be read";
@@ -63,13 +63,13 @@ const char *verify_read(struct reader *reader, const char *call, int chosen, con
                 continue;
             why = "differs from the original";
             found = (struct difference){.call = call, .replica = replica_of(source, (uint32_t)chosen)->id,
-                                        .offset = place_of(&part, part.position + i), .start = place_of(request, request->position),
-                                        .bytes = request->bytes, .original = (unsigned char)other[i],
+                                        .offset = place_of(&part, part.position + i), .start = place_of(range, range->position),
+                                        .bytes = range->bytes, .original = (unsigned char)other[i],
                                         .got = (unsigned char)both[i]};
         }
     }
     free(both);
-    report_compared(source, request->bytes, &found);
+    report_compared(source, range->bytes, &found);
     if (found.call != NULL)
         replica_refuse(source, (uint32_t)chosen, why);
     return why;

@@ -51,7 +51,7 @@ struct source {
 struct opened_replica {
     int *components;  /* [servers] descriptors, -1 until needed; atomic; NULL: this file does not use it */
     struct progress *progress; /* [servers] */
-    int64_t next;     /* end of the previous request that it could have served; atomic */
+    int64_t next;     /* end of the previous call that it could have served; atomic */
     bool no_nowait;   /* struct runs */
 };
 

@@ -4,22 +4,22 @@
 #include <string.h>
 
 #include "open.h"
-#include "read_plan.h"
-#include "report.h"
 #include "redirection.h"
+#include "replica_choice.h"
+#include "report.h"
 
 enum { BOUNCE_BYTES = 4 << 20 };
 
-/* Reads a request into contiguous memory. False: a read failed; *blame: it was a read of the
+/* Reads a range into contiguous memory. False: a read failed; *blame: it was a read of the
  * replica. */
-static bool read_stream(struct reader *reader, int chosen, const struct request *request, struct runs *runs,
+static bool read_stream(struct reader *reader, int chosen, const struct view_range *range, struct runs *runs,
                         int64_t size, char *buffer, bool *blame)
 {
     const struct source *source = reader->source;
     const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
     struct walk walk;
     struct piece piece;
-    walk_start(&walk, source->map, replica, request);
+    walk_start(&walk, source->map, replica, range);
     while (walk_next(&walk, &piece)) {
         /* Extents that do not ascend can pass the end of the file before the last one does. */
         if (piece.offset < 0 || piece.length > size - piece.offset)
@@ -59,17 +59,17 @@ static bool read_stream(struct reader *reader, int chosen, const struct request 
 
 /* The same into scattered memory, through a buffer: a read into many small places costs more than
  * the copy. */
-static bool read_scattered(struct reader *reader, int chosen, const struct request *request, struct runs *runs,
+static bool read_scattered(struct reader *reader, int chosen, const struct view_range *range, struct runs *runs,
                            int64_t size, char *buffer, const struct typemap *memory, bool *blame)
 {
     struct typemap_cursor cursor;
-    char *bounce = malloc(request->bytes < BOUNCE_BYTES ? (size_t)request->bytes : BOUNCE_BYTES);
+    char *bounce = malloc(range->bytes < BOUNCE_BYTES ? (size_t)range->bytes : BOUNCE_BYTES);
     bool read = bounce != NULL;
     typemap_cursor_init(&cursor, memory, 0, 0);
-    for (int64_t done = 0; read && done < request->bytes;) {
-        struct request part = *request;
+    for (int64_t done = 0; read && done < range->bytes;) {
+        struct view_range part = *range;
         part.position += done;
-        part.bytes = request->bytes - done < BOUNCE_BYTES ? request->bytes - done : BOUNCE_BYTES;
+        part.bytes = range->bytes - done < BOUNCE_BYTES ? range->bytes - done : BOUNCE_BYTES;
         read = read_stream(reader, chosen, &part, runs, size, bounce, blame);
         for (int64_t copied = 0; read && copied < part.bytes;) {
             struct extent place = typemap_cursor_next(&cursor, part.bytes - copied);
@@ -82,7 +82,7 @@ static bool read_scattered(struct reader *reader, int chosen, const struct reque
     return read;
 }
 
-bool replica_read(struct reader *reader, int chosen, const struct request *request, int64_t size, char *buffer,
+bool replica_read(struct reader *reader, int chosen, const struct view_range *range, int64_t size, char *buffer,
                   const struct typemap *memory, struct served *served)
 {
     struct runs runs = {.map = reader->source->map,
@@ -97,8 +97,8 @@ bool replica_read(struct reader *reader, int chosen, const struct request *reque
     runs.each[runs.components] = (struct run){.fd = reader->fd, .progress = &reader->progress,
                                               .tally = &served->original};
     bool blame = false;
-    bool read = memory == NULL ? read_stream(reader, chosen, request, &runs, size, buffer, &blame)
-                               : read_scattered(reader, chosen, request, &runs, size, buffer, memory, &blame);
+    bool read = memory == NULL ? read_stream(reader, chosen, range, &runs, size, buffer, &blame)
+                               : read_scattered(reader, chosen, range, &runs, size, buffer, memory, &blame);
     for (uint32_t i = 0; i <= runs.components; i++)
         free(runs.each[i].memory);
     free(runs.each);

@@ -2,17 +2,17 @@
 #ifndef PDLA_REPLICA_READ_H
 #define PDLA_REPLICA_READ_H
 
-#include "read_plan.h"
+#include "replica_choice.h"
 
 struct served {
     struct tally replica, original;
 };
 
-/* Reads a request into `buffer`, whose layout is `memory` (NULL: contiguous). The bytes come from
+/* Reads a range into `buffer`, whose layout is `memory` (NULL: contiguous). The bytes come from
  * replica `chosen` (-1: none) or, where that has none, from the original of `size` bytes. False:
  * the read failed, the buffer's contents are undefined, and the replica is refused if it is to
  * blame. */
-bool replica_read(struct reader *, int chosen, const struct request *, int64_t size, char *buffer,
+bool replica_read(struct reader *, int chosen, const struct view_range *, int64_t size, char *buffer,
                   const struct typemap *memory, struct served *);
 
 #endif

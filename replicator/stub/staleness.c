@@ -3,8 +3,8 @@
 #include <errno.h>
 
 #include "freshness.h"
-#include "read_plan.h"
 #include "redirection.h"
+#include "replica_choice.h"
 #include "writer.h"
 
 static void mark_written(const struct file_handle *handle, const struct io_call *call)
@@ -15,13 +15,13 @@ static void mark_written(const struct file_handle *handle, const struct io_call 
         return;
     bool known = !(call->flags & CALL_SHARED) && view->map != NULL && view->native && typemap_size(view->map) > 0
         && call->position >= 0 && call->bytes > 0 && call->bytes <= INT64_MAX - call->position;
-    struct request request = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};
-    known = known && request_fits(&request);
+    struct view_range range = {view->map, view->displacement, known ? call->position : 0, known ? call->bytes : 0};
+    known = known && view_range_fits(&range);
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         if (freshness_stale(source->map, replica) != STALE_NOT)
             continue;
-        if (!known || request_touches(source->map, replica, &request))
+        if (!known || view_range_touches(source->map, replica, &range))
             freshness_mark(source->map, replica, STALE_WRITTEN);
     }
 }

@@ -6,10 +6,10 @@
 
 #include "collective_consensus.h"
 #include "node_peers.h"
-#include "read_plan.h"
-#include "request.h"
-#include "staleness.h"
+#include "redirected_call.h"
 #include "redirection.h"
+#include "replica_choice.h"
+#include "staleness.h"
 #include "transfer.h"
 #include "write_stats.h"
 #include "writeback.h"
@@ -50,25 +50,26 @@ int writer_write_back(struct file_handle *handle)
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-struct plan {
-    struct request request;
+/* What a call writes. */
+struct prepared_write {
+    struct view_range range;
     struct typemap *memory; /* NULL: contiguous; to be released */
 };
 
-/* Walks a request as pieces: contiguous in the original and in the replica that has them. */
+/* Walks the bytes of a call as pieces: contiguous in the original and in the replica that has them. */
 struct stitch {
     const struct writer *writer;
     struct typemap_cursor cursor;
-    int64_t left;         /* bytes of the request after the cursor */
+    int64_t left;         /* bytes of the call after the cursor */
     struct extent extent; /* the rest of the cursor's last extent */
     uint64_t extents;     /* taken from the cursor */
     uint32_t replica;     /* of the last piece */
 };
 
-static void stitch_start(struct stitch *stitch, const struct writer *writer, const struct request *request)
+static void stitch_start(struct stitch *stitch, const struct writer *writer, const struct view_range *range)
 {
-    *stitch = (struct stitch){.writer = writer, .left = request->bytes};
-    typemap_cursor_init(&stitch->cursor, request->view, request->displacement, request->position);
+    *stitch = (struct stitch){.writer = writer, .left = range->bytes};
+    typemap_cursor_init(&stitch->cursor, range->view, range->displacement, range->position);
 }
 
 /* Whether the replica has the beginning of the extent, as `piece`. */
@@ -105,37 +106,37 @@ static bool stitch_next(struct stitch *stitch, struct piece *piece)
     return true;
 }
 
-/* NULL: the replicas have the whole request. */
-static const char *covers(const struct writer *writer, const struct request *request)
+/* NULL: the replicas have all bytes of the range. */
+static const char *covers(const struct writer *writer, const struct view_range *range)
 {
     struct stitch stitch;
     struct piece piece;
     int64_t ends[MOST_REPLICAS];
     uint64_t runs = 0;
     memset(ends, 0xff, sizeof ends);
-    stitch_start(&stitch, writer, request);
+    stitch_start(&stitch, writer, range);
     while (stitch_next(&stitch, &piece)) {
         if (piece.replica_offset < 0)
             return runs == 0 ? "no replica for these writes" : "only partly in the replica";
         runs += piece.replica_offset != ends[stitch.replica];
         ends[stitch.replica] = piece.replica_offset + piece.length;
     }
-    return runs > SCATTER * stitch.extents && request->bytes / SCATTER_BYTES < (int64_t)runs
+    return runs > SCATTER * stitch.extents && range->bytes / SCATTER_BYTES < (int64_t)runs
         ? "in too many pieces in the replica" : NULL;
 }
 
 /* NULL: the call can be redirected; otherwise why not. */
-static const char *make_plan(const struct io_call *call, struct plan *plan)
+static const char *prepare(const struct io_call *call, struct prepared_write *write)
 {
     const struct writer *writer = writer_of(call->handle);
     const char *why = __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE);
-    *plan = (struct plan){.memory = NULL};
+    *write = (struct prepared_write){.memory = NULL};
     if (why != NULL || call->bytes == 0)
         return why;
-    if ((why = request_of(call, &plan->request)) != NULL || (why = result_fits(call)) != NULL
-        || (why = covers(writer, &plan->request)) != NULL)
+    if ((why = view_range_of(call, &write->range)) != NULL || (why = result_fits(call)) != NULL
+        || (why = covers(writer, &write->range)) != NULL)
         return why;
-    return memory_of(call, &plan->memory) ? NULL : "the memory datatype cannot be flattened";
+    return memory_of(call, &write->memory) ? NULL : "the memory datatype cannot be flattened";
 }
 
 /* The bytes of a call on their way to the replicas: a transfer for each. */
@@ -173,13 +174,13 @@ static uint64_t delivery_free(struct delivery *delivery)
     return requests;
 }
 
-static int put(struct delivery *delivery, const struct request *request, char *buffer)
+static int put(struct delivery *delivery, const struct view_range *range, char *buffer)
 {
     const struct writer *writer = delivery->writer;
     struct stitch stitch;
     struct piece piece;
     int error = 0;
-    stitch_start(&stitch, writer, request);
+    stitch_start(&stitch, writer, range);
     while (error == 0 && stitch_next(&stitch, &piece)) {
         struct transfer *transfer = &delivery->each[stitch.replica];
         error = transfer_select(transfer, target_replica(writer, stitch.replica), writer->components[stitch.replica]);
@@ -189,17 +190,17 @@ static int put(struct delivery *delivery, const struct request *request, char *b
     return error;
 }
 
-static int put_scattered(struct delivery *delivery, const struct request *request, const char *buffer,
+static int put_scattered(struct delivery *delivery, const struct view_range *range, const char *buffer,
                          const struct typemap *memory)
 {
     struct typemap_cursor cursor;
-    char *bounce = malloc(request->bytes < BOUNCE_BYTES ? (size_t)request->bytes : BOUNCE_BYTES);
+    char *bounce = malloc(range->bytes < BOUNCE_BYTES ? (size_t)range->bytes : BOUNCE_BYTES);
     int error = bounce == NULL ? ENOMEM : 0;
     typemap_cursor_init(&cursor, memory, 0, 0);
-    for (int64_t done = 0; error == 0 && done < request->bytes;) {
-        struct request part = *request;
+    for (int64_t done = 0; error == 0 && done < range->bytes;) {
+        struct view_range part = *range;
         part.position += done;
-        part.bytes = request->bytes - done < BOUNCE_BYTES ? request->bytes - done : BOUNCE_BYTES;
+        part.bytes = range->bytes - done < BOUNCE_BYTES ? range->bytes - done : BOUNCE_BYTES;
         for (int64_t copied = 0; copied < part.bytes;) {
             struct extent place = typemap_cursor_next(&cursor, part.bytes - copied);
             memcpy(bounce + copied, buffer + place.offset, (size_t)place.length);
@@ -220,15 +221,15 @@ static int note_run(struct writer *writer, uint32_t replica, const struct range 
     return run->start == run->stop ? 0 : journal_add(&writer->journal, id, run->start, run->stop - run->start);
 }
 
-/* Notes in the journal that the replicas have the request. 0 or an errno. */
-static int note(struct writer *writer, const struct request *request)
+/* Notes in the journal that the replicas have the bytes of the range. 0 or an errno. */
+static int note(struct writer *writer, const struct view_range *range)
 {
     const uint32_t replicas = writer->target->replica_count;
     struct range runs[MOST_REPLICAS] = {{0}};
     struct stitch stitch;
     struct piece piece;
     int error = 0;
-    stitch_start(&stitch, writer, request);
+    stitch_start(&stitch, writer, range);
     while (error == 0 && stitch_next(&stitch, &piece)) {
         struct range *run = &runs[stitch.replica];
         writer->low = piece.offset < writer->low ? piece.offset : writer->low;
@@ -244,8 +245,8 @@ static int note(struct writer *writer, const struct request *request)
     return error;
 }
 
-/* Writes a planned call to its replicas. 0 or an errno. */
-static int deliver(const struct io_call *call, const struct plan *plan, uint64_t *requests)
+/* Writes the bytes of a call to its replicas. 0 or an errno. */
+static int deliver(const struct io_call *call, const struct prepared_write *write, uint64_t *requests)
 {
     struct writer *writer = writer_of(call->handle);
     struct delivery delivery;
@@ -253,21 +254,21 @@ static int deliver(const struct io_call *call, const struct plan *plan, uint64_t
     /* Replicas for reading are stale from now on. */
     replicas_write_begin(call->handle, call);
     if (error == 0)
-        error = plan->memory == NULL ? put(&delivery, &plan->request, call->buffer)
-                                     : put_scattered(&delivery, &plan->request, call->buffer, plan->memory);
+        error = write->memory == NULL ? put(&delivery, &write->range, call->buffer)
+                                     : put_scattered(&delivery, &write->range, call->buffer, write->memory);
     if (error == 0)
         error = delivery_flush(&delivery);
     peers_lock(writer);
     if (error == 0)
-        error = note(writer, &plan->request);
+        error = note(writer, &write->range);
     peers_unlock(writer);
     replicas_write_end(call->handle);
     *requests = delivery_free(&delivery);
     return error;
 }
 
-/* Redirects a planned call. False: the MPI library is to write it. */
-static bool redirect(struct io_call *call, const struct plan *plan, const char **why)
+/* Redirects a prepared call. False: the MPI library is to write it. */
+static bool redirect(struct io_call *call, const struct prepared_write *write, const char **why)
 {
     struct writer *writer = writer_of(call->handle);
     uint64_t requests = 0;
@@ -276,7 +277,7 @@ static bool redirect(struct io_call *call, const struct plan *plan, const char *
     if (journal_count(&writer->journal) >= MOST_ENTRIES)
         error = writer_write_back(call->handle);
     if (call->bytes > 0 && error == 0)
-        error = deliver(call, plan, &requests);
+        error = deliver(call, write, &requests);
     pthread_mutex_unlock(&writer->mutex);
     *why = error == ENOSPC || error == EDQUOT ? "no space in the replica" : "the replica could not be written";
     if (error != 0)
@@ -294,10 +295,10 @@ static bool redirect(struct io_call *call, const struct plan *plan, const char *
 
 static bool write_alone(struct io_call *call, const char **why)
 {
-    struct plan plan;
-    bool done = call->bytes != 0 && (*why = make_plan(call, &plan)) == NULL && redirect(call, &plan, why);
+    struct prepared_write write;
+    bool done = call->bytes != 0 && (*why = prepare(call, &write)) == NULL && redirect(call, &write, why);
     if (call->bytes != 0)
-        typemap_release(plan.memory);
+        typemap_release(write.memory);
     return done;
 }
 
@@ -314,15 +315,15 @@ static int write_apart(struct io_call *call, const char *why)
 /* The bytes of the original that a call may write to. */
 static void span_of_call(const struct io_call *call, int64_t *low, int64_t *high)
 {
-    struct request request;
+    struct view_range range;
     struct typemap_cursor cursor;
     *low = call->bytes == 0 ? INT64_MAX : 0;
     *high = call->bytes == 0 ? 0 : INT64_MAX;
-    if (call->bytes == 0 || request_of(call, &request) != NULL)
+    if (call->bytes == 0 || view_range_of(call, &range) != NULL)
         return;
-    typemap_cursor_init(&cursor, request.view, request.displacement, request.position);
+    typemap_cursor_init(&cursor, range.view, range.displacement, range.position);
     *low = typemap_cursor_next(&cursor, 1).offset;
-    *high = request_last(&request) + 1;
+    *high = view_range_last(&range) + 1;
 }
 
 /* To be called before all ranks make the MPI library's collective call. Makes a write-back if the
@@ -349,14 +350,14 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     struct writer *writer = writer_of(call->handle);
     unsigned views = call->handle->views;
     bool holds = agreement_holds(&writer->agreement, views);
-    struct plan plan;
-    const char *mine = make_plan(call, &plan);
+    struct prepared_write write;
+    const char *mine = prepare(call, &write);
     bool redirects = holds ? writer->agreement.redirects
                            : agreement_make(&writer->agreement, writer->comm, true, views, mine, INT64_MAX);
     *why = agreement_why(holds, mine);
-    if (redirects && (mine != NULL || !redirect(call, &plan, &mine)))
+    if (redirects && (mine != NULL || !redirect(call, &write, &mine)))
         *rc = write_apart(call, mine);
-    typemap_release(plan.memory);
+    typemap_release(write.memory);
     return redirects;
 }
 
@@ -367,15 +368,15 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
 static bool write_joining(struct io_call *call, int *rc, const char **why)
 {
     struct writer *writer = writer_of(call->handle);
-    struct plan plan;
+    struct prepared_write write;
     *why = call->handle->atomic ? "atomic mode" : "nonblocking or split collective that the replicas do not cover";
     if (!writer->joins || call->handle->atomic || call->bytes < 0 || call->position < 0)
         return false;
     call->joins = true;
-    const char *mine = make_plan(call, &plan);
-    if (mine != NULL || !redirect(call, &plan, &mine))
+    const char *mine = prepare(call, &write);
+    if (mine != NULL || !redirect(call, &write, &mine))
         *rc = write_apart(call, mine);
-    typemap_release(plan.memory);
+    typemap_release(write.memory);
     return true;
 }
 
@@ -406,12 +407,12 @@ static bool view_is_covered(const struct file_handle *handle)
     const struct file_view *view = &handle->view;
     if (view->map == NULL || !view->native)
         return false;
-    const struct request tile = {view->map, view->displacement, 0, typemap_size(view->map)};
+    const struct view_range tile = {view->map, view->displacement, 0, typemap_size(view->map)};
     struct stitch stitch;
     struct piece piece = {0};
     if (tile.bytes == 0 || typemap_is_contiguous(view->map))
         return true;
-    if (!request_fits(&tile))
+    if (!view_range_fits(&tile))
         return false;
     stitch_start(&stitch, writer, &tile);
     for (int pieces = 0; pieces < VIEWED_PIECES && piece.replica_offset >= 0 && stitch_next(&stitch, &piece);)
@@ -434,7 +435,7 @@ void redirector_viewed(struct file_handle *handle)
  * write_back_overlap()). */
 static bool overtakes(const struct writer *writer, const struct io_call *call)
 {
-    struct request request;
+    struct view_range range;
     const unsigned unagreed = CALL_NONBLOCKING | CALL_SPLIT;
     if (journal_count(&writer->journal) == 0)
         return false;
@@ -442,10 +443,10 @@ static bool overtakes(const struct writer *writer, const struct io_call *call)
         return true;
     if (call->bytes == 0)
         return false;
-    if (request_of(call, &request) != NULL)
+    if (view_range_of(call, &range) != NULL)
         return true;
     for (uint32_t i = 0; i < writer->target->replica_count; i++)
-        if (writer->components[i] != NULL && request_touches(writer->map, target_replica(writer, i), &request))
+        if (writer->components[i] != NULL && view_range_touches(writer->map, target_replica(writer, i), &range))
             return true;
     return false;
 }

@@ -1,13 +1,13 @@
-/* A call as a request, and its completion in place of the MPI library. */
-#include "request.h"
+/* What a call reads or writes, and its completion in place of the MPI library. */
+#include "redirected_call.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "read_plan.h"
+#include "replica_choice.h"
 
-const char *request_of(const struct io_call *call, struct request *request)
+const char *view_range_of(const struct io_call *call, struct view_range *range)
 {
     const struct file_view *view = &call->handle->view;
     if (call->handle->atomic)
@@ -17,8 +17,8 @@ const char *request_of(const struct io_call *call, struct request *request)
     if (call->position < 0 || call->bytes < 0 || view->etype_size <= 0 || call->bytes % view->etype_size != 0
         || call->position % view->etype_size != 0 || call->bytes > INT64_MAX - call->position)
         return "the position is not known";
-    *request = (struct request){view->map, view->displacement, call->position, call->bytes};
-    return request_fits(request) ? NULL : "past the end of the file";
+    *range = (struct view_range){view->map, view->displacement, call->position, call->bytes};
+    return view_range_fits(range) ? NULL : "past the end of the file";
 }
 
 bool memory_of(const struct io_call *call, struct typemap **memory)

@@ -1,11 +1,11 @@
-#include "read_plan.h"
+#include "replica_choice.h"
 
 #include "freshness.h"
-#include "report.h"
 #include "redirection.h"
+#include "report.h"
 
 enum {
-    SCORED_EXTENTS = 64,   /* a request is judged by its beginning: the choice must cost less than the read */
+    SCORED_EXTENTS = 64,   /* a call is judged by its beginning: the choice must cost less than the read */
     SCORED_PIECES = 1024,
     WRITTEN_EXTENTS = 4096,
     SCATTER = 8,           /* replica reads for each one of the original that are too many, ... */
@@ -13,15 +13,15 @@ enum {
 };
 
 void walk_start(struct walk *walk, const struct loaded_map *map, const struct map_replica *replica,
-                const struct request *request)
+                const struct view_range *range)
 {
     walk->map = map;
     walk->replica = replica;
-    walk->left = request->bytes;
+    walk->left = range->bytes;
     walk->extent = (struct extent){0, 0};
     walk->found = (struct piece){0, 0, 0};
     walk->extents = 0;
-    typemap_cursor_init(&walk->cursor, request->view, request->displacement, request->position);
+    typemap_cursor_init(&walk->cursor, range->view, range->displacement, range->position);
 }
 
 bool walk_next(struct walk *walk, struct piece *piece)
@@ -49,41 +49,41 @@ bool walk_next(struct walk *walk, struct piece *piece)
     return true;
 }
 
-static struct extent first_extent(const struct request *request, int64_t position, int64_t limit)
+static struct extent first_extent(const struct view_range *range, int64_t position, int64_t limit)
 {
     struct typemap_cursor cursor;
-    typemap_cursor_init(&cursor, request->view, request->displacement, position);
+    typemap_cursor_init(&cursor, range->view, range->displacement, position);
     return typemap_cursor_next(&cursor, limit);
 }
 
-bool request_fits(const struct request *request)
+bool view_range_fits(const struct view_range *range)
 {
-    int64_t tiles = (request->position + request->bytes) / typemap_size(request->view) + 1, end;
-    return !__builtin_mul_overflow(tiles, typemap_extent(request->view), &end)
-        && !__builtin_add_overflow(end, request->displacement, &end);
+    int64_t tiles = (range->position + range->bytes) / typemap_size(range->view) + 1, end;
+    return !__builtin_mul_overflow(tiles, typemap_extent(range->view), &end)
+        && !__builtin_add_overflow(end, range->displacement, &end);
 }
 
-int64_t request_last(const struct request *request)
+int64_t view_range_last(const struct view_range *range)
 {
-    return first_extent(request, request->position + request->bytes - 1, 1).offset;
+    return first_extent(range, range->position + range->bytes - 1, 1).offset;
 }
 
 struct score {
     double covered;  /* share of the bytes examined */
     bool scattered;  /* into more reads than it is worth */
-    bool whole;      /* all of the request was examined */
+    bool whole;      /* all bytes of the range were examined */
     double reads;    /* for each byte examined */
-    bool continues;  /* starts where the previous request ended */
+    bool continues;  /* starts where the previous call ended */
 };
 
-static struct score judge(const struct loaded_map *map, const struct map_replica *replica, const struct request *request,
+static struct score judge(const struct loaded_map *map, const struct map_replica *replica, const struct view_range *range,
                           int64_t expected, int64_t *next)
 {
     struct walk walk;
     struct piece piece;
     int64_t looked = 0, covered = 0, replica_end = -1, original_end = -1, first = -1;
     uint64_t reads = 0, pieces = 0;
-    walk_start(&walk, map, replica, request);
+    walk_start(&walk, map, replica, range);
     while (pieces < SCORED_PIECES && (walk.extents < SCORED_EXTENTS || walk.extent.length > 0) && walk_next(&walk, &piece)) {
         bool held = piece.replica_offset >= 0;
         if (pieces++ == 0)
@@ -97,13 +97,13 @@ static struct score judge(const struct loaded_map *map, const struct map_replica
     }
     *next = -1;
     if (covered == looked) {
-        int64_t last = request_last(request);
+        int64_t last = view_range_last(range);
         if (locate_piece(map, replica, last, last + 1, &piece))
             *next = piece.replica_offset + 1;
     }
     return (struct score){
         .covered = (double)covered / (double)looked,
-        .whole = looked == request->bytes,
+        .whole = looked == range->bytes,
         .scattered = reads > SCATTER * walk.extents && looked / SCATTER_BYTES < (int64_t)reads,
         .reads = (double)reads / (double)looked,
         .continues = first >= 0 && first == expected,
@@ -119,14 +119,14 @@ static bool better(const struct score *one, const struct score *other)
     return one->continues && !other->continues;
 }
 
-int plan_choose(struct reader *reader, const struct request *request, int64_t *covered, const char **why)
+int choose_replica(struct reader *reader, const struct view_range *range, int64_t *covered, const char **why)
 {
     const struct source *source = reader->source;
     struct score best = {0};
     int chosen = -1;
     struct piece piece;
     /* Replicas of other bytes cost no more than this search, however many there are. */
-    int64_t low = first_extent(request, request->position, 1).offset, high = request_last(request);
+    int64_t low = first_extent(range, range->position, 1).offset, high = view_range_last(range);
     bool usable = false, whole = true, scattered = false;
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
@@ -137,7 +137,7 @@ int plan_choose(struct reader *reader, const struct request *request, int64_t *c
         if (!locate_piece(source->map, replica, low, high + 1, &piece))
             continue;
         int64_t next, expected = __atomic_load_n(&opened->next, __ATOMIC_RELAXED);
-        struct score score = judge(source->map, replica, request, expected, &next);
+        struct score score = judge(source->map, replica, range, expected, &next);
         if (next >= 0)
             __atomic_store_n(&opened->next, next, __ATOMIC_RELAXED);
         if (score.covered == 0) {
@@ -150,19 +150,19 @@ int plan_choose(struct reader *reader, const struct request *request, int64_t *c
         }
     }
     *why = scattered ? "in too many pieces in the replica"
-        : !whole ? "the beginning of the request is not replicated"
+        : !whole ? "the beginning of the call is not replicated"
         : usable ? "not replicated"
                  : "no replica is usable";
-    *covered = best.covered == 1 ? request->bytes : (int64_t)(best.covered * (double)request->bytes);
+    *covered = best.covered == 1 ? range->bytes : (int64_t)(best.covered * (double)range->bytes);
     return chosen;
 }
 
-bool request_touches(const struct loaded_map *map, const struct map_replica *replica, const struct request *request)
+bool view_range_touches(const struct loaded_map *map, const struct map_replica *replica, const struct view_range *range)
 {
     struct typemap_cursor cursor;
     struct piece piece;
-    int64_t left = request->bytes;
-    typemap_cursor_init(&cursor, request->view, request->displacement, request->position);
+    int64_t left = range->bytes;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
     for (int extents = 0; left > 0 && extents < WRITTEN_EXTENTS; extents++) {
         struct extent extent = typemap_cursor_next(&cursor, left);
         if (locate_piece(map, replica, extent.offset, extent.offset + extent.length, &piece))
@@ -173,10 +173,10 @@ bool request_touches(const struct loaded_map *map, const struct map_replica *rep
         return false;
     /* The rest counts as written from its first byte to its last. Tiles that interleave have no
      * such order. */
-    int64_t tile = typemap_size(request->view);
-    int64_t low = first_extent(request, 0, 1).offset, high = first_extent(request, tile - 1, 1).offset;
-    if (high - low >= typemap_extent(request->view))
+    int64_t tile = typemap_size(range->view);
+    int64_t low = first_extent(range, 0, 1).offset, high = first_extent(range, tile - 1, 1).offset;
+    if (high - low >= typemap_extent(range->view))
         return true;
     int64_t start = typemap_cursor_next(&cursor, 1).offset;
-    return locate_piece(map, replica, start, request_last(request) + 1, &piece);
+    return locate_piece(map, replica, start, view_range_last(range) + 1, &piece);
 }
