@@ -74,7 +74,8 @@ static double pieces(const char *path, int piece, MPI_Offset stride, int request
     MPI_Barrier(MPI_COMM_WORLD);
     double start = seconds(CLOCK_MONOTONIC);
     for (MPI_Offset done = 0; done < size / stride / ranks * piece; done += request)
-        (collective ? MPI_File_read_at_all : MPI_File_read_at)(file, done, buffer, request, MPI_BYTE, MPI_STATUS_IGNORE);
+        (collective ? MPI_File_read_at_all : MPI_File_read_at)(file, done, buffer, request, MPI_BYTE,
+                                                               MPI_STATUS_IGNORE);
     MPI_Barrier(MPI_COMM_WORLD);
     double took = seconds(CLOCK_MONOTONIC) - start;
     MPI_File_close(&file);

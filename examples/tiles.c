@@ -81,7 +81,8 @@ int main(int argc, char **argv)
     share(n, rank % grid[1], grid[1], &column, &columns);
 
     MPI_Datatype tile;
-    MPI_Type_create_subarray(2, (int[]){n, n}, (int[]){rows, columns}, (int[]){row, column}, MPI_ORDER_C, MPI_FLOAT, &tile);
+    MPI_Type_create_subarray(2, (int[]){n, n}, (int[]){rows, columns}, (int[]){row, column}, MPI_ORDER_C, MPI_FLOAT,
+                             &tile);
     MPI_Type_commit(&tile);
 
     size_t elements = (size_t)BAND * (size_t)(columns > COLUMNS ? columns : COLUMNS);
@@ -97,7 +98,8 @@ int main(int argc, char **argv)
     check(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_RDONLY, MPI_INFO_NULL, &in), argv[1]);
     check(MPI_File_get_size(in, &size), argv[1]);
     if (size < (MPI_Offset)n * n * (MPI_Offset)sizeof *band) {
-        fprintf(stderr, "tiles: %s has %lld bytes, too few for a matrix of %d x %d floats\n", argv[1], (long long)size, n, n);
+        fprintf(stderr, "tiles: %s has %lld bytes, too few for a matrix of %d x %d floats\n", argv[1], (long long)size,
+                n, n);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     check(MPI_File_open(MPI_COMM_WORLD, argv[2], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &out), argv[2]);

@@ -97,6 +97,19 @@ def test_lines_of_prose_are_short(page: Path) -> None:
     assert long == []
 
 
+def test_lines_of_c_are_as_short_as_those_of_python() -> None:
+    most = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["ruff"]["line-length"]
+    command = ["git", "ls-files", "*.[ch]", "*.def", ":!pdla/simulator/core"]
+    sources = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
+    assert "replicator/stub/read.c" in sources
+    assert [
+        f"{source}:{number}: {len(line)} columns"
+        for source in sources
+        for number, line in enumerate((REPOSITORY / source).read_text().splitlines(), 1)
+        if len(line) > most
+    ] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 120
 

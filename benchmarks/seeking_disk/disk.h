@@ -5,8 +5,9 @@
 
 #include <stdint.h>
 
-/* A request takes length / bandwidth. One that does not begin where the one before it ended takes overhead + seek + rotation more, where
- * seek = shortest + (longest - shortest) * sqrt(distance / size). */
+/* A request takes length / bandwidth. One that does not begin where the one before it ended takes
+ * overhead + seek + rotation more, where seek = shortest + (longest - shortest) * sqrt(distance /
+ * size). */
 struct model {
     double size;               /* bytes from the first track to the last */
     double bandwidth;          /* bytes/s */

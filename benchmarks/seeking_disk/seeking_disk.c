@@ -1,7 +1,8 @@
-/* seeking_disk: disks with a head each, in memory, as files that a FUSE file system serves in the time the disks would take (disk.h).
+/* seeking_disk: disks with a head each, in memory, as files that a FUSE file system serves in the
+ * time that the disks would take (disk.h).
  *
- *     heads --disks N --size BYTES --striped BYTES --strip BYTES --bandwidth BYTES/S
- *           [--overhead S] [--shortest S] [--longest S] [--rotation S] DIRECTORY
+ *     seeking_disk --disks N --size BYTES --striped BYTES --strip BYTES --bandwidth BYTES/S
+ *                  [--overhead S] [--shortest S] [--longest S] [--rotation S] DIRECTORY
  *
  * mounts in DIRECTORY, until it gets a signal:
  *     striped          the first part of all disks, in strips dealt in turns; --striped bytes
@@ -166,9 +167,9 @@ static void reply_counters(fuse_req_t asked, size_t most)
     char text[MOST_DISKS * 200], *end = text;
     for (unsigned i = 0; i < heads.disks; i++) {
         const struct counters counters = disk_counters(heads.disk[i]);
-        end += sprintf(end, "%s{\"requests\": %ju, \"bytes\": %ju, \"seeks\": %ju, \"distance\": %ju, \"busy\": %.6f}", i ? ", " : "[",
-                       (uintmax_t)counters.requests, (uintmax_t)counters.bytes, (uintmax_t)counters.seeks, (uintmax_t)counters.distance,
-                       counters.busy);
+        end += sprintf(end, "%s{\"requests\": %ju, \"bytes\": %ju, \"seeks\": %ju, \"distance\": %ju, \"busy\": %.6f}",
+                       i ? ", " : "[", (uintmax_t)counters.requests, (uintmax_t)counters.bytes,
+                       (uintmax_t)counters.seeks, (uintmax_t)counters.distance, counters.busy);
     }
     strcpy(end, "]\n");
     reply_text(asked, text, most);
@@ -216,7 +217,8 @@ static void on_init(void *data, struct fuse_conn_info *connection)
 
 static void on_lookup(fuse_req_t asked, fuse_ino_t parent, const char *name)
 {
-    struct fuse_entry_param entry = {.ino = parent == ROOT ? named(name) : 0, .attr_timeout = FOREVER, .entry_timeout = FOREVER};
+    struct fuse_entry_param entry = {
+        .ino = parent == ROOT ? named(name) : 0, .attr_timeout = FOREVER, .entry_timeout = FOREVER};
     if (entry.ino && describe(entry.ino, &entry.attr))
         fuse_reply_entry(asked, &entry);
     else
@@ -265,7 +267,8 @@ static void on_read(fuse_req_t asked, fuse_ino_t file, size_t length, off_t star
         access_image(asked, file, offset, length < size - offset ? length : size - offset, NULL);
 }
 
-static void on_write(fuse_req_t asked, fuse_ino_t file, const char *data, size_t length, off_t start, struct fuse_file_info *info)
+static void on_write(fuse_req_t asked, fuse_ino_t file, const char *data, size_t length, off_t start,
+                     struct fuse_file_info *info)
 {
     const uint64_t offset = (uint64_t)start, size = size_of(file);
     (void)info;
@@ -291,7 +294,8 @@ static void on_fsync(fuse_req_t asked, fuse_ino_t file, int data_only, struct fu
 }
 
 /* Bytes that are not needed any more become zeros. */
-static void on_fallocate(fuse_req_t asked, fuse_ino_t file, int mode, off_t start, off_t length, struct fuse_file_info *info)
+static void on_fallocate(fuse_req_t asked, fuse_ino_t file, int mode, off_t start, off_t length,
+                         struct fuse_file_info *info)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t offset = (uint64_t)start, end = offset + (uint64_t)length;
@@ -336,13 +340,15 @@ static int parse(int argc, char **argv)
     double disks = 0, size = 0, striped = 0, strip = 0;
     struct model *model = &heads.model;
     double *const values[] = {
-        &disks, &size, &striped, &strip, &model->bandwidth, &model->overhead, &model->shortest, &model->longest, &model->rotation,
+        &disks, &size, &striped, &strip, &model->bandwidth, &model->overhead, &model->shortest, &model->longest,
+        &model->rotation,
     };
     static const struct option OPTIONS[] = {
-        {"disks", required_argument, NULL, 0},    {"size", required_argument, NULL, 1},     {"striped", required_argument, NULL, 2},
-        {"strip", required_argument, NULL, 3},    {"bandwidth", required_argument, NULL, 4}, {"overhead", required_argument, NULL, 5},
-        {"shortest", required_argument, NULL, 6}, {"longest", required_argument, NULL, 7},  {"rotation", required_argument, NULL, 8},
-        {NULL, 0, NULL, 0},
+        {"disks", required_argument, NULL, 0},     {"size", required_argument, NULL, 1},
+        {"striped", required_argument, NULL, 2},   {"strip", required_argument, NULL, 3},
+        {"bandwidth", required_argument, NULL, 4}, {"overhead", required_argument, NULL, 5},
+        {"shortest", required_argument, NULL, 6},  {"longest", required_argument, NULL, 7},
+        {"rotation", required_argument, NULL, 8},  {NULL, 0, NULL, 0},
     };
     for (int option; (option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
         char *end;
@@ -361,7 +367,8 @@ static int parse(int argc, char **argv)
     if (strip < 1 || strip != floor(strip) || fmod(striped, disks * strip) != 0)
         return wrong("--striped must be a multiple of --disks times --strip, which must be a whole number from 1");
     if (size != floor(size) || size <= striped / disks || size * disks > 0x1p46)
-        return wrong("--size must be a whole number, more than each disk's part of --striped, of at most 64 TiB for all");
+        return wrong(
+            "--size must be a whole number, more than each disk's part of --striped, of at most 64 TiB for all");
     if (model->bandwidth <= 0)
         return wrong("--bandwidth must be more than 0");
     if (model->longest < model->shortest)
@@ -376,7 +383,8 @@ static int parse(int argc, char **argv)
 
 static int start_disks(void)
 {
-    heads.memory = mmap(NULL, heads.disks * heads.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    heads.memory = mmap(NULL, heads.disks * heads.size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (heads.memory == MAP_FAILED)
         return 0;
     for (unsigned i = 0; i < heads.disks; i++)

@@ -1,4 +1,5 @@
-/* MPI-Tile-IO: a task accesses its tile of a dense 2-D data set. Tiles may overlap; the options are those of the original. */
+/* MPI-Tile-IO: a task accesses its tile of a dense 2-D data set. Tiles may overlap; the options are
+ * those of the original. */
 #include "workload.h"
 
 static long long tiles_x = 2, tiles_y = 2, tile_x = 64, tile_y = 64, element = 1024, overlap_x, overlap_y, header;
@@ -15,8 +16,9 @@ static void divide(long long task, long long tasks, struct access *access)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"nr_tiles_x", &tiles_x, 0},    {"nr_tiles_y", &tiles_y, 0},   {"sz_tile_x", &tile_x, 0},
-                                            {"sz_tile_y", &tile_y, 0},      {"sz_element", &element, 0},   {"overlap_x", &overlap_x, 0},
-                                            {"overlap_y", &overlap_y, 0},   {"header_bytes", &header, 0}, {NULL, NULL, 0}};
+    static const struct option options[] = {
+        {"nr_tiles_x", &tiles_x, 0},  {"nr_tiles_y", &tiles_y, 0},  {"sz_tile_x", &tile_x, 0},
+        {"sz_tile_y", &tile_y, 0},    {"sz_element", &element, 0},  {"overlap_x", &overlap_x, 0},
+        {"overlap_y", &overlap_y, 0}, {"header_bytes", &header, 0}, {NULL, NULL, 0}};
     return workload_main(argc, argv, &(struct program){options, 1, divide});
 }

@@ -25,7 +25,10 @@ static void divide(long long own, long long all, struct access *access)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"request_size", &size, 0}, {"requests", &requests, 0}, {"groups", &groups, 0}, {"group_stride", &stride, 0}, {NULL, NULL, 0}};
+    static const struct option options[] = {{"request_size", &size, 0},
+                                            {"requests", &requests, 0},
+                                            {"groups", &groups, 0},
+                                            {"group_stride", &stride, 0},
+                                            {NULL, NULL, 0}};
     return workload_main(argc, argv, &(struct program){options, 0, divide});
 }

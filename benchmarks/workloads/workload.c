@@ -144,7 +144,8 @@ static int run(const struct access *access)
     MPI_Barrier(MPI_COMM_WORLD);
     struct tally tally = {.begin = MPI_Wtime()};
     const int mode = write_file ? MPI_MODE_RDWR : MPI_MODE_RDONLY;
-    workload_require(MPI_File_open(MPI_COMM_WORLD, test_file, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS, "cannot open --testFile");
+    workload_require(MPI_File_open(MPI_COMM_WORLD, test_file, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS,
+                     "cannot open --testFile");
     if (use_file_view)
         MPI_File_set_view(file, access->displacement, MPI_BYTE, access->view, "native", MPI_INFO_NULL);
     access_all(file, access, buffer, &tally);
@@ -160,8 +161,8 @@ static int run(const struct access *access)
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0)
-        printf("{\"seconds\": %.6f, \"inside\": %.6f, \"bytes\": %lld, \"calls\": %lld, \"wrong\": %lld}\n", seconds[0], seconds[1],
-               (long long)tally.bytes, (long long)tally.calls, (long long)tally.wrong);
+        printf("{\"seconds\": %.6f, \"inside\": %.6f, \"bytes\": %lld, \"calls\": %lld, \"wrong\": %lld}\n", seconds[0],
+               seconds[1], (long long)tally.bytes, (long long)tally.calls, (long long)tally.wrong);
     free(buffer);
     return tally.wrong != 0;
 }
@@ -198,12 +199,13 @@ static struct {
 
 static MPI_Offset offset_in_block(long long piece)
 {
-    const long long row = piece % block.rows, plane = piece / block.rows % block.planes, step = piece / block.rows / block.planes;
+    const long long row = piece % block.rows, plane = piece / block.rows % block.planes,
+                    step = piece / block.rows / block.planes;
     return block.corner + row * block.row + plane * block.plane + step * block.array;
 }
 
-void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element, long long steps,
-                    MPI_Offset displacement, struct access *access)
+void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element,
+                    long long steps, MPI_Offset displacement, struct access *access)
 {
     const int array[4] = {(int)sizes[0], (int)sizes[1], (int)sizes[2], (int)element};
     const int part[4] = {(int)parts[0], (int)parts[1], (int)parts[2], (int)element};

@@ -30,8 +30,8 @@ struct program {
 int workload_main(int argc, char **argv, const struct program *program);
 
 /* The rows of a part of a 3-D array in C order, of elements of `element` bytes, array after array. */
-void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element, long long steps,
-                    MPI_Offset displacement, struct access *access);
+void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element,
+                    long long steps, MPI_Offset displacement, struct access *access);
 
 /* The place of `task` in the grid of MPI_Dims_create, and its part of a cube of `size`. Ends the
  * program if the grid does not divide the cube. */

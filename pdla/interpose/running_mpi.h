@@ -42,7 +42,8 @@ struct mpi {
     int (*Iallreduce)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle, mpi_handle *);
     int (*Ibcast)(void *, int, mpi_handle, int, mpi_handle, mpi_handle *);
     int (*Iallgather)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle, mpi_handle *);
-    int (*Iallgatherv)(const void *, int, mpi_handle, void *, const int *, const int *, mpi_handle, mpi_handle, mpi_handle *);
+    int (*Iallgatherv)(const void *, int, mpi_handle, void *, const int *, const int *, mpi_handle, mpi_handle,
+                       mpi_handle *);
     int (*Wait)(mpi_handle *, void *);
     int (*Test)(mpi_handle *, int *, void *);
     int (*Cancel)(mpi_handle *);
@@ -63,7 +64,8 @@ struct mpi {
     int (*Status_set_elements)(void *, mpi_handle, int);
     int (*Status_set_elements_x)(void *, mpi_handle, mpi_count); /* or NULL */
     int (*Get_elements_x)(const void *, mpi_handle, mpi_count *); /* or NULL */
-    int (*Grequest_start)(int (*query)(void *, void *), int (*free_)(void *), int (*cancel)(void *, int), void *, mpi_handle *);
+    int (*Grequest_start)(int (*query)(void *, void *), int (*free_)(void *), int (*cancel)(void *, int), void *,
+                          mpi_handle *);
     int (*Grequest_complete)(mpi_handle);
     int (*File_get_position)(mpi_handle, mpi_offset *);
     int (*File_get_position_shared)(mpi_handle, mpi_offset *);

@@ -50,8 +50,8 @@ void components_close(const struct loaded_map *map, const struct map_replica *re
     free(components);
 }
 
-int components_descriptor(const struct loaded_map *map, const struct map_replica *replica, int *components, uint32_t number,
-                          enum timeout timeout)
+int components_descriptor(const struct loaded_map *map, const struct map_replica *replica, int *components,
+                          uint32_t number, enum timeout timeout)
 {
     const struct map_component *files = map_at(map, replica->components);
     if (components[number] < 0)

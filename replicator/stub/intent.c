@@ -74,7 +74,8 @@ static void note(struct intent *intent, const struct original_state *original)
 
 struct intent intent_now(const struct original_state *original)
 {
-    struct intent intent = {.busy = 1, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
+    struct intent intent = {
+        .busy = 1, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
     memcpy(intent.magic, INTENT_MAGIC, sizeof intent.magic);
     gethostname(intent.host, sizeof intent.host - 1);
     note(&intent, original);

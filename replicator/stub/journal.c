@@ -188,7 +188,8 @@ bool journal_is_of_this_boot(const struct journal_header *header)
     return boot[0] != '\0' && strncmp(boot, header->boot, sizeof boot) == 0;
 }
 
-bool journal_entry_at(const struct journal_header *header, uint64_t number, struct journal_entry *entry, int64_t *length)
+bool journal_entry_at(const struct journal_header *header, uint64_t number, struct journal_entry *entry,
+                      int64_t *length)
 {
     const struct journal_entry *entries = (const void *)((const char *)header + JOURNAL_HEADER);
     *entry = entries[number];
@@ -269,7 +270,8 @@ int journal_add(struct journal *journal, uint64_t replica, int64_t start, int64_
         int64_t part = length > UINT32_MAX ? UINT32_MAX : length;
         if (!extend(journal, replica, start, part)) {
             const uint64_t number = journal_count(journal);
-            entries_of(journal)[number] = (struct journal_entry){replica, start, seal_of(replica, start, (uint32_t)part)};
+            entries_of(journal)[number] =
+                (struct journal_entry){replica, start, seal_of(replica, start, (uint32_t)part)};
             set_number(journal->header, &journal->header->count, number + 1);
             journal->fresh = false;
         }

@@ -4,8 +4,8 @@
 
 /* The block that holds `relative` or, failing that, the next one; offsets count from the first
  * block. False: there is none. */
-static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative, int64_t *block,
-                       int64_t *replica_block)
+static bool find_block(const struct map_replica *replica, const struct map_loop *loops, int64_t relative,
+                       int64_t *block, int64_t *replica_block)
 {
     int64_t rest = relative > 0 ? relative : 0, at = 0, replica_at = 0;
     /* The innermost digit that can grow: the next block is one step of that loop, with all digits
@@ -108,7 +108,8 @@ static uint32_t search_block(const struct map_extent *extents, uint32_t count, i
 }
 
 /* The same of all extents. */
-static uint32_t search(const struct extent_index *index, const struct map_extent *extents, uint32_t count, int64_t start)
+static uint32_t search(const struct extent_index *index, const struct map_extent *extents, uint32_t count,
+                       int64_t start)
 {
     const struct map_extent *last = &extents[count - 1];
     if (index == NULL)
@@ -133,7 +134,8 @@ static uint32_t search(const struct extent_index *index, const struct map_extent
 }
 
 /* The extent that holds `start` or, failing that, the next one. NULL: there is none. */
-static const struct map_extent *find_extent(const struct loaded_map *map, const struct map_replica *replica, int64_t start)
+static const struct map_extent *find_extent(const struct loaded_map *map, const struct map_replica *replica,
+                                            int64_t start)
 {
     const struct map_extent *extents = map_at(map, replica->extents);
     struct extent_index *index = map->indexes == NULL ? NULL : map->indexes[replica - map->replicas];
@@ -197,7 +199,8 @@ struct strip locate_strip(const struct loaded_map *map, const struct map_replica
     return strip;
 }
 
-int64_t locate_original(const struct loaded_map *map, const struct map_replica *replica, int64_t offset, int64_t *length)
+int64_t locate_original(const struct loaded_map *map, const struct map_replica *replica, int64_t offset,
+                        int64_t *length)
 {
     const struct map_loop *loops = map_at(map, replica->loops);
     int64_t at = replica->start, rest = offset, below = INT64_MAX;

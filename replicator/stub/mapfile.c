@@ -72,8 +72,8 @@ static bool extents_fit(const struct image *image, const struct map_replica *rep
 
 static bool striping_fits(const struct image *image, const struct map_replica *replica)
 {
-    if (replica->servers == 0 || replica->groups == 0 || replica->servers % replica->groups != 0 || replica->section <= 0
-        || replica->size < 0)
+    if (replica->servers == 0 || replica->groups == 0 || replica->servers % replica->groups != 0
+        || replica->section <= 0 || replica->size < 0)
         return false;
     uint32_t width = replica->servers / replica->groups;
     if (!array_inside(image, replica->strips, width, sizeof(int64_t))
@@ -90,7 +90,8 @@ static bool striping_fits(const struct image *image, const struct map_replica *r
         return false;
     /* No offset in a component is larger than the end of the last section's part. */
     int64_t rows = replica->section / cycle + (replica->section % cycle != 0), part = 0, largest = 0;
-    if (!add_product(&part, rows, widest) || !add_product(&largest, replica->size / replica->section / replica->groups, part)
+    if (!add_product(&part, rows, widest)
+        || !add_product(&largest, replica->size / replica->section / replica->groups, part)
         || !add_product(&largest, 1, part))
         return false;
     const struct map_component *components = (const struct map_component *)(image->base + replica->components);
@@ -142,7 +143,8 @@ static bool is_dense(const struct image *image, const struct map_replica *replic
 }
 
 /* Whether an entry of the table of replicas is sound and belongs to `owner`. */
-static bool replica_fits(const struct image *image, const struct map_replica *replica, uint32_t owner, int64_t original_size)
+static bool replica_fits(const struct image *image, const struct map_replica *replica, uint32_t owner,
+                         int64_t original_size)
 {
     bool fits = replica->extent_count > 0 ? extents_fit(image, replica, original_size)
                                           : loops_fit(image, replica, original_size);
@@ -216,7 +218,8 @@ const char *map_check(const void *base, size_t size)
         if (!path_inside(&image, target->path) || !path_inside(&image, target->journals)
             || !name_inside(&image, target->name) || target->first_replica != replica
             || target->replica_count > header->replica_count - replica
-            || (i > 0 && compare_targets(target - 1, name_of(&image, target - 1), target, name_of(&image, target)) >= 0))
+            || (i > 0
+                && compare_targets(target - 1, name_of(&image, target - 1), target, name_of(&image, target)) >= 0))
             return "a target's entry is wrong";
         for (uint32_t last = replica + target->replica_count; replica < last; replica++) {
             const struct map_replica *entry = &replicas[replica];
@@ -258,7 +261,8 @@ static const char *load_state(struct loaded_map *map)
         return "its state file is missing or not writable";
     const struct state_header *header = (const struct state_header *)base;
     uint32_t files = map->header->file_count, replicas = map->header->replica_count;
-    if ((uint64_t)found.st_size < sizeof *header || memcmp(header->magic, MAPFILE_STATE_MAGIC, sizeof header->magic) != 0
+    if ((uint64_t)found.st_size < sizeof *header
+        || memcmp(header->magic, MAPFILE_STATE_MAGIC, sizeof header->magic) != 0
         || header->generation != map->header->generation || header->file_count != files
         || header->replica_count != replicas
         || (uint64_t)found.st_size < sizeof *header + files * sizeof(struct state_file) + replicas) {
@@ -324,7 +328,8 @@ const struct loaded_map *map_current(const char *path, const char **why)
     }
     pthread_mutex_lock(&lock);
     const struct loaded_map *map = newest;
-    if (map == NULL || map->device != found.st_dev || map->inode != found.st_ino || map->mtime_ns != nanoseconds(found.st_mtim)) {
+    if (map == NULL || map->device != found.st_dev || map->inode != found.st_ino
+        || map->mtime_ns != nanoseconds(found.st_mtim)) {
         struct loaded_map *another = load(path, why);
         if (another != NULL) {
             another->next = newest;
@@ -356,7 +361,8 @@ _Static_assert(offsetof(struct map_target, inode) == offsetof(struct map_identit
 
 /* How well an entry with the right inode matches; 0: not at all. The path counts more, since device
  * numbers change. */
-static int likeness(const struct loaded_map *map, uint32_t its_path, uint64_t its_device, const char *path, uint64_t device)
+static int likeness(const struct loaded_map *map, uint32_t its_path, uint64_t its_device, const char *path,
+                    uint64_t device)
 {
     return 2 * (strcmp(map_at(map, its_path), path) == 0) + (its_device == device);
 }
@@ -365,8 +371,8 @@ const struct map_file *map_find(const struct loaded_map *map, const char *path, 
 {
     const struct map_file *best = NULL, *file = map->files, *end = map->files + map->header->file_count;
     int most = 0;
-    for (file += first_with(file, sizeof *file, map->header->file_count, inode); file < end && file->identity.inode == inode;
-         file++) {
+    for (file += first_with(file, sizeof *file, map->header->file_count, inode);
+         file < end && file->identity.inode == inode; file++) {
         int like = likeness(map, file->path, file->identity.device, path, device);
         if (like > most) {
             most = like;
@@ -376,13 +382,13 @@ const struct map_file *map_find(const struct loaded_map *map, const char *path, 
     return best;
 }
 
-const struct map_target *map_find_target(const struct loaded_map *map, const char *path, uint64_t device, uint64_t inode,
-                                         const char *name)
+const struct map_target *map_find_target(const struct loaded_map *map, const char *path, uint64_t device,
+                                         uint64_t inode, const char *name)
 {
     const struct map_target *best = NULL, *target = map->targets, *end = map->targets + map->header->target_count;
     int most = 0;
-    for (target += first_with(target, sizeof *target, map->header->target_count, inode); target < end && target->inode == inode;
-         target++) {
+    for (target += first_with(target, sizeof *target, map->header->target_count, inode);
+         target < end && target->inode == inode; target++) {
         int like = strcmp(map_at(map, target->name), name) != 0 ? 0
             : likeness(map, target->path, target->device, path, device);
         if (like > most) {

@@ -73,14 +73,16 @@ struct map_component {      /* one file of a replica, on one server */
     int64_t size, mtime_ns; /* the mtime does not count for a target's replica */
 };
 
-/* Striping of the replica's logical bytes [0, size) over its components. With w = servers / groups, cycle = sum(strips):
+/* Striping of the replica's logical bytes [0, size) over its components. With w = servers / groups,
+ * cycle = sum(strips):
  *   section r = x / section; y = x % section; group = r % groups
- *   in a cycle: c = y / cycle, z = y % cycle; server j of the group is the one whose strip holds z, s = z - (strips before j)
+ *   in a cycle: c = y / cycle, z = y % cycle; server j of the group is the one whose strip holds z,
+ *   s = z - (strips before j)
  *   component = group * w + j; its offset = (r / groups) * ceil(section / cycle) * strips[j] + c * strips[j] + s
  * groups = 1 is 1-DH, groups = servers is 1-DV, in between 2-D.
  *
- * The bytes of a target's replica are each mapped once. Where it is regular: sorted by size, the replica strides are `length`,
- * `length` times the first count, ... */
+ * The bytes of a target's replica are each mapped once. Where it is regular: sorted by size, the
+ * replica strides are `length`, `length` times the first count, ... */
 struct map_replica {
     uint64_t id;            /* the catalog's */
     int64_t start, length, replica_start;

@@ -81,7 +81,8 @@ static void close_component(const struct loaded_map *map, const struct map_compo
     __atomic_sub_fetch(&descriptors, 1, __ATOMIC_RELAXED);
 }
 
-static void close_replica(const struct loaded_map *map, const struct map_replica *replica, struct opened_replica *opened)
+static void close_replica(const struct loaded_map *map, const struct map_replica *replica,
+                          struct opened_replica *opened)
 {
     const struct map_component *files = map_at(map, replica->components);
     if (opened->components == NULL)
@@ -305,7 +306,8 @@ static const char *recover_before_open(const struct opening *opening, int *lock)
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
-    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(opening->amode), lock);
+    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(opening->amode),
+                                lock);
 }
 
 int redirector_opening(struct opening *opening)

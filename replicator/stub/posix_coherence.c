@@ -23,8 +23,9 @@ static bool is_the_programs(const char *path)
 static bool full_path(int directory, const char *path, char full[PATH_MAX])
 {
     char name[PATH_MAX];
-    const int length = *path == '/' || directory == AT_FDCWD ? snprintf(name, sizeof name, "%s", path)
-                                                             : snprintf(name, sizeof name, "/proc/self/fd/%d/%s", directory, path);
+    const int length = *path == '/' || directory == AT_FDCWD
+        ? snprintf(name, sizeof name, "%s", path)
+        : snprintf(name, sizeof name, "/proc/self/fd/%d/%s", directory, path);
     return length < (int)sizeof name && realpath(name, full) != NULL;
 }
 

@@ -62,9 +62,12 @@ const char *verify_read(struct reader *reader, const char *call, int chosen, con
             if (freshness_check(source->map, source->file, reader->fd, &now) != STATE_FRESH)
                 continue;
             why = "differs from the original";
-            found = (struct difference){.call = call, .replica = replica_of(source, (uint32_t)chosen)->id,
-                                        .offset = place_of(&part, part.position + i), .start = place_of(range, range->position),
-                                        .bytes = range->bytes, .original = (unsigned char)other[i],
+            found = (struct difference){.call = call,
+                                        .replica = replica_of(source, (uint32_t)chosen)->id,
+                                        .offset = place_of(&part, part.position + i),
+                                        .start = place_of(range, range->position),
+                                        .bytes = range->bytes,
+                                        .original = (unsigned char)other[i],
                                         .got = (unsigned char)both[i]};
         }
     }

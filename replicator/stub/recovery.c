@@ -34,8 +34,8 @@ static const char *pdla_home(char path[4096])
 {
     const char *chosen = getenv("PDLA_HOME"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     int length = chosen != NULL && *chosen != '\0' ? snprintf(path, 4096, "%s", chosen)
-        : data != NULL && *data != '\0'            ? snprintf(path, 4096, "%s/pdla", data)
-                                                   : snprintf(path, 4096, "%s/.local/share/pdla", home == NULL ? "" : home);
+        : data != NULL && *data != '\0' ? snprintf(path, 4096, "%s/pdla", data)
+        : snprintf(path, 4096, "%s/.local/share/pdla", home == NULL ? "" : home);
     return length < 4096 ? path : NULL;
 }
 
@@ -141,7 +141,8 @@ static int directories_of(const struct loaded_map *map, const char *path, const 
     bool failed = target == NULL && lookup_failed(errno);
     if (target != NULL && snprintf(found[0], sizeof found[0], "%s", (const char *)map_at(map, target->journals)) < 4096)
         count++;
-    DIR *notes = original != NULL && journals_root(root) && inode_place(root, original->inode, place) ? opendir(place) : NULL;
+    DIR *notes =
+        original != NULL && journals_root(root) && inode_place(root, original->inode, place) ? opendir(place) : NULL;
     failed = failed || (notes == NULL && lookup_failed(errno));
     errno = 0;
     for (struct dirent *note; notes != NULL && count < MOST_DIRECTORIES && (note = readdir(notes)) != NULL; errno = 0)
@@ -236,9 +237,10 @@ static void print_holder(const char *directory, const char *path)
 static int lock_with_others(const char *directory, bool joins)
 {
     const int fd = open_lock(directory);
-    if (fd >= 0 && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
-                          : !lock_held(fd, LOCK_SHARED, WRITERS, HELPERS, true)
-                              && !lock_held(fd, LOCK_SHARED, OPENS, LOCK_ALL, true)))
+    if (fd >= 0
+        && (joins ? lock_bytes(fd, LOCK_SHARED, WRITERS, HELPERS) && lock_bytes(fd, LOCK_SHARED, OPENS, LOCK_ALL)
+                  : !lock_held(fd, LOCK_SHARED, WRITERS, HELPERS, true)
+                      && !lock_held(fd, LOCK_SHARED, OPENS, LOCK_ALL, true)))
         return fd;
     if (fd >= 0)
         close(fd);
@@ -409,7 +411,8 @@ static const char *write_back(mpi_handle comm, int rank, int ranks, const char *
                               const struct recovery_task *what, struct range *ranges)
 {
     struct participant participant;
-    const bool same = map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
+    const bool same =
+        map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
     ranges = broadcast_ranges(ranges, what->ranges, rank, ranks, comm);
     if (!same)
         participant = (struct participant){.lock = -1,
@@ -476,7 +479,8 @@ static bool find_pending(const struct loaded_map *map, const char *path, bool ke
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     struct original_state original;
     const bool exists = original_examine(-1, path, &original), unknown = !exists && lookup_failed(errno);
-    const int count = directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, directories);
+    const int count =
+        directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, directories);
     const struct map_target *named = recovery_target(map, path);
     bool found = count < 0;
     *what = (struct recovery_task){.refused = found};

@@ -104,12 +104,14 @@ int call_independently(const struct io_call *call)
     void *status = call->status != NULL ? call->status : mpi->status_ignore;
     if (!(call->flags & CALL_EXPLICIT)) {
         if (large)
-            return (writing ? mpi->File_write_c : mpi->File_read_c)(file, call->buffer, call->count, call->datatype, status);
+            return (writing ? mpi->File_write_c : mpi->File_read_c)(file, call->buffer, call->count, call->datatype,
+                                                                    status);
         return (writing ? mpi->File_write : mpi->File_read)(file, call->buffer, count, call->datatype, status);
     }
     mpi_offset offset = call->position < 0 ? -1 : call->position / call->handle->view.etype_size;
     if (large)
-        return (writing ? mpi->File_write_at_c : mpi->File_read_at_c)(file, offset, call->buffer, call->count, call->datatype,
-                                                                      status);
-    return (writing ? mpi->File_write_at : mpi->File_read_at)(file, offset, call->buffer, count, call->datatype, status);
+        return (writing ? mpi->File_write_at_c : mpi->File_read_at_c)(file, offset, call->buffer, call->count,
+                                                                      call->datatype, status);
+    return (writing ? mpi->File_write_at : mpi->File_read_at)(file, offset, call->buffer, count, call->datatype,
+                                                              status);
 }

@@ -76,15 +76,16 @@ struct score {
     bool continues;  /* starts where the previous call ended */
 };
 
-static struct score judge(const struct loaded_map *map, const struct map_replica *replica, const struct view_range *range,
-                          int64_t expected, int64_t *next)
+static struct score judge(const struct loaded_map *map, const struct map_replica *replica,
+                          const struct view_range *range, int64_t expected, int64_t *next)
 {
     struct walk walk;
     struct piece piece;
     int64_t looked = 0, covered = 0, replica_end = -1, original_end = -1, first = -1;
     uint64_t reads = 0, pieces = 0;
     walk_start(&walk, map, replica, range);
-    while (pieces < SCORED_PIECES && (walk.extents < SCORED_EXTENTS || walk.extent.length > 0) && walk_next(&walk, &piece)) {
+    while (pieces < SCORED_PIECES && (walk.extents < SCORED_EXTENTS || walk.extent.length > 0)
+           && walk_next(&walk, &piece)) {
         bool held = piece.replica_offset >= 0;
         if (pieces++ == 0)
             first = piece.replica_offset;
@@ -131,7 +132,8 @@ int choose_replica(struct reader *reader, const struct view_range *range, int64_
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         struct opened_replica *opened = &reader->replicas[i];
-        if (opened->components == NULL || replica_refused(source, i) || freshness_stale(source->map, replica) != STALE_NOT)
+        if (opened->components == NULL || replica_refused(source, i)
+            || freshness_stale(source->map, replica) != STALE_NOT)
             continue;
         usable = true;
         if (!locate_piece(source->map, replica, low, high + 1, &piece))

@@ -51,7 +51,8 @@ struct source *report_source(const struct loaded_map *map, const struct map_file
 /* Opens the exit report for writing. -1: not possible, or none is wanted. */
 static int open_report(void)
 {
-    return process.begun[0] == '\0' ? -1 : open(process.begun, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return process.begun[0] == '\0'
+        ? -1 : open(process.begun, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
 /* RATIONALE: an empty report from the beginning shows that a process was killed before its exit. */
@@ -154,7 +155,8 @@ void report_compared(struct source *source, int64_t bytes, const struct differen
 void replica_refuse(struct source *source, uint32_t replica, const char *why)
 {
     const char *nothing = NULL;
-    __atomic_compare_exchange_n(&source->replicas[replica].refused, &nothing, why, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&source->replicas[replica].refused, &nothing, why, false, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
 }
 
 bool replica_refused(const struct source *source, uint32_t replica)
@@ -175,8 +177,8 @@ static int utf8_length(const unsigned char *text)
     for (int i = 1; i < length; i++)
         if ((text[i] & 0xC0) != 0x80)
             return 0;
-    if ((text[0] == 0xE0 && text[1] < 0xA0) || (text[0] == 0xED && text[1] > 0x9F) || (text[0] == 0xF0 && text[1] < 0x90)
-        || (text[0] == 0xF4 && text[1] > 0x8F))
+    if ((text[0] == 0xE0 && text[1] < 0xA0) || (text[0] == 0xED && text[1] > 0x9F)
+        || (text[0] == 0xF0 && text[1] < 0x90) || (text[0] == 0xF4 && text[1] > 0x8F))
         return 0;
     return length;
 }
@@ -221,8 +223,9 @@ void write_string(FILE *out, const char *string)
 
 static void write_tally(FILE *out, const char *name, const struct tally *tally)
 {
-    fprintf(out, ",\"%s\":{\"requests\":%llu,\"contiguous\":%llu,\"bytes\":%llu}", name, (unsigned long long)tally->requests,
-            (unsigned long long)tally->contiguous, (unsigned long long)tally->bytes);
+    fprintf(out, ",\"%s\":{\"requests\":%llu,\"contiguous\":%llu,\"bytes\":%llu}", name,
+            (unsigned long long)tally->requests, (unsigned long long)tally->contiguous,
+            (unsigned long long)tally->bytes);
 }
 
 void write_passed(FILE *out, const struct passed *passed)
@@ -246,8 +249,9 @@ static void write_compared(FILE *out, const struct source *source)
         fprintf(out,
                 ",\"difference\":{\"call\":\"%s\",\"number\":%llu,\"replica\":%llu,\"offset\":%lld,\"start\":%lld,"
                 "\"bytes\":%lld,\"original\":%d,\"got\":%d}",
-                found->call, (unsigned long long)found->number, (unsigned long long)found->replica, (long long)found->offset,
-                (long long)found->start, (long long)found->bytes, found->original, found->got);
+                found->call, (unsigned long long)found->number, (unsigned long long)found->replica,
+                (long long)found->offset, (long long)found->start, (long long)found->bytes, found->original,
+                found->got);
 }
 
 static void write_source(FILE *out, struct source *source)
@@ -270,7 +274,8 @@ static void write_source(FILE *out, struct source *source)
                 (unsigned long long)source->replicas[i].bytes);
         char state[160];
         snprintf(state, sizeof state, "refused: %s", refused == NULL ? "" : refused);
-        write_string(out, stale == STALE_WRITTEN ? "written" : stale != STALE_NOT ? "changed" : refused ? state : "valid");
+        write_string(out, stale == STALE_WRITTEN ? "written"
+            : stale != STALE_NOT ? "changed" : refused ? state : "valid");
         fputc('}', out);
     }
     fputs("]}", out);

@@ -187,8 +187,8 @@ static enum pending_state verdict(struct judgement *judgement)
 }
 
 /* Adds a journal's entries. NULL, or why that is not possible. */
-static const char *add_entries(const struct loaded_map *map, const struct map_target *target, const struct journal_header *header,
-                               struct pending *left)
+static const char *add_entries(const struct loaded_map *map, const struct map_target *target,
+                               const struct journal_header *header, struct pending *left)
 {
     const uint64_t count = entries_in(header);
     if (count == 0)
@@ -219,7 +219,8 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
 }
 
 enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *target,
-                                       const char *directory, const struct original_state *original, struct pending *left)
+                                       const char *directory, const struct original_state *original,
+                                       struct pending *left)
 {
     struct judgement judgement = {.original = original};
     const char *problem = NULL;

@@ -59,7 +59,8 @@ bool storage_remote(const char *path)
 
 static bool is_network_type(const char *type)
 {
-    static const char *const types[] = {"fuse", "nfs", "ceph", "lustre", "pvfs2", "beegfs", "gpfs", "cifs", "smb3", "9p", "afs"};
+    static const char *const types[] = {"fuse", "nfs",  "ceph", "lustre", "pvfs2", "beegfs",
+                                        "gpfs", "cifs", "smb3", "9p",     "afs"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strncmp(type, types[i], strlen(types[i])) == 0)
             return true;
@@ -377,7 +378,8 @@ int storage_open(const struct loaded_map *map, const char *path, int flags, enum
 static void examine_work(struct job *job)
 {
     examine_in_child(job->path);
-    job->error = lstat(job->path, &job->found) != 0 || faccessat(AT_FDCWD, job->path, R_OK | W_OK, AT_EACCESS) != 0 ? errno : 0;
+    job->error =
+        lstat(job->path, &job->found) != 0 || faccessat(AT_FDCWD, job->path, R_OK | W_OK, AT_EACCESS) != 0 ? errno : 0;
     if (job->error == 0)
         note_kind(job->path, job->found.st_dev);
 }
@@ -473,8 +475,8 @@ static void copy(struct place *place, char *memory, size_t length, bool out)
 }
 
 /* Moves the next `left` bytes of the parts, some at a time; `work` says in which direction. */
-static int move(const struct component_file *file, void (*work)(struct job *), struct place *place, int64_t left, int64_t offset,
-                const struct hint *hints, int hint_count)
+static int move(const struct component_file *file, void (*work)(struct job *), struct place *place, int64_t left,
+                int64_t offset, const struct hint *hints, int hint_count)
 {
     int error = unreachable(file->map, file->path, file->timeout) ? ETIMEDOUT : 0;
     while (error == 0 && left > 0) {

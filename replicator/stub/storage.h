@@ -52,8 +52,8 @@ int storage_open(const struct loaded_map *, const char *path, int flags, enum ti
 int storage_examine(const struct loaded_map *, const char *path, enum timeout, struct stat *found);
 /* Moves all parts, from `offset` on, after giving the hints. 0 or an errno; after ETIMEDOUT the
  * descriptor must neither be closed nor used any more. */
-int storage_read(const struct component_file *, const struct iovec *parts, int count, int64_t offset, const struct hint *,
-                 int hints);
+int storage_read(const struct component_file *, const struct iovec *parts, int count, int64_t offset,
+                 const struct hint *, int hints);
 int storage_write(const struct component_file *, const struct iovec *parts, int count, int64_t offset);
 /* Like fdatasync(), or only starts it. 0 or an errno. It may have much to write: it waits as long
  * as the storage answers other calls within PROBE_SECONDS. */

@@ -138,8 +138,12 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
         if ((writer->components[i] = components_make(map, target_replica(writer, i), TIMEOUT_SHORT)) != NULL)
             mine->usable |= UINT64_C(1) << i;
-    const struct journal_owner owner = {.directory = directory, .target = map_at(map, target->path), .device = found.st_dev,
-                                        .inode = found.st_ino, .rank = rank, .lease = writer->lease,
+    const struct journal_owner owner = {.directory = directory,
+                                        .target = map_at(map, target->path),
+                                        .device = found.st_dev,
+                                        .inode = found.st_ino,
+                                        .rank = rank,
+                                        .lease = writer->lease,
                                         .others_write = offer->others_write};
     if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
         mine->able = ~UINT64_C(0);

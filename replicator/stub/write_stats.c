@@ -99,8 +99,9 @@ static void write_one(FILE *out, const struct write_stats *written)
 {
     fputs("{\"path\":", out);
     write_string(out, map_at(written->map, written->target->path));
-    fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}", (unsigned long long)written->calls,
-            (unsigned long long)written->bytes, (unsigned long long)written->requests);
+    fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}",
+            (unsigned long long)written->calls, (unsigned long long)written->bytes,
+            (unsigned long long)written->requests);
     fprintf(out, ",\"brought_back\":{\"bytes\":%llu,\"requests\":%llu}", (unsigned long long)written->back_bytes,
             (unsigned long long)written->back_requests);
     fprintf(out, ",\"earlier\":{\"bytes\":%llu,\"requests\":%llu,\"seconds\":%llu.%09llu},\"left\":%llu,",

@@ -226,7 +226,8 @@ static size_t first_after(const struct range *ranges, size_t count, int64_t repl
 }
 
 /* Adds what the ranges have of a piece of replica `replica`. */
-static int add_piece(struct batch *batch, const struct range *ranges, size_t count, int64_t replica, const struct piece *piece)
+static int add_piece(struct batch *batch, const struct range *ranges, size_t count, int64_t replica,
+                     const struct piece *piece)
 {
     const int64_t stop = piece->replica_offset + piece->length;
     int error = 0;
@@ -234,7 +235,8 @@ static int add_piece(struct batch *batch, const struct range *ranges, size_t cou
          error == 0 && i < count && ranges[i].replica == replica && ranges[i].start < stop; i++) {
         int64_t from = ranges[i].start > piece->replica_offset ? ranges[i].start : piece->replica_offset;
         int64_t to = ranges[i].stop < stop ? ranges[i].stop : stop;
-        error = batch_add(batch, (struct chunk){piece->offset + from - piece->replica_offset, to - from, from, (uint32_t)replica});
+        error = batch_add(
+            batch, (struct chunk){piece->offset + from - piece->replica_offset, to - from, from, (uint32_t)replica});
     }
     return error;
 }
@@ -485,7 +487,8 @@ static void share(const struct writer *writer, int64_t *low, int64_t *high)
     int64_t each = (stop - start) / writer->ranks + 1;
     each += SHARE_GRAIN - 1 - (each - 1) % SHARE_GRAIN;
     int64_t from, to;
-    if (__builtin_mul_overflow(each, (int64_t)writer->rank, &from) || __builtin_add_overflow(from, start, &from) || from > stop)
+    if (__builtin_mul_overflow(each, (int64_t)writer->rank, &from) || __builtin_add_overflow(from, start, &from)
+        || from > stop)
         from = stop;
     if (__builtin_add_overflow(from, each, &to) || to > stop)
         to = stop;
@@ -613,7 +616,8 @@ static int sync_replicas(const struct writer *writer)
             components_sync(writer->map, target_replica(writer, i), writer->components[i], true);
     for (uint32_t i = 0; i < count; i++) {
         int *components = writer->components[i];
-        const int found = components == NULL ? 0 : components_sync(writer->map, target_replica(writer, i), components, false);
+        const int found =
+            components == NULL ? 0 : components_sync(writer->map, target_replica(writer, i), components, false);
         error = error != 0 ? error : found;
     }
     return error;

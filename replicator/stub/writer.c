@@ -76,7 +76,8 @@ static void stitch_start(struct stitch *stitch, const struct writer *writer, con
 static bool begins(const struct writer *writer, uint32_t replica, const struct extent *extent, struct piece *piece)
 {
     return writer->components[replica] != NULL
-        && locate_piece(writer->map, target_replica(writer, replica), extent->offset, extent->offset + extent->length, piece)
+        && locate_piece(writer->map, target_replica(writer, replica), extent->offset, extent->offset + extent->length,
+                        piece)
         && piece->offset == extent->offset;
 }
 

@@ -74,7 +74,8 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
     struct journal_entry *entries = (struct journal_entry *)(void *)(image.bytes + JOURNAL_HEADER);
     const unsigned right = length > 0 ? *data++ : 0;
     const char *changes = (const char *)&header->count;
-    size_t places = sizeof image - (size_t)(changes - image.bytes), head = JOURNAL_HEADER - (size_t)(changes - image.bytes);
+    size_t places = sizeof image - (size_t)(changes - image.bytes),
+           head = JOURNAL_HEADER - (size_t)(changes - image.bytes);
     memset(&image, 0, sizeof image);
     length -= length > 0;
     memcpy(&header->count, data, length < CHANGES ? length : CHANGES);
@@ -108,7 +109,8 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
         memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
         header->checksum = crc32c(0, &header->rank, (size_t)(changes - (const char *)&header->rank));
         for (int i = 0; i < 2; i++)
-            header->states[i].checksum = crc32c(header->checksum, &header->states[i], offsetof(struct journal_state, checksum));
+            header->states[i].checksum =
+                crc32c(header->checksum, &header->states[i], offsetof(struct journal_state, checksum));
     }
     if (right & RIGHT_COUNT) {
         seal_number(header, &header->count, count);

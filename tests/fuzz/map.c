@@ -23,7 +23,8 @@ static char *repaired(const uint8_t *data, size_t size)
         memcpy(header->magic, MAPFILE_MAGIC, sizeof header->magic);
         header->total_size = size;
         const char *after = (const char *)(&header->checksum + 1);
-        header->checksum = crc32c(crc32c(0, image, offsetof(struct map_header, checksum)), after, (size_t)(image + size - after));
+        header->checksum =
+            crc32c(crc32c(0, image, offsetof(struct map_header, checksum)), after, (size_t)(image + size - after));
     }
     return image;
 }
@@ -69,7 +70,8 @@ static void use(const struct loaded_map *map)
     }
     for (uint32_t i = 0; i < header->target_count; i++) {
         const struct map_target *target = &map->targets[i];
-        expect(map_find_target(map, map_at(map, target->path), target->device, target->inode, map_at(map, target->name)) == target);
+        expect(map_find_target(map, map_at(map, target->path), target->device, target->inode, map_at(map, target->name))
+               == target);
         for (uint32_t k = 0; k < target->replica_count; k++)
             use_replica(map, &map->replicas[target->first_replica + k], INT64_MAX, true);
     }

@@ -34,7 +34,8 @@ __attribute__((destructor)) static void end(void) { ended = true; }
 static bool fails(const char *kind, const char *name, int error)
 {
     static uint32_t calls;
-    const char *wanted = getenv("PDLA_TEST_FAILING"), *mpich = getenv("PMI_RANK"), *openmpi = getenv("OMPI_COMM_WORLD_RANK");
+    const char *wanted = getenv("PDLA_TEST_FAILING"), *mpich = getenv("PMI_RANK"),
+               *openmpi = getenv("OMPI_COMM_WORLD_RANK");
     const char *rank = mpich != NULL ? mpich : openmpi, *number = wanted == NULL ? NULL : strchr(wanted, ' ');
     if (ended || rank == NULL || number == NULL)
         return false;
@@ -69,7 +70,8 @@ FILES(ssize_t, read, (int fd, void *data, size_t size), (fd, data, size))
 FILES(ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size))
 FILES(int, fstat, (int fd, struct stat *found), (fd, found))
 FILES(int, stat, (const char *path, struct stat *found), (path, found))
-FILES(int, statx, (int fd, const char *path, int flags, unsigned mask, struct statx *found), (fd, path, flags, mask, found))
+FILES(int, statx, (int fd, const char *path, int flags, unsigned mask, struct statx *found),
+      (fd, path, flags, mask, found))
 FILES(int, lstat, (const char *path, struct stat *found), (path, found))
 FILES(int, fsync, (int fd), (fd))
 FILES(int, fdatasync, (int fd), (fd))
@@ -84,7 +86,8 @@ FILES(int, mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP("files", EIO, EIO, int, posix_fallocate, (int fd, off_t start, off_t size), (fd, start, size))
 WRAP("files", EIO, NULL, DIR *, opendir, (const char *path), (path))
 WRAP("files", EIO, NULL, struct dirent *, readdir, (DIR *directory), (directory))
-WRAP("files", ENOMEM, MAP_FAILED, void *, mmap, (void *at, size_t size, int protection, int flags, int fd, off_t offset),
+WRAP("files", ENOMEM, MAP_FAILED, void *, mmap,
+     (void *at, size_t size, int protection, int flags, int fd, off_t offset),
      (at, size, protection, flags, fd, offset))
 WRAP("files", EAGAIN, EAGAIN, int, pthread_create,
      (pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),

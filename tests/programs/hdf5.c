@@ -32,8 +32,8 @@ static void write_part(hid_t dataset, H5FD_mpio_xfer_t mode, hsize_t row, hsize_
 {
     hid_t space = H5Dget_space(dataset), list = transfer(mode);
     hid_t memory = H5Screate_simple(2, (hsize_t[]){rows, columns}, NULL);
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, (hsize_t[]){row, column}, (hsize_t[]){1, stride}, (hsize_t[]){rows, columns},
-                        NULL);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, (hsize_t[]){row, column}, (hsize_t[]){1, stride},
+                        (hsize_t[]){rows, columns}, NULL);
     H5Dwrite(dataset, H5T_NATIVE_INT, memory, space, list, ints);
     H5Sclose(memory);
     H5Pclose(list);

@@ -173,9 +173,10 @@ static MPI_Datatype parse_indexed(char kind)
     return type;
 }
 
-/* b, i: byte and int · c(n,T) contiguous · v(n,l,s,T) vector · V hvector · x(l:d;l:d,T) indexed · X hindexed · k indexed block
- * (the first length) · s struct of T · a(C,size:part:start;...,T) subarray · y(size,rank,n:cyclic:argument:processes;...,T)
- * darray · r(lb,extent,T) resized · d(T) dup */
+/* b, i: byte and int · c(n,T) contiguous · v(n,l,s,T) vector · V hvector · x(l:d;l:d,T) indexed · X
+ * hindexed · k indexed block (the first length) · s struct of T · a(C,size:part:start;...,T)
+ * subarray · y(size,rank,n:cyclic:argument:processes;...,T) darray · r(lb,extent,T) resized · d(T)
+ * dup */
 static MPI_Datatype parse_type(void)
 {
     MPI_Datatype type, inner;
@@ -321,7 +322,8 @@ static MPI_Offset inside(const struct slot *slot, MPI_Offset offset, MPI_Offset 
     MPI_Offset byte, low = 0, high = count;
     while (low < high) {
         MPI_Offset middle = low + (high - low + 1) / 2;
-        if (MPI_File_get_byte_offset(slot->file, offset + middle - 1, &byte) == MPI_SUCCESS && byte + slot->etype_size <= size)
+        if (MPI_File_get_byte_offset(slot->file, offset + middle - 1, &byte) == MPI_SUCCESS
+            && byte + slot->etype_size <= size)
             low = middle;
         else
             high = middle - 1;
@@ -362,28 +364,32 @@ struct call {
     int (*end)(MPI_File, void *, MPI_Status *);
 };
 
-#define AT(function, integer)                                                                                             \
-    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type, void *last) \
-    {                                                                                                                     \
-        return MPI_File_##function(file, offset, buffer, (integer)count, type, last);                                     \
+#define AT(function, integer)                                                                                          \
+    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type,     \
+                               void *last)                                                                             \
+    {                                                                                                                  \
+        return MPI_File_##function(file, offset, buffer, (integer)count, type, last);                                  \
     }
-#define PLAIN(function, integer)                                                                                          \
-    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type, void *last) \
-    {                                                                                                                     \
-        (void)offset;                                                                                                     \
-        return MPI_File_##function(file, buffer, (integer)count, type, last);                                             \
+#define PLAIN(function, integer)                                                                                       \
+    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type,     \
+                               void *last)                                                                             \
+    {                                                                                                                  \
+        (void)offset;                                                                                                  \
+        return MPI_File_##function(file, buffer, (integer)count, type, last);                                          \
     }
-#define BEGIN_AT(function, integer)                                                                                       \
-    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type, void *last) \
-    {                                                                                                                     \
-        (void)last;                                                                                                       \
-        return MPI_File_##function(file, offset, buffer, (integer)count, type);                                           \
+#define BEGIN_AT(function, integer)                                                                                    \
+    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type,     \
+                               void *last)                                                                             \
+    {                                                                                                                  \
+        (void)last;                                                                                                    \
+        return MPI_File_##function(file, offset, buffer, (integer)count, type);                                        \
     }
-#define BEGIN(function, integer)                                                                                          \
-    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type, void *last) \
-    {                                                                                                                     \
-        (void)offset, (void)last;                                                                                         \
-        return MPI_File_##function(file, buffer, (integer)count, type);                                                   \
+#define BEGIN(function, integer)                                                                                       \
+    static int make_##function(MPI_File file, MPI_Offset offset, void *buffer, MPI_Count count, MPI_Datatype type,     \
+                               void *last)                                                                             \
+    {                                                                                                                  \
+        (void)offset, (void)last;                                                                                      \
+        return MPI_File_##function(file, buffer, (integer)count, type);                                                \
     }
 
 #if MPI_VERSION >= 4
@@ -394,40 +400,40 @@ struct call {
 #define LARGE(function) make_##function
 #endif
 
-#define CALLS(BOTH_)                                                                                                      \
-    BOTH_(AT, read_at, READ | EXPLICIT, NULL)                                                                             \
-    BOTH_(AT, read_at_all, READ | EXPLICIT | COLLECTIVE, NULL)                                                            \
-    BOTH_(AT, iread_at, READ | EXPLICIT | NONBLOCKING, NULL)                                                              \
-    BOTH_(AT, iread_at_all, READ | EXPLICIT | COLLECTIVE | NONBLOCKING, NULL)                                             \
-    BOTH_(PLAIN, read, READ, NULL)                                                                                        \
-    BOTH_(PLAIN, read_all, READ | COLLECTIVE, NULL)                                                                       \
-    BOTH_(PLAIN, iread, READ | NONBLOCKING, NULL)                                                                         \
-    BOTH_(PLAIN, iread_all, READ | COLLECTIVE | NONBLOCKING, NULL)                                                        \
-    BOTH_(PLAIN, read_shared, READ | SHARED, NULL)                                                                        \
-    BOTH_(PLAIN, iread_shared, READ | SHARED | NONBLOCKING, NULL)                                                         \
-    BOTH_(PLAIN, read_ordered, READ | SHARED | COLLECTIVE, NULL)                                                          \
-    BOTH_(BEGIN_AT, read_at_all_begin, READ | EXPLICIT | COLLECTIVE | SPLIT, MPI_File_read_at_all_end)                    \
-    BOTH_(BEGIN, read_all_begin, READ | COLLECTIVE | SPLIT, MPI_File_read_all_end)                                        \
-    BOTH_(BEGIN, read_ordered_begin, READ | SHARED | COLLECTIVE | SPLIT, MPI_File_read_ordered_end)                       \
-    BOTH_(AT, write_at, EXPLICIT, NULL)                                                                                   \
-    BOTH_(AT, write_at_all, EXPLICIT | COLLECTIVE, NULL)                                                                  \
-    BOTH_(AT, iwrite_at, EXPLICIT | NONBLOCKING, NULL)                                                                    \
-    BOTH_(AT, iwrite_at_all, EXPLICIT | COLLECTIVE | NONBLOCKING, NULL)                                                   \
-    BOTH_(PLAIN, write, 0, NULL)                                                                                          \
-    BOTH_(PLAIN, write_all, COLLECTIVE, NULL)                                                                             \
-    BOTH_(PLAIN, iwrite, NONBLOCKING, NULL)                                                                               \
-    BOTH_(PLAIN, iwrite_all, COLLECTIVE | NONBLOCKING, NULL)                                                              \
-    BOTH_(PLAIN, write_shared, SHARED, NULL)                                                                              \
-    BOTH_(PLAIN, iwrite_shared, SHARED | NONBLOCKING, NULL)                                                               \
-    BOTH_(PLAIN, write_ordered, SHARED | COLLECTIVE, NULL)                                                                \
-    BOTH_(BEGIN_AT, write_at_all_begin, EXPLICIT | COLLECTIVE | SPLIT, MPI_File_write_at_all_end)                         \
-    BOTH_(BEGIN, write_all_begin, COLLECTIVE | SPLIT, MPI_File_write_all_end)                                             \
+#define CALLS(BOTH_)                                                                                                   \
+    BOTH_(AT, read_at, READ | EXPLICIT, NULL)                                                                          \
+    BOTH_(AT, read_at_all, READ | EXPLICIT | COLLECTIVE, NULL)                                                         \
+    BOTH_(AT, iread_at, READ | EXPLICIT | NONBLOCKING, NULL)                                                           \
+    BOTH_(AT, iread_at_all, READ | EXPLICIT | COLLECTIVE | NONBLOCKING, NULL)                                          \
+    BOTH_(PLAIN, read, READ, NULL)                                                                                     \
+    BOTH_(PLAIN, read_all, READ | COLLECTIVE, NULL)                                                                    \
+    BOTH_(PLAIN, iread, READ | NONBLOCKING, NULL)                                                                      \
+    BOTH_(PLAIN, iread_all, READ | COLLECTIVE | NONBLOCKING, NULL)                                                     \
+    BOTH_(PLAIN, read_shared, READ | SHARED, NULL)                                                                     \
+    BOTH_(PLAIN, iread_shared, READ | SHARED | NONBLOCKING, NULL)                                                      \
+    BOTH_(PLAIN, read_ordered, READ | SHARED | COLLECTIVE, NULL)                                                       \
+    BOTH_(BEGIN_AT, read_at_all_begin, READ | EXPLICIT | COLLECTIVE | SPLIT, MPI_File_read_at_all_end)                 \
+    BOTH_(BEGIN, read_all_begin, READ | COLLECTIVE | SPLIT, MPI_File_read_all_end)                                     \
+    BOTH_(BEGIN, read_ordered_begin, READ | SHARED | COLLECTIVE | SPLIT, MPI_File_read_ordered_end)                    \
+    BOTH_(AT, write_at, EXPLICIT, NULL)                                                                                \
+    BOTH_(AT, write_at_all, EXPLICIT | COLLECTIVE, NULL)                                                               \
+    BOTH_(AT, iwrite_at, EXPLICIT | NONBLOCKING, NULL)                                                                 \
+    BOTH_(AT, iwrite_at_all, EXPLICIT | COLLECTIVE | NONBLOCKING, NULL)                                                \
+    BOTH_(PLAIN, write, 0, NULL)                                                                                       \
+    BOTH_(PLAIN, write_all, COLLECTIVE, NULL)                                                                          \
+    BOTH_(PLAIN, iwrite, NONBLOCKING, NULL)                                                                            \
+    BOTH_(PLAIN, iwrite_all, COLLECTIVE | NONBLOCKING, NULL)                                                           \
+    BOTH_(PLAIN, write_shared, SHARED, NULL)                                                                           \
+    BOTH_(PLAIN, iwrite_shared, SHARED | NONBLOCKING, NULL)                                                            \
+    BOTH_(PLAIN, write_ordered, SHARED | COLLECTIVE, NULL)                                                             \
+    BOTH_(BEGIN_AT, write_at_all_begin, EXPLICIT | COLLECTIVE | SPLIT, MPI_File_write_at_all_end)                      \
+    BOTH_(BEGIN, write_all_begin, COLLECTIVE | SPLIT, MPI_File_write_all_end)                                          \
     BOTH_(BEGIN, write_ordered_begin, SHARED | COLLECTIVE | SPLIT, MPI_File_write_ordered_end)
 
 #define WRAP(form, function, flags, end) BOTH(form, function)
 /* The status argument is const in some MPIs and not in others. */
 #define END_CAST(end) ((int (*)(MPI_File, void *, MPI_Status *))(end))
-#define ROW(form, function, flags, end)                                                                                   \
+#define ROW(form, function, flags, end)                                                                                \
     {#function, flags, make_##function, END_CAST(end)}, {#function "_c", flags, LARGE(function), END_CAST(end)},
 CALLS(WRAP)
 static const struct call calls[] = {CALLS(ROW){NULL, 0, NULL, NULL}};
@@ -458,7 +464,8 @@ static void end_split(struct slot *slot)
     if (transfer->call == NULL)
         return;
     if (transfer->rc == MPI_SUCCESS)
-        transfer->rc = transfer->call->end(slot->file, transfer->buffer, transfer->ignored ? MPI_STATUS_IGNORE : &status);
+        transfer->rc =
+            transfer->call->end(slot->file, transfer->buffer, transfer->ignored ? MPI_STATUS_IGNORE : &status);
     finish(slot, transfer, &status);
 }
 
@@ -589,8 +596,8 @@ static int defined(const struct slot *slot, const struct transfer *transfer, MPI
      * the file these are undefined. */
     if (slot->dealt && (is(transfer, READ | COLLECTIVE) || !slot->block))
         limit = inside(slot, position, limit, slot->settled);
-    else if (under_way)
-        limit = inside(slot, position, limit, size_of(slot)); /* otherwise Open MPI 5 does not end, and MPICH 5 fails an assertion */
+    else if (under_way) /* otherwise Open MPI 5 does not end, and MPICH 5 fails an assertion */
+        limit = inside(slot, position, limit, size_of(slot));
     return (int)(limit / etypes);
 }
 
@@ -612,7 +619,8 @@ static void transfer_data(const struct call *call)
             complete(slot, "wait");
     if (shared ? slot->dealt || !slot->uniform || slot->members != ranks : writes && may_write && !slot->dealt)
         return;
-    if ((slot->converts || (writes ? !may_write : slot->amode & MPI_MODE_WRONLY)) && call->flags & (NONBLOCKING | SPLIT | SHARED))
+    if ((slot->converts || (writes ? !may_write : slot->amode & MPI_MODE_WRONLY))
+        && call->flags & (NONBLOCKING | SPLIT | SHARED))
         return; /* MPICH 5 waits for ever for a request that it refused, or frees what it converts twice */
     if (slot->converts && strchr("bc", *word(4)) == NULL)
         return; /* MPICH 5 overflows its buffer when it converts into memory with holes */
@@ -681,8 +689,9 @@ static void transfer_data(const struct call *call)
 static int amode_of(const char *flags)
 {
     static const struct { char flag; int bit; } bits[] = {
-        {'r', MPI_MODE_RDONLY}, {'w', MPI_MODE_WRONLY}, {'u', MPI_MODE_RDWR}, {'c', MPI_MODE_CREATE}, {'e', MPI_MODE_EXCL},
-        {'d', MPI_MODE_DELETE_ON_CLOSE}, {'a', MPI_MODE_APPEND}, {'s', MPI_MODE_SEQUENTIAL}, {'o', MPI_MODE_UNIQUE_OPEN}};
+        {'r', MPI_MODE_RDONLY}, {'w', MPI_MODE_WRONLY}, {'u', MPI_MODE_RDWR}, {'c', MPI_MODE_CREATE},
+        {'e', MPI_MODE_EXCL}, {'d', MPI_MODE_DELETE_ON_CLOSE}, {'a', MPI_MODE_APPEND}, {'s', MPI_MODE_SEQUENTIAL},
+        {'o', MPI_MODE_UNIQUE_OPEN}};
     int amode = 0;
     for (size_t i = 0; i < sizeof bits / sizeof *bits; i++)
         amode |= has(flags, bits[i].flag) ? bits[i].bit : 0;
@@ -791,7 +800,8 @@ static void set_view(struct slot *slot)
     barrier();
 }
 
-/* deal SLOT BASE ETYPE FILETYPE · block SLOT BASE LENGTH: each rank gets the next filetype, or the next LENGTH bytes. */
+/* deal SLOT BASE ETYPE FILETYPE · block SLOT BASE LENGTH: each rank gets the next filetype, or the
+ * next LENGTH bytes. */
 static void deal(struct slot *slot, bool block)
 {
     MPI_Datatype etype, filetype, tiled;
@@ -894,9 +904,9 @@ static void ask(const struct slot *slot)
     MPI_File_get_group(slot->file, &group);
     MPI_Group_size(group, &members);
     MPI_Group_free(&group);
-    snprintf(more, sizeof more, " byte=%lld view=%lld %lld %lld %s amode=%d atomic=%d extent=%ld group=%d", (long long)byte,
-             (long long)displacement, (long long)bytes_of(etype), (long long)bytes_of(filetype), representation, amode, atomic,
-             (long)extent, members);
+    snprintf(more, sizeof more, " byte=%lld view=%lld %lld %lld %s amode=%d atomic=%d extent=%ld group=%d",
+             (long long)byte, (long long)displacement, (long long)bytes_of(etype), (long long)bytes_of(filetype),
+             representation, amode, atomic, (long)extent, members);
     say(slot, "ask", MPI_SUCCESS, more);
 }
 

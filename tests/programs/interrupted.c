@@ -4,7 +4,8 @@
  * INTERRUPT_HOW     kill: before the change · torn: after half of the bytes · full: no more bytes are written
  * INTERRUPT_BELOW   counts only changes of files whose paths begin so; several with : between them
  * INTERRUPT_RANK    counts only changes of this rank
- * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync: any call that makes bytes durable
+ * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync: any call that
+ *                   makes bytes durable
  *
  * A program that forks sets these in the child and calls interrupt_arm(). */
 #define _GNU_SOURCE

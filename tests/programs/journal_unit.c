@@ -1,5 +1,6 @@
-/* The journal alone: journal_unit write DIRECTORY PIECES | damage JOURNAL ROUNDS | boot JOURNAL BOOT, which says whether the
- * journal is of this boot of the node, and whether it would be if it named another. */
+/* The journal alone: journal_unit write DIRECTORY PIECES | damage JOURNAL ROUNDS | boot JOURNAL
+ * BOOT, which says whether the journal is of this boot of the node, and whether it would be if it
+ * named another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@ static int write_pieces(const char *directory, int pieces)
     struct journal journal;
     int original = open("/dev/null", O_RDONLY);
     const struct journal_owner owner = {.directory = directory, .target = "/data/file", .device = 1, .inode = 2};
-    if (journal_create(&journal, &owner, original) != 0 || journal_add(&journal, 7, 0, 10) != 0 || journal_sync(&journal) != 0)
+    if (journal_create(&journal, &owner, original) != 0 || journal_add(&journal, 7, 0, 10) != 0
+        || journal_sync(&journal) != 0)
         return 1;
     for (int i = 1; i < pieces; i++)
         if (journal_add(&journal, 7, 10 * i + 10 * ((i + 1) / 2), 10) != 0)

@@ -2,7 +2,8 @@
  *
  *   sieved       64 pieces of 8 bytes, 32 apart, of a file of 4096 bytes, written and read by an independent call each
  *   aggregated   4 pieces of 1024 bytes of each rank in turn, written by one collective call, with one aggregator
- *   nonblocking  two writes of 1000 and 3000 bytes under way together, a read of 500, and a nonblocking collective write
+ *   nonblocking  two writes of 1000 and 3000 bytes under way together, a read of 500, and a nonblocking
+ *                collective write
  *   split        a split collective write of 100 bytes a rank */
 #include <mpi.h>
 #include <stdlib.h>

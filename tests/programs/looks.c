@@ -26,8 +26,9 @@ static int mode_of(const char *letters)
     static const struct {
         char letter;
         int mode;
-    } modes[] = {{'r', MPI_MODE_RDONLY}, {'w', MPI_MODE_WRONLY}, {'b', MPI_MODE_RDWR}, {'a', MPI_MODE_APPEND},
-                 {'c', MPI_MODE_CREATE}, {'e', MPI_MODE_EXCL}, {'s', MPI_MODE_SEQUENTIAL}, {'d', MPI_MODE_DELETE_ON_CLOSE}};
+    } modes[] = {{'r', MPI_MODE_RDONLY},     {'w', MPI_MODE_WRONLY},         {'b', MPI_MODE_RDWR},
+                 {'a', MPI_MODE_APPEND},     {'c', MPI_MODE_CREATE},         {'e', MPI_MODE_EXCL},
+                 {'s', MPI_MODE_SEQUENTIAL}, {'d', MPI_MODE_DELETE_ON_CLOSE}};
     int mode = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strchr(letters, modes[i].letter) != NULL)
@@ -115,8 +116,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*step)(void);
-    } steps[] = {{"look", look}, {"seek-end", seek_end}, {"shared-end", shared_end}, {"add", add}, {"add-shared", add_shared},
-                 {"read", read_whole}, {"larger", larger}, {"smaller", smaller}, {"preallocate", preallocate}};
+    } steps[] = {{"look", look},     {"seek-end", seek_end},     {"shared-end", shared_end},
+                 {"add", add},       {"add-shared", add_shared}, {"read", read_whole},
+                 {"larger", larger}, {"smaller", smaller},       {"preallocate", preallocate}};
     char name[4096];
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -24,7 +24,8 @@ static void open_wrongly(const char *path, int rank)
 {
     MPI_Comm half, between;
     MPI_File none;
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* the class that Open MPI's open gives for a wrong communicator */
+    /* The class that Open MPI's open gives for a wrong communicator. */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     say("no communicator", MPI_File_open(MPI_COMM_NULL, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &none));
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 7, &between);

@@ -1,5 +1,5 @@
-/* Every call on a file that forms.c does not make; compiled with -DTWINS, those with large counts. Write number k writes the
- * ints k, 10 * k, 100 * k, 1000 * k. Usage: others FILE FILE_TO_DELETE */
+/* Every call on a file that forms.c does not make; compiled with -DTWINS, those with large counts.
+ * Write number k writes the ints k, 10 * k, 100 * k, 1000 * k. Usage: others FILE FILE_TO_DELETE */
 #include <mpi.h>
 
 #ifdef TWINS

@@ -63,8 +63,10 @@ static void every_call(const char *path)
 static void asynchronous(const char *path)
 {
     int fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
-    struct aiocb one = {.aio_fildes = fd, .aio_buf = bytes, .aio_nbytes = 1000, .aio_offset = 0, .aio_lio_opcode = LIO_WRITE};
-    struct aiocb two = {.aio_fildes = fd, .aio_buf = bytes, .aio_nbytes = 2000, .aio_offset = 1000, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb one = {
+        .aio_fildes = fd, .aio_buf = bytes, .aio_nbytes = 1000, .aio_offset = 0, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb two = {
+        .aio_fildes = fd, .aio_buf = bytes, .aio_nbytes = 2000, .aio_offset = 1000, .aio_lio_opcode = LIO_WRITE};
     struct aiocb *list[2] = {&one, &two};
     const struct aiocb *wait[1] = {&one};
     lio_listio(LIO_WAIT, list, 2, NULL);

@@ -1,4 +1,5 @@
-/* OrangeFS's pvfs2fuse with extended attributes, as its kernel client has them: docs/orangefs.md says how to build it. */
+/* OrangeFS's pvfs2fuse with extended attributes, as its kernel client has them: docs/orangefs.md
+ * says how to build it. */
 #define main stock_main
 #include "pvfs2fuse.c"
 #undef main

@@ -191,8 +191,8 @@ static void say(const struct open_file *open, const char *what, int rc, const MP
         MPI_Get_count(status, MPI_BYTE, &bytes);
         MPI_Get_count(status, MPI_INT, &ints);
     }
-    fprintf(out, "%d.%d %s class=%d bytes=%d ints=%d position=%lld size=%lld %016llx\n", phase, turn, what, class, bytes, ints,
-            position_of(open->file), changing ? -1 : size_of(open->file), (unsigned long long)seen);
+    fprintf(out, "%d.%d %s class=%d bytes=%d ints=%d position=%lld size=%lld %016llx\n", phase, turn, what, class,
+            bytes, ints, position_of(open->file), changing ? -1 : size_of(open->file), (unsigned long long)seen);
 }
 
 /* Hash of what a read of `count` memory types from `offset` on put at `where`, without bytes past
@@ -215,8 +215,8 @@ static uint64_t seen_at(const struct open_file *open, const char *where, const s
 
 enum kind { READ, READ_AT, READ_ALL, READ_AT_ALL, LARGE, LARGE_AT_ALL, SPLIT, SPLIT_AT, BLOCKING,
             IREAD = BLOCKING, IREAD_AT, IREAD_ALL, IREAD_AT_ALL, KINDS };
-static const char *const names[] = {"read", "read_at", "read_all", "read_at_all", "read_c", "read_at_all_c", "split", "split_at",
-                                    "iread", "iread_at", "iread_all", "iread_at_all"};
+static const char *const names[] = {"read",  "read_at",  "read_all", "read_at_all", "read_c",    "read_at_all_c",
+                                    "split", "split_at", "iread",    "iread_at",    "iread_all", "iread_at_all"};
 
 static bool is_explicit(enum kind kind)
 {
@@ -317,7 +317,8 @@ static int length(const struct memory *memory, int most)
     return pick(&alone, 8) == 0 ? 0 : 1 + pick(&alone, pick(&alone, 2) ? limit : 1 + limit / 16);
 }
 
-static void read_once(const struct open_file *open, enum kind kind, const struct memory *memory, MPI_Offset offset, int count)
+static void read_once(const struct open_file *open, enum kind kind, const struct memory *memory, MPI_Offset offset,
+                      int count)
 {
     MPI_Status status;
     bool ignored = pick(&alone, 8) == 0;
@@ -326,7 +327,8 @@ static void read_once(const struct open_file *open, enum kind kind, const struct
         offset = position_of(open->file);
     if (kind == SPLIT || kind == SPLIT_AT)
         count = inside(open, offset, count * memory->units) / memory->units;
-    int rc = read_blocking(open->file, kind, offset, buffer, count, memory->type, ignored ? MPI_STATUS_IGNORE : &status);
+    int rc =
+        read_blocking(open->file, kind, offset, buffer, count, memory->type, ignored ? MPI_STATUS_IGNORE : &status);
     say(open, names[kind], rc, ignored ? NULL : &status, seen_at(open, buffer, memory, count, offset));
 }
 
@@ -351,7 +353,8 @@ static void read_blockingly(const struct open_file *open)
 static void read_nonblockingly(const struct open_file *open)
 {
     enum kind kind = (enum kind)(BLOCKING + pick(&together, KINDS - BLOCKING));
-    int many = kind >= IREAD_ALL ? 1 : 1 + pick(&together, REQUESTS), counts[REQUESTS], part = BUFFER / REQUESTS, rcs[REQUESTS];
+    int many = kind >= IREAD_ALL ? 1 : 1 + pick(&together, REQUESTS), counts[REQUESTS], part = BUFFER / REQUESTS,
+        rcs[REQUESTS];
     MPI_Request requests[REQUESTS];
     MPI_Status statuses[REQUESTS];
     MPI_Offset offsets[REQUESTS];
@@ -361,7 +364,8 @@ static void read_nonblockingly(const struct open_file *open)
         counts[i] = length(&memory, 20000);
         offsets[i] = is_explicit(kind) ? place(open) : position_of(open->file);
         counts[i] = inside(open, offsets[i], counts[i] * memory.units) / memory.units;
-        rcs[i] = read_nonblocking(open->file, kind, offsets[i], buffer + i * part, counts[i], memory.type, &requests[i]);
+        rcs[i] =
+            read_nonblocking(open->file, kind, offsets[i], buffer + i * part, counts[i], memory.type, &requests[i]);
         if (rcs[i] != MPI_SUCCESS)
             requests[i] = MPI_REQUEST_NULL;
     }

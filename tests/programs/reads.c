@@ -311,7 +311,8 @@ static void *read_in_thread(void *argument)
 {
     char *own = argument;
     for (int i = 0; i < TURNS; i++)
-        MPI_File_read_at(file, 480 + (i % 60 * 4 + rank % 4) * PIECE, own + i * PIECE, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+        MPI_File_read_at(file, 480 + (i % 60 * 4 + rank % 4) * PIECE, own + i * PIECE, PIECE, MPI_BYTE,
+                         MPI_STATUS_IGNORE);
     return NULL;
 }
 

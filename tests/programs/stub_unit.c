@@ -102,7 +102,8 @@ static uint64_t random_number(void)
 
 static void damage(char *base, size_t size)
 {
-    static const int64_t odd[] = {0, 1, -1, 2, 7, 8, INT64_MAX, INT64_MIN, UINT32_MAX, INT32_MAX, INT64_MAX - 7, 1 << 20, 4096};
+    static const int64_t odd[] = {0, 1, -1, 2, 7, 8, INT64_MAX, INT64_MIN, UINT32_MAX, INT32_MAX, INT64_MAX - 7,
+                                  1 << 20, 4096};
     int64_t value = odd[random_number() % (sizeof odd / sizeof *odd)];
     switch (random_number() % 4) {
     case 0:
@@ -129,8 +130,8 @@ static void use_replica(const struct loaded_map *map, const struct map_replica *
             start = (int64_t)(random_number() % 20000);
         if (!locate_piece(map, replica, start, original, &piece))
             continue;
-        if (piece.offset < start || piece.length < 1 || piece.length > original - piece.offset || piece.replica_offset < 0
-            || piece.length > replica->size - piece.replica_offset)
+        if (piece.offset < start || piece.length < 1 || piece.length > original - piece.offset
+            || piece.replica_offset < 0 || piece.length > replica->size - piece.replica_offset)
             abort();
         struct strip strip = locate_strip(map, replica, piece.replica_offset);
         if (strip.component >= replica->servers || strip.offset < 0 || strip.length < 1)
@@ -153,7 +154,8 @@ static void use(const struct loaded_map *map)
     }
     for (uint32_t i = 0; i < header->target_count; i++) {
         const struct map_target *target = &map->targets[i];
-        if (map_find_target(map, map_at(map, target->path), target->device, target->inode, map_at(map, target->name)) != target)
+        if (map_find_target(map, map_at(map, target->path), target->device, target->inode, map_at(map, target->name))
+            != target)
             abort();
         for (uint32_t k = 0; k < target->replica_count; k++)
             use_replica(map, &map->replicas[target->first_replica + k], INT64_MAX, true);
@@ -202,7 +204,8 @@ static int check(const char *map_path, const char *path)
         return 1;
     bool seems = freshness_seems_fresh(map, map->files, &found);
     bool fresh = freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH;
-    printf("%s %u, seems %s\n", fresh ? "fresh" : "not fresh", freshness_stale(map, map->replicas), seems ? "fresh" : "changed");
+    printf("%s %u, seems %s\n", fresh ? "fresh" : "not fresh", freshness_stale(map, map->replicas),
+           seems ? "fresh" : "changed");
     return 0;
 }
 
@@ -239,8 +242,8 @@ static int writers(const char *map_path, const char *path, int count)
     }
     int64_t size;
     printf("%s writers=%u epoch=%u stale=%u\n",
-           freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH ? "fresh" : "not fresh", map->state->writers,
-           map->state->epoch, freshness_stale(map, map->replicas));
+           freshness_check(map, map->files, open(path, O_RDONLY), &size) == STATE_FRESH ? "fresh" : "not fresh",
+           map->state->writers, map->state->epoch, freshness_stale(map, map->replicas));
     return failed != 0;
 }
 

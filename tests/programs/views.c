@@ -45,8 +45,8 @@ int main(int argc, char **argv)
                   (MPI_Type_create_subarray(3, sizes, parts, starts, MPI_ORDER_C, MPI_INT, &type), type));
     write_through(directory, "subarray_fortran",
                   (MPI_Type_create_subarray(3, sizes, parts, starts, MPI_ORDER_FORTRAN, MPI_INT, &type), type));
-    write_through(directory, "darray_c", (MPI_Type_create_darray(4, 1, 3, sizes, distributions, arguments, grid, MPI_ORDER_C,
-                                                                 MPI_INT, &type), type));
+    write_through(directory, "darray_c", (MPI_Type_create_darray(4, 1, 3, sizes, distributions, arguments, grid,
+                                                                 MPI_ORDER_C, MPI_INT, &type), type));
     write_through(directory, "darray_fortran", (MPI_Type_create_darray(4, 2, 3, sizes, distributions, arguments, grid,
                                                                        MPI_ORDER_FORTRAN, MPI_INT, &type), type));
     write_through(directory, "resized", (MPI_Type_create_resized(MPI_INT, 0, 11, &type), type));

@@ -212,7 +212,8 @@ static void rows(void)
         write_at(place(row, 0), 4 * PIECE);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int first = 0; first < ROWS; first += ranks) {
-        const int row = first + rank, rc = MPI_File_write_at_all(file, place(row, 0), fresh(), row < ROWS, type, &status);
+        const int row = first + rank,
+                  rc = MPI_File_write_at_all(file, place(row, 0), fresh(), row < ROWS, type, &status);
         note("write_at_all", rc, &status, 0);
     }
     MPI_Type_free(&type);
@@ -523,14 +524,16 @@ int main(int argc, char **argv)
         void (*step)(void);
     } steps[] = {
         {"open", open_write}, {"open-both", open_both}, {"open-append", open_append}, {"open-scratch", open_scratch},
-        {"open-read", open_read}, {"close", close_file}, {"sync", sync_file}, {"strided", strided}, {"backwards", backwards},
-        {"pointer", pointer}, {"collective", collective}, {"at-all", at_all}, {"nonblocking", nonblocking}, {"split", split},
-        {"header", header}, {"across", across}, {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all},
-        {"size", size}, {"rows", rows}, {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared}, {"ordered", ordered},
-        {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"leave", leave}, {"limit", limit}, {"stop", stop_writer}, {"abort", abort_job},
-        {"alone", alone}, {"together", together}, {"close-in-turn", close_in_turn}, {"crossed", crossed}, {"hold", hold}, {"outlived", outlived},
-        {"joining", joining}, {"around", around},
-        {"around-later", around_later}, {"atomic", atomic}, {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
+        {"open-read", open_read}, {"close", close_file}, {"sync", sync_file}, {"strided", strided},
+        {"backwards", backwards}, {"pointer", pointer}, {"collective", collective}, {"at-all", at_all},
+        {"nonblocking", nonblocking}, {"split", split}, {"header", header}, {"across", across},
+        {"own-reads", own_reads}, {"visible", visible}, {"read-all", read_all}, {"size", size}, {"rows", rows},
+        {"look", look}, {"refused", refused}, {"twice", twice}, {"overtake", overtake}, {"shared", shared},
+        {"ordered", ordered}, {"external", external}, {"again", opened_again}, {"misuse", misuse}, {"leave", leave},
+        {"limit", limit}, {"stop", stop_writer}, {"abort", abort_job}, {"alone", alone}, {"together", together},
+        {"close-in-turn", close_in_turn}, {"crossed", crossed}, {"hold", hold}, {"outlived", outlived},
+        {"joining", joining}, {"around", around}, {"around-later", around_later}, {"atomic", atomic},
+        {"not-atomic", not_atomic}, {"shrink", shrink}, {"empty", empty}, {"grow", grow}, {"unlink", unlink_file},
     };
     char name[4096];
     MPI_Init(&argc, &argv);

@@ -35,8 +35,8 @@ static void print_line(int rank, int ranks)
     const char *preload = getenv("LD_PRELOAD");
     MPI_Get_library_version(version, &length);
     version[strcspn(version, "\n,")] = '\0';
-    printf("probe %d %d %d %d %d %s\n", rank, ranks, preload && strstr(preload, "libpdla.so"), has_shared_mpi(), MPI_VERSION,
-           version);
+    printf("probe %d %d %d %d %d %s\n", rank, ranks, preload && strstr(preload, "libpdla.so"), has_shared_mpi(),
+           MPI_VERSION, version);
 }
 
 int main(int argc, char **argv)
