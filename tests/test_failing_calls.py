@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.killing_write_backs import interrupter
 from tests.mpiio import Job, Program, Runner, by_program, make
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
-from tests.test_leases import Leased, either_leased  # noqa: F401
-from tests.test_sync import check, programs  # noqa: F401
+from tests.test_leases import Leased, either_leased, file  # noqa: F401
+from tests.test_sync import RANKS, check, programs  # noqa: F401
 
 SOURCE = REPOSITORY / "tests/programs/failing_calls.c"
 WRAPPED = (
@@ -22,6 +23,7 @@ WRAPPED = (
     *("stat", "fstat", "lstat", "statx"),
     *("fsync", "fdatasync", "ftruncate", "fallocate", "posix_fallocate", "rename", "link", "unlink", "mkdir"),
     *("opendir", "readdir"),
+    *("agree_reduce", "agree_broadcast", "agree_gather", "clock_gettime"),
 )
 IO_ERROR = {"mpich": re.compile(r"class=32\b"), "openmpi": re.compile(r"class=35\b")}
 MPICH, OPENMPI = available_mpis()
@@ -82,6 +84,9 @@ def seen_by(
         pytest.param(*MPICH.values, 1, "close", "files 60"),
         pytest.param(*MPICH.values, 2, "lease", "memory 40"),
         pytest.param(*MPICH.values, 1, "lease", "files 60"),
+        pytest.param(*MPICH.values, 2, "original", "agreements 12"),
+        pytest.param(*MPICH.values, 2, "close", "agreements 12"),
+        pytest.param(*MPICH.values, 2, "lease", "agreements 12"),
     ],
     indirect=["mpi"],
     ids=lambda value: value.name if isinstance(value, Mpi) else str(value),
@@ -143,3 +148,38 @@ def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased
     either_leased.open("original", "r", "look")
     assert either_leased.place.journals == []
     check(either_leased.place, 1, 1)
+
+
+@pytest.mark.parametrize("number", range(1, 13))
+@pytest.mark.parametrize("writes", ["close", "lease"])
+def test_what_was_acknowledged_stays_when_the_ranks_cannot_agree(file: Leased, writes: str, number: int) -> None:  # noqa: F811
+    place, said = file.place, file.place.directory / "said"
+    failing = ["env", f"PDLA_TEST_FAILING=agreements {number}th"]
+    file.original.write_bytes(b"")
+    place.mpi.run(place.words(*failing, str(file.writer), str(file.original), str(said), "close", writes=writes))
+    file.open("original", "r", "look")
+    done = all("done 1" in said.with_name(f"said.{rank}").read_text() for rank in range(RANKS))
+    assert place.journals == []
+    check(place, int(done), 1)
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_an_open_at_which_the_ranks_cannot_agree_loses_nothing(file: Leased, number: int) -> None:  # noqa: F811
+    file.write()
+    file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING=agreements {number}th"])
+    file.open("original", "r", "look")
+    assert file.place.journals == []
+    check(file.place, 1, 1)
+
+
+def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_change(file: Leased) -> None:  # noqa: F811
+    """Its intent was to end ten seconds before the kill, and has been renewed."""
+    file.write()
+    preload = f"LD_PRELOAD={file.place.library}:{interrupter(file.place.directory)}"
+    killed = ["INTERRUPT_AT=1", "INTERRUPT_HOW=torn", f"INTERRUPT_BELOW={file.original}"]
+    with pytest.raises(AssertionError, match="exit 9|KILLED|signal"):
+        file.open("original", "r", "look", extra=[preload, *killed, "PDLA_TEST_FAILING=clock_gettime 1th"], ranks=1)
+    assert file.place.journals != []
+    file.open("original", "r", "look")
+    assert file.place.journals == []
+    check(file.place, 1, 1)

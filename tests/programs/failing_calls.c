@@ -1,6 +1,8 @@
 /* Linked into the library with -Wl,--wrap. PDLA_TEST_FAILING="memory 12" lets one in twelve of its allocations fail,
  * "files 12" one in twelve of its system calls on files, "readdir 1" each of this call, "readdir -4" each after the
- * fourth. What is chosen is random, differs between ranks, and is the same in each run. */
+ * fourth, "readdir 4th" only the fourth. What is chosen is random, differs between ranks, and is the same in each run.
+ * The agreements of the ranks ("agreements 12") fail in all ranks together. "clock_gettime 1th" does not fail: its
+ * time of day is 20 seconds too early. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -15,10 +17,16 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 
-/* Whether call number `call` is one of those: one in `number` at random, or all after the first -`number`. */
-static bool is_chosen(uint32_t call, uint32_t rank, int number)
+#include "running_mpi.h"
+
+/* Whether call number `call` is one of those: one in `number` at random, all after the first -`number`, or only
+ * number `number`. */
+static bool is_chosen(uint32_t call, uint32_t rank, int number, bool only)
 {
+    if (only)
+        return call == (uint32_t)number;
     if (number < 0)
         return call > (uint32_t)-number;
     uint32_t x = (call * 2654435761u) ^ (rank * 2246822519u);
@@ -42,7 +50,8 @@ static bool fails(const char *kind, const char *name, int error)
     const size_t length = (size_t)(number - wanted);
     const bool meant = (strlen(kind) == length && strncmp(wanted, kind, length) == 0)
         || (strlen(name) == length && strncmp(wanted, name, length) == 0);
-    if (!meant || !is_chosen(__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED), (uint32_t)atoi(rank), atoi(number)))
+    const uint32_t seed = strcmp(kind, "agreements") == 0 ? 0 : (uint32_t)atoi(rank);
+    if (!meant || !is_chosen(__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED), seed, atoi(number), strstr(number, "th")))
         return false;
     errno = error;
     return true;
@@ -54,6 +63,17 @@ static bool fails(const char *kind, const char *name, int error)
     type __wrap_##name parameters { return fails(kind, #name, error) ? (failed) : __real_##name arguments; }
 
 #define MEMORY(type, name, parameters, arguments) WRAP("memory", ENOMEM, NULL, type, name, parameters, arguments)
+/* One rank alone cannot fail to agree. */
+#define AGREEMENT(name, parameters, arguments) \
+    bool __real_##name parameters; \
+    bool __wrap_##name parameters; \
+    bool __wrap_##name parameters \
+    { \
+        int ranks = 1; \
+        if (comm != running_mpi()->comm_null) \
+            running_mpi()->Comm_size(comm, &ranks); \
+        return (ranks == 1 || !fails("agreements", #name, 0)) && __real_##name arguments; \
+    }
 #define FILES(type, name, parameters, arguments) WRAP("files", EIO, -1, type, name, parameters, arguments)
 
 MEMORY(void *, malloc, (size_t size), (size))
@@ -61,6 +81,11 @@ MEMORY(void *, calloc, (size_t count, size_t size), (count, size))
 MEMORY(void *, realloc, (void *memory, size_t size), (memory, size))
 MEMORY(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size))
 MEMORY(char *, strdup, (const char *text), (text))
+
+AGREEMENT(agree_reduce, (const void *mine, void *all, int words, mpi_handle op, mpi_handle comm), (mine, all, words, op, comm))
+AGREEMENT(agree_broadcast, (void *data, int bytes, mpi_handle comm), (data, bytes, comm))
+AGREEMENT(agree_gather, (const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm),
+          (mine, bytes, all, counts, places, comm))
 
 FILES(ssize_t, pread, (int fd, void *data, size_t size, off_t offset), (fd, data, size, offset))
 FILES(ssize_t, pwrite, (int fd, const void *data, size_t size, off_t offset), (fd, data, size, offset))
@@ -92,6 +117,16 @@ WRAP("files", ENOMEM, MAP_FAILED, void *, mmap,
 WRAP("files", EAGAIN, EAGAIN, int, pthread_create,
      (pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),
      (thread, attributes, run, argument))
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int rc = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_REALTIME && fails("clock", "clock_gettime", errno))
+        now->tv_sec -= 20;
+    return rc;
+}
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
