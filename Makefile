@@ -31,7 +31,7 @@ SEED ?=
 TESTS ?=
 
 # gcc counts the lines that run, of all processes and threads. The files that proofs of freshness and redirected writes rest on.
-COUNTED := --coverage -fprofile-update=atomic -fprofile-abs-path
+COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
 SAFETY := freshness staleness journal intent locks stale_journals recovery writeback writer write_open replica_choice crc32c
 GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
 COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage

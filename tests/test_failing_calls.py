@@ -141,6 +141,13 @@ def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(either_lease
     check(either_leased.place, 1, 1)
 
 
+def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """An open of a program that knows no map finds journals by the note only."""
+    monkeypatch.setenv("PDLA_TEST_FAILING", "mkdir 1")
+    either_leased.write(journals=0)
+    check(either_leased.place, 1, 1)
+
+
 def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased) -> None:  # noqa: F811
     either_leased.write()
     seen = either_leased.open("original", "r", "look", extra=["PDLA_TEST_FAILING=fdatasync 1", "PDLA_OLD_BYTES=1"])
@@ -150,11 +157,11 @@ def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased
     check(either_leased.place, 1, 1)
 
 
-@pytest.mark.parametrize("number", range(1, 13))
+@pytest.mark.parametrize("calls", [*(f"agreements {number}th" for number in range(1, 13)), "msync 1", "fdatasync 1"])
 @pytest.mark.parametrize("writes", ["close", "lease"])
-def test_what_was_acknowledged_stays_when_the_ranks_cannot_agree(file: Leased, writes: str, number: int) -> None:  # noqa: F811
+def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str, calls: str) -> None:  # noqa: F811
     place, said = file.place, file.place.directory / "said"
-    failing = ["env", f"PDLA_TEST_FAILING=agreements {number}th"]
+    failing = ["env", f"PDLA_TEST_FAILING={calls}"]
     file.original.write_bytes(b"")
     place.mpi.run(place.words(*failing, str(file.writer), str(file.original), str(said), "close", writes=writes))
     file.open("original", "r", "look")
@@ -163,10 +170,11 @@ def test_what_was_acknowledged_stays_when_the_ranks_cannot_agree(file: Leased, w
     check(place, int(done), 1)
 
 
-@pytest.mark.parametrize("number", range(1, 8))
-def test_an_open_at_which_the_ranks_cannot_agree_loses_nothing(file: Leased, number: int) -> None:  # noqa: F811
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("calls", ["agreements", "open"])
+def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str, number: int) -> None:  # noqa: F811
     file.write()
-    file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING=agreements {number}th"])
+    file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls} {number}th"])
     file.open("original", "r", "look")
     assert file.place.journals == []
     check(file.place, 1, 1)
@@ -174,11 +182,15 @@ def test_an_open_at_which_the_ranks_cannot_agree_loses_nothing(file: Leased, num
 
 def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_change(file: Leased) -> None:  # noqa: F811
     """Its intent was to end ten seconds before the kill, and has been renewed."""
+    late = "PDLA_TEST_FAILING=clock_gettime 1th"
+    file.write()
+    file.open("original", "r", "look", extra=[late])
+    assert file.place.journals == []
     file.write()
     preload = f"LD_PRELOAD={file.place.library}:{interrupter(file.place.directory)}"
     killed = ["INTERRUPT_AT=1", "INTERRUPT_HOW=torn", f"INTERRUPT_BELOW={file.original}"]
-    with pytest.raises(AssertionError, match="exit 9|KILLED|signal"):
-        file.open("original", "r", "look", extra=[preload, *killed, "PDLA_TEST_FAILING=clock_gettime 1th"], ranks=1)
+    with pytest.raises(AssertionError, match=r"exit 9|KILLED|signal"):
+        file.open("original", "r", "look", extra=[preload, *killed, late], ranks=1)
     assert file.place.journals != []
     file.open("original", "r", "look")
     assert file.place.journals == []

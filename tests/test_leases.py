@@ -17,7 +17,7 @@ import pytest
 from pdla.replicator.identity import identity_of, leased
 from pdla.replicator.intent import HeldIntent
 from pdla.replicator.journals import locked, read_journal
-from pdla.replicator.mapfile import still_waiting
+from pdla.replicator.mapfile import publish, still_waiting
 from pdla.replicator.sync import write_back
 from pdla.replicator.write_targets import journals_of
 from tests.killing_write_backs import interrupter
@@ -45,15 +45,15 @@ class Leased:
     def original(self) -> Path:
         return self.place.original
 
-    def write(self, writes: str = "lease") -> None:
-        """The first job; ``writes`` "native" without the library."""
+    def write(self, writes: str = "lease", journals: int = RANKS) -> None:
+        """The first job, and how many journals it leaves; ``writes`` "native" without the library."""
         self.original.unlink(missing_ok=True)
         words = [str(self.writer), str(self.original), str(self.place.directory / "said"), "close"]
         if writes == "native":
             self.place.mpi.run(self.place.mpi.command(RANKS, *words))
         else:
             self.place.mpi.run(self.place.words(*words, writes=writes))
-            assert len(self.place.journals) == RANKS
+            assert len(self.place.journals) == journals
 
     def environment(self, how: str) -> list[str]:
         """The variables of a job that is preloaded in some way."""
@@ -413,3 +413,78 @@ def test_h46_whoever_comes_next_ends_what_was_interrupted() -> None:
     command = [sys.executable, "-m", "tests.killing_write_backs", "8", "3"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " 0 went wrong" in done.stdout, done.stdout + done.stderr
+
+
+def deep_map(file: Leased, length: int) -> Path:
+    """Publish a map whose directory has a path of so many bytes; return its path."""
+    directory = str(file.place.directory / "home")
+    while len(directory) < length:
+        directory += "/" + "d" * min(length - len(directory) - 1, 200)
+    publish(file.place.catalog, Path(directory) / "m")
+    return Path(directory) / "m"
+
+
+@pytest.mark.parametrize("length", [4040, 4050, 4062])
+def test_h36_nothing_is_lost_where_paths_of_journals_are_too_long(file: Leased, length: int) -> None:
+    """The longer the path of the map's directory, the fewer of the files in it have paths of at most 4,095 bytes."""
+    deep = deep_map(file, length)
+    file.original.write_bytes(b"")
+    words = [str(file.writer), str(file.original), str(file.place.directory / "said"), "close"]
+    file.place.mpi.run(file.place.words(f"PDLA_MAP={deep}", *words, writes="lease"))
+    file.open("original", "r", "look", extra=[f"PDLA_MAP={deep}"])
+    check(file.place, 1, 1)
+
+
+@pytest.mark.parametrize("change", ["boot", "birth_ns"])
+def test_an_open_is_refused_where_not_all_bytes_can_be_trusted(file: Leased, change: str) -> None:
+    """The node crashed before the bytes were durable, or one of the journals is of an earlier file of this name."""
+    file.write()
+    before = file.original.read_bytes()
+    image = Image(file.place.journals[0])
+    image.header[change] = b"0" * 36 if change == "boot" else image.header[change] + 1
+    image.header["synced"] = 0
+    image.write()
+    assert file.open("original", "b", "look") == f"open {ERR_IO} -1\n" * 2
+    assert file.original.read_bytes() == before and len(file.place.journals) == RANKS
+
+
+@pytest.mark.parametrize("how", ["damaged", "a link"])
+def test_writes_are_not_redirected_where_old_bytes_are_allowed(file: Leased, how: str) -> None:
+    """The journals of the earlier job stay, and the new bytes are in the original."""
+    file.write()
+    file.original.write_bytes(b"")
+    for path in file.place.journals:
+        if how == "damaged":
+            damage("inode", path)
+        else:
+            path.rename(path.with_suffix(".moved"))
+            path.symlink_to(path.with_suffix(".moved"))
+    file.open("lease", "b", "add", extra=["PDLA_OLD_BYTES=1"])
+    assert file.original.read_bytes() == b"12345"
+    assert len(file.place.journals) == RANKS
+
+
+def test_ranks_with_different_maps_do_not_write_back(file: Leased) -> None:
+    file.write()
+    other = file.place.map.with_name("other.map")
+    publish(file.place.catalog, other)
+    rank = "PMI_RANK" if file.place.mpi.name == "mpich" else "OMPI_COMM_WORLD_RANK"
+    differ = ["sh", "-c", f'[ "${rank}" = 0 ] || export PDLA_MAP={other}; exec "$@"', "sh"]
+    assert file.open("original", "r", "look", extra=differ) == f"open {ERR_IO} -1\n" * 2
+    assert "position" in file.open("original", "r", "look")
+    assert file.place.journals == []
+    check(file.place, 1, 1)
+
+
+def test_an_open_is_refused_where_the_path_of_the_intent_is_too_long(file: Leased) -> None:
+    """The journals have shorter names."""
+    file.write()
+    deep = deep_map(file, 4056)
+    journals = file.place.journals
+    for number, path in enumerate(journals):
+        shutil.copy(path, journals_of(deep, file.original) / f"{number}.journal")
+    before = file.original.read_bytes()
+    assert file.open("original", "r", "look", extra=[f"PDLA_MAP={deep}"]) == f"open {ERR_IO} -1\n" * 2
+    assert file.original.read_bytes() == before
+    assert "position" in file.open("original", "r", "look")
+    check(file.place, 1, 1)

@@ -109,10 +109,10 @@ def test_h01_ranks_of_a_node_see_what_others_wrote_before_a_barrier(
 
 @pytest.mark.parametrize("any_mpi", available_mpis()[:1], indirect=True)
 def test_h01_a_journal_that_grows_is_followed(case: Case) -> None:
-    """Each rank's journal has 4,000 entries in the second round, more than others have mapped in the first."""
+    """Each rank's journal gets 3,000 entries in a round. At the open others have mapped room for 2,560."""
     steps = ["write", "barrier", "read", "barrier"] * 2
-    _, reports = case.run(2, 8, 2000, *steps, backwards=True)
-    assert sum(report["redirected"]["calls"] for report in reports) == 2 * 2 * 2000
+    _, reports = case.run(2, 8, 3000, *steps, backwards=True)
+    assert sum(report["redirected"]["calls"] for report in reports) == 2 * 2 * 3000
 
 
 READ = ["write", "barrier", "read"]

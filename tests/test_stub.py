@@ -289,6 +289,16 @@ def test_h20_a_writer_does_not_make_a_foreign_change_its_own(unit: Path, tmp_pat
     assert done.stdout == "fresh writers=0 epoch=300 stale=2\n"
 
 
+def test_h20_a_write_that_nobody_has_begun_does_not_count(unit: Path, tmp_path: Path) -> None:
+    """Its state file was replaced meanwhile."""
+    original = tmp_path / "original"
+    original.write_bytes(bytes(100))
+    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
+    write_map(tmp_path / "map", [(original, [replica])])
+    done = run_unit(unit, "writers", tmp_path / "map", original, "0")
+    assert done.stdout == "fresh writers=0 epoch=0 stale=0\n"
+
+
 # ---- real programs ---------------------------------------------------------------------------------------------------
 
 PIECE, ROWS, START = 96, 60, 480

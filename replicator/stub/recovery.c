@@ -82,11 +82,11 @@ static bool note_of(const char *directory, uint64_t inode, char place[4096], cha
         && inode_place(root, inode, place) && snprintf(note, 4096, "%s%s", place, name) < 4096;
 }
 
-void recovery_note(const char *directory, uint64_t inode)
+bool recovery_note(const char *directory, uint64_t inode)
 {
     char place[4096], note[4096], *name;
     if (!note_of(directory, inode, place, note))
-        return;
+        return false;
     name = strrchr(place, '/');
     *name = '\0';
     mkdir(place, 0700);
@@ -95,6 +95,7 @@ void recovery_note(const char *directory, uint64_t inode)
     int fd = open(note, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0)
         close(fd);
+    return fd >= 0;
 }
 
 /* Removes the note. */

@@ -27,8 +27,9 @@ void recovery_deleted(const char *path, uint64_t inode);
 
 /* The target for writes to the file at `path`. NULL: there are no replicas for them. */
 const struct map_target *recovery_target(const struct loaded_map *, const char *path);
-/* Notes that journals for this inode are about to be made in the directory. */
-void recovery_note(const char *directory, uint64_t inode);
+/* Notes that journals for this inode are about to be made in the directory. False: the note cannot
+ * be written. */
+bool recovery_note(const char *directory, uint64_t inode);
 
 /* The lock file of a directory of journals. A process that has it alone is the only one that reads
  * or writes the journals. Their writers share it, and so does one rank of each open of the file.

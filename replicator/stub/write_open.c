@@ -87,10 +87,12 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
         drop_replicas(map, target);
     if (why == NULL && !recovery_lock_share(lock))
         why = "the journals cannot be locked";
+    /* RATIONALE: an open without PDLA_MAP finds the bytes by the note only. */
+    if (why == NULL && !recovery_note(directory, found.st_ino))
+        why = "the note of its journals cannot be written";
     write_stats_refuse(written, why);
     if (why != NULL)
         return (struct offer){0};
-    recovery_note(directory, found.st_ino);
     return (struct offer){.redirects = 1, .generation = map->header->generation, .checksum = map->header->checksum,
                           .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino,
                           .others_write = !alone};
@@ -248,7 +250,7 @@ static void enter_open(struct writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* With rank 0's offer. Takes `lock` over. `objection`: why this rank's writes are not to be
+/* With rank 0's offer, which has the `lock` and hands it over. `objection`: why this rank's writes are not to be
  * redirected; NULL: they may be. */
 static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
                          const struct loaded_map *map, const struct offer *offer, int lock,
@@ -260,8 +262,6 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     if (handle != NULL && map != NULL && map->header->generation == offer->generation
         && map->header->checksum == offer->checksum)
         writer = make_writer(map, offer, path, rank, lock, &mine);
-    else if (lock >= 0)
-        close(lock);
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / 8), mpi->op_band, comm))
         all.able = 0;
     if (writer == NULL)

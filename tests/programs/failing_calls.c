@@ -82,7 +82,8 @@ MEMORY(void *, realloc, (void *memory, size_t size), (memory, size))
 MEMORY(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size))
 MEMORY(char *, strdup, (const char *text), (text))
 
-AGREEMENT(agree_reduce, (const void *mine, void *all, int words, mpi_handle op, mpi_handle comm), (mine, all, words, op, comm))
+AGREEMENT(agree_reduce, (const void *mine, void *all, int words, mpi_handle op, mpi_handle comm),
+          (mine, all, words, op, comm))
 AGREEMENT(agree_broadcast, (void *data, int bytes, mpi_handle comm), (data, bytes, comm))
 AGREEMENT(agree_gather, (const void *mine, int bytes, void *all, const int *counts, const int *places, mpi_handle comm),
           (mine, bytes, all, counts, places, comm))

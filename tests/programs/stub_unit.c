@@ -4,7 +4,8 @@
  *   fuzz MAP SEED COUNT   damages the map COUNT times and uses maps that are still accepted; prints how many
  *   find MAP PATH DEVICE:INODE  prints "found" or "-"
  *   check MAP FILE        prints whether FILE is as in the map's state file, and the mark of its replica
- *   writers MAP FILE N    N processes write to FILE, past its replicas, over and over, while others check it
+ *   writers MAP FILE N    N processes write to FILE, past its replicas, over and over, while others check it;
+ *                         with N = 0 a write ends that no process has begun
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -233,6 +234,8 @@ static int writers(const char *map_path, const char *path, int count)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
+    if (count == 0)
+        freshness_write_end(map, map->files, open(path, O_RDONLY), true);
     for (int i = 0; i < count; i++)
         if (fork() == 0)
             _exit(write_beside(map, path, i));
