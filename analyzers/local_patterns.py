@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from pdla.analyzers.matching import near, pieces, settled, woven
+from pdla.analyzers.matching import final_nests, near, pieces, woven
 from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Op
@@ -140,7 +140,7 @@ class _Rank:
     def add(self, items: Items, last: bool) -> None:
         """Add the items of the rank's next block."""
         items = joined([*self._tail, items])
-        nests, of, rest = settled(items, last)
+        nests, of, rest = final_nests(items, last)
         self._tail = [rest]
         self._fresh.append(_born(nests, items.take(np.arange(len(of))), of, self._ancestry))
         if sum(map(len, self._fresh)) > self._held:

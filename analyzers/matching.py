@@ -102,7 +102,7 @@ def pieces(items: Items, of: Int64Array, rows: Items) -> tuple[Items, Int64Array
     return found.take(by_first), whole[by_first], piece
 
 
-def settled(items: Items, last: bool) -> tuple[Items, Int64Array, Items]:
+def final_nests(items: Items, last: bool) -> tuple[Items, Int64Array, Items]:
     """The nests at the beginning of sequences that are final, for each item in them its nest, and the other items.
 
     The other items are matched again with what follows: from the last turn on of a nest that seems

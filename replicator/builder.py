@@ -22,7 +22,7 @@ from pdla.replicator.checksums import whole
 from pdla.replicator.collective_steps import Alone, Processes
 from pdla.replicator.component_access import follow_owner
 from pdla.replicator.copying import Progress, Task, copy_together, opened
-from pdla.replicator.identity import identity_of, is_at, is_same, leased, settled_identity
+from pdla.replicator.identity import identity_of, is_at, is_same, leased, stable_identity
 from pdla.replicator.mapfile import CHANGED, fold, publish
 from pdla.replicator.verify import components_unchanged, discard
 from pdla.replicator.write_targets import are_disjoint, directory_identity, is_of
@@ -108,14 +108,14 @@ def build(
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
     with opened(path) as source, leased(catalog, source, path) as lease, ExitStack() as stack:
-        identity = settled_identity(source, path)
+        identity = stable_identity(source, path)
         if access_map.extent[1] > identity.size:
             raise UnfitError(
                 f"{path} has {identity.size} bytes, but the pattern {signature} reaches byte {access_map.extent[1]}: "
                 "trace the program again"
             )
         with catalog.exclusive():
-            same = _settle(catalog, path, identity, access_map, map_path or config.map_path())
+            same = _discard_stale(catalog, path, identity, access_map, map_path or config.map_path())
             for old in same:
                 if old.layout == layout:
                     return BuiltReplica(old.id, path, layout, old.size, time.monotonic() - began, kept=True)
@@ -228,7 +228,9 @@ def _deleted(path: Path) -> bool:
     return True
 
 
-def _settle(catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path) -> list[Replica]:
+def _discard_stale(
+    catalog: Catalog, path: Path, identity: Identity, access_map: AccessMap, map_path: Path
+) -> list[Replica]:
     """Remove the stale replicas of this original, and return its valid replicas of the same bytes."""
     fold(catalog, map_path)
     stale, same = [], []

@@ -226,7 +226,7 @@ class Daemon:
         except (BusyError, CatalogError):
             raise
         except UnfitError as error:
-            self._catalog.queue.settle([signature], "failed", str(error))
+            self._catalog.queue.set_state([signature], "failed", str(error))
             self._metrics.builds.labels("failed").inc()
             log.error("failed", extra={**about, "why": str(error)})
             return Done(pattern.id, signature.file, None, str(error))
@@ -237,7 +237,7 @@ class Daemon:
             return Done(pattern.id, signature.file, None, str(error))
         finally:
             self._metrics.building.set(0)
-        self._catalog.queue.settle([signature], "built")
+        self._catalog.queue.set_state([signature], "built")
         self._metrics.builds.labels("kept" if built.kept else "built").inc()
         self._metrics.built_bytes.inc(0 if built.kept else built.bytes)
         facts = {"replica": built.id, "bytes": built.bytes, "seconds": round(built.seconds, 3), "kept": built.kept}

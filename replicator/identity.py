@@ -46,7 +46,7 @@ def birth_of(descriptor: int) -> int:
     return seconds * 10**9 + nanoseconds if mask & _STATX_BTIME else 0
 
 
-def settled_identity(descriptor: int, path: Path) -> Identity:
+def stable_identity(descriptor: int, path: Path) -> Identity:
     """The identity of an open regular file that any later change will alter: waits until the last change is a tick old.
 
     Raises:

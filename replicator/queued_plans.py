@@ -19,7 +19,7 @@ def enqueue(catalog: Catalog, plan: Plan) -> int:
         PdlaError: the catalog does not know one of the patterns. Those that it knows are queued.
     """
     chosen = [one.signature for one in plan.patterns if one.choice.layout is not None]
-    catalog.queue.settle([one.signature for one in plan.patterns if one.choice.layout is None], "left")
+    catalog.queue.set_state([one.signature for one in plan.patterns if one.choice.layout is None], "left")
     known = catalog.queue.add_plan(plan_to_json(plan), chosen)
     if known < len(chosen):
         raise PdlaError(f"the catalog knows {known} of the plan's {len(chosen)} patterns: run pdla analyze first")
@@ -48,7 +48,7 @@ def plan_queued(catalog: Catalog, cluster: Cluster, policy: str = "auto") -> int
             pattern_digest(one.signature): one.signature for one in plan.patterns if one.choice.layout is not None
         }
         here = {pattern_digest(one): one for one in found}
-        catalog.queue.settle([here[one] for one in here.keys() & waiting - chosen.keys()], "left")
+        catalog.queue.set_state([here[one] for one in here.keys() & waiting - chosen.keys()], "left")
         planned += catalog.queue.add_plan(plan_to_json(plan), [chosen[one] for one in chosen.keys() & waiting])
     return planned
 

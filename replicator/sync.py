@@ -99,7 +99,7 @@ def write_back(
     found = []
     for directory in directories_in(map_path):
         with locked(directory, who) as busy:
-            done = _running(directory, busy) if busy else _settle(catalog, directory, conflict, progress)
+            done = _running(directory, busy) if busy else _sync_directory(catalog, directory, conflict, progress)
         found += [done] if done else []
     if found:
         fold(catalog, map_path)
@@ -124,7 +124,9 @@ def _running(directory: Path, who: str) -> WriteBackResult | None:
     return WriteBackResult(journals[0].target, problem=who, busy=True)
 
 
-def _settle(catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None) -> WriteBackResult | None:
+def _sync_directory(
+    catalog: Catalog, directory: Path, conflict: Conflict, progress: Progress | None
+) -> WriteBackResult | None:
     journals, problems = _read(directory)
     telling = [journal for journal in journals if len(journal.entries) + journal.damaged]
     named = (telling or journals)[0].target if journals else directory

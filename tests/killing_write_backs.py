@@ -213,7 +213,7 @@ class Place:
         elif kind == "again":
             self.write_back("sync", interrupt, ranks)
 
-    def settle(self) -> None:
+    def sync_completes(self) -> None:
         """The next sync completes it, whatever happened before."""
         code, said = self.verb("sync", {"INTERRUPT_AT": "0"})
         assert code == 0 and re.search("written back|Nothing to write back", said), f"sync: exit {code}: {said.strip()}"
@@ -261,7 +261,7 @@ class Killer:
             ended = place.write_back(kind, interrupt, ranks, after)
             self.interrupted[f"{kind} {how}"] += not ended
             place.follow(follower, ranks, interrupt)
-            place.settle()
+            place.sync_completes()
         except (AssertionError, subprocess.TimeoutExpired) as error:
             about = f"{kind}, {how} at {at} (rank {rank or 'any'} of {ranks}) after {after} s, then {follower}"
             self.failures.append(f"{about}: {error}")

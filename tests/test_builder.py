@@ -366,7 +366,7 @@ def test_h20_the_identity_of_a_file_is_taken_when_any_later_change_alters_it(
     monkeypatch.setattr(identity.time, "sleep", slept.append)
     monkeypatch.setattr(identity, "identity_of", lambda _: second if slept else first)
     with place.original.open("rb") as file:
-        found = identity.settled_identity(file.fileno(), place.original)
+        found = identity.stable_identity(file.fileno(), place.original)
     assert (slept, found) == (waits, second if waits else first)
 
 

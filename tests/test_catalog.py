@@ -217,7 +217,7 @@ def test_a_plan_waits_in_the_queue_for_as_long_as_a_pattern_waits_for_it(catalog
     assert (first.signature.start, first.plan, second.plan, catalog.queue.plan(2)) == (5, 2, 2, {"b": 1})
     with pytest.raises(PdlaError, match="there is no plan 1 in the queue"):
         catalog.queue.plan(1)
-    catalog.queue.settle([PATTERN], "failed", "no space")
+    catalog.queue.set_state([PATTERN], "failed", "no space")
     assert [(one.state, one.why, one.plan) for one in catalog.patterns.find()] == [
         ("failed", "no space", None),
         ("planned", "", 2),

@@ -83,7 +83,7 @@ MOST_COLUMNS = 100
 # Terms that are also words of everyday language, or of every page.
 EVERYDAY = {
     "MPI-IO", "application", "dirty", "group", "layout", "library", "map", "phase", "plan", "rank", "request", "run",
-    "section", "server", "space", "strip", "to redirect", "trace", "wish",
+    "section", "server", "source", "space", "strip", "target", "to redirect", "trace", "wish",
 }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from pdla.replicator.backends.base import Backend, NewComponent, folder_in, temp
 from pdla.replicator.backends.conformance import SIZE, BackendTests
 from pdla.replicator.backends.orangefs import OrangeFS
 from pdla.replicator.builder import replicate
-from pdla.replicator.identity import settled_identity
+from pdla.replicator.identity import stable_identity
 from tests.conftest import REPOSITORY, Pdla
 from tests.support.handmade_maps import read_places
 from tests.support.mpi import Mpi, available_mpis
@@ -218,7 +218,7 @@ def test_an_original_that_changes_without_a_trace_gets_no_replica(orangefs_serve
         file.write(b"after!")
     assert (path.stat().st_mtime_ns, path.stat().st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
     with path.open("rb") as file, pytest.raises(PdlaError, match="is on pvfs2fuse, which does not change the mtime"):
-        settled_identity(file.fileno(), path)
+        stable_identity(file.fileno(), path)
 
 
 def test_where_times_are_whole_seconds_as_in_orangefs_a_change_is_seen_after_one(monkeypatch, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_where_times_are_whole_seconds_as_in_orangefs_a_change_is_seen_after_one
     monkeypatch.setattr(identity.time, "sleep", waited.append)
     (tmp_path / "original").touch()
     with (tmp_path / "original").open("rb") as file:
-        settled_identity(file.fileno(), tmp_path / "original")
+        stable_identity(file.fileno(), tmp_path / "original")
     assert waited == [1.0]
 
 

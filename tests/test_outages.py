@@ -112,7 +112,7 @@ def everything(catalog: Catalog, how: Callable[[Connection], None] | None) -> li
     do("simulations.add", {"a": 1})
     do("runs.record", RUN, [Occurrence(PATTERN, {})])
     do("queue.add_plan", {"a": 1}, [PATTERN])
-    do("queue.settle", [PATTERN], "failed", "no space")
+    do("queue.set_state", [PATTERN], "failed", "no space")
     do("originals.set", Path("/other"), IDENTITY.__class__(1, 2, 3, 4, 5))
     other = do("replicas.begin", IDENTITY.__class__(1, 2, 3, 4, 5), PATTERN, MAP, LAYOUT).id
     do("replicas.forget", other)

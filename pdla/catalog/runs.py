@@ -141,10 +141,10 @@ class Queue(Section):
     """The fate of patterns: they wait for a plan, and then for the daemon to build the replica from the plan."""
 
     @again
-    def settle(self, signatures: Collection[Signature], state: QueueState, why: str = "") -> None:
+    def set_state(self, signatures: Collection[Signature], state: QueueState, why: str = "") -> None:
         """Set the state, and the reason, of those of these patterns that are in the queue."""
         with self._session(once=True) as session:
-            _settle(session, signatures, state, why)
+            _set_queue_state(session, signatures, state, why)
 
     @again
     def postpone(self, pattern_id: int, why: str) -> None:
@@ -163,7 +163,7 @@ class Queue(Section):
             row = PlanRow(created=datetime.now(UTC), document=dict(document))
             session.add(row)
             session.flush()
-            known = _settle(session, chosen, "planned", plan=row.id)
+            known = _set_queue_state(session, chosen, "planned", plan=row.id)
             waited_for = select(QueueRow.plan_id).where(QueueRow.plan_id.is_not(None))
             session.execute(delete(PlanRow).where(PlanRow.id.not_in(waited_for)))
             return known
@@ -265,7 +265,7 @@ def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
     return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
 
 
-def _settle(
+def _set_queue_state(
     session: Session, signatures: Iterable[Signature], state: QueueState, why: str = "", plan: int | None = None
 ) -> int:
     """Set the state of those of these patterns that are known; return their number."""

@@ -47,8 +47,8 @@ def replicate(plan_path: Path, as_json: bool) -> None:
             built = build_all(plan, catalog, progress=advance, processes=processes)
     finally:
         dismiss(processes)
-    catalog.queue.settle([one.signature for one in plan.patterns if one.choice.layout is not None], "built")
-    catalog.queue.settle([one.signature for one in plan.patterns if one.choice.layout is None], "left")
+    catalog.queue.set_state([one.signature for one in plan.patterns if one.choice.layout is not None], "built")
+    catalog.queue.set_state([one.signature for one in plan.patterns if one.choice.layout is None], "left")
     if as_json:
         print_json({"replicas": [built_json(replica) for replica in built]})
     elif built:
