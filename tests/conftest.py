@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -35,10 +36,12 @@ settings.load_profile("pdla")
 __all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server"]  # fixtures
 
 SLOWEST = (
-    *("test_cephfs", "test_writes", "test_leases", "test_nodes", "test_neighbours", "test_stub", "test_daemon"),
-    *("test_tutorial", "test_loop", "test_building", "test_notebooks", "test_report", "test_fuzz", "test_demo"),
+    *("test_cephfs", "test_writes", "test_mpiio", "test_stub", "test_loop", "test_leases", "test_daemon"),
+    *("test_tutorial", "test_neighbours", "test_nodes", "test_sync", "test_notebooks", "test_building", "test_catalog"),
+    *("test_posix", "test_streaming", "test_hazards", "test_fuzz", "test_bindings", "test_report", "test_sanitizers"),
+    *("test_builder", "test_demo", "test_programs"),
 )
-"""These modules begin first, so that at the end no process waits for another that has a long one."""
+"""These modules begin first, the slowest first, so that at the end no process waits for another that has a long one."""
 
 REPOSITORY = Path(__file__).parent.parent
 PDLA = str(Path(sys.executable).parent / "pdla")
@@ -46,7 +49,8 @@ PDLA = str(Path(sys.executable).parent / "pdla")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the slowest modules first."""
-    items.sort(key=lambda item: item.path.stem not in SLOWEST)
+    places = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 class Pdla:
@@ -163,8 +167,17 @@ def no_segments_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The preload library of the sources here."""
-    return build_library(tmp_path_factory.mktemp("library") / "libpdla.so")
+    """The preload library of the sources here; one of the processes that share the tests compiles it for all."""
+    own = tmp_path_factory.mktemp("library") / "libpdla.so"
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return build_library(own)
+    shared = tmp_path_factory.getbasetemp().parent / own.name
+    with shared.with_name("library.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            build_library(shared.with_name("libpdla-new.so")).rename(shared)
+    own.hardlink_to(shared)
+    return own
 
 
 @pytest.fixture
