@@ -14,7 +14,7 @@ from tests.killing_write_backs import interrupter
 from tests.mpiio import Job, Program, Runner, by_program, make
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
 from tests.test_leases import Leased, either_leased, file  # noqa: F401
-from tests.test_sync import RANKS, check, programs  # noqa: F401
+from tests.test_sync import RANKS, ROWS, check, programs  # noqa: F401
 
 SOURCE = REPOSITORY / "tests/programs/failing_calls.c"
 WRAPPED = (
@@ -195,3 +195,12 @@ def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_ch
     file.open("original", "r", "look")
     assert file.place.journals == []
     check(file.place, 1, 1)
+
+
+def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_leased: Leased) -> None:  # noqa: F811
+    place, mpi = either_leased.place, either_leased.place.mpi
+    program = mpi.compile(REPOSITORY / "tests/programs/many_requests.c", place.directory / "many", "-Wall", "-Wextra")
+    assert mpi.run(place.words(str(program), str(place.original), writes="lease")).split() == [str(ROWS)] * RANKS
+    assert len(place.journals) == RANKS
+    either_leased.open("original", "r", "look")
+    check(place, 1, 1)

@@ -14,6 +14,7 @@ struct pending {
     uint64_t operation;
     int64_t served; /* bytes that the status must count; -1: those that MPI counts */
     mpi_offset position; /* if `served`: the file's pointer before the call that tries to complete it */
+    int place;           /* of the request in that call */
 };
 
 enum { BUCKETS = 1024, RESERVED = 256 };
@@ -132,33 +133,36 @@ void requests_forget(mpi_handle file)
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-enum { FEW = 16 };
-
-/* The operations among a call's requests, and the statuses for the call. */
+/* The operations among a call's requests, and the statuses for the call. RATIONALE: a list, since an
+ * operation must end with the right count when memory is used up. */
 struct completion {
-    int count, found;
+    int count;
     bool looks; /* the requests stay, complete or not */
-    struct pending *few[FEW], **taken; /* by place in the array of requests; NULL: none, or done with */
+    struct pending *found; /* in the order of the call's requests */
     max_align_t status[64 / sizeof(max_align_t)];
     void *statuses, *allocated;
 };
 
+/* Whether operations are among the requests. */
 static bool begin(struct completion *completion, int count, const void *requests)
 {
     const struct mpi *mpi = running_mpi();
-    *completion = (struct completion){.count = count, .taken = completion->few};
-    if (count > FEW && !(completion->taken = calloc((size_t)count, sizeof *completion->taken)))
-        return false;
+    *completion = (struct completion){.count = count};
+    struct pending **end = &completion->found;
     for (int i = 0; i < count; i++) {
         mpi_handle request = 0;
         memcpy(&request, (const char *)requests + (size_t)i * mpi->handle_size, mpi->handle_size);
-        completion->taken[i] = take(request);
-        struct pending *pending = completion->taken[i];
-        completion->found += pending != NULL;
-        if (pending && pending->served >= 0 && mpi->File_get_position(pending->file, &pending->position) != 0)
+        struct pending *pending = take(request);
+        if (!pending)
+            continue;
+        pending->place = i;
+        pending->next = NULL;
+        *end = pending;
+        end = &pending->next;
+        if (pending->served >= 0 && mpi->File_get_position(pending->file, &pending->position) != 0)
             pending->position = -1;
     }
-    return true;
+    return completion->found;
 }
 
 /* The place for the call's status or statuses: the program's, or our own if the program wants none.
@@ -167,31 +171,39 @@ static void *statuses(struct completion *completion, void *wanted, bool one)
 {
     const struct mpi *mpi = running_mpi();
     completion->statuses = wanted;
-    if (completion->found && wanted == mpi->status_ignore && one)
+    if (wanted == mpi->status_ignore && one)
         completion->statuses = completion->status;
-    else if (completion->found && wanted == mpi->status_ignore &&
+    else if (wanted == mpi->status_ignore &&
              (completion->allocated = calloc((size_t)completion->count, mpi->status_size)))
         completion->statuses = completion->allocated;
     return completion->statuses;
 }
 
-/* The request at `place` is complete, and its status is number `order`. */
-static void complete(struct completion *completion, int place, int order, int rc)
+/* The operation at `link` is complete, and its status is number `order`. Returns the link of the next
+ * one. */
+static struct pending **complete(struct completion *completion, struct pending **link, int order, int rc)
 {
     const struct mpi *mpi = running_mpi();
-    struct pending *pending = completion->taken[place];
+    struct pending *pending = *link;
     char *status = completion->statuses == mpi->status_ignore ? NULL : completion->statuses;
-    if (!pending)
-        return;
     status = status ? status + (size_t)order * mpi->status_size : NULL;
     if (status && pending->served >= 0 && rc == 0)
         set_moved_bytes(status, pending->served);
     end_operation(pending->operation, status, rc);
     pending->operation = 0;
     if (completion->looks && pending->served >= 0)
-        return;
+        return &pending->next;
+    *link = pending->next;
     discard(pending);
-    completion->taken[place] = NULL;
+    return link;
+}
+
+/* The link of the first operation, from `link` on, that is not before `place`. */
+static struct pending **seek(struct pending **link, int place)
+{
+    while (*link && (*link)->place < place)
+        link = &(*link)->next;
+    return link;
 }
 
 /* RATIONALE: when a collective read of no bytes ends, MPICH sets the file pointer to its value at
@@ -199,11 +211,10 @@ static void complete(struct completion *completion, int place, int order, int rc
 static void keep_pointers(const struct completion *completion)
 {
     const struct mpi *mpi = running_mpi();
-    for (int i = 0; i < completion->count; i++) {
-        const struct pending *pending = completion->taken[i];
+    for (const struct pending *pending = completion->found; pending; pending = pending->next) {
         mpi_offset position;
-        if (pending && pending->served >= 0 && pending->position >= 0
-            && mpi->File_get_position(pending->file, &position) == 0 && position != pending->position)
+        if (pending->served >= 0 && pending->position >= 0 && mpi->File_get_position(pending->file, &position) == 0
+            && position != pending->position)
             mpi->File_seek(pending->file, pending->position, mpi->seek_set);
     }
 }
@@ -211,11 +222,11 @@ static void keep_pointers(const struct completion *completion)
 /* The other requests are still under way. */
 static int end(struct completion *completion, int rc)
 {
-    for (int i = 0; i < completion->count; i++)
-        if (completion->taken[i])
-            put(completion->taken[i]);
-    if (completion->taken != completion->few)
-        free(completion->taken);
+    while (completion->found) {
+        struct pending *pending = completion->found;
+        completion->found = pending->next;
+        put(pending);
+    }
     free(completion->allocated);
     return rc;
 }
@@ -233,15 +244,16 @@ static bool watch(struct completion *completion, int count, const void *requests
 static int end_one(struct completion *completion, bool done, int rc)
 {
     if (done)
-        complete(completion, 0, 0, rc);
+        complete(completion, &completion->found, 0, rc);
     return end(completion, rc);
 }
 
 /* For forms with any of several: `index` is complete. */
 static int end_any(struct completion *completion, bool done, int index, int rc)
 {
-    if (done && index >= 0 && index < completion->count)
-        complete(completion, index, 0, rc);
+    struct pending **link = seek(&completion->found, index);
+    if (done && *link && (*link)->place == index)
+        complete(completion, link, 0, rc);
     return end(completion, rc);
 }
 
@@ -250,19 +262,23 @@ static int end_all(struct completion *completion, bool done, int rc)
 {
     if (rc != 0)
         completion->statuses = running_mpi()->status_ignore;
-    for (int i = 0; (done || rc != 0) && i < completion->count; i++)
-        complete(completion, i, i, 0);
+    for (struct pending **link = &completion->found; (done || rc != 0) && *link;)
+        link = complete(completion, link, (*link)->place, 0);
     return end(completion, rc);
 }
 
 /* For forms with some: `indices[0..done)` are complete, with as many statuses. */
 static int end_some(struct completion *completion, int done, const int *indices, int rc)
 {
+    struct pending **link = &completion->found;
     if (rc != 0)
         completion->statuses = running_mpi()->status_ignore;
-    for (int i = 0; i < done && done <= completion->count; i++)
-        if (indices[i] >= 0 && indices[i] < completion->count)
-            complete(completion, indices[i], i, 0);
+    for (int i = 0; i < done && done <= completion->count; i++) {
+        /* RATIONALE: MPI libraries give the indices in ascending order, but need not. */
+        link = seek(i == 0 || indices[i] < indices[i - 1] ? &completion->found : link, indices[i]);
+        if (*link && (*link)->place == indices[i])
+            link = complete(completion, link, i, 0);
+    }
     return end(completion, rc);
 }
 
