@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,6 +69,14 @@ def test_a_darshan_log(directory: Path) -> None:
 def test_a_policy_and_a_device(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "python")}
     assert followed(HOWTO / "policy.md", directory, programs) == 4
+
+
+def test_a_policy_for_plans(directory: Path) -> None:
+    """In a copy of the package. The page is followed there without the finder of the installed one."""
+    shutil.copytree(pages.REPOSITORY / "pdla", directory / "pdla", ignore=shutil.ignore_patterns("__pycache__"))
+    variables = {"PYTHONPATH": f"{directory}:{sysconfig.get_path('purelib')}"}
+    own = f"{BIN / 'python'} -S -c 'from pdla.cli import main; main()'"
+    assert followed(HOWTO / "placement.md", directory, {"pdla": own, "python": BIN / "python"}, variables) == 5
 
 
 def test_a_catalog_on_postgresql(directory: Path, postgresql_server: str) -> None:
