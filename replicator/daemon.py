@@ -128,7 +128,7 @@ class Daemon:
                 self._failed(error)
                 continue
             except (PdlaError, OSError) as error:
-                log.error("trouble", extra={"why": str(error)})
+                log.error("work failed", extra={"why": str(error)})
             self._stop.wait(QUEUE_SECONDS)
 
     def _failed(self, error: PdlaError) -> None:
@@ -296,4 +296,4 @@ class Daemon:
         try:
             self._metrics.update(census)
         except PdlaError as error:
-            log.error("trouble", extra={"why": str(error)})
+            log.error("metrics failed", extra={"why": str(error)})

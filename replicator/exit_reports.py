@@ -14,6 +14,8 @@ from pdla.units import counted, format_bytes, format_seconds, format_share
 VERSION = 1
 # If processes saw a replica in different states, the one later in this list is reported.
 _STATES = ("valid", "refused", "changed", "written")
+_NO_REPLICA = "no replica is usable"
+_UNUSABLE = {"changed": "the original was changed", "written": "a run wrote to the replicated bytes"}
 
 
 class Passed(NamedTuple):
@@ -362,7 +364,10 @@ def sentence(report: Mapping[str, Any]) -> str:
         for why, count in report["map"].items()
         if why != "ok"
     ]
-    passed = [f"{counted(p['calls'], 'call')}, {format_bytes(p['bytes'])} ({p['why']})" for p in report["passed"]]
+    passed = [
+        f"{counted(p['calls'], 'call')}, {format_bytes(p['bytes'])} ({_reason(p['why'], report.get('files', ()))})"
+        for p in report["passed"]
+    ]
     if report["redirected_calls"]:
         share = format_share(report["replica_contiguous"], report["replica_requests"])
         parts = [
@@ -390,6 +395,15 @@ def sentence(report: Mapping[str, Any]) -> str:
     if report["unreadable"]:
         parts.append(f"damaged reports: {report['unreadable']}")
     return "; ".join(parts)
+
+
+def _reason(why: str, files: Iterable[Mapping[str, Any]]) -> str:
+    """Why calls were left to the original; if no replica was usable, with what is wrong with the replicas."""
+    concerned = [file for file in files if any(passed["why"] == why for passed in file["passed"])]
+    states = {replica["state"] for file in concerned for replica in file["replicas"]} - {"valid"}
+    if why != _NO_REPLICA or not states:
+        return why
+    return f"{why}: " + ", ".join(sorted(_UNUSABLE.get(state, state.removeprefix("refused: ")) for state in states))
 
 
 def _written_parts(file: Mapping[str, Any]) -> list[str]:

@@ -222,6 +222,19 @@ def test_the_command_logs_json_lines_writes_metrics_and_reports_what_it_did(queu
     assert 'pdla_queue_patterns{state="planned"} 0.0' in metrics
 
 
+def test_the_log_names_what_failed(queued: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    daemon = queued.daemon(metrics=Metrics(queued.directory / "none" / "m.prom"))
+
+    def scan() -> None:
+        daemon.stop()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(daemon, "_scan", scan)
+    daemon.run()
+    failures = {record.message for record in caplog.records if record.levelname == "ERROR"}
+    assert failures == {"metrics failed", "work failed"}
+
+
 def test_sigterm_undoes_what_is_not_complete(queued: Place):
     with queued.start("--max-bandwidth", "1M") as daemon:
         wait_for(queued.files)

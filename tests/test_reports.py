@@ -29,6 +29,9 @@ def file(path: str = "/data", calls: int = 10, passed: list | None = None, state
     }
 
 
+NOTHING = {"calls": 0, "bytes": 0}
+
+
 def leave(directory: Path, *processes: dict[str, Any]) -> None:
     for entry in processes:
         (directory / f"node-{entry['pid']}.json").write_text(json.dumps(entry))
@@ -124,6 +127,20 @@ def test_the_sentence_says_what_was_redirected_and_what_was_not(tmp_path: Path):
         "10 calls redirected, 900 B from replicas in 10 requests, 90 % of them contiguous; left to the original: "
         "1 call, 5 B (atomic mode); map not used by 1 of 2 processes: checksum is wrong"
     )
+
+
+def test_the_sentence_says_what_is_wrong_with_the_replicas_if_none_is_usable(tmp_path: Path):
+    left = [{"why": "no replica is usable", "calls": 1, "bytes": 5}]
+    other = file("/other", passed=[{"why": "atomic mode", "calls": 1, "bytes": 4}], state="written")
+    for state, why in {
+        "changed": "no replica is usable: the original was changed",
+        "refused: a component is missing": "no replica is usable: a component is missing",
+        "valid": "no replica is usable",
+    }.items():
+        leave(tmp_path, process(0, file(calls=0, passed=left, state=state), {**other, "redirected": NOTHING}))
+        assert collect(tmp_path, "").sentence == (
+            f"nothing was redirected; left to the original: 1 call, 5 B ({why}), 1 call, 4 B (atomic mode)"
+        )
 
 
 def test_a_report_kept_in_the_catalog_says_the_same(tmp_path: Path):
