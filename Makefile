@@ -17,7 +17,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 C_SOURCES := $(wildcard pdla/interpose/*.[ch] pdla/interpose/*.def collectors/shim/*.[ch] collectors/posix/*.[ch] \
-                        replicator/stub/*.[ch] replicator/posix_coherence/*.c pdla/simulator/core/*.[ch])
+                        replicator/stub/*.[ch] replicator/posix_coherence/*.c pdla/caching/*.[ch] pdla/simulator/core/*.[ch])
 PACKAGE := pyproject.toml CMakeLists.txt $(C_SOURCES)
 PIP := -m pip --disable-pip-version-check install --quiet
 

@@ -32,7 +32,6 @@ from pdla.policies.online import (
 )
 from pdla.simulator.conformance import CLUSTER, KIB, PolicyTests
 from pdla.simulator.enactor import Enactor, Move, Refusal, Step, Transfer
-from pdla.simulator.extents import Addresses
 
 # ---- wishes of every kind, at random --------------------------------------------------------------------------------
 
@@ -283,13 +282,26 @@ def test_a_space_has_to_be_of_the_cluster() -> None:
 
 
 def test_addresses_that_were_freed_are_taken_first() -> None:
-    addresses = Addresses(100)
-    assert addresses.take(60) == [(0, 60)]
-    addresses.free(10, 10)
-    addresses.free(30, 10)
-    addresses.free(20, 10)
-    assert addresses.take(40) == [(10, 30), (60, 10)]
-    assert addresses.left == 30
+    made, script = enactor()
+    script.next = [Place(0, 0, 60, "ssd", "test", fetch=True)]
+    (move,) = made.tick(1.0).background
+    made.finished(move.token, 2.0)
+    script.next = [Drop(0, start, start + 10, "ssd", "test") for start in (10, 30, 20)]
+    script.next += [Place(0, 100, 140, "ssd", "test", fetch=True)]
+    (move,) = made.tick(3.0).background
+    assert [(one.start, one.stop) for one in move.stages[1]] == [(10, 40), (60, 70)]
+    assert made.used == {"ssd": 70}
+
+
+def test_what_a_policy_raises_comes_out_of_the_step() -> None:
+    class Broken(Script):
+        def request(self, request: Request, view: View) -> Iterator[Wish]:
+            yield Place(0, 0, 10, "ssd", "test")
+            raise ZeroDivisionError("in the policy")
+
+    made = Enactor(Broken([SSD]), CLUSTER, {0: 40 * KIB})
+    with pytest.raises(ZeroDivisionError, match="in the policy"):
+        made.serve(write(0, 100))
 
 
 @given(st.integers(0, 40 * KIB), st.integers(1, 20 * KIB))

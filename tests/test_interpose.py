@@ -81,6 +81,13 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ("collectors/shim", "interpose.h", True),
         ("collectors/shim", "redirection.h", False),
         ("replicator/stub", "interpose.h", True),
+        ("pdla/caching", "core.h", True),
+        ("pdla/caching", "simulator.h", False),
+        ("pdla/caching", "interpose.h", False),
+        ("pdla/caching", "redirection.h", False),
+        ("pdla/simulator/core", "caching.h", True),
+        ("replicator/stub", "caching.h", False),
+        ("pdla/interpose", "caching.h", False),
         ("replicator/stub", "recorder.h", False),
     ],
 )
@@ -98,7 +105,7 @@ def test_a_part_of_the_library_includes_only_what_is_below_it(
 
 def test_no_part_of_the_library_includes_a_header_by_a_path_of_its_own() -> None:
     """The compiler finds ``"../stub/redirection.h"`` whatever directories a part is given."""
-    parts = ["pdla/interpose", "collectors/shim", "replicator/stub"]
+    parts = ["pdla/interpose", "pdla/caching", "pdla/simulator/core", "collectors/shim", "replicator/stub"]
     sources = [path for part in parts for path in (REPOSITORY / part).rglob("*.[ch]")]
     assert len(sources) > 50
     assert not [path for path in sources if re.search(r'#\s*include\s*"[^"]*/', path.read_text())]

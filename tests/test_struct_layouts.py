@@ -14,7 +14,7 @@ import pytest
 
 from pdla.collectors import rawlog
 from pdla.replicator import intent, journals, mapfile
-from pdla.simulator import core
+from pdla.simulator import caching, core
 from tests.support.mpi import REPOSITORY
 
 STRUCTS: Mapping[str, Mapping[str, Any]] = {
@@ -53,10 +53,24 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "sim_part": core.PART,
         "sim_transfer": core.TRANSFER,
         "sim_event": core.EVENT,
-        "sim_question": core.Question,
         "sim_answer": core._Answer,
+        "sim_close": core.CLOSE,
         "sim_input": core._Input,
         "sim_output": core._Output,
+    },
+    "pdla/caching/caching.h": {
+        "caching_space": caching.Space,
+        "caching_setup": caching.Setup,
+        "caching_request": caching.Request,
+        "caching_wish": caching.Wish,
+        "caching_refusal": caching.Refusal,
+        "caching_extent": caching.Extent,
+        "caching_transfer": caching.Transfer,
+        "caching_move": caching.Move,
+        "caching_step": caching.Step,
+        "caching_policy": caching.Policy,
+        "caching_device": caching.Device,
+        **{f"caching_{name}": kind for name, kind in caching.PARAMETERS.items()},
     },
 }
 INSIDE = {("map_file", name): f"identity.{name}" for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")}

@@ -16,7 +16,7 @@ from pdla.model import Candidate, Cluster, Cost, Layout, Op, PatternPlan, Plan, 
 from pdla.policies.e10 import E10, Phase, bandwidth
 from pdla.policies.ibridge import IBridge
 from pdla.policies.liu import LiU
-from pdla.policies.online import Online, Request, Space, View, Wish
+from pdla.policies.online import Online, Place, Request, Space, View, Wish
 from pdla.policies.s4d import S4D
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
@@ -159,33 +159,6 @@ def _cheapest(signature: Signature, cluster: Cluster, spaces: Sequence[str]) -> 
 # ---- during a run ----------------------------------------------------------------------------------------------------
 
 
-class Watched(Online):
-    """A policy that also records when files were closed."""
-
-    def __init__(self, policy: Online) -> None:
-        self.policy = policy
-        self.by_part, self.period = policy.by_part, policy.period
-        self.closes: list[tuple[int, float]] = []
-
-    def spaces(self, cluster: Cluster) -> Sequence[Space]:
-        """The policy's."""
-        return self.policy.spaces(cluster)
-
-    def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """The policy's."""
-        return self.policy.request(request, view)
-
-    def tick(self, view: View) -> Iterator[Wish]:
-        """The policy's."""
-        return self.policy.tick(view)
-
-    def close(self, file: int | None, view: View) -> Iterator[Wish]:
-        """The policy's."""
-        if file is not None:
-            self.closes.append((file, view.now))
-        return self.policy.close(file, view)
-
-
 class Nothing(Online):
     """No policy."""
 
@@ -205,12 +178,12 @@ def _online(one: Run, make: Callable[[], Online], runs: int = 1) -> Measured:
     values measured ``at_servers`` are the difference to a simulation without the last run.
     """
     assert one.program.trace is not None
-    trace, watched = one.program.trace, Watched(make())
+    trace, closes = one.program.trace, list[tuple[int, float]]()
     files = len(trace.files)
-    result = _runs(one, watched, runs)
+    result = _runs(one, make(), runs, closes)
     first = one.parameters.get("beside", "none") != "none"
-    ends = [time for file, time in watched.closes if (file == 0 if first else file < files)]
-    begins = [time + BETWEEN_RUNS for file, time in watched.closes if file == files][:-1]
+    ends = [time for file, time in closes if (file == 0 if first else file < files)]
+    begins = [time + BETWEEN_RUNS for file, time in closes if file == files][:-1]
     seconds = ends[-1] - (begins[-1] if begins else 0.0)
     made = one.program.bytes_of(0 if first else None)
     records = trace.records[(trace.records["op"] != "other") & ((trace.records["file"] == 0) | (not first))]
@@ -227,10 +200,10 @@ def _online(one: Run, make: Callable[[], Online], runs: int = 1) -> Measured:
     return measured
 
 
-def _runs(one: Run, policy: Online, runs: int) -> Result:
+def _runs(one: Run, policy: Online, runs: int, closes: list[tuple[int, float]] | None = None) -> Result:
     assert one.program.trace is not None
     trace = again(one.program.trace, runs, BETWEEN_RUNS) if runs > 1 else one.program.trace
-    return simulate_online(from_trace(trace), one.cluster, policy, INDEPENDENT)
+    return simulate_online(from_trace(trace), one.cluster, policy, INDEPENDENT, closes=closes)
 
 
 def _at_servers(result: Result, before: Result | None, runs: int, home: str) -> Measured:
@@ -262,20 +235,27 @@ def _liu(one: Run) -> Measured:
     return _online(one, lambda: LiU(buffer=buffer, locality=one.parameters["locality"]), 3 if one.op == "read" else 1)
 
 
-class CacheOnly(E10):
+class CacheOnly(Online):
     """E10's "theoretical" bandwidth: without write-back."""
 
-    def close(self, file: int | None, view: View) -> Iterator[Wish]:
-        """Nothing."""
-        return iter(())
+    def spaces(self, cluster: Cluster) -> Sequence[Space]:
+        """E10's."""
+        self.nodes = E10().spaces(cluster)
+        return self.nodes
+
+    def request(self, request: Request, view: View) -> Iterator[Wish]:
+        """What an aggregator writes, if its node has a device."""
+        if request.op == "write" and request.collective and request.node < len(self.nodes):
+            space = self.nodes[request.node].name
+            yield Place(request.file, request.start, request.stop, space, "a collective write")
 
 
 def _e10(one: Run) -> Measured:
     """Four files with 30 s of computation between them by Eq. 2, with the times of one file."""
     assert one.program.trace is not None
-    watched = Watched(E10())
-    result = simulate_online(from_trace(one.program.trace), one.cluster, watched, COLLECTIVE)
-    cached = watched.closes[0][1]
+    closes = list[tuple[int, float]]()
+    result = simulate_online(from_trace(one.program.trace), one.cluster, E10(), COLLECTIVE, closes=closes)
+    cached = closes[0][1]
     pauses = [one.parameters["compute_seconds"]] * one.parameters["files"]
     if one.parameters["last"]:
         pauses[-1] = 0.0
@@ -285,7 +265,7 @@ def _e10(one: Run) -> Measured:
 
 def _e10_theory(one: Run) -> Measured:
     assert one.program.trace is not None
-    result = simulate_online(from_trace(one.program.trace), one.cluster, CacheOnly(flush="close"), COLLECTIVE)
+    result = simulate_online(from_trace(one.program.trace), one.cluster, CacheOnly(), COLLECTIVE)
     return {"bandwidth": result.bandwidth / MEGABYTE}
 
 

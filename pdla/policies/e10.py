@@ -8,17 +8,19 @@ cases the close waits until all blocks are written back. One thread of a node mo
 bytes at a time (``ind_wr_buffer_size``). The cache is not read: a read waits until its bytes are
 written back (the paper forbids a read before; III-B). A block for which the device has no room goes
 directly to the original, as when ``fallocate`` fails.
+
+What it decides while a program runs is in pdla/caching/e10.c.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pdla.model import Candidate, Cluster, Signature
 from pdla.policies import base
-from pdla.policies.online import Drop, Online, Place, Request, Space, View, Wish, WriteBack, pool_of
+from pdla.policies.online import BuiltIn, Online, Space, pool_of
 
 
 @dataclass(eq=False)
@@ -34,32 +36,16 @@ class E10(Online):
     flush: Literal["immediate", "close"] = "immediate"
     discard: bool = True
     chunk: int = 512 << 10
-    _pool: str = field(default="", init=False)
-    _nodes: int = field(default=0, init=False)
-    _files: dict[int, None] = field(default_factory=dict, init=False)
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
         """The device of every node, which is written and not read."""
         pool = pool_of(cluster, "node", "e10")
-        self._pool, self._nodes = pool.name, pool.servers
         capacity = (pool.capacity or 1 << 60) // pool.servers
         return [Space(f"{pool.name}/{node}", capacity, reads=False, chunk=self.chunk) for node in range(pool.servers)]
 
-    def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """What an aggregator writes, if its node has a device."""
-        if request.op == "write" and request.collective and request.node < self._nodes:
-            self._files[request.file] = None
-            space = f"{self._pool}/{request.node}"
-            yield Place(request.file, request.start, request.stop, space, "a collective write")
-            if self.flush == "immediate":
-                yield WriteBack(request.file, request.start, request.stop, "flush_immediate")
-
-    def close(self, file: int | None, view: View) -> Iterator[Wish]:
-        """The close returns when everything is written back; then the cache file is removed."""
-        for one in list(self._files) if file is None else [file]:
-            yield WriteBack(one, 0, 1 << 62, "the file is closed", wait=True)
-            if self.discard:
-                yield Drop(one, 0, 1 << 62, self._pool, "the file is closed")
+    def built_in(self, cluster: Cluster) -> BuiltIn:
+        """pdla/caching/e10.c."""
+        return BuiltIn("e10", {"flush_on_close": self.flush == "close", "discard": self.discard})
 
 
 @dataclass(frozen=True)

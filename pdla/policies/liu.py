@@ -18,20 +18,18 @@ holds nothing, ghosts leave the stack when there are more of them than segments 
 (otherwise none would ever be lifted); a head is copied to the SSD from the buffer; if the SSD is
 full, the segment that was lifted first is de-lifted. The system's own write-back cache is not
 modelled.
+
+What it decides while a program runs is in pdla/caching/liu.c.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pdla.errors import ConfigError
 from pdla.model import Cluster
-from pdla.policies.online import MEMORY, Drop, Online, Place, Request, Space, View, Wish, pool_of
-
-_FLAG = 512  # bytes of a segment that have one flag: a sector
+from pdla.policies.online import MEMORY, BuiltIn, Online, Space, pool_of
 
 
 def head_bytes(bandwidth: float, latency: float) -> float:
@@ -56,22 +54,6 @@ def segment_time(
     return max(ssd_latency + head / ssd_bandwidth, latency + body / bandwidth)
 
 
-class _Name(NamedTuple):
-    """A segment: the file, the server, its number there."""
-
-    file: int
-    server: int
-    number: int
-
-
-@dataclass
-class _Segment:
-    """A segment in the stack: the flags of what was requested, as bits; whether it is in the buffer or a ghost."""
-
-    flags: int = 0
-    regular: bool = False
-
-
 @dataclass(eq=False)
 class LiU(Online):
     """The policy ``liu``.
@@ -90,10 +72,6 @@ class LiU(Online):
     buffer: int = 256 << 20
     locality: float = 0.5
     by_part: bool = field(default=True, init=False)
-    _pool: str = field(default="", init=False)
-    _stacks: list[OrderedDict[_Name, _Segment]] = field(default_factory=list, init=False)  # the bottom comes first
-    _localities: dict[_Name, float] = field(default_factory=dict, init=False)  # as last measured
-    _lifted: list[OrderedDict[_Name, None]] = field(default_factory=list, init=False)
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
         """A buffer in the memory of each home server, which takes no writes; an SSD next to each."""
@@ -102,126 +80,11 @@ class LiU(Online):
             raise ConfigError(
                 f"liu needs an SSD for each of {servers} home servers, but pool {pool.name} has {pool.servers}"
             )
-        self._pool = pool.name
-        self._stacks, self._lifted = [OrderedDict() for _ in range(servers)], [OrderedDict() for _ in range(servers)]
         capacity = (pool.capacity or 1 << 60) // pool.servers
         buffers = [Space(f"{MEMORY}/{server}", self.buffer, writes=False) for server in range(servers)]
         return buffers + [Space(f"{pool.name}/{server}", capacity) for server in range(servers)]
 
-    def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """Handle each segment of the request on its server."""
-        size = self.head + self.body
-        for server, start, stop in view.parts(request.start, request.stop):
-            for number in range(start // size, -(-stop // size)):
-                low, high = max(start, number * size), min(stop, (number + 1) * size)
-                name = _Name(request.file, server, number)
-                if request.op == "write":
-                    yield from self._written(name, low, high, view)
-                else:
-                    yield from self._wanted(name, view)
-                yield from self._flag(name, low, high, view)
-
-    def locality_of(self, file: int, server: int, number: int) -> float | None:
-        """The last measured locality of a segment; None: not known yet."""
-        return self._localities.get(_Name(file, server, number))
-
-    def _written(self, name: _Name, start: int, stop: int, view: View) -> Iterator[Wish]:
-        """Write to the SSD, if the segment is lifted, or worth it now: then these are its first bytes there."""
-        if name not in self._lifted[name.server] and self._is_worth_it(name):
-            yield from self._enlist(name, stop - start, view)
-        if name in self._lifted[name.server]:
-            yield Place(name.file, start, stop, f"{self._pool}/{name.server}", "in a lifted segment", part=name.server)
-
-    def _wanted(self, name: _Name, view: View) -> Iterator[Wish]:
-        """Load the segment, if it is worth it and not in the buffer."""
-        segment = self._stacks[name.server].get(name)
-        if segment and segment.regular:
-            yield from self._lift(name, view)
-            return
-        if not self._is_worth_it(name):
-            return
-        start, body, stop = self._bounds(name, view)
-        yield from self._make_room(name.server, stop - start, view)
-        space = f"{MEMORY}/{name.server}"
-        if view.room(space) < stop - start:
-            return
-        self._stacks[name.server][name] = _Segment(regular=True)
-        section = -(-self.body // self.sections)
-        for low, high in [(start, body), *((low, min(low + section, stop)) for low in range(body, stop, section))]:
-            if low < high:
-                yield Place(name.file, low, high, space, "its locality is high", True, True, part=name.server)
-
-    def _flag(self, name: _Name, start: int, stop: int, view: View) -> Iterator[Wish]:
-        """Mark what is requested of the segment, and put it on top of the stack, as a ghost if it is not there."""
-        stack = self._stacks[name.server]
-        segment = stack.setdefault(name, _Segment())
-        stack.move_to_end(name)
-        base = name.number * (self.head + self.body)
-        first, last = (start - base) // _FLAG, (stop - 1 - base) // _FLAG
-        segment.flags |= ((1 << (last - first + 1)) - 1) << first
-        if len(stack) > max(1, self.buffer // (self.head + self.body)):
-            yield from self._forget_ghosts(name.server, 1, view)
-
-    def _make_room(self, server: int, length: int, view: View) -> Iterator[Wish]:
-        """Evict from the bottom of the stack until the buffer has room, then remove the ghosts at the bottom."""
-        stack, space = self._stacks[server], f"{MEMORY}/{server}"
-        while view.room(space) < length:
-            name = next((name for name, segment in stack.items() if segment.regular), None)
-            if name is None:
-                return
-            yield from self._lift(name, view)
-            start, _, stop = self._bounds(name, view)
-            yield from self._measure(name, stack.pop(name), view)
-            yield Drop(name.file, start, stop, space, "the least recently used segment", server)
-            yield from self._forget_ghosts(server, len(stack), view)
-
-    def _forget_ghosts(self, server: int, most: int, view: View) -> Iterator[Wish]:
-        stack = self._stacks[server]
-        for _ in range(most):
-            name, segment = next(iter(stack.items()), (None, None))
-            if name is None or segment is None or segment.regular:
-                return
-            del stack[name]
-            yield from self._measure(name, segment, view)
-
-    def _measure(self, name: _Name, segment: _Segment, view: View) -> Iterator[Wish]:
-        """The segment's locality is known now; if it is too low, de-lift the segment."""
-        start, _, stop = self._bounds(name, view)
-        flags = max(1, -(-(stop - start) // _FLAG))
-        self._localities[name] = segment.flags.bit_count() / flags
-        if self._localities[name] < self.locality and name in self._lifted[name.server]:
-            yield from self._de_lift(name, "its locality is low", view)
-
-    def _lift(self, name: _Name, view: View) -> Iterator[Wish]:
-        """Copy the head to the SSD, once all of it is in the buffer."""
-        start, body, _ = self._bounds(name, view)
-        space, lifted = f"{self._pool}/{name.server}", self._lifted[name.server]
-        if name in lifted or any(
-            extent.space != f"{MEMORY}/{name.server}" for extent in view.extents(name.file, start, body, name.server)
-        ):
-            return
-        yield from self._enlist(name, body - start, view)
-        if name in lifted:
-            yield Place(name.file, start, body, space, "its locality is high", True, part=name.server)
-
-    def _enlist(self, name: _Name, length: int, view: View) -> Iterator[Wish]:
-        """Count the segment as lifted, if the SSD has room for ``length`` bytes of it, now or at the next attempt."""
-        space, lifted = f"{self._pool}/{name.server}", self._lifted[name.server]
-        if view.room(space) < length and lifted:
-            yield from self._de_lift(next(iter(lifted)), "the SSD is full", view)
-        if view.room(space) >= length:
-            lifted[name] = None
-
-    def _is_worth_it(self, name: _Name) -> bool:
-        return self._localities.get(name, 0.0) >= self.locality
-
-    def _de_lift(self, name: _Name, reason: str, view: View) -> Iterator[Wish]:
-        del self._lifted[name.server][name]
-        start, _, stop = self._bounds(name, view)
-        yield Drop(name.file, start, stop, f"{self._pool}/{name.server}", reason, name.server)
-
-    def _bounds(self, name: _Name, view: View) -> tuple[int, int, int]:
-        """Where its head and its body begin, and where it ends; within the present size of the file."""
-        start = name.number * (self.head + self.body)
-        end = max(start, min(start + self.head + self.body, view.size(name.file, name.server)))
-        return start, min(start + self.head, end), end
+    def built_in(self, cluster: Cluster) -> BuiltIn:
+        """pdla/caching/liu.c."""
+        names = ("head", "body", "sections", "buffer", "locality")
+        return BuiltIn("liu", {name: getattr(self, name) for name in names})

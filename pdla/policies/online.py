@@ -14,9 +14,9 @@ half-open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pdla.errors import ConfigError
 from pdla.model import Cluster, Layout, Op, Pool
@@ -166,6 +166,13 @@ class View(Protocol):
         """The clean copies in ``space``, the least recently used first; they may be dropped meanwhile."""
 
 
+class BuiltIn(NamedTuple):
+    """A policy of the core (pdla/caching): its name, and the members of its struct in caching.h."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
 class Online:
     """The base class of a policy. A policy has state, so every simulation needs a new one.
 
@@ -184,6 +191,10 @@ class Online:
             ConfigError: the cluster lacks what the policy needs.
         """
         raise NotImplementedError
+
+    def built_in(self, cluster: Cluster) -> BuiltIn | None:
+        """The policy of the core that decides instead of the methods below; None: they do."""
+        return None
 
     def request(self, request: Request, view: View) -> Iterator[Wish]:
         """The wishes before ``request`` is served. Required."""

@@ -18,20 +18,21 @@ process has an identifier of its own. F(d) + R is the start-up curve of the home
 last point, beta the device's seconds per byte. The text gives no period of the rebuilder. Not
 modelled are the persistence of the tables (metadata written to the SSD servers) and the
 identifier's own time.
+
+What it decides while a program runs is in pdla/caching/s4d.c.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pdla.layouts import s4d
 from pdla.layouts.devices import seconds_per_byte, startup
 from pdla.model import Candidate, Cluster, Op, Pool, Signature
 from pdla.policies import base
-from pdla.policies.online import HOME, Drop, Online, Place, Request, Space, View, Wish, WriteBack, pool_of, whole_pool
+from pdla.policies.online import BuiltIn, Online, Space, pool_of, whole_pool
 from pdla.units import format_seconds
 
 
@@ -46,83 +47,17 @@ class S4D(Online):
 
     period: float | None = 1.0
     chunk: int = 1 << 20
-    _space: str = field(default="", init=False)
-    _ends: dict[tuple[int, int], int] = field(default_factory=dict, init=False)  # by rank and file
-    _critical: dict[tuple[int, int, int], float] = field(default_factory=dict, init=False)  # the CDT, and benefits
-    # The CDT's C_flags, with benefits and the node that reads; and what was placed in the cache,
-    # least benefit first.
-    _flagged: dict[tuple[int, int, int], tuple[float, int]] = field(default_factory=dict, init=False)
-    _cached: list[tuple[float, int, int, int]] = field(default_factory=list, init=False)
-    _dirty: dict[tuple[int, int, int], None] = field(default_factory=dict, init=False)  # the DMT's D_flags
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
         """The SSD servers, striped like the home servers (both are PVFS2 with its default, V.A)."""
         pool = pool_of(cluster, "ssd", "s4d")
-        self._space = pool.name
         layout = whole_pool(cluster, pool.name, cluster.home_strip)
         return [Space(pool.name, pool.capacity or 1 << 60, layout, chunk=self.chunk)]
 
-    def request(self, request: Request, view: View) -> Iterator[Wish]:
-        """Algorithm 1, for bytes that are not cached; the enactor redirects cached ones."""
-        entry = request.file, request.start, request.stop
-        benefit = self._benefit(request, view.cluster)
-        if benefit > 0:
-            self._critical.setdefault(entry, benefit)
-        critical = entry in self._critical
-        for extent in view.extents(request.file, request.start, request.stop):
-            missed = extent.space == HOME
-            if request.op == "write" and (critical or not missed):
-                self._dirty[request.file, extent.start, extent.stop] = None
-            if missed and critical and request.op == "write":
-                yield from self._make_room(extent.stop - extent.start, view)
-                yield Place(request.file, extent.start, extent.stop, self._space, "a critical write")
-                heapq.heappush(self._cached, (self._critical[entry], request.file, extent.start, extent.stop))
-            elif missed and critical:
-                self._flagged[request.file, extent.start, extent.stop] = self._critical[entry], request.node
-
-    def tick(self, view: View) -> Iterator[Wish]:
-        """The rebuilder: write dirty bytes back; fetch flagged bytes in place of those that benefit less."""
-        dirty, self._dirty = self._dirty, {}
-        for file, start, stop in sorted(dirty):
-            yield WriteBack(file, start, stop, "rebuilder: dirty")
-        flagged, self._flagged = self._flagged, {}
-        for (file, start, stop), (benefit, node) in sorted(flagged.items(), key=lambda one: -one[1][0]):
-            yield from self._displace(stop - start, benefit, view)
-            if view.room(self._space) < stop - start:
-                break
-            yield Place(file, start, stop, self._space, "rebuilder: a critical read", fetch=True, node=node)
-            heapq.heappush(self._cached, (benefit, file, start, stop))
-
-    def _displace(self, length: int, benefit: float, view: View) -> Iterator[Wish]:
-        """Clean copies that benefit less, those with the least benefit first."""
-        stay = []
-        while view.room(self._space) < length and self._cached and self._cached[0][0] < benefit:
-            one = heapq.heappop(self._cached)
-            _, file, start, stop = one
-            if any(extent.dirty for extent in view.extents(file, start, stop)):
-                stay.append(one)
-            else:
-                yield Drop(file, start, stop, self._space, "another read benefits more")
-        for one in stay:
-            heapq.heappush(self._cached, one)
-
-    def _make_room(self, length: int, view: View) -> Iterator[Wish]:
-        """Use free space, or that of the least recently used clean copies; if both do not suffice, drop nothing."""
-        missing = length - view.room(self._space)
-        victims = []
-        for victim in view.coldest(self._space) if missing > 0 else ():
-            victims.append(victim)
-            missing -= victim.stop - victim.start
-            if missing <= 0:
-                break
-        for victim in victims if missing <= 0 else ():
-            yield Drop(victim.file, victim.start, victim.stop, self._space, "clean and least recently used")
-
-    def _benefit(self, request: Request, cluster: Cluster) -> float:
-        last = self._ends.get((request.rank, request.file))
-        self._ends[request.rank, request.file] = request.stop
-        distance = math.inf if last is None else abs(request.start - last)
-        return benefit_of(cluster, request.op, request.start, request.stop - request.start, distance)
+    def built_in(self, cluster: Cluster) -> BuiltIn:
+        """pdla/caching/s4d.c."""
+        ssd = pool_of(cluster, "ssd", "s4d")
+        return BuiltIn("s4d", {"disk": cluster.pool(cluster.home_pool), "ssd": ssd, "ssds": ssd.servers})
 
 
 class Critical:

@@ -1,7 +1,7 @@
 """The simulator's core (core/simulator.h): called with arrays, it returns arrays.
 
 Everything that happens in a simulation happens there. No Python object is made for a request,
-unless a policy must be asked.
+unless a policy in Python must be asked.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from pdla.errors import PdlaError
 from pdla.model import Op
+from pdla.simulator import caching
 
 Array = npt.NDArray[Any]
 
@@ -45,40 +46,25 @@ CALL = _record("file flags item collective participants think:f start:f")
 ITEM = _record("offset length form")
 PATTERN = _record("file flags nest rank_loops pieces collective participants")
 PART = _record("pattern position")
-TRANSFER = _record("token urgent after stage object server op start stop node")
+TRANSFER = _record("stage object server op start stop node")
+CLOSE = _record("time:f file")
 EVENT = _record("time:f what rank server address length")
 
 OPS: tuple[Op, Op] = ("read", "write")
 QUEUES = ("fifo", "elevator", "cfq")
 WRITES, CLOSES, SYNCS = 1, 2, 4  # flags of calls and patterns
-REQUEST, TICK, FINISHED, CLOSE = range(4)  # events about which a policy is asked
 DEPTH = 12  # loops of a nest
 EVENTS = ("call", "queued", "started", "served", "returned")
 
 
-class Question(ctypes.Structure):
-    """What a policy is asked, or told about."""
-
-    _fields_ = (
-        ("time", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in ("what", "rank", "node", "file", "op")),
-        *((name, ctypes.c_int64) for name in ("start", "stop", "collective", "token")),
-    )
-
-
 class _Answer(ctypes.Structure):
-    _fields_ = (
-        ("transfer", ctypes.c_void_p),
-        ("transfers", ctypes.c_int64),
-        ("wait", ctypes.c_void_p),
-        ("waits", ctypes.c_int64),
-    )
+    _fields_ = (("transfer", ctypes.c_void_p), ("transfers", ctypes.c_int64))
 
 
-_Policy = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Question), ctypes.POINTER(_Answer))
+_Closing = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.POINTER(_Answer))
 
-Ask = Callable[[Question], tuple[Sequence[tuple[int, ...]], Sequence[int]]]
-"""Returns transfers (the fields of TRANSFER), and the tokens of the moves to wait for."""
+Closing = Callable[[int], Sequence[tuple[int, ...]]]
+"""Returns the transfers (the fields of TRANSFER) that write a file back when it is closed; -1: the run ends."""
 
 _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "spaces")
 _PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
@@ -102,9 +88,11 @@ class _Input(ctypes.Structure):
         ("sieve", ctypes.c_int64 * 2),
         *((name, ctypes.c_int64) for name in _METHODS),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
-        ("policy", _Policy),
+        ("caching", ctypes.c_void_p),
+        ("level_object", ctypes.c_void_p),
         ("period", ctypes.c_double),
-        ("only_closes", ctypes.c_int64),
+        ("closing", _Closing),
+        ("closes", ctypes.c_void_p),
         ("log", ctypes.c_void_p),
         ("log_room", ctypes.c_int64),
     )
@@ -122,7 +110,7 @@ class _Output(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("call_seconds", "longest_call")),
         ("calls", ctypes.c_int64),
         ("bytes", ctypes.c_int64 * 2),
-        *((name, ctypes.c_int64) for name in ("requests", "subrequests", "moves", "logged", "stuck")),
+        *((name, ctypes.c_int64) for name in ("requests", "subrequests", "moves", "logged", "stuck", "closes")),
         *((name, ctypes.c_void_p) for name in _TOTALS),
     )
 
@@ -132,10 +120,10 @@ class Outcome:
     """The results of a simulation.
 
     Attributes:
-        seconds: until the last call returned and the policy's work at the end was done.
+        seconds: until the last call returned and the work at the end was done.
         settled: until the last move in the background was done; 0: there was none.
         io_seconds: time in which at least one rank was in a call.
-        closing: time after the last call, for the policy's work at the end.
+        closing: time after the last call, for the work at the end.
         call_seconds: of all calls together; ``longest_call``: of one.
         bytes: read and written by calls.
         requests: to the storage; ``subrequests``: to servers.
@@ -150,6 +138,7 @@ class Outcome:
         space_bytes: for each space, read and written by requests and by moves in the background:
             shape (spaces, 4).
         log: the first events (EVENT).
+        closes: when each file was closed or synchronized (CLOSE); file -1: the end of the run.
     """
 
     seconds: float
@@ -172,23 +161,38 @@ class Outcome:
     latencies: npt.NDArray[np.int64]
     space_bytes: npt.NDArray[np.int64]
     log: Array
+    closes: Array
+
+
+@dataclass(frozen=True)
+class Decider:
+    """A core that decides about every request (pdla.simulator.enactor).
+
+    Attributes:
+        core: its address.
+        objects: the object of each of its levels.
+        period: seconds between its ticks; 0: none.
+        raised: what its policy has raised.
+    """
+
+    core: int
+    objects: Sequence[int]
+    period: float
+    raised: list[BaseException]
 
 
 def simulate(
     numbers: dict[str, int | float | tuple[int, int]],
     arrays: dict[str, Array],
-    ask: Ask | None = None,
-    period: float | None = None,
-    only_closes: bool = False,
+    decider: Decider | None = None,
+    closing: Closing | None = None,
     log_room: int = 0,
 ) -> Outcome:
     """Run a simulation: ``numbers`` and ``arrays`` are members of struct sim_input.
 
-    ``ask`` is also called every ``period`` seconds, or with ``only_closes`` only when files are
-    closed.
-
     Raises:
-        PdlaError: there is no core, or no memory. An exception from ``ask`` is raised again.
+        PdlaError: there is no core, or no memory. An exception from ``closing``, or from the policy
+            of ``decider``, is raised again.
     """
     log = np.zeros(log_room, EVENT)
     kept = [np.ascontiguousarray(arrays[name]) for name in _ARRAYS]
@@ -197,15 +201,20 @@ def simulate(
     for name, array in zip(_ARRAYS, kept, strict=True):
         setattr(given, name, array.ctypes.data)
     given.log, given.log_room = log.ctypes.data, log_room
-    raised: list[BaseException] = []
-    if ask:
-        given.policy, given.period, given.only_closes = _asker(ask, raised), period or 0.0, only_closes
+    closes = np.zeros(np.count_nonzero(kept[_ARRAYS.index("call")]["flags"]) + 1, CLOSE)
+    given.closes = closes.ctypes.data
+    raised: list[BaseException] = decider.raised if decider else []
+    if decider:
+        objects = np.array(decider.objects, np.int64)
+        given.caching, given.level_object, given.period = decider.core, objects.ctypes.data, decider.period
+    if closing:
+        given.closing = _closer(closing, raised)
     servers, files, spaces = given.servers, given.files, given.spaces
     busy, waited, distance, latency = np.zeros(servers), np.zeros(servers), np.zeros(servers), np.zeros(files)
     served, latencies, space_bytes = (np.zeros(shape, np.int64) for shape in (servers, files, (spaces, 4)))
     totals = busy, waited, distance, latency, served, latencies, space_bytes
     out = _Output(**{name: array.ctypes.data for name, array in zip(_TOTALS, totals, strict=True)})
-    result = _core().sim_run(ctypes.byref(given), ctypes.byref(out))
+    result = library().sim_run(ctypes.byref(given), ctypes.byref(out))
     if raised:
         raise raised[0]
     if result:
@@ -223,35 +232,36 @@ def simulate(
         latencies=latencies,
         space_bytes=space_bytes,
         log=log[: out.logged],
+        closes=closes[: out.closes],
     )
 
 
-def _asker(ask: Ask, raised: list[BaseException]) -> Any:
-    """``ask`` in the form that the core calls; an exception in it stops the simulation."""
-    kept: list[Any] = [None, None]  # the answer must live until the next one
+def _closer(closing: Closing, raised: list[BaseException]) -> Any:
+    """``closing`` in the form that the core calls; an exception in it stops the simulation."""
+    kept: list[Any] = []  # the answer must live until the next one
 
-    def policy(question: Any, answer: Any) -> int:
+    def called(file: int, answer: Any) -> int:
         try:
-            transfers, wait = ask(question.contents)
+            transfers = closing(file)
         except BaseException as error:
             raised.append(error)
             return 1
-        if transfers:
-            flat = [number for row in transfers for number in row]
-            kept[0] = (ctypes.c_int64 * len(flat))(*flat)
-            answer.contents.transfer = ctypes.addressof(kept[0])
-            answer.contents.transfers = len(transfers)
-        if wait:
-            kept[1] = (ctypes.c_int64 * len(wait))(*wait)
-            answer.contents.wait = ctypes.addressof(kept[1])
-            answer.contents.waits = len(wait)
+        flat = [number for row in transfers for number in row]
+        kept[:] = [(ctypes.c_int64 * len(flat))(*flat)]
+        answer.contents.transfer = ctypes.addressof(kept[0])
+        answer.contents.transfers = len(transfers)
         return 0
 
-    return _Policy(policy)
+    return _Closing(called)
 
 
 @cache
-def _core() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """The simulator's core and that of pdla/caching.
+
+    Raises:
+        PdlaError: it is missing, or of another version.
+    """
     path = Path(str(importlib.resources.files("pdla") / "libpdla-simulator.so"))
     if not path.is_file():
         raise PdlaError(
@@ -265,9 +275,11 @@ def _opened(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     records = (SERVER, OBJECT, MAP, LOOP, NEST, CALL, ITEM, PATTERN, PART)
     sizes = [record.itemsize for record in records]
-    sizes += [ctypes.sizeof(Question), TRANSFER.itemsize, EVENT.itemsize, ctypes.sizeof(_Input), ctypes.sizeof(_Output)]
+    sizes += [TRANSFER.itemsize, CLOSE.itemsize, EVENT.itemsize, ctypes.sizeof(_Input), ctypes.sizeof(_Output)]
+    sizes += [ctypes.sizeof(one) for one in (caching.Setup, caching.Wish, caching.Step, caching.Transfer)]
     array = (ctypes.c_int64 * len(sizes))(*sizes)
     if not hasattr(library, "sim_fits") or not library.sim_fits(array, ctypes.c_int64(len(sizes))):
         raise PdlaError(f"{path} belongs to another version of pdla: install pdla again")
     library.sim_run.argtypes = [ctypes.POINTER(_Input), ctypes.POINTER(_Output)]
+    caching.declare(library)
     return library

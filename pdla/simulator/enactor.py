@@ -1,7 +1,7 @@
 """The enactor: carries out the wishes of an online policy, and keeps the rules of all policies.
 
-It knows which bytes are where, and says for every request what to transfer; it knows no time. The
-rules:
+It is in the core (pdla/caching), which knows which bytes are where, and says for every request what
+to transfer; it knows no time. The rules:
 
 - No space holds more than its capacity.
 - The last copy stays: dirty bytes are written back before they are dropped. Otherwise only a write
@@ -18,15 +18,12 @@ moves one after another, in the order of the wishes.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import ctypes
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from sortedcontainers import SortedDict  # type: ignore[import-untyped]
-
-from pdla.errors import ConfigError
+from pdla.errors import ConfigError, PdlaError
 from pdla.model import Cluster, Layout, Op
 from pdla.policies.online import (
     HOME,
@@ -41,10 +38,12 @@ from pdla.policies.online import (
     Wish,
     WriteBack,
     home_layout,
-    part_size,
     parts,
 )
-from pdla.simulator.extents import Addresses, Copy, ExtentMap
+from pdla.simulator import caching, core
+
+_ENDLESS = 1 << 62
+_WORDS = 1 << 16  # bytes of the longest reason
 
 
 class Transfer(NamedTuple):
@@ -108,66 +107,6 @@ class Refusal(NamedTuple):
     why: str
 
 
-_Key = tuple[int, int | None]
-"""A file, or the part of it that a home server stores."""
-
-
-class _Cache:
-    """What a space holds, and where; its clean copies by the time of their last use."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.level = space.level
-        server = space.name.partition("/")[2]
-        self.server = int(server) if server else None
-        self.addresses = Addresses(space.capacity)
-        self.clean: SortedDict = SortedDict()
-        self.peak = 0
-
-    @property
-    def used(self) -> int:
-        return self.space.capacity - self.addresses.left
-
-    def take(self, length: int) -> list[tuple[int, int]]:
-        pieces = self.addresses.take(length)
-        self.peak = max(self.peak, self.used)
-        return pieces
-
-
-@dataclass
-class _Job:
-    """A move: its bytes are the copies in its ranges that are still ``incoming`` (``cleaning``) by its token."""
-
-    token: int
-    key: _Key
-    level: str
-    ranges: list[tuple[int, int]]
-    node: int
-    kind: Literal["back", "fetch", "load", "pass"]
-    size: int
-    started: bool = False
-    freed: list[Copy] = field(default_factory=list)  # copies that are gone but whose addresses it uses
-
-    def add(self, copy: Copy) -> None:
-        """Add the bytes of a copy."""
-        self.size += copy.length
-        start, stop = self.ranges[-1]
-        if stop == copy.start:
-            self.ranges[-1] = start, copy.stop
-        else:
-            self.ranges.append((copy.start, copy.stop))
-
-    def copies(self, extents: ExtentMap) -> Iterator[Copy]:
-        """The copies that have bytes of this move."""
-        for start, stop in self.ranges:
-            yield from extents.overlapping(start, stop)
-
-    @property
-    def queued(self) -> bool:
-        """Whether it is one of the moves that a node (server) makes one after another."""
-        return self.kind in ("back", "fetch")
-
-
 class Enactor:
     """Serves requests as ``policy`` wishes; it is also the policy's View.
 
@@ -178,140 +117,163 @@ class Enactor:
 
     Raises:
         ConfigError: the cluster lacks what the policy needs.
+        PdlaError: there is no core, or no memory.
     """
 
     def __init__(self, policy: Online, cluster: Cluster, files: Mapping[int, int] | None = None) -> None:
         self.policy = policy
         self.cluster = cluster
-        self.now = 0.0
         self.refused: list[Refusal] = []
-        self._home = home_layout(cluster)
-        self._caches = {space.name: _Cache(space) for space in policy.spaces(cluster)}
+        self.raised: list[BaseException] = []
+        self._spaces = {space.name: space for space in policy.spaces(cluster)}
         self._check_spaces()
-        self._levels = tuple(dict.fromkeys(cache.level for cache in self._caches.values()))
-        self._on_nodes = {level for level in self._levels if level != MEMORY and cluster.pool(level).kind == "node"}
-        self._sizes = dict(files or {})
-        self._maps: dict[_Key, dict[str, ExtentMap]] = defaultdict(dict)
-        self._jobs: dict[int, _Job] = {}
-        self._queues: dict[int, deque[_Job]] = defaultdict(deque)  # by node (server); the first of each is started
-        self._serial = 0
-        self._clock = 0  # number of requests so far
-        self._request: Request | None = None
-        self._moves: list[Move] = []
-        self._wait: dict[int, None] = {}
+        self.levels = tuple(dict.fromkeys(space.level for space in self._spaces.values()))
+        self._numbers = {name: number for number, name in enumerate(self._spaces)}
+        self._names = list(self._spaces)
+        self._reasons: dict[str, bytes] = {}  # the core points to them
+        self._made: list[Wish] = []  # in the present step
+        self._library = core.library()
+        self._setup = self._set_up()
+        self.core: int = self._library.caching_new(ctypes.byref(self._setup)) or 0
+        if not self.core:
+            raise PdlaError("there is not enough memory for the policy")
+        weakref.finalize(self, self._library.caching_free, self.core)
+        for file, size in (files or {}).items():
+            self._check(self._library.caching_file(self.core, file, size))
+        self._use_policy()
 
     def _check_spaces(self) -> None:
         servers = {pool.name: pool.servers for pool in self.cluster.pools} | {MEMORY: self.cluster.home_servers}
-        for cache in self._caches.values():
-            whole = cache.server is None and cache.space.layout is not None
-            if cache.level not in servers or not (whole or (cache.server or 0) < servers[cache.level]):
+        for space in self._spaces.values():
+            server = _server(space)
+            whole = server is None and space.layout is not None
+            if space.level not in servers or not (whole or (server or 0) < servers[space.level]):
                 wanted = f"a pool with a layout, or one of its servers ({', '.join(servers)})"
-                raise ConfigError(f"there is no space {cache.space.name!r}: a space is {wanted}")
+                raise ConfigError(f"there is no space {space.name!r}: a space is {wanted}")
 
-    # ---- called by the engine ---------------------------------------------------------------------------------------
+    def _set_up(self) -> caching.Setup:
+        spaces = (caching.Space * len(self._spaces))()
+        for one, space in zip(spaces, self._spaces.values(), strict=True):
+            server = _server(space)
+            one.name, one.level = space.name.encode(), self.levels.index(space.level)
+            one.server = -1 if server is None else server
+            one.on_nodes = space.level != MEMORY and self.cluster.pool(space.level).kind == "node"
+            one.capacity, one.chunk, one.reads, one.writes = space.capacity, space.chunk, space.reads, space.writes
+        home = self.cluster.home_servers, self.cluster.home_strip
+        counts = len(self._spaces), len(self.levels)
+        return caching.Setup(*home, self.policy.by_part, *counts, spaces, _ENDLESS)
+
+    def _use_policy(self) -> None:
+        """Give the core its own policy, or hooks that ask the one in Python."""
+        built_in = self.policy.built_in(self.cluster)
+        if built_in:
+            self._parameters = _parameters(built_in.name, built_in.parameters)
+            use = getattr(self._library, f"caching_use_{built_in.name}")
+            self._check(use(self.core, ctypes.byref(self._parameters)))
+            return
+        self._hooks = _hooks(weakref.ref(self))
+        self._check(self._library.caching_use(self.core, ctypes.byref(self._hooks)))
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
 
     def serve(self, request: Request) -> Step:
         """What serves ``request``, and what else must be done."""
-        self.now, self._request = request.time, request
-        self._clock += 1
-        later = []
-        for wish in self.policy.request(request, self):
-            if isinstance(wish, WriteBack) and wish.wait:
-                self._refuse(wish, "a request cannot wait for what it writes: make this wish at the close")
-            elif isinstance(wish, WriteBack):
-                later.append(wish)
-            else:
-                self._enact(wish)
-        stage: list[Transfer] = []
-        serve = self._read if request.op == "read" else self._write
-        for key, start, stop in self._ranges(request):
-            serve(key, start, stop, request.node, stage)
-        if request.op == "write":
-            self._sizes[request.file] = max(request.stop, self._sizes.get(request.file, 0))
-        self._request = None
-        before = len(self._moves)
-        self._enact_all(later)
-        self._moves[before:] = [move._replace(after=True) for move in self._moves[before:]]
-        return self._step(stage)
+        asked = caching.Request(*request[:4], core.OPS.index(request.op), *request[5:])
+        return self._step(self._library.caching_serve, ctypes.byref(asked))
 
     def tick(self, now: float) -> Step:
         """What must be done every ``policy.period``."""
-        self.now = now
-        self._enact_all(self.policy.tick(self))
-        return self._step([])
+        return self._step(self._library.caching_tick, now)
 
     def close(self, now: float, file: int | None = None) -> Step:
         """What must be done when ``file`` is closed or synchronized, or at the end of the run (None)."""
-        self.now = now
-        self._enact_all(self.policy.close(file, self))
-        return self._step([])
+        return self._step(self._library.caching_close, now, -1 if file is None else file)
 
     def finished(self, token: int, now: float) -> tuple[Move, ...]:
         """Report that a move is done; returns the moves to start now."""
-        self.now = now
-        job = self._jobs.pop(token)
-        extents = self._maps[job.key][job.level]
-        for copy in list(job.copies(extents)):
-            if copy.incoming == token:
-                copy.incoming = 0
-                self._settle(job.key, copy)
-            elif copy.cleaning == token:
-                copy.cleaning, copy.dirty = 0, False
-                self._settle(job.key, copy)
-                if copy.doomed:
-                    self._remove(extents, copy)
-        for copy in job.freed:
-            self._free(copy)
-        if job.queued:
-            queue = self._queues[job.node]
-            queue.popleft()
-            if queue:
-                self._start(queue[0])
-        moves, self._moves = tuple(self._moves), []
-        return moves
+        return self._step(self._library.caching_finished, token, now).background
+
+    def _step(self, call: Callable[..., int], *given: Any) -> Step:
+        step = caching.Step()
+        self._check(call(self.core, *given, ctypes.byref(step)))
+        for refusal in step.refused[: step.refusals]:
+            words = ctypes.create_string_buffer(_WORDS)
+            self._library.caching_why(self.core, ctypes.byref(refusal), words, _WORDS)
+            self.refused.append(Refusal(refusal.time, self._wish_of(refusal.wish), words.value.decode()))
+        moves = []
+        for move in step.move[: step.moves]:
+            stages = self._stages(step.moved[move.first : move.first + move.transfers])
+            moves.append(Move(move.token, stages, bool(move.urgent), bool(move.after)))
+        return Step(self._stages(step.foreground[: step.transfers]), tuple(moves), tuple(step.wait[: step.waits]))
+
+    def _check(self, result: int) -> None:
+        if self.raised:
+            raise self.raised[0]
+        if result != caching.DONE:
+            raise PdlaError("there is not enough memory for what the policy wishes")
+
+    def _stages(self, transfers: Iterable[caching.Transfer]) -> Stages:
+        stages: dict[int, list[Transfer]] = {}
+        for one in transfers:
+            space = HOME if one.level == caching.HOME else self.levels[one.level]
+            where = space, _number(one.server), one.file, core.OPS[one.op]
+            stages.setdefault(one.stage, []).append(Transfer(*where, one.start, one.stop, _number(one.node), one.first))
+        return tuple(tuple(stage) for stage in stages.values())
+
+    # ---- what is where ----------------------------------------------------------------------------------------------
 
     @property
     def spaces(self) -> list[Space]:
         """The spaces for copies."""
-        return [cache.space for cache in self._caches.values()]
+        return list(self._spaces.values())
 
     @property
     def used(self) -> dict[str, int]:
         """Bytes taken in every space."""
-        return {name: cache.used for name, cache in self._caches.items()}
+        return {name: space.capacity - self.room(name) for name, space in self._spaces.items()}
 
     @property
     def peak(self) -> dict[str, int]:
         """The most bytes ever taken in every space."""
-        return {name: cache.peak for name, cache in self._caches.items()}
+        return {name: self._library.caching_peak(self.core, number) for name, number in self._numbers.items()}
 
     @property
     def dirty(self) -> list[Extent]:
         """The bytes that the originals do not have."""
-        return [
-            Extent(file, copy.start, copy.stop, copy.space, True, part)
-            for (file, part), levels in self._maps.items()
-            for extents in levels.values()
-            for copy in extents.overlapping(0, 1 << 62)
-            if copy.dirty
-        ]
+        return self._extents(self._library.caching_dirty)
 
-    # ---- seen by the policy (View) ----------------------------------------------------------------------------------
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why wishes were refused, and how often."""
+        found: dict[str, int] = {}
+        one = caching.Wish()
+        while count := self._library.caching_refused(self.core, len(found), ctypes.byref(one)):
+            found[f"{_KINDS[one.kind].__name__}: {self._reason(one)}"] = count
+        return found
 
     def layout(self, space: str) -> Layout:
         """How addresses of ``space``, a whole pool or the originals, are striped."""
-        layout = self._home if space == HOME else self._caches[space].space.layout
+        layout = home_layout(self.cluster) if space == HOME else self._spaces[space].layout
         assert layout is not None, f"{space} is one server"
         return layout
 
+    # ---- seen by the policy (View) ----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The present time in seconds."""
+        now: float = self._library.caching_now(self.core)
+        return now
+
     def size(self, file: int, part: int | None = None) -> int:
         """Bytes of a file, or of a part of it, as far as is known."""
-        size = self._sizes.get(file, 0)
-        return size if part is None else part_size(self.cluster, size, part)
+        size: int = self._library.caching_size(self.core, file, -1 if part is None else part)
+        return size
 
     def room(self, space: str) -> int:
         """Free bytes of a space."""
-        return self._caches[space].addresses.left
+        room: int = self._library.caching_room(self.core, self._numbers[space])
+        return room
 
     def parts(self, start: int, stop: int) -> list[Part]:
         """The parts of a file's bytes [start, stop)."""
@@ -319,389 +281,117 @@ class Enactor:
 
     def extents(self, file: int, start: int, stop: int, part: int | None = None) -> list[Extent]:
         """The extents from which [start, stop) would be read now, in order and without gaps."""
-        return [
-            Extent(file, low, high, copy.space if copy else HOME, bool(copy and copy.dirty), part)
-            for low, high, copy in self._sources((file, part), start, stop)
-        ]
+        return self._extents(self._library.caching_extents, file, -1 if part is None else part, start, stop)
 
     def coldest(self, space: str) -> Iterator[Extent]:
         """The clean copies in ``space``, the least recently used first."""
-        clean, last = self._caches[space].clean, (0, 0)
-        while (index := clean.bisect_right(last)) < len(clean):
-            last, ((file, part), copy) = clean.peekitem(index)
-            yield Extent(file, copy.start, copy.stop, space, False, part)
+        number, cursor, one = self._numbers[space], (ctypes.c_int64 * 2)(), caching.Extent()
+        while self._library.caching_coldest(self.core, number, cursor, ctypes.byref(one)):
+            yield self._extent(one)
+
+    def _extents(self, call: Callable[..., int], *where: int) -> list[Extent]:
+        found, count = ctypes.POINTER(caching.Extent)(), ctypes.c_int64()
+        self._check(call(self.core, *where, ctypes.byref(found), ctypes.byref(count)))
+        return [self._extent(one) for one in found[: count.value]]
+
+    def _extent(self, one: caching.Extent) -> Extent:
+        space = HOME if one.space == caching.HOME else self._names[one.space]
+        return Extent(one.file, one.start, one.stop, space, bool(one.dirty), _number(one.part))
 
     # ---- wishes -----------------------------------------------------------------------------------------------------
 
-    def _enact_all(self, wishes: Iterable[Wish]) -> None:
-        """Carry the wishes out; write-backs of one file in a row are made together."""
-        for key, group in groupby(wishes, _to_go_home):
-            if key:
-                self._enact_write_backs(
-                    key, [wish for wish in group if isinstance(wish, WriteBack) and self._is_sound(wish)]
-                )
-            else:
-                for wish in group:
-                    self._enact(wish)
+    def hear(self, wishes: Iterable[Wish]) -> int:
+        """Carry out what the policy in Python wishes, as it wishes it; not 0: it has raised an exception."""
+        self._made.clear()
+        try:
+            for wish in wishes:
+                self._made.append(wish)
+                if self._library.caching_wish(self.core, ctypes.byref(self._in_core(wish))) != caching.DONE:
+                    return 1
+        except BaseException as error:
+            self.raised.append(error)
+            return 1
+        return 0
 
-    def _enact(self, wish: Wish) -> None:
-        key = wish.file, wish.part
-        if not self._is_sound(wish):
-            return
+    def _in_core(self, wish: Wish) -> caching.Wish:
+        """As the core reads it. Its tag is its number, counted from 1."""
+        reason = self._reasons.setdefault(wish.reason, wish.reason.encode())
+        bounds = max(wish.start, -_ENDLESS), min(wish.stop, _ENDLESS)
+        part = -1 if wish.part is None else wish.part
+        one = caching.Wish(_KINDS.index(type(wish)), wish.file, part, *bounds)
+        one.space, one.node, one.reason, one.tag = -1, -1, reason, len(self._made)
         if isinstance(wish, Place):
-            self._place(key, wish)
+            known = self._numbers.get(wish.space, caching.NOWHERE)
+            one.space = caching.HOME if wish.space == HOME else known
+            one.fetch, one.wait, one.node = wish.fetch, wish.wait, -1 if wish.node is None else wish.node
         elif isinstance(wish, WriteBack):
-            self._enact_write_backs(key, [wish])
+            one.wait = wish.wait
         else:
-            self._drop(key, wish)
+            level, of_server, _ = wish.space.partition("/")
+            one.level = self.levels.index(level) if level in self.levels else -1
+            one.space = self._numbers.get(wish.space, caching.NOWHERE) if of_server else -1
+        return one
 
-    def _is_sound(self, wish: Wish) -> bool:
-        if (wish.part is None) == self.policy.by_part:
-            self._refuse(wish, f"a wish of this policy names {'a part' if self.policy.by_part else 'no part'}")
-            return False
-        if wish.start >= wish.stop:
-            self._refuse(wish, "it names no bytes")
-        return wish.start < wish.stop
+    def _wish_of(self, one: caching.Wish) -> Wish:
+        """The wish of a refusal."""
+        number: int = one.tag
+        if number:
+            return self._made[number - 1]
+        where, reason, part = (one.file, one.start, one.stop), self._reason(one), _number(one.part)
+        if one.kind == caching.WRITE_BACK:
+            return WriteBack(*where, reason, bool(one.wait), part)
+        if one.kind == caching.DROP:
+            return Drop(*where, self._names[one.space] if one.space >= 0 else self.levels[one.level], reason, part)
+        fetch, wait = bool(one.fetch), bool(one.wait)
+        return Place(*where, self._names[one.space], reason, fetch, wait, _number(one.node), part)
 
-    def _enact_write_backs(self, key: _Key, wishes: Iterable[WriteBack]) -> None:
-        for level, extents in self._maps[key].items():
-            found = [
-                (wish, self._carve(key, extents, wish.start, wish.stop, lambda copy: copy.dirty)) for wish in wishes
-            ]
-            self._write_back(key, level, [copy for _, copies in found for copy in copies])
-            self._wait |= {copy.cleaning: None for wish, copies in found if wish.wait for copy in copies}
-
-    def _refuse(self, wish: Wish, why: str) -> None:
-        self.refused.append(Refusal(self.now, wish, why))
-
-    def _place(self, key: _Key, wish: Place) -> None:
-        start, stop = wish.start, wish.stop
-        writing = self._request is not None and self._request.op == "write" and not wish.fetch
-        if wish.fetch:
-            start, stop = max(start, 0), min(stop, self.size(*key))
-        else:
-            own = [(low, high) for one, low, high in self._ranges(self._request) if one == key] if self._request else []
-            start, stop = max([start, *(low for low, _ in own)]), min([stop, *(high for _, high in own or [(0, 0)])])
-        if start >= stop:
-            self._refuse(wish, "not bytes of the file" if wish.fetch else "not bytes of the request")
-        elif wish.space == HOME and writing:
-            self._end_copies(key, start, stop)
-        elif wish.space not in self._caches:
-            self._refuse(wish, f"copies may be in {', '.join(self._caches)}")
-        elif self.policy.by_part and self._caches[wish.space].server != wish.part:
-            self._refuse(wish, f"copies of part {wish.part} may be on server {wish.part}")
-        elif writing:
-            self._place_written(key, start, stop, wish)
-        else:
-            self._place_copy(key, start, stop, wish)
-
-    def _place_written(self, key: _Key, start: int, stop: int, wish: Place) -> None:
-        """Copies for what the request writes, if there are none yet in this space."""
-        cache = self._caches[wish.space]
-        if not cache.space.writes:
-            self._refuse(wish, "the space takes no writes")
-            return
-        extents = self._extents(key, cache.level)
-
-        def stays(copy: Copy) -> bool:
-            return copy.space == wish.space and not copy.incoming
-
-        gaps = _between([copy for copy in extents.overlapping(start, stop) if stays(copy)], start, stop)
-        if self._has_room(cache, gaps, wish):
-            for low, high in gaps:
-                self._end_copies(key, low, high)
-                for copy in self._new_copies(extents, cache, low, high, self._mover(key, wish)):
-                    copy.dirty = True
-
-    def _place_copy(self, key: _Key, start: int, stop: int, wish: Place) -> None:
-        """A copy of what the request reads, or of what is fetched."""
-        cache = self._caches[wish.space]
-        extents = self._extents(key, cache.level)
-        gaps = _between(extents.overlapping(start, stop), start, stop)
-        if gaps and self._has_room(cache, gaps, wish):
-            kind: Literal["load", "fetch", "pass"] = ("load" if wish.wait else "fetch") if wish.fetch else "pass"
-            job = self._job(key, cache.level, start, stop, self._mover(key, wish), kind)
-            for low, high in gaps:
-                for copy in self._new_copies(extents, cache, low, high, job.node):
-                    copy.incoming, copy.urgent = job.token, kind == "load"
-            self._queue(job)
-
-    def _has_room(self, cache: _Cache, gaps: Iterable[tuple[int, int]], wish: Place) -> bool:
-        needed = sum(high - low for low, high in gaps)
-        if needed > cache.addresses.left:
-            self._refuse(wish, f"it needs {needed} bytes, but {wish.space} has {cache.addresses.left} left")
-        return needed <= cache.addresses.left
-
-    def _mover(self, key: _Key, wish: Place) -> int:
-        if key[1] is not None:
-            return key[1]
-        if wish.node is not None:
-            return wish.node
-        return self._request.node if self._request else self._caches[wish.space].server or 0
-
-    def _drop(self, key: _Key, wish: Drop) -> None:
-        level, _, server = wish.space.partition("/")
-        extents = self._maps[key].get(level)
-        if extents is None:
-            return
-        copies = self._carve(key, extents, wish.start, wish.stop, lambda copy: not server or copy.space == wish.space)
-        for copy in copies:
-            if copy.dirty:
-                copy.doomed = True
-            else:
-                self._remove(extents, copy)
-        self._write_back(key, level, [copy for copy in copies if copy.dirty])
-
-    def _write_back(self, key: _Key, level: str, copies: Iterable[Copy]) -> None:
-        """Write dirty copies back; copies of one node go together, up to the size that it moves at a time."""
-        jobs: list[_Job] = []
-        last: dict[int, _Job] = {}
-        for copy in copies:
-            if not copy.cleaning:
-                job = last.get(copy.node)
-                if job is None or job.size >= self._caches[copy.space].space.chunk:
-                    job = last[copy.node] = self._job(key, level, copy.start, copy.stop, copy.node, "back")
-                    jobs.append(job)
-                else:
-                    job.add(copy)
-                copy.cleaning = job.token
-        for job in jobs:
-            self._queue(job)
-
-    # ---- requests ---------------------------------------------------------------------------------------------------
-
-    def _ranges(self, request: Request) -> list[tuple[_Key, int, int]]:
-        if not self.policy.by_part:
-            return [((request.file, None), request.start, request.stop)]
-        found = parts(self.cluster, request.start, request.stop)
-        return [((request.file, server), start, stop) for server, start, stop in found]
-
-    def _read(self, key: _Key, start: int, stop: int, node: int, stage: list[Transfer]) -> None:
-        for low, high, source in self._sources(key, start, stop):
-            copy = source
-            if copy and not self._caches[copy.space].space.reads:
-                level = self._caches[copy.space].level
-                dirty = self._carve(key, self._maps[key][level], low, high)
-                self._write_back(key, level, dirty)
-                self._wait |= dict.fromkeys(copy.cleaning for copy in dirty)
-                copy = None
-            elif copy and copy.incoming:
-                self._wait[copy.incoming] = None
-            elif copy:
-                self._use(key, copy)
-            self._transfer(stage, "read", key, copy, low, high, node)
-
-    def _write(self, key: _Key, start: int, stop: int, node: int, stage: list[Transfer]) -> None:
-        """Write into the copies that exist, and to the original if there are none; all other copies end."""
-        gaps = [(start, stop)]
-        for level, extents in self._maps[key].items():
-            rest = []
-            for low, high in gaps:
-                copies = self._carve(
-                    key, extents, low, high, lambda copy: not copy.incoming and self._caches[copy.space].space.writes
-                )
-                for copy in copies:
-                    self._end_copies(key, copy.start, copy.stop, spare=level)
-                    self._soil(key, copy)
-                    self._transfer(stage, "write", key, copy, copy.start, copy.stop, node)
-                rest += _between(copies, low, high)
-            gaps = rest
-        for low, high in gaps:
-            self._end_copies(key, low, high)
-            self._transfer(stage, "write", key, None, low, high, node)
-
-    def _sources(self, key: _Key, start: int, stop: int, arriving: bool = True) -> list[tuple[int, int, Copy | None]]:
-        """Where [start, stop) is read, in order; None: the original. ``arriving``: with loads that a read waits for."""
-        gaps: list[tuple[int, int]] = [(start, stop)]
-        found: list[tuple[int, int, Copy | None]] = []
-        levels = self._maps.get(key, {})
-        for extents in (levels[level] for level in self._levels if level in levels):
-            rest = []
-            for low, high in gaps:
-                copies = [copy for copy in extents.overlapping(low, high) if self._readable(copy, arriving)]
-                found += [(max(copy.start, low), min(copy.stop, high), copy) for copy in copies]
-                rest += _between(copies, low, high)
-            gaps = rest
-        found += [(low, high, None) for low, high in gaps]
-        return sorted(found, key=lambda one: one[0])
-
-    def _readable(self, copy: Copy, arriving: bool) -> bool:
-        here = not copy.incoming or (copy.urgent and arriving)
-        return copy.dirty or (here and self._caches[copy.space].space.reads)
-
-    def _step(self, stage: list[Transfer]) -> Step:
-        step = Step((tuple(stage),) if stage else (), tuple(self._moves), tuple(self._wait))
-        self._moves, self._wait = [], {}
-        return step
-
-    def _transfer(
-        self, stage: list[Transfer], op: Op, key: _Key, copy: Copy | None, start: int, stop: int, node: int | None
-    ) -> None:
-        """Add a transfer; it is joined with the last one if it continues that."""
-        file, part = key
-        space, server, address = HOME, part, start
-        if copy:
-            cache = self._caches[copy.space]
-            space, server, address = cache.level, cache.server, copy.address + start - copy.start
-            if space in self._on_nodes and server == node:
-                node = None
-        if stage:
-            last = stage[-1]
-            if (
-                last.stop == address
-                and last.first + last.stop - last.start == start
-                and (last.space, last.server, last.file, last.op, last.node) == (space, server, file, op, node)
-            ):
-                stage[-1] = last._replace(stop=address + stop - start)
-                return
-        stage.append(Transfer(space, server, file, op, address, address + stop - start, node, start))
-
-    # ---- moves ------------------------------------------------------------------------------------------------------
-
-    def _job(
-        self, key: _Key, level: str, start: int, stop: int, node: int, kind: Literal["back", "fetch", "load", "pass"]
-    ) -> _Job:
-        self._serial += 1
-        return _Job(self._serial, key, level, [(start, stop)], node, kind, stop - start)
-
-    def _queue(self, job: _Job) -> None:
-        self._jobs[job.token] = job
-        if job.queued:
-            queue = self._queues[job.node]
-            queue.append(job)
-            if queue[0] is not job:
-                return
-        self._start(job)
-
-    def _start(self, job: _Job) -> None:
-        job.started = True
-        found = job.copies(self._maps[job.key][job.level])
-        stages: list[tuple[Transfer, ...]] = []
-        reads: list[Transfer] = []
-        writes: list[Transfer] = []
-        size = 0
-        node = None if self.policy.by_part else job.node
-        for copy in found:
-            if job.token not in (copy.cleaning if job.kind == "back" else copy.incoming,):
-                continue
-            self._keep(copy, job)
-            chunk = self._caches[copy.space].space.chunk
-            for start in range(copy.start, copy.stop, chunk):
-                stop = min(start + chunk, copy.stop)
-                if size + stop - start > chunk:
-                    stages += [tuple(reads), tuple(writes)]
-                    reads, writes, size = [], [], 0
-                size += stop - start
-                if job.kind == "back":
-                    self._transfer(reads, "read", job.key, copy, start, stop, node)
-                    self._transfer(writes, "write", job.key, None, start, stop, node)
-                    continue
-                for low, high, source in self._sources(job.key, start, stop, False) if job.kind != "pass" else ():
-                    if source:
-                        self._keep(source, job)
-                    self._transfer(reads, "read", job.key, source, low, high, node)
-                self._transfer(writes, "write", job.key, copy, start, stop, node)
-        stages += [tuple(reads), tuple(writes)]
-        done = tuple(stage for stage in stages if stage)
-        self._moves.append(Move(job.token, done, urgent=job.kind == "load", after=job.kind == "pass"))
-
-    def _keep(self, copy: Copy, job: _Job) -> None:
-        """Its addresses are in use until the job ends."""
-        copy.busy = (*(token for token in copy.busy if token in self._jobs), job.token)
-
-    # ---- copies -----------------------------------------------------------------------------------------------------
-
-    def _extents(self, key: _Key, level: str) -> ExtentMap:
-        return self._maps[key].setdefault(level, ExtentMap())
-
-    def _new_copies(self, extents: ExtentMap, cache: _Cache, start: int, stop: int, node: int) -> list[Copy]:
-        copies = []
-        for address, length in cache.take(stop - start):
-            self._serial += 1
-            copy = Copy(start, start + length, cache.space.name, address, node, self._serial, self._clock)
-            extents.add(copy)
-            copies.append(copy)
-            start += length
-        return copies
-
-    def _carve(
-        self, key: _Key, extents: ExtentMap, start: int, stop: int, which: Callable[[Copy], bool] = lambda copy: True
-    ) -> list[Copy]:
-        """The copies of [start, stop), cut at its ends."""
-        copies = []
-        for copy in extents.overlapping(start, stop):
-            if which(copy):
-                inside = self._split(key, extents, copy, start) if copy.start < start else copy
-                if inside.stop > stop:
-                    self._split(key, extents, inside, stop)
-                copies.append(inside)
-        return copies
-
-    def _split(self, key: _Key, extents: ExtentMap, copy: Copy, at: int) -> Copy:
-        self._serial += 1
-        second = extents.split(copy, at, self._serial)
-        self._settle(key, second)
-        return second
-
-    def _settle(self, key: _Key, copy: Copy) -> None:
-        """List the copy among the clean ones, if it is clean."""
-        if not (copy.dirty or copy.incoming):
-            self._caches[copy.space].clean[copy.used, copy.serial] = key, copy
-
-    def _use(self, key: _Key, copy: Copy) -> None:
-        self._unlist(copy)
-        copy.used = self._clock
-        self._settle(key, copy)
-
-    def _unlist(self, copy: Copy) -> None:
-        self._caches[copy.space].clean.pop((copy.used, copy.serial), None)
-
-    def _soil(self, key: _Key, copy: Copy) -> None:
-        """The copy is written: a write-back in progress has older bytes."""
-        self._unlist(copy)
-        copy.used, copy.dirty, copy.cleaning = self._clock, True, 0
-        if copy.doomed:
-            copy.doomed = False
-            file, part = key
-            drop = Drop(file, copy.start, copy.stop, copy.space, "wished before", part)
-            self._refuse(drop, "it was written before its write-back was done")
-
-    def _end_copies(self, key: _Key, start: int, stop: int, spare: str = "") -> None:
-        """Copies are written elsewhere and end here; a write-back in progress must finish first."""
-        for level, extents in self._maps[key].items():
-            if level != spare:
-                for copy in self._carve(key, extents, start, stop):
-                    self._wait |= dict.fromkeys(token for token in copy.busy if self._is_on_its_way_home(token))
-                    self._remove(extents, copy)
-
-    def _is_on_its_way_home(self, token: int) -> bool:
-        return token in self._jobs and self._jobs[token].kind == "back"
-
-    def _remove(self, extents: ExtentMap, copy: Copy) -> None:
-        extents.remove(copy)
-        self._unlist(copy)
-        self._free(copy)
-
-    def _free(self, copy: Copy) -> None:
-        """Free its addresses, or let the last move that uses them do it."""
-        users = [token for token in copy.busy if token in self._jobs]
-        if users:
-            self._jobs[users[-1]].freed.append(copy)
-        else:
-            self._caches[copy.space].addresses.free(copy.address, copy.length)
+    def _reason(self, one: caching.Wish) -> str:
+        words = ctypes.create_string_buffer(_WORDS)
+        self._library.caching_reason(ctypes.byref(one), words, _WORDS)
+        return words.value.decode()
 
 
-def _to_go_home(wish: Wish) -> _Key | None:
-    return (wish.file, wish.part) if isinstance(wish, WriteBack) else None
+_KINDS: tuple[type[Wish], ...] = (Place, WriteBack, Drop)
 
 
-def _between(copies: Iterable[Copy], start: int, stop: int) -> list[tuple[int, int]]:
-    """The ranges of [start, stop) that none of ``copies`` (in order) has."""
-    found = []
-    for copy in copies:
-        if start < copy.start:
-            found.append((start, copy.start))
-        start = max(start, copy.stop)
-    if start < stop:
-        found.append((start, stop))
-    return found
+def _server(space: Space) -> int | None:
+    server = space.name.partition("/")[2]
+    return int(server) if server else None
+
+
+def _number(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _parameters(name: str, given: Mapping[str, Any]) -> ctypes.Structure:
+    """The parameters of a policy of the core; a pool is the device of its servers."""
+    made = caching.PARAMETERS[name]()
+    for key, value in given.items():
+        setattr(made, key, caching.Device.of(value) if hasattr(value, "startup") else value)
+    return made
+
+
+def _hooks(of: weakref.ref[Enactor]) -> caching.Policy:
+    """Hooks that ask the policy of an enactor, whose core calls them."""
+
+    def enactor() -> Enactor:
+        found = of()
+        assert found is not None
+        return found
+
+    def asked(wishes: Callable[[Enactor], Iterable[Wish]]) -> int:
+        """What the policy raises before it wishes anything stops the core, too."""
+        return enactor().hear(wish for one in (enactor(),) for wish in wishes(one))
+
+    def request(_state: Any, _core: Any, made: Any) -> int:
+        one = made.contents
+        where = one.rank, one.node, one.file, core.OPS[one.op], one.start, one.stop, bool(one.collective)
+        return asked(lambda of: of.policy.request(Request(one.time, *where), of))
+
+    def tick(_state: Any, _core: Any) -> int:
+        return asked(lambda of: of.policy.tick(of))
+
+    def close(_state: Any, _core: Any, file: int) -> int:
+        return asked(lambda of: of.policy.close(None if file < 0 else file, of))
+
+    return caching.Policy(None, caching.RequestHook(request), caching.TickHook(tick), caching.CloseHook(close))

@@ -148,11 +148,9 @@ def _write_back(replicas: Replicas, cluster: Cluster) -> dict[str, Any]:
         return {}
     left = {file for file, _, _ in replicas.written}
 
-    def ask(question: core.Question) -> tuple[list[tuple[int, ...]], list[int]]:
-        if question.what != core.CLOSE:
-            return [], []
-        files = sorted(left if question.file < 0 else left & {question.file})
+    def closing(file: int) -> list[tuple[int, ...]]:
+        files = sorted(left if file < 0 else left & {file})
         left.difference_update(files)
-        return list(replicas.write_back(files, cluster.collective_buffer)), []
+        return list(replicas.write_back(files, cluster.collective_buffer))
 
-    return {"ask": ask, "only_closes": True}
+    return {"closing": closing}

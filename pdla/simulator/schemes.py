@@ -136,8 +136,8 @@ class Replicas:
             for start, stop in _runs(access_map):
                 for low in range(start, stop, buffer):
                     high = min(low + buffer, stop)
-                    yield (0, 0, 0, stage, number, -1, 0, done, done + high - low, 0)
-                    yield (0, 0, 0, stage + 1, file, -1, 1, low, high, 0)
+                    yield (stage, number, -1, 0, done, done + high - low, 0)
+                    yield (stage + 1, file, -1, 1, low, high, 0)
                     stage, done = stage + 2, done + high - low
 
 

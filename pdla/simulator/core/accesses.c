@@ -1,5 +1,5 @@
-/* File requests: directly to the original, or by the stages of transfers that an online policy
- * gives. */
+/* File requests: directly to the original, or by the stages of transfers that pdla/caching decides
+ * on. */
 #include "engine.h"
 
 #include <string.h>
@@ -49,19 +49,9 @@ static double work(const struct engine *engine, int64_t bytes)
     return engine->in->call_seconds + (double)bytes * engine->in->copy_seconds;
 }
 
-static void request_transfers(struct engine *engine, struct access *access)
+bool decides(const struct engine *engine)
 {
-    if (!engine->in->policy || engine->in->only_closes) {
-        struct request *request = request_new(engine, access, access->node, access->write);
-        request_add(engine, request, access->file, -1, access->start, access->stop);
-        access->pending = 1;
-        request_start(engine, request);
-        return;
-    }
-    struct sim_question question = {
-        .time = engine->now, .what = SIM_REQUEST, .rank = access->rank, .node = access->node, .file = access->file,
-        .op = access->write, .start = access->start, .stop = access->stop, .collective = access->jointly};
-    ask_policy(engine, &question, access);
+    return engine->in->caching || engine->in->closing;
 }
 
 static void *copied(struct engine *engine, const void *from, size_t size)
@@ -69,55 +59,101 @@ static void *copied(struct engine *engine, const void *from, size_t size)
     return size > 0 ? memcpy(hold(engine, size), from, size) : NULL;
 }
 
-/* The move of these transfers. It starts now, or after `access`. */
-static void add_move(struct engine *engine, struct access *access, const struct sim_transfer *first, int64_t transfers)
+static void set_transfers(struct engine *engine, struct access *access, const struct caching_transfer *transfer,
+                          int64_t transfers)
 {
-    struct access *move = access_new(engine, access->rank, access->file, false, access->start, access->stop);
-    move->background = !first->urgent;
-    move->token = first->token;
-    move->transfer = copied(engine, first, (size_t)transfers * sizeof *first);
-    move->transfers = transfers;
-    engine->out->moves++;
-    if (first->after) {
-        struct access **last = &access->after;
-        while (*last)
-            last = &(*last)->next;
-        *last = move;
-    } else {
-        continue_access(engine, move);
+    access->done = 0;
+    access->transfers = transfers;
+    access->transfer = transfers > 0 ? hold(engine, (size_t)transfers * sizeof *access->transfer) : NULL;
+    for (int64_t i = 0; i < transfers; i++) {
+        const struct caching_transfer *one = &transfer[i];
+        int64_t object = one->level < 0 ? one->file : engine->in->level_object[one->level];
+        access->transfer[i] =
+            (struct sim_transfer){one->stage, object, one->server, one->op, one->start, one->stop, one->node};
     }
 }
 
-void ask_policy(struct engine *engine, struct sim_question *question, struct access *access)
+static struct access *move_new(struct engine *engine, const struct access *access, const struct caching_step *step,
+                               const struct caching_move *made)
 {
-    struct sim_answer answer = {0};
-    if (engine->in->policy(question, &answer) != 0)
-        longjmp(engine->failed, SIM_STOPPED);
-    int64_t rows = answer.transfers, own = 0;
-    while (own < rows && answer.transfer[own].token == 0)
-        own++;
-    access->done = 0;
-    access->transfers = own;
-    access->transfer = copied(engine, answer.transfer, (size_t)own * sizeof *answer.transfer);
-    access->waits = answer.waits;
-    access->wait = copied(engine, answer.wait, (size_t)answer.waits * sizeof *answer.wait);
-    /* RATIONALE: what starts below may finish at once and call the policy again. Its present answer
-     * is no longer needed then. */
-    struct sim_transfer *moves = copied(engine, answer.transfer + own, (size_t)(rows - own) * sizeof *moves);
-    rows -= own;
+    struct access *move = access_new(engine, access->rank, access->file, false, access->start, access->stop);
+    move->background = !made->urgent;
+    move->token = made->token;
+    set_transfers(engine, move, step->moved + made->first, made->transfers);
+    engine->out->moves++;
+    return move;
+}
+
+/* Does what was decided for an access: its transfers, once it need not wait any more, and moves. */
+static void enact(struct engine *engine, struct access *access, int result, const struct caching_step *step)
+{
+    if (result != CACHING_DONE)
+        longjmp(engine->failed, result == CACHING_NO_MEMORY ? SIM_NO_MEMORY : SIM_STOPPED);
+    set_transfers(engine, access, step->foreground, step->transfers);
+    access->waits = step->waits;
+    access->wait = copied(engine, step->wait, (size_t)step->waits * sizeof *step->wait);
     access->waited = 0;
     if (access->waits > 0) {
         access->waited = engine->now;
         append(&engine->waiting, &access->turn, access);
     }
-    for (int64_t first = 0, next; first < rows; first = next) {
-        for (next = first + 1; next < rows && moves[next].token == moves[first].token; next++)
-            ;
-        add_move(engine, access, &moves[first], next - first);
+    bool waits = access->waits > 0;
+    struct access *now = NULL, **last_now = &now, **last_after = &access->after;
+    for (int64_t i = 0; i < step->moves; i++) {
+        struct access ***last = step->move[i].after ? &last_after : &last_now;
+        **last = move_new(engine, access, step, &step->move[i]);
+        *last = &(**last)->next;
     }
-    release_memory(engine, moves);
-    if (answer.waits == 0)
+    /* RATIONALE: what starts here may finish at once, and then the next step is decided. The present
+     * one is no longer needed. */
+    for (struct access *next; now; now = next) {
+        next = now->next;
+        continue_access(engine, now);
+    }
+    if (!waits)
         continue_access(engine, access);
+}
+
+static void request_transfers(struct engine *engine, struct access *access)
+{
+    if (!engine->in->caching) {
+        struct request *request = request_new(engine, access, access->node, access->write);
+        request_add(engine, request, access->file, -1, access->start, access->stop);
+        access->pending = 1;
+        request_start(engine, request);
+        return;
+    }
+    struct caching_step step = {0};
+    struct caching_request request = {
+        .time = engine->now, .rank = access->rank, .node = access->node, .file = access->file, .op = access->write,
+        .start = access->start, .stop = access->stop, .collective = access->jointly};
+    enact(engine, access, caching_serve(engine->in->caching, &request, &step), &step);
+}
+
+void access_tick(struct engine *engine)
+{
+    struct caching_step step = {0};
+    int result = caching_tick(engine->in->caching, engine->now, &step);
+    enact(engine, access_new(engine, -1, -1, false, 0, 0), result, &step);
+}
+
+static void close_file(struct engine *engine, struct access *access)
+{
+    if (engine->in->closes)
+        engine->in->closes[engine->out->closes++] = (struct sim_close){engine->now, access->file};
+    if (engine->in->caching) {
+        struct caching_step step = {0};
+        int result = caching_close(engine->in->caching, engine->now, access->file, &step);
+        enact(engine, access, result, &step);
+        return;
+    }
+    struct sim_answer answer = {0};
+    if (engine->in->closing(access->file, &answer) != 0)
+        longjmp(engine->failed, SIM_STOPPED);
+    access->done = 0;
+    access->transfers = answer.transfers;
+    access->transfer = copied(engine, answer.transfer, (size_t)answer.transfers * sizeof *answer.transfer);
+    continue_access(engine, access);
 }
 
 /* Accesses the storage, or the pages of the node. */
@@ -177,10 +213,8 @@ void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t sta
 void access_close(struct engine *engine, struct access *access)
 {
     int64_t stage = access->closing++;
-    if (stage == 1 && engine->in->policy) {
-        struct sim_question question = {.time = engine->now, .what = SIM_CLOSE, .rank = access->closer, .node = -1,
-                                        .file = access->file, .stop = INT64_MAX};
-        ask_policy(engine, &question, access);
+    if (stage == 1 && decides(engine)) {
+        close_file(engine, access);
         return;
     }
     access->pending = 1;
@@ -201,7 +235,7 @@ static void unlock(struct engine *engine, struct access *access)
     }
 }
 
-/* The accesses that waited for it continue, and so does the policy. */
+/* The accesses that waited for it continue, and other moves begin. */
 static void moved(struct engine *engine, int64_t token)
 {
     engine->out->settled = engine->now;
@@ -218,16 +252,16 @@ static void moved(struct engine *engine, int64_t token)
             append(&ready, one, access);
         }
     }
-    struct sim_question question = {.time = engine->now, .what = SIM_FINISHED, .rank = -1, .node = -1, .file = -1,
-                                    .token = token};
-    ask_policy(engine, &question, access_new(engine, -1, -1, false, 0, 0));
+    struct caching_step step = {0};
+    int result = caching_finished(engine->in->caching, token, engine->now, &step);
+    enact(engine, access_new(engine, -1, -1, false, 0, 0), result, &step);
     for (struct link *one = ready.first, *next; one; one = next) {
         next = one->next;
         continue_access(engine, one->access);
     }
 }
 
-enum { CLOSED = 3 }; /* dirty pages flushed; then the policy's moves done; then what they wrote flushed */
+enum { CLOSED = 3 }; /* dirty pages flushed; then what is moved at a close; then what they wrote flushed */
 
 static void finish(struct engine *engine, struct access *access)
 {
@@ -276,9 +310,9 @@ static void finish(struct engine *engine, struct access *access)
 
 static void transfer(struct engine *engine, struct access *access, const struct sim_transfer *row)
 {
-    /* RATIONALE: the replicas of a plan are files on mounts like the original's. An online policy
-     * has copies of its own. */
-    bool cached = engine->in->client_cache && engine->in->only_closes && row->node >= 0;
+    /* RATIONALE: the replicas of a plan are files on mounts like the original's. The copies of a
+     * policy are not. */
+    bool cached = engine->in->client_cache && !engine->in->caching && row->node >= 0;
     if (cached && row->object < engine->in->files) {
         access->node = row->node;
         cache_serves(engine, access, row->object, -1, row->op, row->start, row->stop);

@@ -174,10 +174,9 @@ static void run(struct engine *engine, struct collective *collective)
     int64_t low, high;
     const struct call *call = collective->first;
     if (call->closes) {
-        if (engine->in->policy || engine->in->client_cache) {
+        if (decides(engine) || engine->in->client_cache) {
             struct access *access = access_new(engine, -1, call->file, true, 0, INT64_MAX);
             access->collective = collective;
-            access->closer = call->rank;
             collective->pending = 1;
             access_close(engine, access);
         } else {

@@ -97,8 +97,7 @@ double processed(struct engine *engine, int64_t node, double seconds)
 
 static void tick(struct engine *engine)
 {
-    struct sim_question question = {.time = engine->now, .what = SIM_TICK, .rank = -1, .node = -1, .file = -1};
-    ask_policy(engine, &question, access_new(engine, -1, -1, false, 0, 0));
+    access_tick(engine);
     if (engine->running > 0)
         later(engine, engine->now + engine->in->period, 1, TICK, NULL);
 }
@@ -145,11 +144,10 @@ static void handle(struct engine *engine, const struct event *event)
 /* Closes all files. What is done for that, and waited for, belongs to the run. */
 static bool closes(struct engine *engine)
 {
-    if ((!engine->in->policy && !engine->in->client_cache) || engine->closing)
+    if ((!decides(engine) && !engine->in->client_cache) || engine->closing)
         return false;
     engine->closing = true;
     struct access *access = access_new(engine, -1, -1, true, 0, INT64_MAX);
-    access->closer = -1;
     access->ends = true;
     engine->running++;
     access_close(engine, access);
@@ -162,14 +160,14 @@ static void run(struct engine *engine)
     for (int64_t i = 0; i < in->servers; i++)
         if (!server_begin(&engine->server[i], &in->server[i], in->ranks, (uint64_t)in->seed << 32 | (uint64_t)i))
             longjmp(engine->failed, SIM_NO_MEMORY);
-    if (in->policy && in->period > 0)
+    if (in->period > 0)
         later(engine, in->period, 1, TICK, NULL);
     for (int64_t i = 0; i < in->ranks; i++)
         rank_begin(engine, &engine->rank[i]);
     struct event event;
     bool more = true;
     while (more) {
-        while (engine->running > 0 || engine->closing || !in->policy) {
+        while (engine->running > 0 || engine->closing || !decides(engine)) {
             if (!events_take(&engine->events, &event))
                 break;
             bool ran = engine->running > 0;
@@ -192,8 +190,9 @@ __attribute__((visibility("default"))) int sim_fits(const int64_t *sizes, int64_
     const int64_t own[] = {sizeof(struct sim_server),   sizeof(struct sim_object),   sizeof(struct sim_map),
                            sizeof(struct sim_loop),     sizeof(struct sim_nest),     sizeof(struct sim_call),
                            sizeof(struct sim_item),     sizeof(struct sim_pattern),  sizeof(struct sim_part),
-                           sizeof(struct sim_question), sizeof(struct sim_transfer), sizeof(struct sim_event),
-                           sizeof(struct sim_input),    sizeof(struct sim_output)};
+                           sizeof(struct sim_transfer), sizeof(struct sim_close),    sizeof(struct sim_event),
+                           sizeof(struct sim_input),    sizeof(struct sim_output),   sizeof(struct caching_setup),
+                           sizeof(struct caching_wish), sizeof(struct caching_step), sizeof(struct caching_transfer)};
     return (size_t)count * sizeof *sizes == sizeof own && memcmp(own, sizes, sizeof own) == 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "caching.h"
 #include "events.h"
 #include "program.h"
 #include "server.h"
@@ -39,7 +40,7 @@ struct list {
     struct link *first, **end;
 };
 
-/* A file request under way, by the transfers that a policy chose; or a move in the background. */
+/* A file request under way, by the transfers that were decided; or a move in the background. */
 struct access {
     struct link turn, lock;       /* the accesses that wait; those that have or want their range's lock */
     struct call *call;            /* what continues when it is done: a call, a collective call, or nothing */
@@ -54,7 +55,7 @@ struct access {
     struct fetch *fetch;         /* bytes that come to a page cache by it */
     struct flush *flush;         /* bytes that leave one */
     int64_t uncached;            /* bytes that a processor moves when it is done */
-    int64_t closing, closer;     /* how far the close has come, and which call closes */
+    int64_t closing;             /* how far the close has come */
     bool write, background, rewrites, locked, ends, jointly;
 };
 
@@ -176,19 +177,22 @@ void cache_fetched(struct engine *engine, struct fetch *fetched);
 void cache_flush(struct engine *engine, struct access *access);
 void cache_flushed(struct engine *engine, struct flush *flush);
 
-/* accesses.c: file requests, which a policy may redirect. */
+/* accesses.c: file requests, which may be redirected. */
 struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop);
 void access_start(struct engine *engine, struct access *access);
 void access_ends_request(struct engine *engine, struct access *access);
 void access_processed(struct engine *engine, struct access *access);
-/* A close of a file, or (-1) of all. Dirty pages go to the storage before and after the policy's
- * moves. */
+/* A close of a file, or (-1) of all. Dirty pages go to the storage before and after what
+ * is moved then. */
 void access_close(struct engine *engine, struct access *access);
 /* Accesses of a page cache. */
 void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
                   int64_t stop, struct fetch *fetch);
 void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush);
-void ask_policy(struct engine *engine, struct sim_question *question, struct access *access);
+/* What must be done for a period. */
+void access_tick(struct engine *engine);
+/* Whether somebody decides at closes, or about requests as well. */
+bool decides(const struct engine *engine);
 
 /* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */
 bool is_mapped(const struct engine *engine, int64_t file, bool write);

@@ -8,10 +8,11 @@
 
 #include <stdint.h>
 
+struct caching;
+
 enum sim_op { SIM_READ, SIM_WRITE };
 enum sim_queue { SIM_FIFO, SIM_ELEVATOR, SIM_CFQ };
 enum sim_flags { SIM_WRITES = 1, SIM_CLOSES = 2, SIM_SYNCS = 4 };
-enum sim_what { SIM_REQUEST, SIM_TICK, SIM_FINISHED, SIM_CLOSE };
 enum sim_logged { SIM_CALL, SIM_QUEUED, SIM_STARTED, SIM_SERVED, SIM_RETURNED };
 
 /* A device with its queue. Its start-up curves are points [curve[op], curve[op] + points[op]) of
@@ -80,30 +81,22 @@ struct sim_part {
     int64_t pattern, position; /* of the rank among those of the pattern */
 };
 
-/* The question to an online policy, and its answer. */
-struct sim_question {
-    double time;
-    int64_t what, rank, node, file, op, start, stop, collective, token;
-};
-
-/* Transfers of a stage go in parallel, stages one after another. Token 0: of the request; others:
- * of a move. */
+/* Transfers of a stage go in parallel, stages one after another. */
 struct sim_transfer {
-    int64_t token;
-    int64_t urgent; /* a move with the priority of requests */
-    int64_t after;  /* it starts when its request has been served; the others start at once */
     int64_t stage, object;
     int64_t server; /* the object's server that has all of it, at these addresses; -1: it is striped */
     int64_t op, start, stop, node;
 };
 
-/* First those of the request, then move by move, each by stages. The request waits for the first
- * `wait` moves. */
 struct sim_answer {
     const struct sim_transfer *transfer;
     int64_t transfers;
-    const int64_t *wait;
-    int64_t waits;
+};
+
+/* A file was closed or synchronized; -1: the run ended. */
+struct sim_close {
+    double time;
+    int64_t file;
 };
 
 struct sim_event {
@@ -140,9 +133,12 @@ struct sim_input {
     const struct sim_pattern *pattern;
     const int64_t *first_part; /* ranks + 1 */
     const struct sim_part *part;
-    int (*policy)(const struct sim_question *, struct sim_answer *); /* NULL: none; not 0 stops the run */
-    double period;                                                  /* of its ticks; 0: none */
-    int64_t only_closes;                                            /* it is not called for requests */
+    struct caching *caching;     /* decides about every request; NULL: none does */
+    const int64_t *level_object; /* of each of its levels */
+    double period;               /* of its ticks; 0: none */
+    /* What is written back when a file is closed; -1: the run ends. NULL: nothing. Not 0 stops the run. */
+    int (*closing)(int64_t file, struct sim_answer *answer);
+    struct sim_close *closes; /* room for all closes; NULL: they are not wanted */
     struct sim_event *log;
     int64_t log_room;
 };
@@ -154,17 +150,17 @@ struct sim_output {
     double seconds; /* when the last call returned */
     double settled; /* when the last move was done */
     double io_seconds; /* in which at least one rank was in a call */
-    double closing;    /* after the last call, for what the policy did at the end */
+    double closing;    /* after the last call, for what was done at the end */
     double call_seconds, longest_call;
-    int64_t calls, bytes[2], requests, subrequests, moves, logged, stuck;
+    int64_t calls, bytes[2], requests, subrequests, moves, logged, stuck, closes;
     double *server_busy, *server_waited, *server_distance, *file_latency;
     int64_t *server_served, *file_requests, *space_bytes;
 };
 
 enum sim_result { SIM_DONE, SIM_NO_MEMORY, SIM_STOPPED };
 
-/* Whether these are the sizes of the structs above that the caller makes or reads, in order (from
- * sim_server to sim_output, except sim_answer). If not, the library is of another version. */
+/* Whether these are the sizes of the structs that the caller makes or reads, in order (from sim_server
+ * to sim_output; then some of caching.h). If not, the library is of another version. */
 int sim_fits(const int64_t *sizes, int64_t count);
 
 /* Runs all programs to their ends. `in` and all it points to must stay until a sim_result is

@@ -1,0 +1,17 @@
+/* What a device needs before it transfers the first byte (pdla.layouts.devices). */
+#include "core.h"
+
+double startup(const struct caching_device *device, int64_t distance)
+{
+    const int64_t *at = device->distance;
+    const double *seconds = device->seconds;
+    int64_t points = device->points, after = 0;
+    while (after < points && (distance < 0 || at[after] <= distance))
+        after++;
+    if (after == 0)
+        return seconds[0];
+    if (after == points)
+        return seconds[points - 1];
+    double near = seconds[after - 1], far = seconds[after];
+    return near + (far - near) * (double)(distance - at[after - 1]) / (double)(at[after] - at[after - 1]);
+}

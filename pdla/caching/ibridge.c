@@ -1,0 +1,233 @@
+/* iBridge: an SSD next to each disk serves fragments and small random requests
+ * (pdla/policies/ibridge.py describes it). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core.h"
+
+enum kind { FRAGMENT, RANDOM, KINDS };
+
+static const char *const PLACED[KINDS] = {"a fragment", "a random"};
+static const char *const EVICTED[KINDS] = {"the least recently used fragment", "the least recently used random"};
+
+/* What an SSD holds of one kind, the least recently used first: return values, by file, start and stop. */
+struct share {
+    struct table held;
+    int64_t bytes;
+    double total;
+};
+
+struct server {
+    double average;   /* T_i, in seconds */
+    double exchanged; /* as the servers know those of one another */
+    int64_t file, at; /* L_i: where its disk's head is */
+    struct share share[KINDS];
+};
+
+struct ibridge {
+    struct caching_ibridge with;
+    struct server *server;
+    struct table dirty;               /* by server, file, start and stop */
+    struct vector missed, averages, victims; /* struct range; double; struct entry * */
+};
+
+/* T_i = T_(i-1)/8 + (D_to_T(L_i - L_(i-1)) + R + Size_i/B)*7/8. */
+static double service_average(double before, const struct caching_device *device, int64_t distance, int64_t size,
+                              int64_t op)
+{
+    return before / 8 + (startup(device, distance) + (double)size * device->seconds_per_byte[op]) * 7 / 8;
+}
+
+/* T_ret_frag = T_ret + (T_max - T_sec_max)*n of a fragment whose server has the largest average. The
+ * slides do not say what n is; here the number of sub-requests, all of which wait for the slowest. */
+static double fragment_return(double gain, const struct vector *averages, int64_t number)
+{
+    const double *average = averages->at;
+    double largest = -INFINITY, second = -INFINITY;
+    for (int64_t i = 0; i < averages->count; i++) {
+        second = average[i] > largest ? largest : average[i] > second ? average[i] : second;
+        largest = average[i] > largest ? average[i] : largest;
+    }
+    return average[number] == largest ? gain + (largest - second) * (double)averages->count : gain;
+}
+
+static double mean(const struct share *share)
+{
+    return share->held.count > 0 ? share->total / (double)share->held.count : 0;
+}
+
+static void share_remove(struct share *share, struct entry *entry)
+{
+    share->total -= entry->value;
+    share->bytes -= entry->key[2] - entry->key[1];
+    table_remove(&share->held, entry);
+}
+
+static void share_add(struct caching *core, struct share *share, int64_t file, struct range one, double gain)
+{
+    struct entry *entry = table_find(&share->held, file, one.start, one.stop, 0);
+    if (entry)
+        share_remove(share, entry);
+    table_put(&core->memory, &share->held, file, one.start, one.stop, 0)->value = gain;
+    share->bytes += one.stop - one.start;
+    share->total += gain;
+}
+
+/* The clean entries of a kind, oldest first, until nothing is missing or the kind has no more to
+ * spare. */
+static void find_victims(struct caching *core, struct ibridge *ibridge, int64_t server, const struct share *share,
+                         double spare, int64_t *missing)
+{
+    ibridge->victims.count = 0;
+    for (struct entry *entry = share->held.first; entry && *missing > 0 && spare > 0; entry = entry->next) {
+        int64_t count, i = 0, size = entry->key[2] - entry->key[1];
+        const struct caching_extent *extent = see(core, entry->key[0], server, entry->key[1], entry->key[2], &count);
+        while (i < count && !extent[i].dirty)
+            i++;
+        if (i < count)
+            continue;
+        struct entry **into = vector_add(&core->memory, &ibridge->victims, sizeof *into);
+        *into = entry;
+        *missing -= size;
+        spare -= (double)size;
+    }
+}
+
+/* Evicts clean entries until there is room for `length` bytes of a kind, which return `gain`. Entries
+ * of the other kind go first, as long as that kind has more than its share of the SSD. The share of a
+ * kind is its mean return value relative to the sum of both. Then entries of this kind go. */
+static void make_room(struct caching *core, struct ibridge *ibridge, int64_t server, enum kind kind, double gain,
+                      int64_t length)
+{
+    struct share *share = ibridge->server[server].share;
+    enum kind kinds[] = {kind == FRAGMENT ? RANDOM : FRAGMENT, kind};
+    double own = (share[kind].total + gain) / (double)(share[kind].held.count + 1), other = mean(&share[kinds[0]]);
+    double limit = (double)ibridge->with.capacity * other / (other + own);
+    int64_t missing = length - caching_room(core, server);
+    for (int i = 0; i < KINDS; i++) {
+        struct share *of = &share[kinds[i]];
+        find_victims(core, ibridge, server, of, i == 0 ? (double)of->bytes - limit : INFINITY, &missing);
+        for (int64_t j = 0; j < ibridge->victims.count; j++) {
+            struct entry *entry = ((struct entry **)ibridge->victims.at)[j];
+            struct caching_wish made = {
+                .kind = CACHING_DROP, .file = entry->key[0], .part = server, .start = entry->key[1],
+                .stop = entry->key[2], .space = server, .node = -1, .reason = EVICTED[kinds[i]]};
+            share_remove(of, entry);
+            wish(core, &made);
+        }
+    }
+}
+
+static void soil(struct caching *core, struct ibridge *ibridge, int64_t server, int64_t file, int64_t start,
+                 int64_t stop)
+{
+    table_put(&core->memory, &ibridge->dirty, server, file, start, stop);
+}
+
+static bool admit(struct caching *core, struct ibridge *ibridge, const struct caching_request *request, int64_t server,
+                  enum kind kind, double gain)
+{
+    for (int64_t i = 0; i < ibridge->missed.count; i++) {
+        struct range one = ((struct range *)ibridge->missed.at)[i];
+        make_room(core, ibridge, server, kind, gain, one.stop - one.start);
+        if (caching_room(core, server) < one.stop - one.start)
+            return false;
+        struct caching_wish made = {
+            .kind = CACHING_PLACE, .file = request->file, .part = server, .start = one.start, .stop = one.stop,
+            .space = server, .node = -1, .reason = PLACED[kind], .value = gain};
+        wish(core, &made);
+        share_add(core, &ibridge->server[server].share[kind], request->file, one, gain);
+        if (request->op == CACHING_WRITE)
+            soil(core, ibridge, server, request->file, one.start, one.stop);
+    }
+    return true;
+}
+
+/* Which bytes the SSD does not have; those that it has are used now. */
+static void look(struct caching *core, struct ibridge *ibridge, const struct caching_request *request,
+                 const struct own *own)
+{
+    int64_t server = own->part->number, count;
+    const struct caching_extent *extent = see(core, request->file, server, own->start, own->stop, &count);
+    ibridge->missed.count = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (extent[i].space == CACHING_HOME)
+            range_add(core, &ibridge->missed, extent[i].start, extent[i].stop);
+        else if (request->op == CACHING_WRITE)
+            soil(core, ibridge, server, request->file, extent[i].start, extent[i].stop);
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct table *held = &ibridge->server[server].share[kind].held;
+        struct entry *entry = table_find(held, request->file, own->start, own->stop, 0);
+        if (entry)
+            table_to_end(held, entry);
+    }
+}
+
+static void sub_request(struct caching *core, struct ibridge *ibridge, const struct caching_request *request,
+                        const struct own *own, int64_t number)
+{
+    int64_t server = own->part->number, size = own->stop - own->start, siblings = ibridge->averages.count;
+    struct server *at = &ibridge->server[server];
+    look(core, ibridge, request, own);
+    if (ibridge->missed.count == 0)
+        return;
+    int64_t distance = at->file == request->file ? llabs(own->start - at->at) : -1;
+    double on_disk = service_average(at->average, &ibridge->with.disk, distance, size, request->op);
+    /* The slides do not define T_ssd: here it is the same recursion with the SSD's start-up and
+     * bandwidth. */
+    double gain = on_disk - service_average(at->average, &ibridge->with.ssd, -1, size, request->op);
+    enum kind kind = siblings > 1 ? FRAGMENT : RANDOM;
+    bool admitted = size < ibridge->with.limit[kind];
+    if (admitted && kind == FRAGMENT)
+        gain = fragment_return(gain, &ibridge->averages, number);
+    admitted = admitted && gain > 0 && admit(core, ibridge, request, server, kind, gain);
+    if (request->op == CACHING_READ || !admitted) {
+        at->average = on_disk;
+        at->file = request->file;
+        at->at = own->stop;
+    }
+}
+
+static int request(void *state, struct caching *core, const struct caching_request *request)
+{
+    struct ibridge *ibridge = state;
+    ibridge->averages.count = 0;
+    for (int64_t i = 0; i < core->own.count; i++) {
+        double *average = vector_add(&core->memory, &ibridge->averages, sizeof *average);
+        *average = ibridge->server[((struct own *)core->own.at)[i].part->number].exchanged;
+    }
+    for (int64_t i = 0; i < core->own.count; i++)
+        sub_request(core, ibridge, request, (struct own *)core->own.at + i, i);
+    return 0;
+}
+
+/* The servers exchange their averages, and write back. */
+static int tick(void *state, struct caching *core)
+{
+    struct ibridge *ibridge = state;
+    for (int64_t i = 0; i < core->setup.home_servers; i++)
+        ibridge->server[i].exchanged = ibridge->server[i].average;
+    for (const struct entry *one = ibridge->dirty.first; one; one = one->next) {
+        struct caching_wish made = {.kind = CACHING_WRITE_BACK, .file = one->key[1], .part = one->key[0],
+                                    .start = one->key[2], .stop = one->key[3], .node = -1, .reason = "dirty"};
+        wish(core, &made);
+    }
+    table_clear(&ibridge->dirty);
+    return 0;
+}
+
+static int begin(struct caching *core, const void *parameters)
+{
+    struct ibridge *ibridge = memory_take(&core->memory, sizeof *ibridge);
+    ibridge->with = *(const struct caching_ibridge *)parameters;
+    ibridge->server = memory_take(&core->memory, (size_t)core->setup.home_servers * sizeof *ibridge->server);
+    for (int64_t i = 0; i < core->setup.home_servers; i++)
+        ibridge->server[i].file = -1;
+    core->policy = (struct caching_policy){.state = ibridge, .request = request, .tick = tick};
+    return CACHING_DONE;
+}
+
+int caching_use_ibridge(struct caching *core, const struct caching_ibridge *parameters)
+{
+    return use_policy(core, begin, parameters);
+}

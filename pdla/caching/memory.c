@@ -1,0 +1,101 @@
+/* Memory of a core, up to a limit, in blocks that are freed together. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+enum { CHUNK = 32 << 10 };
+
+struct block {
+    struct block *next, **at;
+    size_t size;
+    max_align_t memory[];
+};
+
+static struct block *block_of(void *taken)
+{
+    return (struct block *)((char *)taken - offsetof(struct block, memory));
+}
+
+void *memory_take(struct memory *memory, size_t size)
+{
+    size += sizeof(struct block);
+    struct block *block = (int64_t)size <= memory->left ? calloc(1, size) : NULL;
+    if (!block)
+        longjmp(*memory->failed, CACHING_NO_MEMORY);
+    block->size = size;
+    memory->left -= (int64_t)size;
+    block->next = memory->blocks;
+    block->at = &memory->blocks;
+    if (block->next)
+        block->next->at = &block->next;
+    memory->blocks = block;
+    return block->memory;
+}
+
+void memory_give(struct memory *memory, void *taken)
+{
+    if (!taken)
+        return;
+    struct block *block = block_of(taken);
+    memory->left += (int64_t)block->size;
+    *block->at = block->next;
+    if (block->next)
+        block->next->at = block->at;
+    free(block);
+}
+
+void memory_end(struct memory *memory)
+{
+    while (memory->blocks)
+        memory_give(memory, memory->blocks->memory);
+}
+
+void *item_take(struct memory *memory, struct pool *pool)
+{
+    void *item = pool->free;
+    if (item) {
+        pool->free = *(void **)item;
+    } else {
+        if (pool->next == pool->end) {
+            size_t items = pool->size < CHUNK / 8 ? CHUNK / pool->size : 8;
+            pool->next = memory_take(memory, items * pool->size);
+            pool->end = pool->next + items * pool->size;
+        }
+        item = pool->next;
+        pool->next += pool->size;
+    }
+    return item;
+}
+
+void item_give(struct pool *pool, void *item)
+{
+    *(void **)item = pool->free;
+    pool->free = item;
+}
+
+void *vector_add(struct memory *memory, struct vector *vector, size_t size)
+{
+    if (vector->count == vector->room) {
+        int64_t room = 2 * vector->room + 16;
+        char *at = memory_take(memory, (size_t)room * size);
+        if (vector->count > 0)
+            memcpy(at, vector->at, (size_t)vector->count * size);
+        memory_give(memory, vector->at);
+        vector->at = at;
+        vector->room = room;
+    }
+    return (char *)vector->at + (size_t)vector->count++ * size;
+}
+
+int guarded(struct memory *memory, int (*body)(void *context), void *context)
+{
+    jmp_buf failed, *outer = memory->failed;
+    int result = setjmp(failed);
+    if (result == 0) {
+        memory->failed = &failed;
+        result = body(context);
+    }
+    memory->failed = outer;
+    return result;
+}

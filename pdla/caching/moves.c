@@ -1,0 +1,295 @@
+/* Moves: transfers in the background. Each node (for a policy of the data servers, each server) makes
+ * its moves one after another. */
+#include "core.h"
+
+struct job *job_known(const struct caching *core, int64_t token)
+{
+    struct entry *entry = table_find(&core->under_way, token, 0, 0, 0);
+    return entry ? entry->more : NULL;
+}
+
+struct job *job_new(struct caching *core, struct part *part, int64_t level, int64_t start, int64_t stop, int64_t node,
+                    enum move_kind kind)
+{
+    struct job *job = item_take(&core->memory, &core->jobs);
+    *job = (struct job){.token = ++core->serial, .part = part, .level = level, .first = {start, stop, NULL},
+                        .node = node, .size = stop - start, .kind = kind};
+    job->last = &job->first;
+    return job;
+}
+
+static void job_add(struct caching *core, struct job *job, const struct copy *copy)
+{
+    job->size += copy->stop - copy->start;
+    if (job->last->stop == copy->start) {
+        job->last->stop = copy->stop;
+        return;
+    }
+    struct span *span = item_take(&core->memory, &core->spans);
+    *span = (struct span){copy->start, copy->stop, NULL};
+    job->last->next = span;
+    job->last = span;
+}
+
+/* The copies that have bytes of this move. */
+static void copies_of(struct caching *core, const struct job *job, struct vector *copies)
+{
+    copies->count = 0;
+    for (const struct span *span = &job->first; span; span = span->next)
+        overlapping(core, extents_of(job->part, job->level), span->start, span->stop, copies);
+}
+
+/* Whether it is one of the moves that a node makes one after another. */
+static bool is_queued(const struct job *job)
+{
+    return job->kind == BACK || job->kind == FETCH;
+}
+
+static struct queue *queue_of(struct caching *core, int64_t node)
+{
+    struct entry *entry = table_put(&core->memory, &core->turns, node, 0, 0, 0);
+    if (!entry->more) {
+        struct queue *queue = item_take(&core->memory, &core->queues);
+        *queue = (struct queue){0};
+        entry->more = queue;
+    }
+    return entry->more;
+}
+
+static void token_add(struct caching *core, struct chain **end, int64_t token)
+{
+    *end = item_take(&core->memory, &core->chains);
+    **end = (struct chain){.token = token};
+}
+
+/* The copy's addresses are in use until the move ends. */
+static void keep(struct caching *core, struct copy *copy, int64_t token)
+{
+    struct chain **at = &copy->busy;
+    while (*at) {
+        struct chain *one = *at;
+        if (one->token == token)
+            return;
+        if (job_known(core, one->token)) {
+            at = &one->next;
+        } else {
+            *at = one->next;
+            item_give(&core->chains, one);
+        }
+    }
+    token_add(core, at, token);
+}
+
+void transfer(struct caching *core, struct vector *stage, enum caching_op op, const struct part *part,
+              const struct copy *copy, int64_t start, int64_t stop, int64_t node)
+{
+    int64_t level = CACHING_HOME, server = part->number, address = start;
+    if (copy) {
+        const struct caching_space *space = core->cache[copy->space].space;
+        level = space->level;
+        server = space->server;
+        address = copy->address + start - copy->start;
+        if (space->on_nodes && server == node)
+            node = -1;
+    }
+    struct caching_transfer *last = stage->count > 0 ? (struct caching_transfer *)stage->at + stage->count - 1 : NULL;
+    if (last && last->stop == address && last->first + last->stop - last->start == start && last->level == level &&
+        last->server == server && last->file == part->file && last->op == op && last->node == node) {
+        last->stop = address + stop - start;
+        return;
+    }
+    struct caching_transfer *added = vector_add(&core->memory, stage, sizeof *added);
+    *added = (struct caching_transfer){.level = level, .server = server, .file = part->file, .op = op,
+                                       .start = address, .stop = address + stop - start, .node = node, .first = start};
+}
+
+/* Adds the stages of a move so far: what it reads, and then what it writes. */
+static int64_t add_stages(struct caching *core, int64_t stage)
+{
+    struct vector *of[] = {&core->reads, &core->writes};
+    for (int i = 0; i < 2; i++) {
+        for (int64_t j = 0; j < of[i]->count; j++) {
+            struct caching_transfer *added = vector_add(&core->memory, &core->moved, sizeof *added);
+            *added = ((struct caching_transfer *)of[i]->at)[j];
+            added->stage = stage;
+        }
+        stage += of[i]->count > 0;
+        of[i]->count = 0;
+    }
+    return stage;
+}
+
+static void add_chunk(struct caching *core, const struct job *job, struct copy *copy, int64_t start, int64_t stop,
+                      int64_t node)
+{
+    if (job->kind == BACK) {
+        transfer(core, &core->reads, CACHING_READ, job->part, copy, start, stop, node);
+        transfer(core, &core->writes, CACHING_WRITE, job->part, NULL, start, stop, node);
+        return;
+    }
+    if (job->kind != PASS) {
+        sources(core, job->part, start, stop, false, &core->move_sources);
+        for (int64_t i = 0; i < core->move_sources.count; i++) {
+            struct source *source = (struct source *)core->move_sources.at + i;
+            if (source->copy)
+                keep(core, source->copy, job->token);
+            transfer(core, &core->reads, CACHING_READ, job->part, source->copy, source->start, source->stop, node);
+        }
+    }
+    transfer(core, &core->writes, CACHING_WRITE, job->part, copy, start, stop, node);
+}
+
+static void job_start(struct caching *core, struct job *job)
+{
+    int64_t node = core->setup.by_part ? -1 : job->node, size = 0, stage = 0, first = core->moved.count;
+    job->started = true;
+    copies_of(core, job, &core->starting);
+    core->reads.count = core->writes.count = 0;
+    for (int64_t i = 0; i < core->starting.count; i++) {
+        struct copy *copy = copy_of(&core->starting, i);
+        if (job->token != (job->kind == BACK ? copy->cleaning : copy->incoming))
+            continue;
+        keep(core, copy, job->token);
+        int64_t chunk = core->cache[copy->space].space->chunk;
+        for (int64_t start = copy->start; start < copy->stop; start += chunk) {
+            int64_t stop = copy->stop - start > chunk ? start + chunk : copy->stop;
+            if (size + stop - start > chunk) {
+                stage = add_stages(core, stage);
+                size = 0;
+            }
+            size += stop - start;
+            add_chunk(core, job, copy, start, stop, node);
+            if (stop == copy->stop)
+                break;
+        }
+    }
+    add_stages(core, stage);
+    struct caching_move *move = vector_add(&core->memory, &core->moves, sizeof *move);
+    *move = (struct caching_move){job->token, job->kind == LOAD, job->kind == PASS, first, core->moved.count - first};
+}
+
+void job_queue(struct caching *core, struct job *job)
+{
+    table_put(&core->memory, &core->under_way, job->token, 0, 0, 0)->more = job;
+    if (is_queued(job)) {
+        struct queue *queue = queue_of(core, job->node);
+        *(queue->last ? &queue->last->next : &queue->first) = job;
+        queue->last = job;
+        if (queue->first != job)
+            return;
+    }
+    job_start(core, job);
+}
+
+void write_back(struct caching *core, struct part *part, int64_t level, struct copy *const *copies, int64_t count)
+{
+    struct vector *made = &core->jobs_made, *last = &core->jobs_last; /* all moves; the last one of each node */
+    made->count = last->count = 0;
+    for (int64_t i = 0; i < count; i++) {
+        struct copy *copy = copies[i];
+        struct job **of = last->at, *job = NULL;
+        int64_t number = 0;
+        if (copy->cleaning)
+            continue;
+        while (number < last->count && of[number]->node != copy->node)
+            number++;
+        if (number < last->count)
+            job = of[number];
+        if (job && job->size < core->cache[copy->space].space->chunk) {
+            job_add(core, job, copy);
+        } else {
+            job = job_new(core, part, level, copy->start, copy->stop, copy->node, BACK);
+            struct job **into = vector_add(&core->memory, made, sizeof *into);
+            *into = job;
+            into = number < last->count ? &of[number] : vector_add(&core->memory, last, sizeof *into);
+            *into = job;
+        }
+        copy->cleaning = job->token;
+    }
+    for (int64_t i = 0; i < made->count; i++)
+        job_queue(core, ((struct job **)made->at)[i]);
+}
+
+void await(struct caching *core, int64_t token)
+{
+    struct job *job = job_known(core, token);
+    if (job->awaited == core->steps)
+        return;
+    job->awaited = core->steps;
+    int64_t *into = vector_add(&core->memory, &core->wait, sizeof *into);
+    *into = token;
+}
+
+/* Frees a copy's addresses, or lets the last move that uses them do it. */
+static void copy_free(struct caching *core, struct copy *copy)
+{
+    struct job *user = NULL;
+    for (const struct chain *one = copy->busy; one; one = one->next) {
+        struct job *job = job_known(core, one->token);
+        user = job ? job : user;
+    }
+    if (user) {
+        struct chain *one = item_take(&core->memory, &core->chains);
+        *one = (struct chain){.next = user->freed, .copy = copy};
+        user->freed = one;
+        return;
+    }
+    for (struct chain *one = copy->busy, *next; one; one = next) {
+        next = one->next;
+        item_give(&core->chains, one);
+    }
+    addresses_free(core, &core->cache[copy->space].addresses, copy->address, copy->stop - copy->start);
+    item_give(&core->copies, copy);
+}
+
+void copy_remove(struct caching *core, struct extents *extents, struct copy *copy)
+{
+    ordered_remove(&core->nodes, &extents->copies, copy->start, 0);
+    unlist(core, copy);
+    copy_free(core, copy);
+}
+
+static void job_end(struct caching *core, struct job *job)
+{
+    for (struct chain *one = job->freed, *next; one; one = next) {
+        next = one->next;
+        copy_free(core, one->copy);
+        item_give(&core->chains, one);
+    }
+    for (struct span *span = job->first.next, *next; span; span = next) {
+        next = span->next;
+        item_give(&core->spans, span);
+    }
+    if (is_queued(job)) {
+        struct queue *queue = queue_of(core, job->node);
+        queue->first = job->next;
+        if (!queue->first)
+            queue->last = NULL;
+        else
+            job_start(core, queue->first);
+    }
+    item_give(&core->jobs, job);
+}
+
+void job_finish(struct caching *core, int64_t token)
+{
+    struct entry *entry = table_find(&core->under_way, token, 0, 0, 0);
+    struct job *job = entry->more;
+    struct extents *extents = extents_made(job->part, job->level);
+    table_remove(&core->under_way, entry);
+    copies_of(core, job, &core->ended);
+    for (int64_t i = 0; i < core->ended.count; i++) {
+        struct copy *copy = copy_of(&core->ended, i);
+        if (copy->incoming == token) {
+            copy->incoming = 0;
+            settle(core, copy);
+        } else if (copy->cleaning == token) {
+            copy->cleaning = 0;
+            copy->dirty = false;
+            settle(core, copy);
+            if (copy->doomed)
+                copy_remove(core, extents, copy);
+        }
+    }
+    job_end(core, job);
+}

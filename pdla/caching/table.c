@@ -1,0 +1,97 @@
+/* Hash tables whose entries keep an order. */
+#include <string.h>
+
+#include "core.h"
+
+static uint64_t mixed(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    uint64_t hash = a * 0x9e3779b97f4a7c15 ^ b * 0xc2b2ae3d27d4eb4f ^ c * 0x165667b19e3779f9 ^ d * 0x27d4eb2f165667c5;
+    hash ^= hash >> 32;
+    hash *= 0xd6e8feb86659fd93;
+    return hash ^ hash >> 29;
+}
+
+static struct entry **bucket_of(const struct table *table, const int64_t *key)
+{
+    uint64_t hash = mixed((uint64_t)key[0], (uint64_t)key[1], (uint64_t)key[2], (uint64_t)key[3]);
+    return &table->bucket[hash & (uint64_t)(table->buckets - 1)];
+}
+
+struct entry *table_find(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    if (table->buckets == 0)
+        return NULL;
+    struct entry *entry = *bucket_of(table, (const int64_t[]){a, b, c, d});
+    while (entry && (entry->key[0] != a || entry->key[1] != b || entry->key[2] != c || entry->key[3] != d))
+        entry = entry->chained;
+    return entry;
+}
+
+static void grow(struct memory *memory, struct table *table)
+{
+    int64_t buckets = table->buckets > 0 ? 2 * table->buckets : 16;
+    struct entry **bucket = memory_take(memory, (size_t)buckets * sizeof *bucket);
+    memory_give(memory, table->bucket);
+    table->bucket = bucket;
+    table->buckets = buckets;
+    for (struct entry *entry = table->first; entry; entry = entry->next) {
+        struct entry **into = bucket_of(table, entry->key);
+        entry->chained = *into;
+        *into = entry;
+    }
+}
+
+static void append(struct table *table, struct entry *entry)
+{
+    entry->next = NULL;
+    entry->before = table->last;
+    *(table->last ? &table->last->next : &table->first) = entry;
+    table->last = entry;
+}
+
+static void take_out(struct table *table, struct entry *entry)
+{
+    *(entry->before ? &entry->before->next : &table->first) = entry->next;
+    *(entry->next ? &entry->next->before : &table->last) = entry->before;
+}
+
+struct entry *table_put(struct memory *memory, struct table *table, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    struct entry *entry = table_find(table, a, b, c, d);
+    if (entry)
+        return entry;
+    if (table->count >= table->buckets)
+        grow(memory, table);
+    table->entries.size = sizeof *entry;
+    entry = item_take(memory, &table->entries);
+    *entry = (struct entry){.key = {a, b, c, d}};
+    struct entry **into = bucket_of(table, entry->key);
+    entry->chained = *into;
+    *into = entry;
+    append(table, entry);
+    table->count++;
+    return entry;
+}
+
+void table_remove(struct table *table, struct entry *entry)
+{
+    struct entry **at = bucket_of(table, entry->key);
+    while (*at != entry)
+        at = &(*at)->chained;
+    *at = entry->chained;
+    take_out(table, entry);
+    table->count--;
+    item_give(&table->entries, entry);
+}
+
+void table_to_end(struct table *table, struct entry *entry)
+{
+    take_out(table, entry);
+    append(table, entry);
+}
+
+void table_clear(struct table *table)
+{
+    while (table->first)
+        table_remove(table, table->first);
+}

@@ -1,0 +1,59 @@
+"""The core that decides (pdla/caching) on real bytes, in C, with the sanitizers, and where memory ends."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.mpi import GCC, REPOSITORY
+
+POLICIES = ["s4d", "ibridge", "liu", "e10", "whims", "parts"]
+LIMITS = [1000, 33_000, 66_000, 99_000, 140_000, 200_000, 300_000, 400_000]
+
+
+def compiled(name: str, directory: Path) -> Path:
+    """A program of tests/programs and the core, with the address and undefined behaviour sanitizers."""
+    room = REPOSITORY / "pdla/caching"
+    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    sources = [REPOSITORY / f"tests/programs/{name}.c", *room.glob("*.c")]
+    subprocess.run([*GCC, *flags, f"-I{room}", "-o", directory / name, *sources], check=True)
+    return directory / name
+
+
+@pytest.fixture(scope="module")
+def decisions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("decisions", tmp_path_factory.mktemp("decisions"))
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("trees", tmp_path_factory.mktemp("trees"))
+
+
+def run(program: Path, *words: object) -> str:
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_reads_get_what_was_written_last_whatever_is_wished(decisions: Path, policy: str, seed: int) -> None:
+    found = re.fullmatch(r"(\d+) moves, (\d+) refusals\n", run(decisions, policy, seed, 2000))
+    assert found and int(found[1]) > 100
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_core_without_memory_says_so_and_decides_nothing_more(decisions: Path, policy: str) -> None:
+    """Wherever it ends: in the middle of a decision, of a wish, or before the first one."""
+    ends = [run(decisions, policy, 7, 2000, limit) for limit in LIMITS]
+    assert ends[0] == "no memory\n" and ends.count("no memory\n") >= 2
+
+
+@pytest.mark.parametrize("wide", [0, 1])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_tree_has_what_was_put_into_it_in_order(trees: Path, seed: int, wide: int) -> None:
+    run(trees, seed, wide)
