@@ -257,8 +257,8 @@ static void continue_reading(struct engine *engine, struct reading *reading)
     pool_give(&engine->readings, reading);
 }
 
-void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write, int64_t start,
-                  int64_t stop)
+void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write,
+                  int64_t start, int64_t stop)
 {
     const struct sim_input *in = engine->in;
     const struct sim_object *of = &in->object[object];
@@ -267,7 +267,8 @@ void cache_serves(struct engine *engine, struct access *access, int64_t object, 
         end += in->sizes[of->first + i];
     end = place < 0 ? end : in->sizes[place];
     struct reading *reading = pool_take(engine, &engine->readings);
-    *reading = (struct reading){.access = access, .pages = pages_of(engine, access->node, place < 0 ? object : in->files + place),
+    *reading = (struct reading){.access = access,
+                                .pages = pages_of(engine, access->node, place < 0 ? object : in->files + place),
                                 .object = object, .place = place, .start = start, .at = write ? 0 : start, .stop = stop,
                                 .end = end > stop ? end : stop, .write = write};
     access->pending++;

@@ -38,7 +38,8 @@ void collective_join(struct engine *engine, struct call *call)
 }
 
 /* All its calls end, or each continues by itself. */
-static void release_calls(struct engine *engine, struct collective *collective, void (*go)(struct engine *, struct call *))
+static void release_calls(struct engine *engine, struct collective *collective,
+                          void (*go)(struct engine *, struct call *))
 {
     struct call *call = collective->first;
     if (collective->window) {

@@ -168,8 +168,8 @@ void memory_cleaned(struct engine *engine, struct server *server, struct sub *co
  * -1), or of a component of a replica. The access waits for it as for a request, until
  * access_ends_request. */
 void cache_begin(struct engine *engine);
-void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write, int64_t start,
-                  int64_t stop);
+void cache_serves(struct engine *engine, struct access *access, int64_t object, int64_t place, bool write,
+                  int64_t start, int64_t stop);
 /* The bytes that had to be read are there. */
 void cache_fetched(struct engine *engine, struct fetch *fetched);
 /* Writes the dirty pages of an access's file (of all files, if it has none) to the storage. The

@@ -85,7 +85,8 @@ bool is_mapped(const struct engine *engine, int64_t file, bool write)
 
 /* The replica that has all of it in the fewest pieces. Failing that, the one that has the next
  * byte, or none. */
-static const struct sim_map *best_map(const struct engine *engine, int64_t file, bool write, int64_t start, int64_t stop)
+static const struct sim_map *best_map(const struct engine *engine, int64_t file, bool write, int64_t start,
+                                      int64_t stop)
 {
     const struct sim_map *best = NULL, *partly = NULL;
     int64_t fewest = INT64_MAX;

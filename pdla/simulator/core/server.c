@@ -72,7 +72,8 @@ bool server_begin(struct server *server, const struct sim_server *spec, int64_t 
         server->stream[i] = (struct stream){.next = -1, .front = -1};
     for (int64_t i = 0; server->read_to && i < processes; i++)
         server->read_to[i] = -1;
-    return (!spec->overlap || server->read_to) && (spec->queue != SIM_CFQ || server->process) && (spec->read_ahead == 0 || server->stream);
+    return (!spec->overlap || server->read_to) && (spec->queue != SIM_CFQ || server->process)
+        && (spec->read_ahead == 0 || server->stream);
 }
 
 void server_end(struct server *server)
@@ -273,7 +274,8 @@ static int64_t distance_to(struct server *server, const struct sub *sub, int64_t
     return goes_on || !server->moved ? 0 : distance == 0 ? INT64_MAX : distance;
 }
 
-double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now, int64_t *moved)
+double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now,
+                    int64_t *moved)
 {
     const struct sim_server *spec = server->spec;
     int64_t address = sub->address + sub->skipped, length = sub->length - sub->skipped + sub->ahead;

@@ -103,6 +103,7 @@ bool server_served(struct server *server, const struct sub *sub, double now);
 
 /* When a request that is taken now will be done. `*moved`: the bytes between its start and the end
  * of the previous one. */
-double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now, int64_t *moved);
+double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now,
+                    int64_t *moved);
 
 #endif
