@@ -11,7 +11,7 @@ import pytest
 from tests.support.mpi import GCC, REPOSITORY
 
 POLICIES = ["s4d", "ibridge", "liu", "e10", "whims", "parts"]
-LIMITS = [1000, 33_000, 66_000, 99_000, 140_000, 200_000, 300_000, 400_000]
+LIMITS = [1000, 5000, 10_000, 15_000, 20_000, 25_000, 30_000, 40_000, 80_000]
 
 
 def compiled(name: str, directory: Path) -> Path:

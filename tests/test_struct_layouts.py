@@ -65,6 +65,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "caching_wish": caching.Wish,
         "caching_refusal": caching.Refusal,
         "caching_extent": caching.Extent,
+        "caching_cursor": caching.Cursor,
         "caching_transfer": caching.Transfer,
         "caching_move": caching.Move,
         "caching_step": caching.Step,

@@ -3,17 +3,17 @@
 
 static int64_t *start_at(struct place_in at)
 {
-    return &at.leaf->key[at.index];
+    return &at.leaf->pair[at.index].key;
 }
 
 static int64_t length_at(struct place_in at)
 {
-    return (intptr_t)at.leaf->value[at.index];
+    return (intptr_t)at.leaf->pair[at.index].value;
 }
 
 static void set_length(struct place_in at, int64_t length)
 {
-    at.leaf->value[at.index] = (void *)(intptr_t)length;
+    at.leaf->pair[at.index].value = (void *)(intptr_t)length;
 }
 
 static void add_hole(struct caching *core, struct addresses *addresses, int64_t address, int64_t length)

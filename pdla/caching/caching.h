@@ -92,6 +92,12 @@ struct caching_extent {
     int64_t file, part, start, stop, space, dirty;
 };
 
+/* How far the clean copies were looked at. */
+struct caching_cursor {
+    int64_t used, serial, unlisted;
+    const void *at;
+};
+
 /* Bytes [start, stop) of a level, or of the originals (level -1), are read or written; `first` is the
  * byte of the file or part at `start`. With a server they count the bytes of that server; else the
  * addresses of the level, or the bytes of the file. `node`: whose link they cross; -1: none. Stages
@@ -194,9 +200,9 @@ CACHING_API int64_t caching_room(const struct caching *core, int64_t space);
 /* The extents from which [start, stop) would be read now, in order and without gaps. */
 CACHING_API int caching_extents(struct caching *core, int64_t file, int64_t part, int64_t start, int64_t stop,
                                 const struct caching_extent **extent, int64_t *extents);
-/* The clean copy that was used longest ago, after the one at `cursor` (two numbers, 0 at first);
- * false: there is none. */
-CACHING_API bool caching_coldest(const struct caching *core, int64_t space, int64_t *cursor,
+/* The clean copy that was used longest ago, after the one at `cursor` (0 at first); false: there is
+ * none. */
+CACHING_API bool caching_coldest(const struct caching *core, int64_t space, struct caching_cursor *cursor,
                                  struct caching_extent *extent);
 
 /* What the originals do not have. */

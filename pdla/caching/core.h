@@ -10,7 +10,7 @@
 struct block;
 
 struct pool { /* items of one size that come and go, and do not move */
-    size_t size;
+    size_t size, chunk; /* bytes of an item, and of the last piece of memory that was taken */
     void *free;
     char *next, *end;
 };
@@ -31,19 +31,30 @@ void memory_give(struct memory *memory, void *taken);
 void memory_end(struct memory *memory);
 void *item_take(struct memory *memory, struct pool *pool);
 void item_give(struct pool *pool, void *item);
-void *vector_add(struct memory *memory, struct vector *vector, size_t size);
+void vector_grow(struct memory *memory, struct vector *vector, size_t size);
 /* Calls `body`. Returns what it returns, or CACHING_NO_MEMORY. */
 int guarded(struct memory *memory, int (*body)(void *context), void *context);
 
+static inline void *vector_add(struct memory *memory, struct vector *vector, size_t size)
+{
+    if (vector->count == vector->room)
+        vector_grow(memory, vector, size);
+    return (char *)vector->at + (size_t)vector->count++ * size;
+}
+
 /* ordered.c: a B+-tree of values by two numbers, `key` and `minor`, which together are unique. A
  * narrow one has no `minor`. */
-enum { FANOUT = 32, DEEPEST = 16 };
+enum { FANOUT = 64, DEEPEST = 16 };
+
+struct pair {
+    int64_t key;
+    void *value; /* in a leaf; else a node below, `key` being at most the least key there */
+};
 
 struct node {
     int64_t count;
     struct node *next, *before; /* of a leaf */
-    int64_t key[FANOUT];
-    void *value[FANOUT]; /* of a leaf; else the nodes below, `key` being at most the least key there */
+    struct pair pair[FANOUT];
     int64_t minor[];
 };
 
@@ -53,7 +64,8 @@ struct nodes { /* where the nodes of narrow and of wide trees come from */
 
 struct ordered {
     struct node *root;
-    int32_t height; /* levels of nodes above the leaves */
+    struct node *recent; /* the leaf that was looked at last; NULL: it may be gone */
+    int32_t height;      /* levels of nodes above the leaves */
     bool wide;
 };
 
@@ -67,16 +79,17 @@ void ordered_put(struct memory *memory, struct nodes *nodes, struct ordered *tre
 void ordered_remove(struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor);
 struct place_in ordered_first(const struct ordered *tree);
 /* The last value that is not after (key, minor). */
-struct place_in ordered_upto(const struct ordered *tree, int64_t key, int64_t minor);
+struct place_in ordered_upto(struct ordered *tree, int64_t key, int64_t minor);
 struct place_in ordered_next(struct place_in at);
 
 /* table.c: entries by four numbers, in the order in which they were put. */
 struct entry {
     int64_t key[4];
-    struct entry *chained, *before, *next;
+    struct entry *chained;
     int64_t number;
     double value;
     void *more;
+    struct entry *before, *next;
 };
 
 struct table {
@@ -86,6 +99,8 @@ struct table {
     struct pool entries;
 };
 
+/* Begins to bring an entry to the processor's cache. */
+void table_fetch(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
 struct entry *table_find(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
 /* The entry with this key, a new one at the end if there is none. */
 struct entry *table_put(struct memory *memory, struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
@@ -122,11 +137,13 @@ struct copy {
     int64_t cleaning;     /* the move that writes them back */
     struct chain *busy;    /* the moves that read or write these addresses, the oldest first */
     struct part *part;
+    struct copy *colder, *warmer; /* of a clean copy that is not in `returned`: its neighbours */
     int32_t node; /* the client node (for a part: the server) that moves them */
     int16_t space;
-    bool dirty;  /* the original does not have these bytes */
-    bool urgent; /* `incoming` has the priority of requests */
-    bool doomed; /* to be dropped after the write-back */
+    bool dirty;    /* the original does not have these bytes */
+    bool urgent;   /* `incoming` has the priority of requests */
+    bool doomed;   /* to be dropped after the write-back */
+    bool returned; /* it is in the tree of that name */
 };
 
 /* The copies of a part in one level. */
@@ -138,6 +155,7 @@ struct extents {
 /* A file, or the part of it that a home server stores. */
 struct part {
     int64_t file, number; /* -1: all of the file */
+    struct part *whole;   /* the file */
     int64_t size;         /* of the file */
     int64_t levels;
     struct extents extents[]; /* of the levels that it had copies in, in the order of the first copies */
@@ -146,7 +164,11 @@ struct part {
 struct cache { /* what a space holds, and where */
     const struct caching_space *space;
     struct addresses addresses;
-    struct ordered clean; /* its clean copies by (used, serial) */
+    /* Its clean copies by (used, serial). Nearly all become the last ones when they are used, and are
+     * in a list; those whose move ends much later are in a tree. */
+    struct copy *coldest, *warmest;
+    struct ordered returned;
+    int64_t unlisted; /* copies that have left the list */
     int64_t peak;
 };
 
@@ -197,6 +219,7 @@ struct caching {
     struct caching_setup setup;
     struct caching_policy policy;
     struct cache *cache; /* of each space */
+    struct part *recent[16]; /* parts that were looked for */
     struct table parts, under_way, turns; /* by file and part; jobs by token; queues by node */
     struct table reasons;                 /* how many wishes were refused, by kind, reason and value */
     double now;
@@ -220,7 +243,7 @@ static inline struct copy *copy_of(const struct vector *copies, int64_t number)
     return ((struct copy **)copies->at)[number];
 }
 
-static inline const struct extents *extents_of(const struct part *part, int64_t level)
+static inline struct extents *extents_of(struct part *part, int64_t level)
 {
     for (int64_t i = 0; i < part->levels; i++)
         if (part->extents[i].level == level)
@@ -229,11 +252,11 @@ static inline const struct extents *extents_of(const struct part *part, int64_t 
 }
 
 struct part *part_of(struct caching *core, int64_t file, int64_t number);
-struct part *part_known(const struct caching *core, int64_t file, int64_t number); /* NULL: it has no copies */
+struct part *part_known(const struct caching *core, int64_t file, int64_t number); /* NULL: it was never used */
 struct extents *extents_made(struct part *part, int64_t level);
 void range_add(struct caching *core, struct vector *ranges, int64_t start, int64_t stop);
 /* Adds the copies that have bytes of [start, stop), in order. */
-void overlapping(struct caching *core, const struct extents *extents, int64_t start, int64_t stop,
+void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies);
 /* Adds the ranges of [start, stop) that none of the copies (in order, from `first` on) has. */
 void between(struct caching *core, const struct vector *copies, int64_t first, int64_t start, int64_t stop,
@@ -247,8 +270,10 @@ struct copy *copy_new(struct caching *core, struct part *part, struct extents *e
 /* Lists the copy among the clean ones, if it is clean; or does not list it any longer. */
 void settle(struct caching *core, struct copy *copy);
 void unlist(struct caching *core, struct copy *copy);
+/* The clean copy after the one at the cursor; NULL: there is none. */
+struct copy *clean_next(struct cache *cache, struct caching_cursor *cursor);
 /* Where [start, stop) is read, in order. `arriving`: with loads that a read waits for. */
-void sources(struct caching *core, const struct part *part, int64_t start, int64_t stop, bool arriving,
+void sources(struct caching *core, struct part *part, int64_t start, int64_t stop, bool arriving,
              struct vector *found);
 
 /* moves.c */

@@ -21,8 +21,8 @@ double caching_now(const struct caching *core)
 
 int64_t caching_size(const struct caching *core, int64_t file, int64_t number)
 {
-    const struct part *part = part_known(core, file, -1);
-    int64_t size = part ? part->size : 0;
+    const struct part *whole = part_known(core, file, -1);
+    int64_t size = whole ? whole->size : 0;
     return number < 0 ? size : part_size(core, size, number);
 }
 
@@ -52,16 +52,12 @@ const struct caching_extent *see(struct caching *core, int64_t file, int64_t num
     return core->extents_seen.at;
 }
 
-bool caching_coldest(const struct caching *core, int64_t space, int64_t *cursor, struct caching_extent *extent)
+bool caching_coldest(const struct caching *core, int64_t space, struct caching_cursor *cursor,
+                     struct caching_extent *extent)
 {
-    const struct ordered *clean = &core->cache[space].clean;
-    struct place_in at = ordered_upto(clean, cursor[0], cursor[1]);
-    at = at.leaf ? ordered_next(at) : ordered_first(clean);
-    if (!at.leaf)
+    const struct copy *copy = clean_next(&core->cache[space], cursor);
+    if (!copy)
         return false;
-    const struct copy *copy = at.leaf->value[at.index];
-    cursor[0] = copy->used;
-    cursor[1] = copy->serial;
     *extent = (struct caching_extent){copy->part->file, copy->part->number, copy->start, copy->stop, space, false};
     return true;
 }
@@ -613,7 +609,7 @@ static int dirty(void *context)
         const struct part *part = entry->more;
         for (int64_t i = 0; i < part->levels; i++)
             for (struct place_in at = ordered_first(&part->extents[i].copies); at.leaf; at = ordered_next(at)) {
-                const struct copy *copy = at.leaf->value[at.index];
+                const struct copy *copy = at.leaf->pair[at.index].value;
                 if (!copy->dirty)
                     continue;
                 struct caching_extent *extent = vector_add(&core->memory, &core->extents_seen, sizeof *extent);
@@ -651,7 +647,7 @@ static int begin_core(void *context)
     core->cache = memory_take(&core->memory, (size_t)(setup->spaces + 1) * sizeof *core->cache);
     for (int64_t i = 0; i < setup->spaces; i++) {
         core->cache[i].space = &setup->space[i];
-        core->cache[i].clean.wide = true;
+        core->cache[i].returned.wide = true;
         addresses_begin(core, &core->cache[i].addresses, setup->space[i].capacity);
     }
     return CACHING_DONE;

@@ -1,8 +1,18 @@
 /* Which bytes of a file have a copy where. */
 #include "core.h"
 
+enum { RECENT = sizeof((struct caching *)0)->recent / sizeof(struct part *) };
+
+static int64_t recent_of(int64_t file, int64_t number)
+{
+    return (int64_t)(((uint64_t)file * 5 + (uint64_t)number + 1) % RECENT);
+}
+
 struct part *part_known(const struct caching *core, int64_t file, int64_t number)
 {
+    struct part *recent = core->recent[recent_of(file, number)];
+    if (recent && recent->file == file && recent->number == number)
+        return recent;
     struct entry *entry = table_find(&core->parts, file, number, 0, 0);
     return entry ? entry->more : NULL;
 }
@@ -10,11 +20,13 @@ struct part *part_known(const struct caching *core, int64_t file, int64_t number
 struct part *part_of(struct caching *core, int64_t file, int64_t number)
 {
     struct part *part = part_known(core, file, number);
-    if (part)
-        return part;
-    part = item_take(&core->memory, &core->parts_memory);
-    *part = (struct part){.file = file, .number = number};
-    table_put(&core->memory, &core->parts, file, number, 0, 0)->more = part;
+    if (!part) {
+        struct part *whole = number < 0 ? NULL : part_of(core, file, -1);
+        part = item_take(&core->memory, &core->parts_memory);
+        *part = (struct part){.file = file, .number = number, .whole = whole ? whole : part};
+        table_put(&core->memory, &core->parts, file, number, 0, 0)->more = part;
+    }
+    core->recent[recent_of(file, number)] = part;
     return part;
 }
 
@@ -40,14 +52,14 @@ static void copy_add(struct caching *core, struct vector *copies, struct copy *c
     *into = copy;
 }
 
-void overlapping(struct caching *core, const struct extents *extents, int64_t start, int64_t stop,
+void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies)
 {
     struct place_in at = ordered_upto(&extents->copies, start, 0);
     if (!at.leaf)
         at = ordered_first(&extents->copies);
-    for (; at.leaf && at.leaf->key[at.index] < stop; at = ordered_next(at)) {
-        struct copy *copy = at.leaf->value[at.index];
+    for (; at.leaf && at.leaf->pair[at.index].key < stop; at = ordered_next(at)) {
+        struct copy *copy = at.leaf->pair[at.index].value;
         if (copy->stop > start)
             copy_add(core, copies, copy);
     }
@@ -78,6 +90,7 @@ static struct copy *split(struct caching *core, struct extents *extents, struct 
     second->start = at;
     second->address += at - copy->start;
     second->serial = ++core->serial;
+    second->returned = false;
     second->busy = NULL;
     struct chain **end = &second->busy;
     for (const struct chain *one = copy->busy; one; one = one->next) {
@@ -124,16 +137,67 @@ static bool is_clean(const struct copy *copy)
     return !copy->dirty && !copy->incoming;
 }
 
+static bool is_before(const struct copy *one, int64_t used, int64_t serial)
+{
+    return one->used != used ? one->used < used : one->serial < serial;
+}
+
+static void insert_after(struct cache *cache, struct copy *colder, struct copy *copy)
+{
+    copy->returned = false;
+    copy->colder = colder;
+    copy->warmer = colder ? colder->warmer : cache->coldest;
+    *(colder ? &colder->warmer : &cache->coldest) = copy;
+    *(copy->warmer ? &copy->warmer->colder : &cache->warmest) = copy;
+}
+
 void settle(struct caching *core, struct copy *copy)
 {
-    if (is_clean(copy))
-        ordered_put(&core->memory, &core->nodes, &core->cache[copy->space].clean, copy->used, copy->serial, copy);
+    struct cache *cache = &core->cache[copy->space];
+    if (!is_clean(copy))
+        return;
+    struct copy *colder = cache->warmest;
+    while (colder && colder->used == copy->used && colder->serial > copy->serial)
+        colder = colder->colder;
+    if (!colder || is_before(colder, copy->used, copy->serial)) {
+        insert_after(cache, colder, copy);
+    } else {
+        ordered_put(&core->memory, &core->nodes, &cache->returned, copy->used, copy->serial, copy);
+        copy->returned = true;
+    }
 }
 
 void unlist(struct caching *core, struct copy *copy)
 {
-    if (is_clean(copy))
-        ordered_remove(&core->nodes, &core->cache[copy->space].clean, copy->used, copy->serial);
+    struct cache *cache = &core->cache[copy->space];
+    if (!is_clean(copy))
+        return;
+    if (copy->returned) {
+        ordered_remove(&core->nodes, &cache->returned, copy->used, copy->serial);
+        return;
+    }
+    *(copy->colder ? &copy->colder->warmer : &cache->coldest) = copy->warmer;
+    *(copy->warmer ? &copy->warmer->colder : &cache->warmest) = copy->colder;
+    cache->unlisted++;
+}
+
+struct copy *clean_next(struct cache *cache, struct caching_cursor *cursor)
+{
+    /* The list cannot be searched: if the copy at the cursor may be gone, it is walked from its begin. */
+    const struct copy *at = cursor->unlisted == cache->unlisted ? cursor->at : NULL;
+    struct copy *listed = at ? at->warmer : cache->coldest;
+    for (; listed && is_before(listed, cursor->used, cursor->serial + 1); listed = listed->warmer)
+        at = listed;
+    struct place_in next = ordered_upto(&cache->returned, cursor->used, cursor->serial);
+    next = next.leaf ? ordered_next(next) : ordered_first(&cache->returned);
+    struct copy *found = next.leaf ? next.leaf->pair[next.index].value : NULL;
+    if (listed && (!found || is_before(listed, found->used, found->serial)))
+        at = found = listed;
+    cursor->at = at;
+    cursor->unlisted = cache->unlisted;
+    cursor->used = found ? found->used : cursor->used;
+    cursor->serial = found ? found->serial : cursor->serial;
+    return found;
 }
 
 static bool is_readable(const struct caching *core, const struct copy *copy, bool arriving)
@@ -166,7 +230,7 @@ static void merge(struct caching *core, struct vector *found, int64_t second)
 }
 
 /* In one level: what it has of the gaps, which become those that it leaves. */
-static void look_in(struct caching *core, const struct extents *extents, bool arriving, struct vector *found)
+static void look_in(struct caching *core, struct extents *extents, bool arriving, struct vector *found)
 {
     core->rest.count = 0;
     for (int64_t i = 0; i < core->gaps.count; i++) {
@@ -190,14 +254,14 @@ static void look_in(struct caching *core, const struct extents *extents, bool ar
     core->rest = gaps;
 }
 
-void sources(struct caching *core, const struct part *part, int64_t start, int64_t stop, bool arriving,
+void sources(struct caching *core, struct part *part, int64_t start, int64_t stop, bool arriving,
              struct vector *found)
 {
     found->count = 0;
     core->gaps.count = 0;
     range_add(core, &core->gaps, start, stop);
     for (int64_t level = 0; part && part->levels > 0 && level < core->setup.levels; level++) {
-        const struct extents *extents = extents_of(part, level);
+        struct extents *extents = extents_of(part, level);
         int64_t second = found->count;
         if (extents)
             look_in(core, extents, arriving, found);

@@ -4,7 +4,7 @@
 
 #include "core.h"
 
-enum { CHUNK = 32 << 10 };
+enum { LEAST = 4 << 10, MOST = 1 << 20 }; /* bytes that a pool takes at a time: ever more */
 
 struct block {
     struct block *next, **at;
@@ -58,9 +58,11 @@ void *item_take(struct memory *memory, struct pool *pool)
         pool->free = *(void **)item;
     } else {
         if (pool->next == pool->end) {
-            size_t items = pool->size < CHUNK / 8 ? CHUNK / pool->size : 8;
+            size_t chunk = pool->chunk == 0 ? LEAST : pool->chunk < MOST ? 2 * pool->chunk : MOST;
+            size_t items = pool->size < chunk ? chunk / pool->size : 1;
             pool->next = memory_take(memory, items * pool->size);
             pool->end = pool->next + items * pool->size;
+            pool->chunk = chunk;
         }
         item = pool->next;
         pool->next += pool->size;
@@ -74,18 +76,15 @@ void item_give(struct pool *pool, void *item)
     pool->free = item;
 }
 
-void *vector_add(struct memory *memory, struct vector *vector, size_t size)
+void vector_grow(struct memory *memory, struct vector *vector, size_t size)
 {
-    if (vector->count == vector->room) {
-        int64_t room = 2 * vector->room + 16;
-        char *at = memory_take(memory, (size_t)room * size);
-        if (vector->count > 0)
-            memcpy(at, vector->at, (size_t)vector->count * size);
-        memory_give(memory, vector->at);
-        vector->at = at;
-        vector->room = room;
-    }
-    return (char *)vector->at + (size_t)vector->count++ * size;
+    int64_t room = 2 * vector->room + 16;
+    char *at = memory_take(memory, (size_t)room * size);
+    if (vector->count > 0)
+        memcpy(at, vector->at, (size_t)vector->count * size);
+    memory_give(memory, vector->at);
+    vector->at = at;
+    vector->room = room;
 }
 
 int guarded(struct memory *memory, int (*body)(void *context), void *context)

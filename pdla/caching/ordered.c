@@ -30,31 +30,30 @@ static int64_t upto(const struct node *node, bool wide, int64_t key, int64_t min
         int64_t low = 0, high = node->count;
         while (low < high) {
             int64_t middle = (low + high) / 2;
-            if (node->key[middle] < key || (node->key[middle] == key && node->minor[middle] <= minor))
+            if (node->pair[middle].key < key || (node->pair[middle].key == key && node->minor[middle] <= minor))
                 low = middle + 1;
             else
                 high = middle;
         }
         return low;
     }
-    const int64_t *at = node->key;
+    const struct pair *at = node->pair;
     int64_t count = node->count;
     while (count > 1) {
         int64_t half = count / 2;
-        at = at[half - 1] <= key ? at + half : at;
+        at = at[half - 1].key <= key ? at + half : at;
         count -= half;
     }
-    return at - node->key + (count > 0 && *at <= key);
+    return at - node->pair + (count > 0 && at->key <= key);
 }
 
 /* RATIONALE: a search in a node that is not in the processor's cache would wait for one line of it
  * after the other. */
 static struct node *fetched(struct node *node, bool wide)
 {
-    for (size_t line = 0; line < sizeof node->key; line += 64)
-        __builtin_prefetch((char *)node->key + line);
-    for (size_t line = 0; wide && line < sizeof node->key; line += 64)
-        __builtin_prefetch((char *)node->minor + line);
+    size_t size = sizeof *node + (wide ? FANOUT * sizeof *node->minor : 0);
+    for (size_t line = 0; line < size; line += 64)
+        __builtin_prefetch((char *)node + line);
     return node;
 }
 
@@ -64,7 +63,7 @@ static struct node *leaf_of(const struct ordered *tree, int64_t key, int64_t min
     struct node *node = tree->root;
     for (int32_t level = tree->height; level > 0; level--) {
         int64_t below = upto(node, tree->wide, key, minor);
-        node = fetched(node->value[below > 0 ? below - 1 : 0], tree->wide);
+        node = fetched(node->pair[below > 0 ? below - 1 : 0].value, tree->wide);
     }
     return node;
 }
@@ -79,23 +78,21 @@ static void find_path(const struct ordered *tree, int64_t key, int64_t minor, st
         if (level == tree->height)
             return;
         path->index[level] = below > 0 ? below - 1 : 0;
-        node = fetched(node->value[path->index[level]], tree->wide);
+        node = fetched(node->pair[path->index[level]].value, tree->wide);
     }
 }
 
 /* Moves values from one place to another, also within a node. */
 static void shift(bool wide, struct node *to, int64_t at, const struct node *from, int64_t first, int64_t count)
 {
-    memmove(to->key + at, from->key + first, (size_t)count * sizeof *to->key);
-    memmove(to->value + at, from->value + first, (size_t)count * sizeof *to->value);
+    memmove(to->pair + at, from->pair + first, (size_t)count * sizeof *to->pair);
     if (wide)
         memmove(to->minor + at, from->minor + first, (size_t)count * sizeof *to->minor);
 }
 
 static void set(bool wide, struct node *node, int64_t at, int64_t key, int64_t minor, void *value)
 {
-    node->key[at] = key;
-    node->value[at] = value;
+    node->pair[at] = (struct pair){key, value};
     if (wide)
         node->minor[at] = minor;
 }
@@ -133,6 +130,7 @@ void ordered_put(struct memory *memory, struct nodes *nodes, struct ordered *tre
     struct node *spare[DEEPEST + 1];
     bool wide = tree->wide;
     int32_t level = tree->height, spares = 0;
+    tree->recent = NULL;
     if (!tree->root) {
         tree->root = node_new(memory, nodes, tree);
         tree->height = level = 0;
@@ -144,7 +142,7 @@ void ordered_put(struct memory *memory, struct nodes *nodes, struct ordered *tre
     struct node *top = level < 0 ? node_new(memory, nodes, tree) : NULL;
     for (int32_t above = 0; above < tree->height; above++)
         if (path.index[above] == 0 && upto(path.node[above], wide, key, minor) == 0)
-            set(wide, path.node[above], 0, key, minor, path.node[above]->value[0]);
+            set(wide, path.node[above], 0, key, minor, path.node[above]->pair[0].value);
     spares = 0;
     for (level = tree->height; level >= 0; level--) {
         struct node *node = path.node[level];
@@ -161,12 +159,12 @@ void ordered_put(struct memory *memory, struct nodes *nodes, struct ordered *tre
             insert(wide, right, at - node->count, key, minor, value);
         else
             insert(wide, node, at, key, minor, value);
-        key = right->key[0];
+        key = right->pair[0].key;
         minor = wide ? right->minor[0] : 0;
         value = right;
     }
     struct node *left = tree->root;
-    set(wide, top, 0, left->key[0], wide ? left->minor[0] : 0, left);
+    set(wide, top, 0, left->pair[0].key, wide ? left->minor[0] : 0, left);
     set(wide, top, 1, key, minor, value);
     top->count = 2;
     tree->root = top;
@@ -190,7 +188,7 @@ static void take_out(bool wide, struct node *node, int64_t at)
 /* Moves all of a node's neighbour on the right into it. */
 static void merge(struct nodes *nodes, const struct ordered *tree, struct node *above, int64_t left, bool leaves)
 {
-    struct node *into = above->value[left], *from = above->value[left + 1];
+    struct node *into = above->pair[left].value, *from = above->pair[left + 1].value;
     shift(tree->wide, into, into->count, from, 0, from->count);
     into->count += from->count;
     if (leaves)
@@ -203,13 +201,14 @@ static bool fits(const struct node *above, int64_t left, const struct node *node
 {
     if (left < 0 || left + 1 >= above->count)
         return false;
-    const struct node *one = above->value[left], *other = above->value[left + 1];
+    const struct node *one = above->pair[left].value, *other = above->pair[left + 1].value;
     return node->count == 0 || one->count + other->count <= MANY;
 }
 
 void ordered_remove(struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor)
 {
     struct path path;
+    tree->recent = NULL;
     find_path(tree, key, minor, &path);
     take_out(tree->wide, path.node[tree->height], path.index[tree->height] - 1);
     for (int32_t level = tree->height; level > 0; level--) {
@@ -233,7 +232,7 @@ void ordered_remove(struct nodes *nodes, struct ordered *tree, int64_t key, int6
     }
     while (tree->height > 0 && tree->root->count == 1) {
         struct node *root = tree->root;
-        tree->root = root->value[0];
+        tree->root = root->pair[0].value;
         tree->height--;
         item_give(pool_of(nodes, tree), root);
     }
@@ -248,15 +247,17 @@ struct place_in ordered_first(const struct ordered *tree)
 {
     struct node *node = tree->root;
     for (int32_t level = tree->height; level > 0; level--)
-        node = node->value[0];
+        node = node->pair[0].value;
     return (struct place_in){node, 0};
 }
 
-struct place_in ordered_upto(const struct ordered *tree, int64_t key, int64_t minor)
+struct place_in ordered_upto(struct ordered *tree, int64_t key, int64_t minor)
 {
     if (!tree->root)
         return (struct place_in){NULL, 0};
-    struct node *leaf = leaf_of(tree, key, minor);
+    struct node *leaf = tree->recent;
+    if (!leaf || tree->wide || key < leaf->pair[0].key || key > leaf->pair[leaf->count - 1].key)
+        leaf = tree->recent = leaf_of(tree, key, minor);
     int64_t count = upto(leaf, tree->wide, key, minor);
     if (count == 0) {
         leaf = leaf->before;

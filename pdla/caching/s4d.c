@@ -120,10 +120,11 @@ static void drop(struct caching *core, int64_t file, int64_t start, int64_t stop
  * nothing. */
 static void make_room(struct caching *core, struct s4d *s4d, int64_t length)
 {
-    int64_t missing = length - caching_room(core, 0), cursor[2] = {0, 0};
+    int64_t missing = length - caching_room(core, 0);
+    struct caching_cursor cursor = {0};
     struct caching_extent victim;
     s4d->low.count = 0;
-    while (missing > 0 && caching_coldest(core, 0, cursor, &victim)) {
+    while (missing > 0 && caching_coldest(core, 0, &cursor, &victim)) {
         struct caching_extent *into = vector_add(&core->memory, &s4d->low, sizeof *into);
         *into = victim;
         missing -= victim.stop - victim.start;
@@ -183,15 +184,16 @@ static void miss(struct caching *core, struct s4d *s4d, const struct caching_req
 static int request(void *state, struct caching *core, const struct caching_request *request)
 {
     struct s4d *s4d = state;
+    table_fetch(&s4d->critical, request->file, request->start, request->stop, 0);
     double saved = benefit(core, s4d, request);
+    /* What is seen stays until the policy looks again: the wishes below do not. */
+    int64_t count;
+    const struct caching_extent *extent = see(core, request->file, -1, request->start, request->stop, &count);
     struct entry *critical = table_find(&s4d->critical, request->file, request->start, request->stop, 0);
     if (!critical && saved > 0) {
         critical = table_put(&core->memory, &s4d->critical, request->file, request->start, request->stop, 0);
         critical->value = saved;
     }
-    /* What is seen stays until the policy looks again: the wishes below do not. */
-    int64_t count;
-    const struct caching_extent *extent = see(core, request->file, -1, request->start, request->stop, &count);
     for (int64_t i = 0; i < count; i++) {
         bool missed = extent[i].space == CACHING_HOME;
         if (request->op == CACHING_WRITE && (critical || !missed))

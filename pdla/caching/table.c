@@ -17,6 +17,12 @@ static struct entry **bucket_of(const struct table *table, const int64_t *key)
     return &table->bucket[hash & (uint64_t)(table->buckets - 1)];
 }
 
+void table_fetch(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    if (table->buckets > 0)
+        __builtin_prefetch(bucket_of(table, (const int64_t[]){a, b, c, d}));
+}
+
 struct entry *table_find(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     if (table->buckets == 0)

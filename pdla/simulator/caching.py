@@ -63,6 +63,12 @@ class Extent(ctypes.Structure):
     _fields_ = _numbers("file part start stop space dirty")
 
 
+class Cursor(ctypes.Structure):
+    """struct caching_cursor."""
+
+    _fields_ = (*_numbers("used serial unlisted"), ("at", ctypes.c_void_p))
+
+
 class Transfer(ctypes.Structure):
     """struct caching_transfer."""
 
@@ -165,7 +171,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "room": (_INT, (_CORE, _INT)),
     "peak": (_INT, (_CORE, _INT)),
     "extents": (_RESULT, (_CORE, _INT, _INT, _INT, _INT, _to(_to(Extent)), _to(_INT))),
-    "coldest": (ctypes.c_bool, (_CORE, _INT, _to(_INT), _to(Extent))),
+    "coldest": (ctypes.c_bool, (_CORE, _INT, _to(Cursor), _to(Extent))),
     "dirty": (_RESULT, (_CORE, _to(_to(Extent)), _to(_INT))),
     "refused": (_INT, (_CORE, _INT, _to(Wish))),
     "why": (_INT, (_CORE, _to(Refusal), ctypes.c_char_p, _INT)),

@@ -285,8 +285,8 @@ class Enactor:
 
     def coldest(self, space: str) -> Iterator[Extent]:
         """The clean copies in ``space``, the least recently used first."""
-        number, cursor, one = self._numbers[space], (ctypes.c_int64 * 2)(), caching.Extent()
-        while self._library.caching_coldest(self.core, number, cursor, ctypes.byref(one)):
+        number, cursor, one = self._numbers[space], caching.Cursor(), caching.Extent()
+        while self._library.caching_coldest(self.core, number, ctypes.byref(cursor), ctypes.byref(one)):
             yield self._extent(one)
 
     def _extents(self, call: Callable[..., int], *where: int) -> list[Extent]:

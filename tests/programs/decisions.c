@@ -220,11 +220,12 @@ static int other_whims(void)
 {
     const struct caching_extent *extent;
     struct caching_extent coldest;
-    int64_t cursor[2] = {0, 0}, extents, file = chance(FILES), start = chance(SIZE);
+    struct caching_cursor cursor = {0};
+    int64_t extents, file = chance(FILES), start = chance(SIZE), of = chance(setup.spaces);
     if (caching_extents(core, file, setup.by_part ? chance(SERVERS) : -1, start, start + KIB, &extent, &extents))
         return 1;
     CHECK(extents > 0 && extent[0].start == start && extent[extents - 1].stop == start + KIB);
-    while (caching_coldest(core, chance(setup.spaces), cursor, &coldest))
+    while (caching_coldest(core, of, &cursor, &coldest))
         CHECK(!coldest.dirty);
     return whim(file, start, start + 3 * KIB);
 }

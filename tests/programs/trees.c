@@ -28,8 +28,8 @@ static int64_t number_at(struct place_in at, bool wide)
 {
     if (!at.leaf)
         return -1;
-    int64_t number = wide ? at.leaf->key[at.index] * 4 + at.leaf->minor[at.index] : at.leaf->key[at.index];
-    check(at.leaf->value[at.index] == &is_in[number], "the value belongs to another key");
+    int64_t number = wide ? at.leaf->pair[at.index].key * 4 + at.leaf->minor[at.index] : at.leaf->pair[at.index].key;
+    check(at.leaf->pair[at.index].value == &is_in[number], "the value belongs to another key");
     return number;
 }
 
