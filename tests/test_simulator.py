@@ -20,7 +20,9 @@ from pdla.layouts.cost import layout_time
 from pdla.model import Cluster, Device, Growth, Layout, Loop, Op, Pool, Signature
 from pdla.policies.online import Online, Place, Request, Space, Wish, WriteBack, whole_pool
 from pdla.policies.online import View as PolicyView
+from pdla.policies.s4d import S4D
 from pdla.simulator import core
+from pdla.simulator.conformance import CLUSTER
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, outcome_of, simulate
@@ -368,7 +370,11 @@ def test_calls_that_others_do_not_make_go_on_without_them() -> None:
     workload = from_trace(trace)
     table = workload.arrays["call"].copy()
     table["participants"] = 2
-    found = simulate(replace(workload, arrays={**workload.arrays, "call": table}), cluster(pool()), SCHEMES["none"])
+    workload = replace(workload, arrays={**workload.arrays, "call": table})
+    found = simulate(workload, cluster(pool()), SCHEMES["none"])
+    assert (found.calls, found.stuck) == (2, 2)
+    # The ticks of a policy never end while a program runs.
+    found = simulate_online(workload, CLUSTER, S4D(), SCHEMES["none"])
     assert (found.calls, found.stuck) == (2, 2)
 
 

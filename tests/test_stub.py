@@ -7,7 +7,6 @@ import json
 import os
 import random
 import re
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -915,12 +914,10 @@ def test_h37_threads_that_share_a_file_pointer_read_each_byte_once(mpich: Case) 
 def test_an_open_file_leaves_the_program_most_of_the_descriptors(mpich: Case) -> None:
     """With 100 replicas of one component each, at most a quarter of the process's descriptors is used."""
     mpich.publish(*[Replica(size=96, start=START + 96 * i, length=96) for i in range(100)])
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (80, hard))
-    try:
-        reports = mpich.compare("independent", ranks=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limited = mpich.directory / "limited"
+    limited.write_text(f'#!/bin/sh\nulimit -S -n 80\nexec {mpich.program} "$@"\n')
+    limited.chmod(0o755)
+    reports = replace(mpich, program=limited).compare("independent", ranks=1)
     (file,) = reports[0]["files"]
     assert sum(replica["bytes"] > 0 for replica in file["replicas"]) == 20
     assert states(reports) == {"valid"}

@@ -248,6 +248,13 @@ static int lock_with_others(const char *directory, bool joins)
     return -1;
 }
 
+/* -1; the file is closed. */
+static int closed(int fd)
+{
+    close(fd);
+    return -1;
+}
+
 /* Takes the lock alone or, if the open `joins` others, shares it with those who have the file open.
  * RATIONALE: it waits for pdla sync and for programs that open or close the file. All of these end
  * soon. */
@@ -261,12 +268,8 @@ static int lock_or_wait(const char *directory, const char *path, bool joins)
         if (fd != -1)
             return fd;
         fd = lock_with_others(directory, joins);
-        if (fd >= 0 && joins)
-            return fd;
-        if (fd >= 0) {
-            close(fd);
-            return -1;
-        }
+        if (fd >= 0)
+            return joins ? fd : closed(fd);
         if (tries > LOCK_TRIES)
             return LOCK_HELD;
         if (tries == REPORT_TRIES)

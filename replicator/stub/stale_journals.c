@@ -361,10 +361,9 @@ void stale_journals_remove_empty(const char *directory)
     while (next_file(&files, path)) {
         size_t size;
         const struct journal_header *header = is_in_use(path, true) ? NULL : open_journal(path, &size);
-        if (header == NULL)
-            continue;
-        if (entries_in(header) == 0)
+        if (header != NULL && entries_in(header) == 0)
             unlink(path);
-        close_journal(header, size);
+        if (header != NULL)
+            close_journal(header, size);
     }
 }

@@ -98,8 +98,15 @@ double processed(struct engine *engine, int64_t node, double seconds)
 static void tick(struct engine *engine)
 {
     access_tick(engine);
-    if (engine->running > 0)
+    engine->ticks = engine->running > 0;
+    if (engine->ticks)
         later(engine, engine->now + engine->in->period, 1, TICK, NULL);
+}
+
+/* Nothing happens any more, but for ticks, although programs are running. */
+static bool is_stuck(const struct engine *engine)
+{
+    return engine->running > 0 && engine->events.count == (engine->ticks ? 1 : 0);
 }
 
 static void handle(struct engine *engine, const struct event *event)
@@ -160,7 +167,8 @@ static void run(struct engine *engine)
     for (int64_t i = 0; i < in->servers; i++)
         if (!server_begin(&engine->server[i], &in->server[i], in->ranks, (uint64_t)in->seed << 32 | (uint64_t)i))
             longjmp(engine->failed, SIM_NO_MEMORY);
-    if (in->period > 0)
+    engine->ticks = in->period > 0;
+    if (engine->ticks)
         later(engine, in->period, 1, TICK, NULL);
     for (int64_t i = 0; i < in->ranks; i++)
         rank_begin(engine, &engine->rank[i]);
@@ -168,7 +176,7 @@ static void run(struct engine *engine)
     bool more = true;
     while (more) {
         while (engine->running > 0 || engine->closing || !decides(engine)) {
-            if (!events_take(&engine->events, &event))
+            if (is_stuck(engine) || !events_take(&engine->events, &event))
                 break;
             bool ran = engine->running > 0;
             engine->now = event.time;

@@ -127,7 +127,7 @@ struct engine {
     struct list locked, wants_lock, waiting;
     struct held *held;
     int64_t in_calls, running; /* ranks; in an open loop, calls */
-    bool closing;
+    bool closing, ticks; /* a tick is among the events */
     double calls_since;
 };
 
