@@ -311,6 +311,15 @@ def test_h47_of_two_states_the_newer_one_that_is_whole_counts(file: Leased, who:
         assert file.place.journals == []
 
 
+def test_h47_a_damaged_journal_stays_when_its_file_is_deleted(file: Leased) -> None:
+    """The others go with the file; nobody knows of which file the damaged one is."""
+    file.write()
+    damaged = file.place.journals[0]
+    damage("inode", damaged)
+    assert file.command("original", "rm", file.original).returncode == 0
+    assert not file.original.exists() and file.place.journals == [damaged]
+
+
 def test_h28_a_file_that_got_the_number_of_a_deleted_one_is_another(file: Leased) -> None:
     file.write()
     before = file.original.read_bytes()

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -64,8 +63,6 @@ int main(int argc, char **argv)
 #ifdef LIMIT /* as if the disk were full at this byte of any file */
     MPI_Barrier(MPI_COMM_WORLD);
     signal(SIGXFSZ, SIG_IGN);
-    /* gcc could not write its counts of lines either, and would spoil those of other processes. */
-    setenv("GCOV_PREFIX", "/dev/null", 1);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){LIMIT, LIMIT});
 #endif
     snprintf(name, sizeof name, "%s.%d", argv[2], rank);
