@@ -23,8 +23,8 @@ HOWTO = pages.DOCS / "howto"
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """An empty directory with a short path, as in the pages, so that tables wrap in the same places."""
-    with tempfile.TemporaryDirectory(prefix="pdla-") as folder:
+    """An empty directory with a short path, as in the pages, so that tables wrap in the same places; TMPDIR may be long."""
+    with tempfile.TemporaryDirectory(prefix="pdla-", dir="/tmp") as folder:
         work = Path(folder) / "work"
         work.mkdir()
         yield work
