@@ -23,7 +23,7 @@ HOWTO = pages.DOCS / "howto"
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """An empty directory with a short path, as in the pages, so that tables wrap in the same places; TMPDIR may be long."""
+    """An empty directory with a short path (TMPDIR may be long), as in the pages: tables wrap in the same places."""
     with tempfile.TemporaryDirectory(prefix="pdla-", dir="/tmp") as folder:
         work = Path(folder) / "work"
         work.mkdir()
