@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pdla import config
 from pdla.accessmap import AccessMap
-from pdla.catalog import Catalog, Checksum, Component, Replica
-from pdla.errors import BusyError, PdlaError, UnfitError
+from pdla.catalog import Catalog, Checksum, Component, Lease, Replica
+from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.layouts.capacity import room, spaces
 from pdla.layouts.striping import component_sizes
 from pdla.model import Identity, Layout, Plan, Pool, Signature
@@ -125,7 +125,7 @@ def build(
             replica = catalog.replicas.begin(identity, signature, access_map, layout, lease=lease)
             new = backend.components(f"{catalog.token}/{replica.id}", layout, access_map.size)
             paths = [component.path for component in new]
-            stack.enter_context(_whole_or_not_at_all(catalog, replica, paths))
+            stack.enter_context(_whole_or_not_at_all(catalog, replica, paths, lease))
             # Made before the files are on record: a file whose directory is missing is then known
             # to be unreachable.
             for component in paths:
@@ -206,8 +206,13 @@ def prepare(
 
 
 @contextmanager
-def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Path]) -> Iterator[None]:
-    """Undo a replica whose build fails: its files, then its record. If the files stay, the record stays for gc."""
+def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Path], lease: Lease) -> Iterator[None]:
+    """Undo a replica whose build fails: its files, then its record. If the files stay, the record stays for gc.
+
+    Raises:
+        BusyError: another process has taken over the work, and may have removed the files. That they
+            are missing is no error then.
+    """
     try:
         yield
     except BaseException as error:
@@ -215,6 +220,9 @@ def _whole_or_not_at_all(catalog: Catalog, replica: Replica, paths: Sequence[Pat
         with suppress(PdlaError):
             if all(gone):
                 catalog.replicas.forget(replica.id)
+        if isinstance(error, OSError | PdlaError):
+            with suppress(CatalogError):
+                catalog.leases.check(lease)
         if isinstance(error, OSError):
             raise PdlaError(f"cannot build a replica of {replica.original.path}: {error}") from error
         raise

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ from pdla.catalog import Catalog, Replica, open_catalog
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
 from pdla.model import Candidate, Cluster, Cost, Identity, Layout, Loop, PatternPlan, Plan, Pool, Signature
-from pdla.replicator import identity, transpose
+from pdla.replicator import builder, identity, transpose
+from pdla.replicator.backends.base import delete
 from pdla.replicator.builder import build, replicate
+from pdla.replicator.copying import Task
 from pdla.replicator.mapfile import read_map
 from pdla.replicator.transpose import runs
 from pdla.replicator.verify import Removed, gc, verify
@@ -476,6 +479,26 @@ def test_h36_a_build_whose_lease_was_lost_leaves_nothing(place: Place):
     assert [(replica.id, replica.state) for replica in place.catalog.replicas.find()] == [(others[0], "valid")]
     assert len(place.components) == SERVERS
     assert verify(place.catalog) == []
+
+
+def test_h36_a_build_whose_files_were_removed_with_its_lease_was_taken_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    """It is no error for which the pattern would wait: the other process has built the replica."""
+    signature = pattern(place, *COLUMNS)
+    copy = builder.copy_together
+
+    def taken_over(task: Task, *rest: Any) -> Any:
+        for lease in place.catalog.leases.all():
+            place.catalog.leases.release(lease)
+        for component in task.components:
+            delete(component.path)
+        return copy(task, *rest)
+
+    monkeypatch.setattr(builder, "copy_together", taken_over)
+    with pytest.raises(BusyError, match=f"^another process has taken over the work on {place.original}: this process"):
+        build(signature, layout(signature), place.pool, place.catalog)
+    assert place.catalog.replicas.find() == []
 
 
 def test_columns_of_a_matrix_are_not_written_piece_by_piece():

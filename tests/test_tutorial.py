@@ -49,6 +49,7 @@ def followed(
         "PATH": f"{first}:{os.environ['PATH']}",
         "PDLA_HOME": str(directory.parent / "home"),
         "PDLA_CATALOG": "",
+        "PYTEST_ADDOPTS": "",  # a page shows what pytest prints
         **(variables or {}),
     }
     return pages.follow(page, directory, environment, {"/home/you/tutorial": str(directory), **(replaced or {})})
