@@ -437,7 +437,7 @@ def deep_map(file: Leased, length: int) -> Path:
 @pytest.mark.parametrize("which", ["none", "journals", "notes", "locks"])
 def test_h36_nothing_is_lost_where_paths_of_journals_are_too_long(file: Leased, which: str) -> None:
     """The longer the path of the map's directory, the fewer of the files in it have paths of at most 4,095 bytes."""
-    journal = f"/journals/{16 * 'h'}/{socket.gethostname()}-{os.getpid()}-0.journal"
+    journal = f"/journals/{16 * 'h'}/{socket.gethostname()}-1000-0.journal"  # or of a longer process number
     deep = deep_map(file, {"none": 4000, "journals": 4096 - len(journal), "notes": 4062, "locks": 4065}[which])
     file.original.write_bytes(b"")
     words = [str(file.writer), str(file.original), str(file.place.directory / "said"), "close"]
