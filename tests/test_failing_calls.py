@@ -115,6 +115,13 @@ def test_a_call_sees_the_same_or_fails(
     assert failed <= {"open"} if writes == "original" else failed
 
 
+def check_next_open(leased: Leased) -> None:
+    """An open at which nothing fails writes back what the lease has."""
+    leased.open("original", "r", "look")
+    assert leased.place.journals == []
+    check(leased.place, 1, 1)
+
+
 @pytest.mark.parametrize("calls", ["opendir 1", "readdir 1", "opendir -1", "readdir -4", "fcntl 1", "statx 1"])
 def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Leased, calls: str) -> None:  # noqa: F811
     """The first lookup is for the directories of journals, the next for the journals in one of them."""
@@ -124,9 +131,7 @@ def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Lea
     error = {"mpich": 32, "openmpi": 35}[either_leased.place.mpi.name]
     assert seen == f"open class={error} -1\n" * 2
     assert either_leased.place.journals == journals
-    either_leased.open("original", "r", "look")
-    assert either_leased.place.journals == []
-    check(either_leased.place, 1, 1)
+    check_next_open(either_leased)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +141,7 @@ def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Lea
 def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(either_leased: Leased, calls: str) -> None:  # noqa: F811
     either_leased.write()
     either_leased.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
-    either_leased.open("original", "r", "look")
-    assert either_leased.place.journals == []
-    check(either_leased.place, 1, 1)
+    check_next_open(either_leased)
 
 
 def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
@@ -152,9 +155,7 @@ def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased
     either_leased.write()
     seen = either_leased.open("original", "r", "look", extra=["PDLA_TEST_FAILING=fdatasync 1", "PDLA_OLD_BYTES=1"])
     assert "position" in seen
-    either_leased.open("original", "r", "look")
-    assert either_leased.place.journals == []
-    check(either_leased.place, 1, 1)
+    check_next_open(either_leased)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +177,7 @@ def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str
 def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -> None:  # noqa: F811
     file.write()
     file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
-    file.open("original", "r", "look")
-    assert file.place.journals == []
-    check(file.place, 1, 1)
+    check_next_open(file)
 
 
 def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_change(file: Leased) -> None:  # noqa: F811
@@ -193,9 +192,7 @@ def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_ch
     with pytest.raises(AssertionError, match=r"exit 9|KILLED|signal"):
         file.open("original", "r", "look", extra=[preload, *killed, late], ranks=1)
     assert file.place.journals != []
-    file.open("original", "r", "look")
-    assert file.place.journals == []
-    check(file.place, 1, 1)
+    check_next_open(file)
 
 
 def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_leased: Leased) -> None:  # noqa: F811

@@ -250,12 +250,17 @@ def test_h28_a_file_with_the_inode_of_an_original_may_be_another(unit: Path, tmp
     assert found == ["found\n", "found\n", "found\n", "-\n"]
 
 
+def half_replicated(directory: Path) -> tuple[Path, Path]:
+    """An original of 100 bytes with a replica of the last 50, in the map there; and the state file."""
+    original = directory / "original"
+    original.write_bytes(bytes(100))
+    replica = Replica(size=50, start=50, length=50).build(bytes(100), directory / "replica")
+    return original, write_map(directory / "map", [(original, [replica])])
+
+
 def test_concurrent_writers_outside_a_replica_leave_it_valid(unit: Path, tmp_path: Path) -> None:
     """Each writer publishes the identity that it leaves; none of them takes another's write for a foreign change."""
-    original = tmp_path / "original"
-    original.write_bytes(bytes(100))
-    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
-    write_map(tmp_path / "map", [(original, [replica])])
+    original, _ = half_replicated(tmp_path)
     done = run_unit(unit, "writers", tmp_path / "map", original, "4")
     assert (done.returncode, done.stdout) == (0, "fresh writers=0 epoch=1200 stale=0\n"), done.stderr
 
@@ -263,10 +268,7 @@ def test_concurrent_writers_outside_a_replica_leave_it_valid(unit: Path, tmp_pat
 @pytest.mark.parametrize("part", ["size", "mtime", "ctime"])
 def test_h20_each_part_of_the_identity_of_an_original_counts(unit: Path, tmp_path: Path, part: str) -> None:
     """The state file has the file's identity at its publication, or after the last redirected write."""
-    original = tmp_path / "original"
-    original.write_bytes(bytes(100))
-    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
-    state = write_map(tmp_path / "map", [(original, [replica])])
+    original, state = half_replicated(tmp_path)
     assert run_unit(unit, "check", tmp_path / "map", original).stdout == "fresh 0, seems fresh\n"
     with state.open("r+b") as file:
         at = 32 + 8 * ["size", "mtime", "ctime"].index(part)
@@ -279,10 +281,7 @@ def test_h20_each_part_of_the_identity_of_an_original_counts(unit: Path, tmp_pat
 
 def test_h20_a_writer_does_not_make_a_foreign_change_its_own(unit: Path, tmp_path: Path) -> None:
     """It compares before it counts itself as a writer: its identity would hide an earlier change by somebody else."""
-    original = tmp_path / "original"
-    original.write_bytes(bytes(100))
-    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
-    write_map(tmp_path / "map", [(original, [replica])])
+    original, _ = half_replicated(tmp_path)
     os.utime(original, ns=(1, 1))
     done = run_unit(unit, "writers", tmp_path / "map", original, "1")
     assert done.stdout == "fresh writers=0 epoch=300 stale=2\n"
@@ -290,10 +289,7 @@ def test_h20_a_writer_does_not_make_a_foreign_change_its_own(unit: Path, tmp_pat
 
 def test_h20_a_write_that_nobody_has_begun_does_not_count(unit: Path, tmp_path: Path) -> None:
     """Its state file was replaced meanwhile."""
-    original = tmp_path / "original"
-    original.write_bytes(bytes(100))
-    replica = Replica(size=50, start=50, length=50).build(bytes(100), tmp_path / "replica")
-    write_map(tmp_path / "map", [(original, [replica])])
+    original, _ = half_replicated(tmp_path)
     done = run_unit(unit, "writers", tmp_path / "map", original, "0")
     assert done.stdout == "fresh writers=0 epoch=0 stale=0\n"
 
