@@ -212,7 +212,7 @@ def test_what_is_read_leaves_a_copy_in_passing() -> None:
     script.next = [Place(0, 0, 1000, "ssd", "test")]
     step = made.serve(read(100, 200))
     assert step.foreground == ((Transfer("home", None, 0, "read", 100, 200, 1, 100),),)
-    assert step.background == (Move(1, ((Transfer("ssd", None, 0, "write", 0, 100, 1, 100),),), after=True),)
+    assert step.background == (Move(1, ((Transfer("ssd", None, 0, "write", 0, 100, 1, 100),),), after=1),)
 
 
 def test_a_space_that_is_not_read_makes_reads_wait_for_the_write_back() -> None:

@@ -1,63 +1,78 @@
 /* The free addresses of a space. */
 #include "core.h"
 
-static int64_t *start_at(struct place_in at)
+static bool is_none(struct range hole)
 {
-    return &at.leaf->pair[at.index].key;
+    return hole.start == hole.stop;
 }
 
-static int64_t length_at(struct place_in at)
+static struct range hole_at(struct place_in at)
 {
-    return (intptr_t)at.leaf->pair[at.index].value;
+    int64_t start = at.leaf->pair[at.index].key;
+    return (struct range){start, start + (intptr_t)at.leaf->pair[at.index].value};
 }
 
-static void set_length(struct place_in at, int64_t length)
+static void put_hole(struct caching *core, struct addresses *addresses, struct range hole)
 {
-    at.leaf->pair[at.index].value = (void *)(intptr_t)length;
+    void *length = (void *)(intptr_t)(hole.stop - hole.start);
+    ordered_put(&core->memory, &core->nodes, &addresses->holes, hole.start, 0, length);
 }
 
-static void add_hole(struct caching *core, struct addresses *addresses, int64_t address, int64_t length)
+static struct range take_hole(struct caching *core, struct addresses *addresses, struct place_in at)
 {
-    ordered_put(&core->memory, &core->nodes, &addresses->holes, address, 0, (void *)(intptr_t)length);
+    struct range hole = hole_at(at);
+    ordered_remove(&core->nodes, &addresses->holes, hole.start, 0);
+    return hole;
 }
 
-void addresses_begin(struct caching *core, struct addresses *addresses, int64_t capacity)
+void addresses_begin(struct addresses *addresses, int64_t capacity)
 {
     addresses->left = capacity;
-    if (capacity > 0)
-        add_hole(core, addresses, 0, capacity);
+    addresses->lowest = (struct range){0, capacity};
 }
 
 int64_t addresses_take(struct caching *core, struct addresses *addresses, int64_t length, int64_t *address)
 {
-    struct place_in lowest = ordered_first(&addresses->holes);
-    int64_t size = length_at(lowest);
-    *address = *start_at(lowest);
-    if (size > length) {
-        /* It stays the lowest one: the tree need not be changed. */
-        *start_at(lowest) += length;
-        set_length(lowest, size - length);
-        size = length;
-    } else {
-        ordered_remove(&core->nodes, &addresses->holes, *address, 0);
-    }
+    struct range *lowest = &addresses->lowest;
+    int64_t size = lowest->stop - lowest->start < length ? lowest->stop - lowest->start : length;
+    *address = lowest->start;
+    lowest->start += size;
     addresses->left -= size;
+    struct place_in next = ordered_first(&addresses->holes);
+    if (is_none(*lowest) && next.leaf)
+        *lowest = take_hole(core, addresses, next);
     return size;
+}
+
+/* Frees addresses above the lowest hole: joins them with the holes around them. */
+static void free_above(struct caching *core, struct addresses *addresses, struct range hole)
+{
+    struct place_in before = ordered_upto(&addresses->holes, hole.start, 0);
+    struct place_in after = before.leaf ? ordered_next(before) : ordered_first(&addresses->holes);
+    if (after.leaf && hole_at(after).start == hole.stop) {
+        hole.stop = take_hole(core, addresses, after).stop;
+        before = ordered_upto(&addresses->holes, hole.start, 0);
+    }
+    if (hole.start == addresses->lowest.stop)
+        addresses->lowest.stop = hole.stop;
+    else if (before.leaf && hole_at(before).stop == hole.start)
+        before.leaf->pair[before.index].value = (void *)(intptr_t)(hole.stop - hole_at(before).start);
+    else
+        put_hole(core, addresses, hole);
 }
 
 void addresses_free(struct caching *core, struct addresses *addresses, int64_t address, int64_t length)
 {
+    struct range *lowest = &addresses->lowest, hole = {address, address + length};
     addresses->left += length;
-    struct place_in before = ordered_upto(&addresses->holes, address, 0);
-    struct place_in after = before.leaf ? ordered_next(before) : ordered_first(&addresses->holes);
-    if (after.leaf && *start_at(after) == address + length) {
-        int64_t more = length_at(after);
-        ordered_remove(&core->nodes, &addresses->holes, address + length, 0);
-        length += more;
-        before = ordered_upto(&addresses->holes, address, 0);
+    if (is_none(*lowest)) {
+        *lowest = hole;
+    } else if (address > lowest->start) {
+        free_above(core, addresses, hole);
+    } else if (hole.stop == lowest->start) {
+        lowest->start = address;
+    } else {
+        put_hole(core, addresses, *lowest);
+        *lowest = hole;
     }
-    if (before.leaf && *start_at(before) + length_at(before) == address)
-        set_length(before, length_at(before) + length);
-    else
-        add_hole(core, addresses, address, length);
 }

@@ -108,7 +108,8 @@ struct caching_transfer {
 
 /* Transfers [first, first + transfers) of the step's `moved`, which no request asked for:
  * caching_finished(token) must be called when they are done. `urgent`: with the priority of requests.
- * `after`: it starts when its request has been served; the others start at once. */
+ * `after`: not 0: it starts when the request with this number has been served (the calls of
+ * caching_serve are counted from 1): it may read what that request writes. The others start at once. */
 struct caching_move {
     int64_t token, urgent, after, first, transfers;
 };

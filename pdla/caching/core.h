@@ -108,14 +108,19 @@ void table_remove(struct table *table, struct entry *entry);
 void table_to_end(struct table *table, struct entry *entry);
 void table_clear(struct table *table);
 
+struct range {
+    int64_t start, stop;
+};
+
 /* addresses.c: the addresses [0, capacity) of a space, free or taken; the lowest free ones are taken
  * first. */
 struct addresses {
-    struct ordered holes; /* their lengths, by where they begin */
+    struct range lowest;  /* the lowest hole; empty: there is no free address */
+    struct ordered holes; /* the lengths of the others, by where they begin */
     int64_t left;
 };
 
-void addresses_begin(struct caching *core, struct addresses *addresses, int64_t capacity);
+void addresses_begin(struct addresses *addresses, int64_t capacity);
 /* Takes at most `length` bytes in one piece; returns how many. */
 int64_t addresses_take(struct caching *core, struct addresses *addresses, int64_t length, int64_t *address);
 void addresses_free(struct caching *core, struct addresses *addresses, int64_t address, int64_t length);
@@ -172,10 +177,6 @@ struct cache { /* what a space holds, and where */
     int64_t peak;
 };
 
-struct range {
-    int64_t start, stop;
-};
-
 /* Where bytes are read; copy NULL: the original. */
 struct source {
     int64_t start, stop;
@@ -203,6 +204,7 @@ struct job {
     int64_t node, size;
     enum move_kind kind;
     bool started;
+    int64_t after;       /* the request that it follows; 0: none */
     int64_t awaited;     /* the step that waits for it last */
     struct chain *freed;  /* copies that are gone but whose addresses it uses */
     struct job *next;    /* in the node's queue */
@@ -226,6 +228,7 @@ struct caching {
     int64_t serial, clock, steps; /* of copies and moves; number of requests and of all steps so far */
     int broken;
     const struct caching_request *request; /* that is being served */
+    int64_t after;                         /* of the moves that are made now */
     struct vector own;                     /* struct own, of the request */
     struct vector foreground, moves, moved, wait, refused;
     struct vector later;                      /* wishes of a request that are carried out after it */

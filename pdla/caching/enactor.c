@@ -471,6 +471,7 @@ struct called {
 static void begin(struct caching *core, double now)
 {
     core->now = now;
+    core->after = 0;
     core->steps++;
     core->foreground.count = core->moves.count = core->moved.count = 0;
     core->wait.count = core->refused.count = 0;
@@ -515,12 +516,10 @@ static int serve(void *context)
     if (request->op == CACHING_WRITE && request->stop > whole->size)
         whole->size = request->stop;
     core->request = NULL;
-    int64_t before = core->moves.count;
+    core->after = core->clock;
     for (int64_t i = 0; i < core->later.count; i++)
         enact(core, (struct caching_wish *)core->later.at + i);
     write_together(core);
-    for (int64_t i = before; i < core->moves.count; i++)
-        ((struct caching_move *)core->moves.at)[i].after = 1;
     return end(core, result ? CACHING_STOPPED : CACHING_DONE, with->step);
 }
 
@@ -648,7 +647,7 @@ static int begin_core(void *context)
     for (int64_t i = 0; i < setup->spaces; i++) {
         core->cache[i].space = &setup->space[i];
         core->cache[i].returned.wide = true;
-        addresses_begin(core, &core->cache[i].addresses, setup->space[i].capacity);
+        addresses_begin(&core->cache[i].addresses, setup->space[i].capacity);
     }
     return CACHING_DONE;
 }

@@ -13,7 +13,8 @@ struct job *job_new(struct caching *core, struct part *part, int64_t level, int6
 {
     struct job *job = item_take(&core->memory, &core->jobs);
     *job = (struct job){.token = ++core->serial, .part = part, .level = level, .first = {start, stop, NULL},
-                        .node = node, .size = stop - start, .kind = kind};
+                        .node = node, .size = stop - start, .kind = kind,
+                        .after = kind == PASS ? core->clock : core->after};
     job->last = &job->first;
     return job;
 }
@@ -165,7 +166,7 @@ static void job_start(struct caching *core, struct job *job)
     }
     add_stages(core, stage);
     struct caching_move *move = vector_add(&core->memory, &core->moves, sizeof *move);
-    *move = (struct caching_move){job->token, job->kind == LOAD, job->kind == PASS, first, core->moved.count - first};
+    *move = (struct caching_move){job->token, job->kind == LOAD, job->after, first, core->moved.count - first};
 }
 
 void job_queue(struct caching *core, struct job *job)

@@ -80,6 +80,8 @@ class Replay:
         self._caches: dict[tuple[str, int | None], Bytes] = defaultdict(lambda: np.zeros(1 << 16, np.uint8))
         self._moves: dict[int, list[tuple[Transfer, Bytes]]] = {}
         self._done: set[int] = set()
+        self._asked = self._served = 0
+        self._held_back: list[Move] = []
 
     def act(self, action: Action) -> None:
         """Carry out ``action``, and then finish some of the moves in progress."""
@@ -120,17 +122,16 @@ class Replay:
 
     def _do(self, step: Step, request: Request | None = None) -> None:
         self.log.append(step)
-        for move in step.background:
-            if not move.after:
-                self._begin(move)
+        self._asked += request is not None
+        self._begin_all(step.background)
         for token in step.wait:
             while token not in self._done:
                 self._finish(token if token in self._moves else self._chance.choice(sorted(self._moves)))
         if request:
             self._transfer(step, request)
-        for move in step.background:
-            if move.after:
-                self._begin(move)
+        self._served = self._asked
+        self._begin_all(self._held_back)
+        self._held_back.clear()
         self._check()
 
     def _transfer(self, step: Step, request: Request) -> None:
@@ -153,6 +154,13 @@ class Replay:
                 assert (held == wanted).all(), f"{transfer} reads something else than was written last"
         assert not any(waiting.any() for waiting in due.values()), f"{request} is not transferred: {step}"
 
+    def _begin_all(self, moves: Sequence[Move]) -> None:
+        for move in moves:
+            if move.after > self._served:
+                self._held_back.append(move)
+            else:
+                self._begin(move)
+
     def _begin(self, move: Move) -> None:
         """Read what the move reads. If it writes without reading, it writes what the request has just read."""
         transfers = [transfer for stage in move.stages for transfer in stage]
@@ -171,8 +179,7 @@ class Replay:
         self._done.add(token)
         moves = self.enactor.finished(token, self.time)
         self.log.append(moves)
-        for move in moves:
-            self._begin(move)
+        self._begin_all(moves)
         self._check()
 
     def _key(self, transfer: Transfer) -> tuple[int, int | None]:

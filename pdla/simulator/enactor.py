@@ -78,13 +78,14 @@ class Move(NamedTuple):
 
     Attributes:
         urgent: it has the priority of requests; others have a lower one.
-        after: it starts when its request has been served; others start at once.
+        after: if not 0, it starts when the request with this number has been served (the calls of
+            ``Enactor.serve`` are counted from 1); others start at once.
     """
 
     token: int
     stages: Stages
     urgent: bool = False
-    after: bool = False
+    after: int = 0
 
 
 class Step(NamedTuple):
@@ -203,7 +204,7 @@ class Enactor:
         moves = []
         for move in step.move[: step.moves]:
             stages = self._stages(step.moved[move.first : move.first + move.transfers])
-            moves.append(Move(move.token, stages, bool(move.urgent), bool(move.after)))
+            moves.append(Move(move.token, stages, bool(move.urgent), move.after))
         return Step(self._stages(step.foreground[: step.transfers]), tuple(moves), tuple(step.wait[: step.waits]))
 
     def _check(self, result: int) -> None:

@@ -10,7 +10,12 @@
 
 #include "caching.h"
 
-enum { KIB = 1024, SERVERS = 4, NODES = 4, FILES = 2, SIZE = 40 * KIB, SPACES = 2 * SERVERS };
+#ifndef SCALE
+#define SCALE 1 /* of files and spaces: with more there are more copies, and trees are deeper */
+#endif
+
+enum { KIB = 1024, SERVERS = 4, NODES = 4, FILES = 2, SIZE = SCALE * 40 * KIB, SPACES = 2 * SERVERS };
+enum { OTHER_SIZE = SCALE * 13 * KIB, MEMORY = SCALE * 3 * KIB, DEVICE = SCALE * 4 * KIB, POOL = SCALE * 16 * KIB };
 enum { MOVES = 4096, TOKENS = 1 << 22 };
 
 #define CHECK(holds)                                                                                                   \
@@ -32,10 +37,10 @@ static struct caching *core;
 static struct caching_space space[SPACES];
 static struct caching_setup setup = {.home_servers = SERVERS, .home_strip = KIB, .space = space};
 static unsigned char wanted[FILES][SERVERS + 1][SIZE], home[FILES][SERVERS + 1][SIZE];
-static unsigned char cached[2][SERVERS + 1][16 * KIB];
-static struct move under_way[MOVES];
+static unsigned char cached[2][SERVERS + 1][POOL];
+static struct move under_way[MOVES], held_back[MOVES]; /* the second ones follow the present request */
 static bool is_done[TOKENS];
-static int64_t moves, ended, refused;
+static int64_t moves, held_moves, requests, served, ended, refused;
 static double now;
 
 static int64_t chance(int64_t below)
@@ -54,7 +59,7 @@ static unsigned char *held(const struct caching_transfer *one)
 {
     if (one->level < 0)
         return home[one->file][part_of(one) + 1] + one->start;
-    CHECK(one->stop <= 16 * KIB);
+    CHECK(one->stop <= POOL);
     return cached[one->level][one->server + 1] + one->start;
 }
 
@@ -64,26 +69,49 @@ static size_t length(const struct caching_transfer *one)
     return (size_t)(one->stop - one->start);
 }
 
-static void begin(const struct caching_move *made, const struct caching_transfer *transfer)
+static void begin(struct move made)
 {
     struct move *move = &under_way[moves++];
     CHECK(moves < MOVES);
-    *move = (struct move){.token = made->token, .transfers = made->transfers};
-    move->transfer = malloc((size_t)made->transfers * sizeof *transfer + 1);
+    *move = made;
     bool reads = false;
-    for (int64_t i = 0; i < made->transfers; i++) {
-        const struct caching_transfer *one = &transfer[made->first + i];
-        move->transfer[i] = *one;
+    for (int64_t i = 0; i < made.transfers; i++) {
+        const struct caching_transfer *one = &move->transfer[i];
         if (!move->bytes[one->file])
             move->bytes[one->file] = malloc(SIZE);
         if (one->op == CACHING_READ)
             memcpy(move->bytes[one->file] + one->first, held(one), length(one));
         reads = reads || one->op == CACHING_READ;
     }
-    for (int64_t i = 0; !reads && i < made->transfers; i++) {
+    for (int64_t i = 0; !reads && i < made.transfers; i++) {
         const struct caching_transfer *one = &move->transfer[i];
         memcpy(move->bytes[one->file] + one->first, wanted[one->file][part_of(one) + 1] + one->first, length(one));
     }
+}
+
+/* Begins the moves of a step, but for those that follow a request that is not yet served. */
+static void begin_moves(const struct caching_step *step)
+{
+    for (int64_t i = 0; i < step->moves; i++) {
+        const struct caching_move *one = &step->move[i];
+        struct move move = {.token = one->token, .transfers = one->transfers};
+        move.transfer = malloc((size_t)one->transfers * sizeof *move.transfer + 1);
+        for (int64_t j = 0; j < one->transfers; j++)
+            move.transfer[j] = step->moved[one->first + j];
+        CHECK(one->after <= requests && held_moves < MOVES);
+        if (one->after > served)
+            held_back[held_moves++] = move;
+        else
+            begin(move);
+    }
+}
+
+static void begin_held(void)
+{
+    served = requests;
+    for (int64_t i = 0; i < held_moves; i++)
+        begin(held_back[i]);
+    held_moves = 0;
 }
 
 static void forget(struct move *move)
@@ -101,6 +129,8 @@ static void stop_without_memory(void)
     caching_dirty(core, &extent, &extents);
     while (moves > 0)
         forget(&under_way[--moves]);
+    while (held_moves > 0)
+        forget(&held_back[--held_moves]);
     caching_free(core);
     puts("no memory");
     exit(0);
@@ -129,15 +159,12 @@ static void finish(int64_t number)
     is_done[move.token] = true;
     ended++;
     check(caching_finished(core, move.token, now, &step));
-    for (int64_t i = 0; i < step.moves; i++)
-        begin(&step.move[i], step.moved);
+    begin_moves(&step);
 }
 
 /* A step is good until the core is called again: this is what must be kept of it. */
 struct kept {
     struct caching_transfer *transfer;
-    struct caching_move *after;
-    struct caching_transfer *moved;
     int64_t *wait;
 };
 
@@ -149,32 +176,25 @@ static void *copied(const void *from, size_t size)
 static void do_step(struct caching_step step, const struct caching_request *request)
 {
     struct kept kept = {copied(step.foreground, (size_t)step.transfers * sizeof *step.foreground),
-                        copied(step.move, (size_t)step.moves * sizeof *step.move), NULL,
                         copied(step.wait, (size_t)step.waits * sizeof *step.wait)};
-    int64_t moved = 0;
-    for (int64_t i = 0; i < step.moves; i++)
-        moved += step.move[i].transfers;
-    kept.moved = copied(step.moved, (size_t)moved * sizeof *step.moved);
     refused += step.refusals;
     for (int64_t i = 0; i < step.refusals; i++) {
         char text[200];
         CHECK(caching_why(core, &step.refused[i], text, sizeof text) > 0 && strlen(text) > 0);
         CHECK(caching_reason(&step.refused[i].wish, text, sizeof text) > 0);
     }
-    for (int64_t i = 0; i < step.moves; i++)
-        if (!kept.after[i].after)
-            begin(&kept.after[i], kept.moved);
+    begin_moves(&step);
     for (int64_t i = 0; i < step.waits; i++)
         while (!is_done[kept.wait[i]]) {
             CHECK(moves > 0);
             finish(chance(moves));
         }
-    int64_t served = 0;
+    int64_t done = 0;
     for (int64_t i = 0; request && i < step.transfers; i++) {
         const struct caching_transfer *one = &kept.transfer[i];
         unsigned char *last = wanted[one->file][part_of(one) + 1] + one->first;
         CHECK(one->op == request->op && one->file == request->file);
-        served += (int64_t)length(one);
+        done += (int64_t)length(one);
         if (one->op == CACHING_READ) {
             CHECK(memcmp(held(one), last, length(one)) == 0);
             continue;
@@ -183,13 +203,9 @@ static void do_step(struct caching_step step, const struct caching_request *requ
             last[j] = (unsigned char)chance(256);
         memcpy(held(one), last, length(one));
     }
-    CHECK(!request || served == request->stop - request->start);
-    for (int64_t i = 0; i < step.moves; i++)
-        if (kept.after[i].after)
-            begin(&kept.after[i], kept.moved);
+    CHECK(!request || done == request->stop - request->start);
+    begin_held();
     free(kept.transfer);
-    free(kept.after);
-    free(kept.moved);
     free(kept.wait);
 }
 
@@ -261,7 +277,7 @@ static void add_spaces(const char *name, int64_t level, int64_t count, int64_t c
 
 static void add_pool(void)
 {
-    add_spaces("ssd", setup.levels, 1, 16 * KIB, true, true);
+    add_spaces("ssd", setup.levels, 1, POOL, true, true);
     space[setup.spaces - 1].server = -1;
 }
 
@@ -270,11 +286,11 @@ static int set_up(const char *policy)
     const struct caching_device disk = {2, DISTANCE, DISK, {1e-8, 1e-8}}, ssd = {2, DISTANCE, SSD, {2e-9, 2e-9}};
     setup.by_part = strcmp(policy, "ibridge") == 0 || strcmp(policy, "liu") == 0 || strcmp(policy, "parts") == 0;
     if (strcmp(policy, "liu") == 0 || strcmp(policy, "parts") == 0)
-        add_spaces("memory", 0, SERVERS, 3 * KIB, true, false);
+        add_spaces("memory", 0, SERVERS, MEMORY, true, false);
     if (setup.by_part)
-        add_spaces("ssd", setup.levels, SERVERS, 4 * KIB, true, true);
+        add_spaces("ssd", setup.levels, SERVERS, DEVICE, true, true);
     if (strcmp(policy, "e10") == 0 || strcmp(policy, "whims") == 0)
-        add_spaces("scratch", 0, NODES, 4 * KIB, false, true);
+        add_spaces("scratch", 0, NODES, DEVICE, false, true);
     if (strcmp(policy, "s4d") == 0 || strcmp(policy, "whims") == 0)
         add_pool();
     core = caching_new(&setup);
@@ -285,9 +301,9 @@ static int set_up(const char *policy)
     if (strcmp(policy, "s4d") == 0)
         return caching_use_s4d(core, &(struct caching_s4d){disk, ssd, SERVERS});
     if (strcmp(policy, "ibridge") == 0)
-        return caching_use_ibridge(core, &(struct caching_ibridge){disk, ssd, {KIB, KIB}, 4 * KIB});
+        return caching_use_ibridge(core, &(struct caching_ibridge){disk, ssd, {KIB, KIB}, DEVICE});
     if (strcmp(policy, "liu") == 0)
-        return caching_use_liu(core, &(struct caching_liu){KIB, 2 * KIB, 4, 3 * KIB, 0.5});
+        return caching_use_liu(core, &(struct caching_liu){KIB, 2 * KIB, 4, MEMORY, 0.5});
     if (strcmp(policy, "e10") == 0)
         return caching_use_e10(core, &(struct caching_e10){chance(2), chance(2)});
     return caching_use(core, &(struct caching_policy){NULL, request_whims, tick_whims, close_whims});
@@ -304,6 +320,7 @@ static void request(void)
     at[rank][file] = stop < SIZE ? stop : 0;
     struct caching_request made = {now, rank, rank, file, chance(2), start, stop < SIZE ? stop : SIZE, chance(2)};
     struct caching_step step;
+    requests++;
     check(caching_serve(core, &made, &step));
     do_step(step, &made);
 }
@@ -341,7 +358,7 @@ int main(int argc, char **argv)
     setup.limit = argc > 4 ? strtoll(argv[4], NULL, 10) : (int64_t)1 << 40;
     check(set_up(argv[1]));
     for (int64_t i = 0; i < FILES; i++)
-        check(caching_file(core, i, i == 0 ? SIZE : 13 * KIB));
+        check(caching_file(core, i, i == 0 ? SIZE : OTHER_SIZE));
     for (int64_t left = strtoll(argv[3], NULL, 10); left > 0; left--) {
         act();
         while (moves > 0 && chance(3) == 0)

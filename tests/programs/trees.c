@@ -1,6 +1,9 @@
-/* A B+-tree against a table of what should be in it: trees SEED WIDE */
+/* A B+-tree, or the addresses of a space, against a table of what should be in it:
+ *
+ *     trees SEED narrow|wide|addresses */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core.h"
 
@@ -44,14 +47,12 @@ static void check_all(const struct ordered *tree)
     check(!at.leaf, "there are more values");
 }
 
-int main(int argc, char **argv)
+static void check_tree(bool wide)
 {
     struct memory memory = {.left = (int64_t)1 << 40};
     struct nodes nodes = {.narrow.size = sizeof(struct node),
                           .wide.size = sizeof(struct node) + FANOUT * sizeof(int64_t)};
-    check(argc == 3, "two arguments");
-    state = strtoull(argv[1], NULL, 10);
-    struct ordered tree = {.wide = atoi(argv[2])};
+    struct ordered tree = {.wide = wide};
     for (int64_t step = 0; step < STEPS; step++) {
         /* It grows and shrinks in turns, at random places and in order. */
         bool grows = step / 30000 % 2 == 0, in_order = step / 60000 % 2;
@@ -77,5 +78,50 @@ int main(int argc, char **argv)
             ordered_remove(&nodes, &tree, tree.wide ? number / 4 : number, tree.wide ? number % 4 : 0);
     check(!tree.root, "an empty tree has a node");
     memory_end(&memory);
+}
+
+/* Pieces are taken and freed at random; nearly all addresses are taken in turn, and then nearly none. */
+static void check_addresses(void)
+{
+    struct caching_space space = {.capacity = KEYS};
+    const struct caching_setup setup = {.spaces = 1, .space = &space, .limit = (int64_t)1 << 30};
+    struct caching *core = caching_new(&setup);
+    struct addresses *addresses = &core->cache[0].addresses;
+    int64_t taken = 0, lowest = 0;
+    for (int64_t step = 0; step < STEPS; step++) {
+        bool grows = step / 30000 % 2 == 0;
+        int64_t length = 1 + chance(3), address;
+        while (lowest < KEYS && is_in[lowest])
+            lowest++;
+        if (lowest < KEYS && chance(4) < (grows ? 3 : 1)) {
+            int64_t size = addresses_take(core, addresses, length, &address);
+            check(address == lowest && size <= length, "not the lowest addresses");
+            for (int64_t i = 0; i < size; i++)
+                check(!is_in[address + i], "an address is taken twice");
+            check(size == length || address + size == KEYS || is_in[address + size], "the hole has more");
+            memset(is_in + address, true, (size_t)size);
+            taken += size;
+        } else {
+            address = chance(KEYS);
+            for (length = 0; length < 3 && address + length < KEYS && is_in[address + length]; length++)
+                is_in[address + length] = false;
+            if (length > 0)
+                addresses_free(core, addresses, address, length);
+            lowest = address < lowest ? address : lowest;
+            taken -= length;
+        }
+        check(caching_room(core, 0) == KEYS - taken, "the room is another one");
+    }
+    caching_free(core);
+}
+
+int main(int argc, char **argv)
+{
+    check(argc == 3, "two arguments");
+    state = strtoull(argv[1], NULL, 10);
+    if (strcmp(argv[2], "addresses") == 0)
+        check_addresses();
+    else
+        check_tree(strcmp(argv[2], "wide") == 0);
     return 0;
 }

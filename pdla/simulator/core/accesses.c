@@ -100,7 +100,8 @@ static void enact(struct engine *engine, struct access *access, int result, cons
     bool waits = access->waits > 0;
     struct access *now = NULL, **last_now = &now, **last_after = &access->after;
     for (int64_t i = 0; i < step->moves; i++) {
-        struct access ***last = step->move[i].after ? &last_after : &last_now;
+        /* RATIONALE: bytes have no contents here, so a move that begins when another one ends need not wait. */
+        struct access ***last = step->move[i].after && access->rank >= 0 ? &last_after : &last_now;
         **last = move_new(engine, access, step, &step->move[i]);
         *last = &(**last)->next;
     }
