@@ -91,6 +91,7 @@ class Daemon:
         self._map_path = map_path or config.map_path()
         self._next_scan = 0.0
         self._counted = 0
+        self._reported = 0
         self._building = False
         self._tries: dict[tuple[int, int | None], tuple[int, float]] = {}
         self.busy = ""
@@ -184,7 +185,7 @@ class Daemon:
                 log.log(
                     logging.INFO if one.busy else logging.WARNING, "writes wait", extra={**about, "why": one.problem}
                 )
-            else:
+            if one.bytes or not one.problem:
                 log.info("written back", extra={**about, "lost": len(one.lost), "damaged": one.damaged})
         try:
             removed = gc(self._catalog, map_path=self._map_path)
@@ -291,6 +292,9 @@ class Daemon:
     def _update_metrics(self) -> None:
         try:
             census = self._catalog.census()
+            reports = self._catalog.results.after(self._reported)
+            self._metrics.count_caches(report for _, report in reports)
+            self._reported = max([self._reported, *(number for number, _ in reports)])
         except CatalogError:
             census = None  # the metrics show that the catalog failed
         try:

@@ -9,6 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pdla.replicator.cache_reports import (
+    CacheReport,
+    cache_parts,
+    file_json,
+    hidden_seconds,
+    merge_cached,
+    read_cached,
+    summary,
+)
+from pdla.replicator.passed_calls import Passed, merge_passed, read_passed
 from pdla.units import counted, format_bytes, format_seconds, format_share
 
 VERSION = 1
@@ -16,14 +26,6 @@ VERSION = 1
 _STATES = ("valid", "refused", "changed", "written")
 _NO_REPLICA = "no replica is usable"
 _UNUSABLE = {"changed": "the original was changed", "written": "a run wrote to the replicated bytes"}
-
-
-class Passed(NamedTuple):
-    """Calls that the original served, for one reason."""
-
-    why: str
-    calls: int
-    bytes: int
 
 
 class Used(NamedTuple):
@@ -113,6 +115,8 @@ class RunReport:
             refused).
         killed: processes that ended before they could report.
         seconds: what the slowest process spent in redirected calls.
+        seconds_hidden: what all processes spent with bringing cached bytes home while the program
+            did not wait for it.
     """
 
     command: str
@@ -124,11 +128,15 @@ class RunReport:
     seconds: float
     files: tuple[FileReport, ...]
     writes: tuple[WriteReport, ...] = ()
+    caches: tuple[CacheReport, ...] = ()
+    seconds_hidden: float = 0.0
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why the write-back of redirected writes failed, with the file."""
-        return tuple(f"{file.path}: {error}" for file in self.writes for error in file.errors)
+        """Why the write-back of redirected or cached writes failed, with the file."""
+        written = [(file.path, file.errors) for file in self.writes]
+        cached = [(file.path, file.errors) for file in self.caches]
+        return tuple(f"{path}: {error}" for path, errors in (*written, *cached) for error in errors)
 
     @property
     def compared_calls(self) -> int:
@@ -185,7 +193,7 @@ class RunReport:
     @property
     def passed(self) -> tuple[Passed, ...]:
         """Calls that the original served, by reason, the most bytes first."""
-        return _merge_passed(entry for file in self.files for entry in file.passed)
+        return merge_passed(entry for file in self.files for entry in file.passed)
 
     @property
     def sentence(self) -> str:
@@ -222,6 +230,8 @@ class RunReport:
             "passed": _rows(self.passed),
             "files": files,
             "writes": [{**asdict(file), "passed": _rows(file.passed)} for file in self.writes],
+            "cache": summary(self.caches, self.seconds_hidden),
+            "caches": [file_json(file) for file in self.caches],
         }
 
 
@@ -239,17 +249,21 @@ def collect(directory: Path, command: str) -> RunReport:
                 raise ValueError(f"version {process['version']}")
             rank = int(process["rank"])
             files, writes = (_file(entry, rank) for entry in process["files"]), map(_written, process["writes"])
-            processes.append((process, list(files), list(writes)))
+            caches = map(read_cached, process.get("caches", ()))
+            processes.append((process, list(files), list(writes), list(caches)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             unreadable += 1
     by_path: dict[str, list[FileReport]] = {}
     written: dict[str, list[WriteReport]] = {}
-    for _, read_files, written_files in processes:
+    cached: dict[str, list[CacheReport]] = {}
+    for _, read_files, written_files, cached_files in processes:
         for file in read_files:
             by_path.setdefault(file.path, []).append(file)
         for target in written_files:
             written.setdefault(target.path, []).append(target)
-    heads = [process for process, _, _ in processes]
+        for one in cached_files:
+            cached.setdefault(one.path, []).append(one)
+    heads = [process for process, _, _, _ in processes]
     return RunReport(
         command=command,
         ranks=max((int(head["ranks"]) for head in heads), default=0),
@@ -260,6 +274,8 @@ def collect(directory: Path, command: str) -> RunReport:
         seconds=max((float(head["seconds"]) for head in heads), default=0.0),
         files=tuple(_merge_files(files) for _, files in sorted(by_path.items())),
         writes=tuple(_merge_written(files) for _, files in sorted(written.items())),
+        caches=tuple(merge_cached(files) for _, files in sorted(cached.items())),
+        seconds_hidden=sum(hidden_seconds(files) for _, _, _, files in processes),
     )
 
 
@@ -276,7 +292,7 @@ def _file(entry: Mapping[str, Any], rank: int) -> FileReport:
         original_requests=int(original["requests"]),
         original_contiguous=int(original["contiguous"]),
         original_bytes=int(original["bytes"]),
-        passed=tuple(Passed(str(p["why"]), int(p["calls"]), int(p["bytes"])) for p in entry["passed"]),
+        passed=read_passed(entry["passed"]),
         replicas=tuple(Used(int(r["id"]), int(r["bytes"]), str(r["state"])) for r in entry["replicas"]),
         compared_calls=int(compared["calls"]),
         compared_bytes=int(compared["bytes"]),
@@ -300,7 +316,7 @@ def _written(entry: Mapping[str, Any]) -> WriteReport:
         neighbour_reads=int(entry["neighbours"]),
         refused=tuple(filter(None, [str(entry["refused"])])),
         errors=tuple(filter(None, [str(entry["error"])])),
-        passed=tuple(Passed(str(p["why"]), int(p["calls"]), int(p["bytes"])) for p in entry["passed"]),
+        passed=read_passed(entry["passed"]),
     )
 
 
@@ -315,7 +331,7 @@ def _merge_written(files: list[WriteReport]) -> WriteReport:
         earlier_seconds=max(file.earlier_seconds for file in files),
         refused=tuple(sorted({why for file in files for why in file.refused})),
         errors=tuple(sorted({error for file in files for error in file.errors})),
-        passed=_merge_passed(entry for file in files for entry in file.passed),
+        passed=merge_passed(entry for file in files for entry in file.passed),
         **_sums(files),
     )
 
@@ -327,7 +343,7 @@ def _merge_files(files: list[FileReport]) -> FileReport:
         used[entry.id] = Used(entry.id, known.bytes + entry.bytes, max(known.state, entry.state, key=_weight))
     return FileReport(
         path=files[0].path,
-        passed=_merge_passed(entry for file in files for entry in file.passed),
+        passed=merge_passed(entry for file in files for entry in file.passed),
         replicas=tuple(used[replica_id] for replica_id in sorted(used)),
         differences=tuple(sorted(found for file in files for found in file.differences)),
         **_sums(files),
@@ -337,16 +353,6 @@ def _merge_files(files: list[FileReport]) -> FileReport:
 def _weight(state: str) -> int:
     kind = state.partition(":")[0]
     return _STATES.index(kind) if kind in _STATES else len(_STATES)
-
-
-def _merge_passed(entries: Iterable[Passed]) -> tuple[Passed, ...]:
-    calls: Counter[str] = Counter()
-    moved: Counter[str] = Counter()
-    for entry in entries:
-        calls[entry.why] += entry.calls
-        moved[entry.why] += entry.bytes
-    merged = [Passed(why, calls[why], moved[why]) for why in calls]
-    return tuple(sorted(merged, key=lambda entry: (-entry.bytes, entry.why)))
 
 
 def _rows(entries: Iterable[Passed | Used | Difference]) -> list[dict[str, Any]]:
@@ -375,15 +381,16 @@ def sentence(report: Mapping[str, Any]) -> str:
             f"{format_bytes(report['replica_bytes'])} from replicas in "
             f"{counted(report['replica_requests'], 'request')}, {share} of them contiguous"
         ]
-    elif any(file["redirected_calls"] for file in report.get("writes", ())):
+    elif any(file["redirected_calls"] for file in report.get("writes", ())) or report.get("cache"):
         parts = []
-    elif report["map"]:
+    elif report["map"] or report.get("ranks"):
         parts = ["nothing was redirected"]
     elif not report.get("killed"):
         parts = ["no process opened a file through MPI-IO"]
     else:
         parts = ["it is not known what was redirected"]
     parts += [part for file in report.get("writes", ()) for part in _written_parts(file)]
+    parts += cache_parts(report)
     if passed:
         parts.append("left to the original: " + ", ".join(passed))
     if refused:

@@ -38,17 +38,20 @@ RECORD = np.dtype(
 )
 PROMISE_NS = 10 * 10**9
 """How far in the future ``until_ns`` is set."""
+_BUSY, _DONE = 1, 2
 _CHECKED = slice(RECORD.fields["busy"][1], None)  # type: ignore[index]
 
 
 @dataclass(frozen=True)
 class Intent:
     """A write-back that has begun. ``identity`` is the original's, as the write-back left it, unless ``busy``; while
-    ``busy``, no write to the original begins after ``until_ns``."""
+    ``busy``, no write to the original begins after ``until_ns``. ``done``: the original has all bytes, durably, and the
+    journals are being removed."""
 
     busy: bool
     identity: Identity
     until_ns: int
+    done: bool = False
 
 
 def read_intent(directory: Path) -> Intent | None:
@@ -70,7 +73,7 @@ def read_intent(directory: Path) -> Intent | None:
     if row["checksum"] != google_crc32c.value(image[_CHECKED]):
         raise FormatError(f"{path}, the record of an interrupted write-back, is damaged")
     identity = Identity(0, *(int(row[name]) for name in ("inode", "size", "mtime_ns", "ctime_ns")))
-    return Intent(bool(row["busy"]), identity, int(row["until_ns"]))
+    return Intent(int(row["busy"]) == _BUSY, identity, int(row["until_ns"]), int(row["busy"]) == _DONE)
 
 
 class HeldIntent:
@@ -93,10 +96,16 @@ class HeldIntent:
         self._intent = replace(self._intent, busy=False, identity=identity)
         self._put()
 
+    def end(self) -> None:
+        """The original has all bytes of the journals, durably."""
+        self._intent = replace(self._intent, busy=False, done=True)
+        self._put()
+
     def _put(self) -> None:
         intent, identity = self._intent, self._intent.identity
         row = np.zeros(1, dtype=RECORD)
-        row["magic"], row["busy"], row["until_ns"] = MAGIC, intent.busy, intent.until_ns
+        state = _DONE if intent.done else _BUSY if intent.busy else 0
+        row["magic"], row["busy"], row["until_ns"] = MAGIC, state, intent.until_ns
         row["inode"], row["size"] = identity.inode, identity.size
         row["mtime_ns"], row["ctime_ns"] = identity.mtime_ns, identity.ctime_ns
         row["pid"], row["host"] = os.getpid(), os.fsencode(socket.gethostname())[:63]

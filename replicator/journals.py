@@ -25,7 +25,7 @@ import numpy as np
 from pdla.errors import FormatError
 from pdla.model import Identity, Int64Array
 
-MAGIC = b"PDLAJNL2"
+MAGIC = b"PDLAJNL3"
 LOCK = "lock"
 SUFFIX = ".journal"
 UNFINISHED = ".new"
@@ -56,25 +56,31 @@ HEADER = np.dtype(
         ("birth_ns", "<i8"),
         ("lease", "<u8"),
         ("target", "S2048"),
+        ("cache", "S1024"),
         ("count", "<u8"),
         ("synced", "<u8"),
+        ("home", "<u8"),
         ("states", STATE, 2),
     ]
 )
-ENTRY = np.dtype([("replica", "<u8"), ("start", "<i8"), ("seal", "<u8")])
+ENTRY = np.dtype([("place", "<u8"), ("start", "<i8"), ("stamp", "<u8"), ("seal", "<u8")])
 _CHECKED = slice(HEADER.fields["rank"][1], HEADER.fields["count"][1])  # type: ignore[index]
 
 
 @dataclass(frozen=True)
 class Journal:
-    """What one process had written to replicas of a target without write-back, by its last note.
+    """What one process had written to replicas of a target, or to a cache file, without write-back, by its last note.
 
-    ``entries`` are rows (replica, start, stop) of bytes of replicas; the first ``synced`` of them
-    were durable. The others count only in the same ``boot`` of the node: what a killed process
-    wrote stays, but not after a crash of the node. ``damaged`` is the number of unreadable entries.
-    The original was made at ``birth_ns`` (0: nobody knows). ``identity`` is the original's when the
-    process last finished with it. ``busy``: the process had not finished with it, or not since
-    ``stamp_ns``. ``overtaken``: the original may have newer bytes.
+    ``entries`` are rows (replica, start, stop) of bytes of replicas or, if there is a ``cache``
+    (the path of the cache file, on the node ``host``), rows (where in the cache file, start, stop)
+    of bytes of the original. Of entries of several journals for one byte, that with the latest of
+    ``stamps`` has the newest; within a journal, the last. The original has the first ``home``
+    entries. The first ``synced`` were durable. The others count only in the same ``boot`` of the
+    node: what a killed process wrote stays, but not after a crash of the node. ``damaged`` is the
+    number of unreadable entries after the first ``home``, ``count`` the number of all entries,
+    readable or not. The original was made at ``birth_ns`` (0: nobody knows). ``identity`` is the
+    original's when the process last finished with it. ``busy``: the process had not finished with
+    it, or not since ``stamp_ns``. ``overtaken``: the original may have newer bytes.
     """
 
     path: Path
@@ -83,7 +89,11 @@ class Journal:
     boot: str
     host: str
     lease: bool
+    cache: Path | None
+    count: int
     entries: Int64Array
+    stamps: Int64Array
+    home: int
     synced: int
     damaged: int
     birth_ns: int
@@ -93,9 +103,14 @@ class Journal:
     overtaken: bool
 
     @property
+    def waiting(self) -> Int64Array:
+        """The entries that the original does not have."""
+        return self.entries[self.home :]
+
+    @property
     def bytes(self) -> int:
-        """Bytes of all entries. Bytes that were written repeatedly may count repeatedly."""
-        return int((self.entries[:, 2] - self.entries[:, 1]).sum())
+        """Bytes that the original does not have. Bytes that were written repeatedly may count repeatedly."""
+        return int((self.waiting[:, 2] - self.waiting[:, 1]).sum())
 
 
 def read_journal(path: Path) -> Journal:
@@ -115,11 +130,12 @@ def read_journal(path: Path) -> Journal:
     header = np.frombuffer(image, dtype=HEADER, count=1)[0]
     if header["checksum"] != google_crc32c.value(image[_CHECKED]):
         raise FormatError(f"{path} is a damaged journal: the checksum of its header is wrong")
-    count, synced = _number(path, header, "count"), _number(path, header, "synced")
+    count, synced, home = (_number(path, header, name) for name in ("count", "synced", "home"))
     if count > (len(image) - HEADER_SIZE) // ENTRY.itemsize or synced > count:
         raise FormatError(f"{path} is a damaged journal: it is too short for its {count} entries")
     rows = np.frombuffer(image, dtype=ENTRY, count=count, offset=HEADER_SIZE)
     entries, whole = _entries(rows)
+    cache = _text(header["cache"])
     state = _state(path, header)
     return Journal(
         path=path,
@@ -128,9 +144,13 @@ def read_journal(path: Path) -> Journal:
         boot=_text(header["boot"]).decode("ascii", "replace"),
         host=os.fsdecode(_text(header["host"])),
         lease=bool(header["lease"]),
+        cache=Path(os.fsdecode(cache)) if cache else None,
+        count=count,
         entries=entries[whole],
+        stamps=rows["stamp"].astype(np.int64)[whole],
+        home=int(whole[:home].sum()),
         synced=int(whole[:synced].sum()),
-        damaged=count - int(whole.sum()),
+        damaged=int((~whole[home:]).sum()),
         birth_ns=int(header["birth_ns"]),
         identity=Identity(
             *(int(header[name]) for name in ("device", "inode")),
@@ -150,10 +170,34 @@ def _text(field: bytes) -> bytes:
 def _number(path: Path, header: np.void, name: str) -> int:
     """A number whose upper half is its checksum."""
     word = int(header[name])
-    number, place = word & 0xFFFFFFFF, HEADER.fields[name][1]  # type: ignore[index]
-    if google_crc32c.extend(int(header["checksum"]), struct.pack("<QQ", number, place)) != word >> 32:
+    if _sealed(header, name, number := word & 0xFFFFFFFF) != word:
         raise FormatError(f"{path} is a damaged journal: the checksum of its {name} is wrong")
     return number
+
+
+def _sealed(header: np.void, name: str, number: int) -> int:
+    """The word of a number."""
+    place = HEADER.fields[name][1]  # type: ignore[index]
+    seal: int = google_crc32c.extend(int(header["checksum"]), struct.pack("<QQ", number, place))
+    return seal << 32 | number
+
+
+def set_home(path: Path, number: int) -> None:
+    """Note, durably, that the original has the first ``number`` entries of the journal at ``path``.
+
+    Whoever does so holds the lock of its directory.
+
+    Raises:
+        OSError: the journal cannot be written.
+    """
+    with path.open("r+b") as file:
+        header = np.frombuffer(file.read(HEADER_SIZE), dtype=HEADER, count=1)[0]
+        if int(header["home"]) & 0xFFFFFFFF == number:
+            return
+        file.seek(HEADER.fields["home"][1])  # type: ignore[index]
+        file.write(struct.pack("<Q", _sealed(header, "home", number)))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _state(path: Path, header: np.void) -> np.void:
@@ -171,15 +215,14 @@ def _state(path: Path, header: np.void) -> np.void:
 
 
 def _entries(rows: np.ndarray[Any, Any]) -> tuple[Int64Array, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Rows (replica, start, stop), and which of them are undamaged."""
-    replicas, starts = rows["replica"].astype(np.int64), rows["start"]
+    """Rows (place, start, stop), and which of them are undamaged."""
+    places, starts, stamps = rows["place"].astype(np.int64), rows["start"], rows["stamp"]
     lengths = (rows["seal"] & 0xFFFFFFFF).astype(np.int64)
-    sealed = zip(
-        rows["replica"].tolist(), starts.tolist(), lengths.tolist(), (rows["seal"] >> 32).tolist(), strict=True
-    )
-    whole = np.array([google_crc32c.value(struct.pack("<QqQ", *row)) == seal for *row, seal in sealed], dtype=bool)
+    columns = (rows["place"], starts, stamps, lengths, rows["seal"] >> 32)
+    sealed = zip(*(column.tolist() for column in columns), strict=True)
+    whole = np.array([google_crc32c.value(struct.pack("<QqQQ", *row)) == seal for *row, seal in sealed], dtype=bool)
     whole &= (lengths > 0) & (starts >= 0) & (starts <= np.iinfo(np.int64).max - lengths)
-    return np.stack([replicas, starts, starts + lengths], axis=1), whole
+    return np.stack([places, starts, starts + lengths], axis=1), whole
 
 
 def paths_in(directory: Path) -> list[Path]:
@@ -198,7 +241,7 @@ def bytes_waiting(directory: Path) -> tuple[dict[int, int], bool]:
             damaged = path.exists() or damaged
             continue
         damaged = damaged or journal.damaged > 0
-        for replica, start, stop in journal.entries.tolist():
+        for replica, start, stop in journal.waiting.tolist():
             found[replica] += stop - start
     return found, damaged
 
@@ -217,12 +260,35 @@ def locked(directory: Path, who: str = "pdla") -> Iterator[str]:
         if _try_lock(descriptor, fcntl.F_WRLCK, 3):
             _sign(descriptor, who)
             yield ""
-        elif _try_lock(descriptor, fcntl.F_RDLCK, 1):
-            yield "a program is writing to it"
         else:
-            yield f"{_signature(descriptor)} is doing the write-back"
+            yield _user(descriptor, alone=not _try_lock(descriptor, fcntl.F_RDLCK, 1))
     finally:
         os.close(descriptor)
+
+
+def holder(directory: Path) -> str:
+    """Who uses the journals in a directory, as ``locked`` names them; "": nobody. Takes no lock."""
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not _is_held(descriptor, fcntl.F_WRLCK, 3):
+            return ""
+        return _user(descriptor, alone=_is_held(descriptor, fcntl.F_RDLCK, 1))
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(descriptor: int, kind: int, count: int) -> bool:
+    """Whether another lock would make _try_lock() fail."""
+    asked = struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, count, 0)
+    (found,) = struct.unpack_from("h", fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+    return bool(found != fcntl.F_UNLCK)
+
+
+def _user(descriptor: int, *, alone: bool) -> str:
+    return f"{_signature(descriptor)} is doing the write-back" if alone else "a program is writing to it"
 
 
 def _try_lock(descriptor: int, kind: int, count: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
@@ -29,12 +31,26 @@ class Metrics:
         self.built_bytes = Counter("pdla_daemon_built_bytes", "Bytes of replicas built", registry=registry)
         self.freed_bytes = Counter("pdla_daemon_freed_bytes", "Bytes of replicas removed", registry=registry)
         self.failures = Counter("pdla_daemon_failures", "Times that the catalog failed", registry=registry)
+        self.cache_bytes = Counter(
+            "pdla_cache_bytes", "Bytes of runs' caches, by what happened", ["what"], registry=registry
+        )
+        self.cache_hidden = Counter("pdla_cache_hidden_seconds", "Moves that no program waited for", registry=registry)
+        self.cache_refused = Counter("pdla_cache_refused_calls", "Calls not cached, by why", ["why"], registry=registry)
         self.scanned = Gauge("pdla_daemon_scan_timestamp_seconds", "When all originals were checked", registry=registry)
         if port is not None:
             try:
                 start_http_server(port, "127.0.0.1", registry)
             except OSError as error:
                 raise PdlaError(f"cannot listen on 127.0.0.1:{port} for Prometheus: {error.strerror}") from error
+
+    def count_caches(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Add what the reports of runs, in their JSON form, say of their caches."""
+        for cache in (report["cache"] for report in reports if report.get("cache")):
+            for what in ("written", "hit", "home"):
+                self.cache_bytes.labels(what).inc(cache[f"{what}_bytes"])
+            self.cache_hidden.inc(cache["seconds_hidden"])
+            for one in cache["refused"]:
+                self.cache_refused.labels(one["why"]).inc(one["calls"])
 
     def update(self, census: Census | None) -> None:
         """Set the metrics to what the catalog holds now, if that is known, and write the file, if there is one.

@@ -10,6 +10,7 @@ from typing import Any
 from pdla.catalog import Catalog, Lease, Listed, Pattern
 from pdla.catalog.records import QueueState
 from pdla.model import Signature
+from pdla.replicator.cache_status import CachedFile, cached_files
 from pdla.replicator.identity import ORIGINAL
 from pdla.replicator.mapfile import fold
 from pdla.replicator.write_targets import target_of
@@ -26,6 +27,7 @@ class Status:
         missing: by the replica's number, a directory of its components that does not exist.
         leases: the leases that have not ended.
         queue: the number of patterns in every state; ``failed`` patterns could not be built.
+        caches: files with bytes in cache files.
     """
 
     replicas: Sequence[Listed]
@@ -33,6 +35,7 @@ class Status:
     leases: Sequence[Lease]
     queue: Mapping[QueueState, int]
     failed: Sequence[Pattern]
+    caches: Sequence[CachedFile] = ()
 
     def to_json(self, catalog: Catalog) -> dict[str, Any]:
         """Plain values, as docs/json.md describes them, with everything that the catalog has."""
@@ -46,6 +49,7 @@ class Status:
                 for lease in self.leases
             ],
             "queue": dict(self.queue),
+            "caches": [one.to_json() for one in self.caches],
             "failed": [{"pattern": one.id, "file": one.signature.file, "why": one.why} for one in self.failed],
         }
 
@@ -73,7 +77,10 @@ class Status:
 
 
 def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
-    """The present state. Looks at every original, and at the directories of the components, not at each component."""
+    """The present state. Looks at every original, and at the directories of the components, not at each component.
+
+    If a cache has dirty bytes, it takes half a second to see at what rate they go home.
+    """
     fold(catalog, map_path)
     away = {directory for directory in catalog.replicas.directories() if not Path(directory).is_dir()}
     missing = {}
@@ -95,4 +102,5 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
         leases=[replace(lease, name=names.get(lease.resource, lease.name)) for lease in current],
         queue=census.queue,
         failed=catalog.patterns.find(state="failed") if census.queue["failed"] else (),
+        caches=cached_files(map_path),
     )

@@ -8,8 +8,8 @@ Three kinds of lines are for the files that a program works on::
     target NAME JSON                    the same, for what is written: counts with ``--writes`` close and lease
 
 and a line ``job RANKS HOW [sync]`` begins what another job does to these files when the one before has ended: HOW is
-close, lease, original, trace (recorded, without a map) or native (without the library). With the last word there is a
-pdla sync before it.
+close, lease, e10, e10-close, original, trace (recorded, without a map) or native (without the library). With the last
+word there is a pdla sync before it.
 
 ``python -m tests.mpiio FIRST LAST`` runs those with these seeds, 17 18 only one, and makes those small that differ,
 which are then kept in tests/programs/found.
@@ -50,6 +50,8 @@ TOGETHER = ["iread_at_all", "iread_all"]
 SPLIT = ["read_at_all_begin", "read_all_begin"]
 SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
 ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
+CACHED = {"e10": "flush_immediate", "e10-close": "flush_onclose"}
+"""Modes of writes that go to a cache, and the hint that makes the difference."""
 SERVERS = 3
 NATIVELY = "does not end well natively"
 PATIENCE = 60  # seconds for a program, as in interpreter.c
@@ -183,7 +185,7 @@ class Writer:
         self.choose = random.Random(seed)
         self.jobs = jobs
         self.ranks, self.writes, self.shared_pointers = ranks, writes != "", shared
-        self.redirected = writes in ("close", "lease")
+        self.redirected = writes in ("close", "lease", *CACHED)
         self.lines: list[str] = []
         self.sizes: dict[str, int] = {}
         self.tables: dict[str, list[Table]] = {}
@@ -599,7 +601,13 @@ class Runner:
         if job.how == "trace":
             settings += [f"PDLA_TRACE={directory / 'logs'}"]
         else:
-            settings += [f"PDLA_WRITES={job.how}", f"PDLA_MAP={directory / 'replicas.map'}", f"PDLA_REPORT={reports}"]
+            writes = "original" if job.how in CACHED else job.how
+            settings += [f"PDLA_WRITES={writes}", f"PDLA_MAP={directory / 'replicas.map'}", f"PDLA_REPORT={reports}"]
+        if job.how in CACHED:
+            cache = directory / "cache"
+            cache.mkdir(exist_ok=True)
+            hints = {"E10_CACHE": "enable", "E10_CACHE_PATH": cache, "E10_CACHE_FLUSH_FLAG": CACHED[job.how]}
+            settings += ["PDLA_POLICY=e10", *(f"PDLA_{name}={value}" for name, value in hints.items())]
         settings = settings if how == "redirected" and job.how != "native" else []
         words = ["env", *settings, self.interpreter, text, directory / how, out]
         programs = text.read_text().count("program ")
@@ -769,7 +777,7 @@ def main() -> int:
     options.add_argument("last", type=int)
     options.add_argument("--mpi", choices=["mpich", "openmpi"], default="mpich")
     options.add_argument("--ranks", type=int, default=2)
-    options.add_argument("--writes", choices=["original", "close", "lease"], default="original")
+    options.add_argument("--writes", choices=["original", "close", "lease", *CACHED], default="original")
     options.add_argument("--found", type=Path, default=Path("found"))
     options.add_argument("--library", type=Path, help="compiled from the sources here where it is not given")
     chosen, found = options.parse_args(), 0

@@ -29,7 +29,7 @@ from pdla.errors import PdlaError
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import Mpi, available_mpis, build_coherence_library, build_library, debian_mpis
 
-MODES = ("traced", "redirected", "close", "lease")
+MODES = ("traced", "redirected", "close", "lease", "e10")
 SECONDS = 600
 HUNG = -1000
 """The exit code of what did not end by then; nothing is the same as that."""
@@ -140,12 +140,12 @@ def prepare(directory: Path, sizes: Mapping[str, int], reading: bool) -> Path:
 def redirected_in(reports: Path) -> bool:
     """Whether any rank redirected a byte."""
     files: Iterable[dict[str, Any]] = (
-        file
+        file[key]
         for path in reports.glob("*.json")
-        for part in ("files", "writes")
+        for part, key in (("files", "redirected"), ("writes", "redirected"), ("caches", "written"))
         for file in json.loads(path.read_text())[part]
     )
-    return any(file["redirected"]["bytes"] for file in files)
+    return any(file["bytes"] for file in files)
 
 
 def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str, tuple[bool, bool]]:
@@ -168,7 +168,11 @@ def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str,
             wanted = run(mpi, program, folder / "beside", {})
         made = prepare(directory, left if reading else names, reading)
         (reports := directory / ".reports").mkdir()
-        settings = {**preload, "PDLA_MAP": made, "PDLA_REPORT": reports, "PDLA_WRITES": "original" if reading else mode}
+        writes = mode if mode in ("close", "lease") else "original"
+        settings = {**preload, "PDLA_MAP": made, "PDLA_REPORT": reports, "PDLA_WRITES": writes}
+        if mode == "e10":
+            (cache := folder / "cache").mkdir()
+            settings |= {"PDLA_POLICY": "e10", "PDLA_E10_CACHE": "enable", "PDLA_E10_CACHE_PATH": cache}
         seen = run(mpi, program, directory, settings)
         found[mode] = same(mpi, program, mode, wanted, seen), redirected_in(reports)
     return found

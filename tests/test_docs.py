@@ -82,8 +82,8 @@ def test_every_page_is_in_the_navigation() -> None:
 MOST_COLUMNS = 100
 # Terms that are also words of everyday language, or of every page.
 EVERYDAY = {
-    "MPI-IO", "application", "dirty", "group", "layout", "library", "map", "phase", "plan", "rank", "request", "run",
-    "section", "server", "source", "space", "strip", "target", "to redirect", "trace", "wish",
+    "MPI-IO", "application", "cache", "dirty", "group", "hit", "layout", "library", "map", "phase", "plan", "rank",
+    "request", "run", "section", "server", "source", "space", "strip", "target", "to redirect", "trace", "wish",
 }  # fmt: skip
 
 

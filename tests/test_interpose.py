@@ -86,7 +86,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ("pdla/caching", "interpose.h", False),
         ("pdla/caching", "redirection.h", False),
         ("pdla/simulator/core", "caching.h", True),
-        ("replicator/stub", "caching.h", False),
+        ("replicator/stub", "caching.h", True),
         ("pdla/interpose", "caching.h", False),
         ("replicator/stub", "recorder.h", False),
     ],

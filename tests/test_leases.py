@@ -17,6 +17,7 @@ import pytest
 
 from pdla.replicator.identity import identity_of, leased
 from pdla.replicator.intent import HeldIntent
+from pdla.replicator.journals import HEADER as JOURNAL
 from pdla.replicator.journals import locked, read_journal
 from pdla.replicator.mapfile import publish, still_waiting
 from pdla.replicator.sync import write_back
@@ -245,7 +246,8 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
         file.write()
         path = file.place.journals[0]
         image = path.read_bytes()
-        flipped = image[:2208] + bytes([image[2208] ^ 1]) + image[2209:]
+        at = JOURNAL.fields["count"][1]  # type: ignore[index]
+        flipped = image[:at] + bytes([image[at] ^ 1]) + image[at + 1 :]
         path.write_bytes({"count": flipped, "cut": image[:4100], "empty": b""}[spoiled])
         assert file.open(how, "b", "look", "read") == f"open {ERR_IO} -1\n" * 2
         (row,) = write_back(file.place.catalog)

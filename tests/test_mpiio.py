@@ -57,10 +57,11 @@ def test_random_programs_see_and_leave_the_same_under_openmpi(
     check(runner, programs, tmp_path / "case", writes)
 
 
-def test_programs_that_once_differed_do_not(mpi: Mpi, library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("writes", ["close", "e10-close"])
+def test_programs_that_once_differed_do_not(mpi: Mpi, writes: str, library: Path, tmp_path: Path) -> None:
     runner = Runner.prepare(mpi, tmp_path, library)
     for ranks, programs in groupby(sorted(FOUND, key=attrgetter("ranks")), attrgetter("ranks")):
-        assert runner.differences(list(programs), tmp_path / str(ranks), "close") == {}
+        assert runner.differences(list(programs), tmp_path / str(ranks), writes) == {}
 
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,59 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
         "sync); to the original: 2 calls (atomic mode); "
         "NOT WRITTEN BACK: full"
     )
+
+
+def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
+    def cached(path: str, calls: int, moving: float, waited: float, **more: Any) -> dict[str, Any]:
+        return {
+            "path": path,
+            "policy": "e10",
+            "written": {"calls": calls, "bytes": calls * 1024, "requests": calls},
+            "hits": {"calls": 1, "bytes": 512},
+            "home": {"bytes": calls * 1000, "requests": 2},
+            "dirty": calls * 24,
+            "seconds": {"moving": moving, "waited": waited},
+            "passed": [{"why": "atomic mode", "calls": 1, "bytes": 10}],
+            "refused": "",
+            "error": "",
+            **more,
+        }
+
+    leave(
+        tmp_path,
+        {**process(0), "caches": [cached("/a", 4, 3.0, 1.0), cached("/b", 1, 0.5, 1.5)]},
+        {**process(1), "caches": [cached("/a", 2, 1.0, 5.0, error="full")]},
+        {**process(2), "caches": [cached("/c", 0, 0.0, 0.0, refused="no device")]},
+        process(3),
+    )
+    report = collect(tmp_path, "")
+    first = report.caches[0]
+    assert [file.path for file in report.caches] == ["/a", "/b", "/c"]
+    assert (first.written_calls, first.written_bytes, first.requests) == (6, 6144, 6)
+    assert (first.hit_calls, first.hit_bytes) == (2, 1024)
+    assert (first.home_bytes, first.home_requests, first.dirty_bytes) == (6000, 4, 144)
+    assert (first.moving_seconds, first.waited_seconds, first.errors) == (4.0, 6.0, ("full",))
+    assert report.errors == ("/a: full",)
+    assert report.to_json()["cache"] == {
+        "policy": "e10",
+        "hit_bytes": 2048,
+        "written_bytes": 7168,
+        "home_bytes": 7000,
+        "dirty_bytes": 168,
+        "refused": [{"why": "atomic mode", "calls": 4, "bytes": 40}, {"why": "no device", "calls": 0, "bytes": 0}],
+        # The first process hid a second; the second waited longer than its movers moved.
+        "seconds_hidden": 1.0,
+    }
+    assert report.sentence == (
+        "7 writes (7 KiB) cached by e10; 6.84 KiB brought home in 8 requests, 1 s of that while the program computed; "
+        "4 reads (2 KiB) hit the cache; 168 B wait in cache files (pdla sync); "
+        "not cached: 4 calls, 40 B (atomic mode), no device; NOT BROUGHT HOME: /a: full"
+    )
+
+
+def test_a_run_without_a_cache_says_nothing_of_one(tmp_path: Path):
+    leave(tmp_path, process(0))
+    report = collect(tmp_path, "")
+    assert report.to_json()["cache"] is None
+    assert report.sentence == "nothing was redirected"
+    assert replace(report, map={}).sentence == "nothing was redirected"

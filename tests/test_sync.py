@@ -305,7 +305,7 @@ def test_bytes_of_a_replica_of_another_file_are_never_written_back(place: Place)
     killed_with_journals(place)
     before = place.original.read_bytes()
     image = Image(next(path for path in place.journals if len(read_journal(path).entries)))
-    image.entries[0]["replica"] = 2
+    image.entries[0]["place"] = 2
     image.seal_entry(0)
     image.write()
     (row,) = write_back(place.catalog)

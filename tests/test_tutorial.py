@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -59,6 +60,12 @@ def followed(
 def test_the_tutorial(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
     assert followed(pages.DOCS / "tutorial.md", directory, programs) == 14
+
+
+def test_a_cache(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
+    here = {"node1": socket.gethostname()}
+    assert followed(pages.DOCS / "caching.md", directory, programs, replaced=here) == 11
 
 
 def test_a_darshan_log(directory: Path) -> None:

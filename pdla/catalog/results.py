@@ -45,6 +45,13 @@ class Results(Section):
             rows = session.scalars(select(ResultRow).order_by(ResultRow.id.desc()).limit(last)).all()
             return [Result(utc(row.time), row.report) for row in reversed(rows)]
 
+    @again
+    def after(self, number: int) -> list[tuple[int, dict[str, Any]]]:
+        """The reports that were recorded after report ``number``, with their numbers."""
+        with self._session() as session:
+            rows = session.scalars(select(ResultRow).where(ResultRow.id > number).order_by(ResultRow.id)).all()
+            return [(row.id, row.report) for row in rows]
+
 
 class Simulations(Section):
     """The answers of pdla simulate."""

@@ -16,6 +16,7 @@ from pdla.cli.calibrate import calibrate
 from pdla.cli.daemon import daemon
 from pdla.cli.demo import demo
 from pdla.cli.doctor import doctor, preload
+from pdla.cli.drain import drain
 from pdla.cli.import_trace import import_
 from pdla.cli.maintenance import gc, rm, status, verify
 from pdla.cli.patterns import patterns
@@ -47,7 +48,7 @@ def cli() -> None:
 
 VERBS = (
     *(trace, pack, import_, analyze, patterns, calibrate, plan, simulate, replicate, daemon, run),
-    *(report, status, verify, sync, gc, rm, doctor, preload, demo),
+    *(report, status, verify, sync, drain, gc, rm, doctor, preload, demo),
 )
 for command in VERBS:
     cli.add_command(command)

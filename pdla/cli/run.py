@@ -9,12 +9,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from pdla.cli.caching import RUNS, check_policy, read_hints
+from pdla.cli.caching import variables as caching_variables
 from pdla.cli.launch import launch, preloaded
-from pdla.cli.options import command_argument, json_option, old_bytes_option, print_json, say
+from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted
 from pdla.errors import PdlaError
 from pdla.units import counted
@@ -46,32 +49,67 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     help="close: writes go to replicas; write-back happens before MPI_File_sync or MPI_File_close returns. lease: "
     "write-back happens later, by pdla sync, the daemon, or the next open of the file.",
 )
+@click.option(
+    "--policy",
+    type=Named(lambda: RUNS, check_policy),
+    help="Cache collective writes on the nodes' own devices; they come home to the original in the background.",
+)
+@click.option(
+    "--cluster",
+    metavar="FILE|NAME",
+    help="With --policy: the pool of kind node of this cluster.toml gives the cache's directory and size.",
+)
+@click.option(
+    "--coherence",
+    type=click.Choice(["node", "mpi"]),
+    help="With --policy: who sees cached bytes before sync and close. node: all processes of the node, as with files "
+    "(default); mpi: the process that wrote them.",
+)
+@click.option(
+    "--hint", "hints", multiple=True, callback=read_hints, metavar="NAME=VALUE", help="With --policy: a hint of E10."
+)
 @old_bytes_option
 @click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
 @json_option
 @command_argument
-def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tuple[str, ...]) -> None:
-    """Run a program served from replicas.
+def run(
+    writes: str,
+    policy: str | None,
+    cluster: str | None,
+    coherence: str | None,
+    hints: dict[str, str],
+    old_bytes: bool,
+    verify: bool,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run a program served from replicas, or with a cache.
 
-    Reads come from valid replicas. Bytes that are in doubt come from the original. The exit code is
-    the program's own. If
+    Reads come from valid replicas. Bytes that are in doubt come from the original. With --policy e10, collective
+    writes go to the node's own device first; this needs no trace and no plan. The exit code is the program's own. If
     that is 0, it becomes 1 if the write-back failed or if --verify found a difference. To record a redirected run:
     pdla trace -- pdla run -- COMMAND.
     """
     from pdla.catalog import open_catalog
+    from pdla.replicator.cache_status import left_in_caches
     from pdla.replicator.exit_reports import collect
     from pdla.replicator.mapfile import still_waiting
 
+    caching = _caching(policy, cluster, coherence, hints)
     with redirection(writes) as (variables, reports):
+        variables |= caching
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
         variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
-        code = launch(command, preloaded(variables, coherence=writes != "original" or writes_are_noted()))
+        coherent = writes != "original" or policy is not None or writes_are_noted()
+        code = launch(command, preloaded(variables, coherence=coherent))
         report = collect(reports, shlex.join(command))
+    if policy and not map_path().exists():
+        report = replace(report, map={})  # nobody asked for replicas
     code = code or int(bool(report.errors or report.difference))
     try:
         catalog = open_catalog()
         catalog.results.add(report)
-        waiting = still_waiting(catalog)
+        waiting = [*still_waiting(catalog), *left_in_caches()]
     except PdlaError as error:
         # The exit code is the program's; a catalog that fails does not change it.
         say(f"the report of this run was not recorded in the catalog: {error}")
@@ -84,8 +122,19 @@ def run(writes: str, old_bytes: bool, verify: bool, as_json: bool, command: tupl
         say(why)
     if as_json:
         print_json({"exit_code": code, **report.to_json()})
-    elif map_path().exists():
+    elif policy or map_path().exists():
         say(report.sentence)
     else:
         say("nothing was redirected: no replica is published yet (pdla replicate publishes them)")
     raise click.exceptions.Exit(code)
+
+
+def _caching(policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str]) -> dict[str, str]:
+    """The environment variables of the options that belong to --policy."""
+    from pdla.layouts.config import load_cluster
+
+    if policy is None:
+        if cluster or coherence or hints:
+            raise click.UsageError("--cluster, --coherence and --hint need --policy")
+        return {}
+    return caching_variables(policy, coherence or "node", hints, load_cluster(cluster) if cluster else None)

@@ -1,4 +1,4 @@
-"""pdla sync: write-back of what redirected runs left in write replicas."""
+"""pdla sync: write-back of what redirected runs left in write replicas and cache files."""
 
 from __future__ import annotations
 
@@ -29,19 +29,24 @@ SHOWN = 5
 def sync(changed: str, as_json: bool) -> None:
     """Write redirected writes back to their originals.
 
-    These are the bytes that pdla run --writes lease, or a killed run, left in write replicas. The
-    verb prints what it could not save, and fails if bytes still wait or are lost.
+    These are the bytes that pdla run --writes lease, or a killed run, left in write replicas and
+    cache files. The verb prints what it could not save, and fails if bytes still wait or are lost.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.sync import write_back
 
     found = write_back(open_catalog(), conflict=cast("Conflict", changed))
+    report(found, as_json, nothing="Nothing to write back.")
+
+
+def report(found: list[WriteBackResult], as_json: bool, *, nothing: str) -> None:
+    """Print what was written back; fail if bytes still wait or are lost. ``nothing`` says that there were none."""
     if as_json:
         print_json({"originals": [{**asdict(one), **_paths(one)} for one in found]})
     elif found:
         click.echo("\n".join(shown(line) for one in found for line in _lines(one)))
     else:
-        click.echo("Nothing to write back.")
+        click.echo(nothing)
     if bad := [one for one in found if one.problem or one.lost or one.damaged]:
         raise PdlaError(f"{len(bad)} of {len(found)} files could not be written back completely")
 

@@ -46,7 +46,8 @@ typedef int open_call(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
 static int open_recovered(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info,
                           mpi_handle *file)
 {
-    struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode)};
+    struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode),
+                              .info = value_of(info)};
     int rc = ASK(opening, (&opening));
     if (rc)
         *file = running_mpi()->file_null;
@@ -67,7 +68,8 @@ static struct file_handle *make_handle(mpi_handle file, const struct opening *op
 static int watch_open(open_call *real, mpi_handle comm, const char *name, int amode, mpi_handle info, mpi_handle *file)
 {
     struct file_call opened = {.number = CALL_File_open, .start = clock_ns(), .flags = CALL_COLLECTIVE};
-    struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode)};
+    struct opening opening = {.comm = value_of(comm), .name = name, .amode = mpich_amode(amode),
+                              .info = value_of(info)};
     char path[PATH_MAX];
     OBSERVE(opening, (&opening));
     opened.rc = ASK(opening, (&opening));

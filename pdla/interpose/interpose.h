@@ -80,6 +80,7 @@ struct opening {
     const char *name;    /* as the program passes it; may be NULL */
     const char *path;    /* resolve_path() of the name, after the real call */
     int amode;           /* AMODE_ bits */
+    mpi_handle info;
     int64_t notes[2];    /* the interceptor's; 0 at first */
 };
 

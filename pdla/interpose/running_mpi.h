@@ -81,6 +81,8 @@ struct mpi {
     int (*File_call_errhandler)(mpi_handle, int);
     int (*File_open)(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
     int (*File_close)(mpi_handle *);
+    int (*Info_get)(mpi_handle, const char *, int, char *, int *);
+    int (*Info_get_string)(mpi_handle, const char *, int *, char *, int *); /* or NULL */
 };
 extern const struct mpi *known_mpi; /* NULL until it is found; running_mpi.c only */
 const struct mpi *find_mpi(void);

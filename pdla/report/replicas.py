@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pdla.catalog.records import STATES, QueueState
+from pdla.replicator.cache_status import CachedFile
 from pdla.replicator.exit_reports import sentence
 from pdla.replicator.status import DAEMON, Status
 from pdla.report.text import MOST, more, paragraph, table
@@ -15,6 +16,7 @@ from pdla.units import counted, format_bytes, shown
 if TYPE_CHECKING:
     from pdla.catalog import Listed, Result
 
+MOST_NODES = 3  # with cache files of one original that are named
 MOST_WHYS = 5  # replicas with the same reason whose numbers are listed
 UNFINISHED: tuple[QueueState, ...] = ("queued", "planned", "failed")
 """States in the queue of patterns that are not finished."""
@@ -34,6 +36,8 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
             whys.setdefault(f"unreachable: {status.missing[one.id]} does not exist", []).append(one.id)
     lines += [paragraph(f"{_named(numbers)} {why}") for why, numbers in list(whys.items())[:MOST]]
     lines += more(len(whys), "reasons")
+    lines += [paragraph(_cached(one)) for one in status.caches[:MOST]]
+    lines += more(len(status.caches), "cached files")
     for lease in status.leases:
         if lease.resource.startswith(DAEMON):
             lines.append(f"A daemon runs: {lease.holder}.")
@@ -59,6 +63,20 @@ def _table(replicas: Sequence[Listed]) -> str:
         used = f"{one.runs:,}" if one.runs else "-"
         rows.append([str(one.id), one.state, format_bytes(one.size), used, what, one.path])
     return table(["id", "state", "size", "used", "layout", "original"], rows, "rlrrll")
+
+
+def _cached(file: CachedFile) -> str:
+    """What a file has in cache files, and what becomes of it."""
+    where = f"{counted(file.files, 'cache file')} on {', '.join(file.nodes[:MOST_NODES])}"
+    where += f" and {len(file.nodes) - MOST_NODES} more nodes" if len(file.nodes) > MOST_NODES else ""
+    parts = [f"{file.original}: {format_bytes(file.cached)} in {where}, {format_bytes(file.dirty)} of it not home yet"]
+    if file.rate:
+        parts.append(f"{format_bytes(file.rate)}/s go home")
+    if file.holder or file.dirty:
+        parts.append(file.holder or "nobody brings it home (pdla sync does)")
+    if file.damaged:
+        parts.append("a journal is damaged (pdla sync says more)")
+    return "; ".join(parts) + "."
 
 
 def _totals(status: Status) -> str:

@@ -75,7 +75,7 @@ static void note(struct intent *intent, const struct original_state *original)
 struct intent intent_now(const struct original_state *original)
 {
     struct intent intent = {
-        .busy = 1, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
+        .busy = INTENT_BUSY, .inode = original->inode, .pid = getpid(), .until_ns = clock_real_ns() + PROMISE_NS};
     memcpy(intent.magic, INTENT_MAGIC, sizeof intent.magic);
     gethostname(intent.host, sizeof intent.host - 1);
     note(&intent, original);
@@ -99,9 +99,18 @@ int intent_renew(const char *directory, struct intent *intent)
 
 void intent_stop(const char *directory, struct intent *intent, const struct original_state *original)
 {
-    intent->busy = 0;
+    intent->busy = INTENT_FAILED;
     note(intent, original);
     put(directory, intent);
+}
+
+int intent_end(const char *directory)
+{
+    struct intent intent;
+    if (intent_read(directory, &intent) != INTENT_THERE)
+        return EIO;
+    intent.busy = INTENT_DONE;
+    return put(directory, &intent);
 }
 
 void intent_remove(const char *directory)

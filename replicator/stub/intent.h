@@ -12,11 +12,17 @@
 
 #define INTENT_MAGIC "PDLAINT1"
 
+enum intent_state {
+    INTENT_FAILED, /* the write-back failed, and left the original as it is noted */
+    INTENT_BUSY,   /* the original is being written */
+    INTENT_DONE    /* the original has all bytes, durably; the journals are being removed */
+};
+
 /* The file `intent` in the directory of the journals. It is replaced as a whole, by rename. */
 struct intent {
     char magic[8];
     uint32_t checksum;  /* CRC32C of what follows */
-    uint32_t busy;      /* 1: the original is being written; 0: the write-back failed and left it as follows */
+    uint32_t busy;      /* enum intent_state */
     uint64_t inode;     /* of the original */
     int64_t size, mtime_ns, ctime_ns;
     int64_t until_ns;   /* no write to the original begins later than this, by CLOCK_REALTIME */
@@ -37,6 +43,8 @@ int intent_begin(const char *directory, struct intent *, const struct original_s
 int intent_renew(const char *directory, struct intent *);
 /* The write-back failed and left the original in this state. */
 void intent_stop(const char *directory, struct intent *, const struct original_state *);
+/* The original has all bytes of the journals, durably. 0 or an errno. */
+int intent_end(const char *directory);
 void intent_remove(const char *directory);
 
 #endif

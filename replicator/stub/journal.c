@@ -17,15 +17,52 @@
 
 enum { GROWTH = 64 << 10 };
 
-static struct journal_entry *entries_of(const struct journal *journal)
+static uint64_t seal_of(const struct journal_entry *entry, uint32_t length)
 {
-    return (struct journal_entry *)(void *)((char *)journal->header + JOURNAL_HEADER);
+    const uint64_t words[] = {entry->place, (uint64_t)entry->start, entry->stamp, length};
+    return (uint64_t)crc32c(0, words, sizeof words) << 32 | length;
 }
 
-static uint64_t seal_of(uint64_t replica, int64_t start, uint32_t length)
+/* Maps a file of `size` bytes; no larger than it is mapped already, except at first. */
+static bool map_entries(struct journal *journal, int fd, size_t size)
 {
-    const uint64_t words[] = {replica, (uint64_t)start, length};
-    return (uint64_t)crc32c(0, words, sizeof words) << 32 | length;
+    const int access = PROT_READ | PROT_WRITE;
+    void *header = journal->header;
+    if (header == NULL && (header = mmap(NULL, JOURNAL_HEADER, access, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        return false;
+    journal->header = header;
+    if (size == JOURNAL_HEADER)
+        return true;
+    void *entries = journal->entries == NULL
+        ? mmap(NULL, size - JOURNAL_HEADER, access, MAP_SHARED, fd, JOURNAL_HEADER)
+        : mremap(journal->entries, journal->size - JOURNAL_HEADER, size - JOURNAL_HEADER, MREMAP_MAYMOVE);
+    if (entries == MAP_FAILED)
+        return false;
+    journal->entries = entries;
+    journal->size = size;
+    return true;
+}
+
+int journal_map(struct journal *journal, int fd)
+{
+    struct stat found;
+    *journal = (struct journal)JOURNAL_NONE;
+    if (fstat(fd, &found) != 0 || !map_entries(journal, fd, (size_t)found.st_size)) {
+        const int error = errno;
+        journal_unmap(journal);
+        return error;
+    }
+    return 0;
+}
+
+void journal_unmap(struct journal *journal)
+{
+    if (journal->entries != NULL)
+        munmap(journal->entries, journal->size - JOURNAL_HEADER);
+    if (journal->header != NULL)
+        munmap(journal->header, JOURNAL_HEADER);
+    journal->entries = NULL;
+    journal->header = NULL;
 }
 
 /* RATIONALE: the space is allocated. A store into a hole of a file on a full disk kills the
@@ -36,13 +73,7 @@ static int grow(struct journal *journal)
     int error = posix_fallocate(journal->fd, 0, (off_t)size);
     if (error != 0)
         return error;
-    void *base = journal->header == NULL ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, journal->fd, 0)
-                                         : mremap(journal->header, journal->size, size, MREMAP_MAYMOVE);
-    if (base == MAP_FAILED)
-        return errno;
-    journal->header = base;
-    journal->size = size;
-    return 0;
+    return map_entries(journal, journal->fd, size) ? 0 : errno;
 }
 
 static void read_boot(char boot[40])
@@ -144,6 +175,13 @@ static uint32_t checksum_of(const struct journal_header *header)
     return crc32c(0, (const char *)header + start, stop - start);
 }
 
+/* Returns the length of the whole name. */
+static int name_cache(char cache[1024], const char *directory, const char *journal)
+{
+    const char *name = strrchr(journal, '/') + 1;
+    return snprintf(cache, 1024, "%s/pdla-%.*s.cache", directory, (int)(strrchr(name, '.') - name), name);
+}
+
 static void fill(struct journal *journal, const struct journal_owner *owner, int original)
 {
     struct journal_header *header = journal->header;
@@ -158,10 +196,13 @@ static void fill(struct journal *journal, const struct journal_owner *owner, int
     header->birth_ns = found.birth_ns;
     header->lease = owner->lease;
     strcpy(header->target, owner->target);
+    if (owner->cache != NULL)
+        name_cache(header->cache, owner->cache, journal->path);
     header->checksum = checksum_of(header);
     memcpy(header->magic, JOURNAL_MAGIC, sizeof header->magic);
     set_number(header, &header->synced, 0);
     set_number(header, &header->count, 0);
+    set_number(header, &header->home, 0);
     journal->state.size = -1;
     if (!owner->others_write)
         note_original(journal, original);
@@ -173,10 +214,12 @@ static void fill(struct journal *journal, const struct journal_owner *owner, int
 bool journal_check(const struct journal_header *header, size_t size)
 {
     struct journal_state state;
-    uint64_t count, synced;
+    uint64_t count, synced, home;
     return size >= JOURNAL_HEADER && memcmp(header->magic, JOURNAL_MAGIC, sizeof header->magic) == 0
         && header->checksum == checksum_of(header) && memchr(header->target, 0, sizeof header->target) != NULL
+        && memchr(header->cache, 0, sizeof header->cache) != NULL
         && journal_number(header, &header->count, &count) && journal_number(header, &header->synced, &synced)
+        && journal_number(header, &header->home, &home)
         && count <= (size - JOURNAL_HEADER) / sizeof(struct journal_entry) && synced <= count
         && journal_state_of(header, &state);
 }
@@ -195,7 +238,7 @@ bool journal_entry_at(const struct journal_header *header, uint64_t number, stru
     *entry = entries[number];
     *length = (int64_t)(entry->seal & UINT32_MAX);
     return *length > 0 && entry->start >= 0 && entry->start <= INT64_MAX - *length
-        && seal_of(entry->replica, entry->start, (uint32_t)*length) == entry->seal;
+        && seal_of(entry, (uint32_t)*length) == entry->seal;
 }
 
 /* RATIONALE: the journal gets its name only when its header is complete: a file of that name
@@ -217,38 +260,41 @@ static int begin(struct journal *journal, const struct journal_owner *owner, int
 int journal_create(struct journal *journal, const struct journal_owner *owner, int original)
 {
     static unsigned serial;
-    char host[64] = "", path[4096], unfinished[sizeof path + sizeof JOURNAL_UNFINISHED];
-    *journal = (struct journal){.fd = -1};
+    char host[64] = "", path[4096], unfinished[sizeof path + sizeof JOURNAL_UNFINISHED], cache[1024];
+    *journal = (struct journal)JOURNAL_NONE;
     gethostname(host, sizeof host - 1);
     int length = snprintf(path, sizeof path, "%s/%s-%ld-%u.journal", owner->directory, host, (long)getpid(),
                           __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
     if (length >= (int)sizeof path || strlen(owner->target) >= sizeof journal->header->target)
+        return ENAMETOOLONG;
+    if (owner->cache != NULL && name_cache(cache, owner->cache, path) >= (int)sizeof cache)
         return ENAMETOOLONG;
     snprintf(unfinished, sizeof unfinished, "%s" JOURNAL_UNFINISHED, path);
     journal->path = strdup(path);
     const int error = journal->path == NULL ? ENOMEM : begin(journal, owner, original, unfinished);
     if (error == 0)
         return 0;
-    if (journal->header != NULL)
-        munmap(journal->header, journal->size);
+    journal_unmap(journal);
     if (journal->fd >= 0)
         close(journal->fd);
     free(journal->path);
-    *journal = (struct journal){.fd = -1};
+    *journal = (struct journal)JOURNAL_NONE;
     return error;
 }
 
 /* RATIONALE: bytes that follow the last entry extend it, by one store: a program that follows its
  * pattern has one entry. */
-static bool extend(struct journal *journal, uint64_t replica, int64_t start, int64_t length)
+static bool extend(struct journal *journal, const struct journal_entry *more, int64_t length)
 {
     if (journal_count(journal) == 0 || journal->fresh)
         return false;
-    struct journal_entry *last = &entries_of(journal)[journal_count(journal) - 1];
-    uint64_t old = last->seal & UINT32_MAX;
-    if (last->replica != replica || last->start + (int64_t)old != start || old + (uint64_t)length > UINT32_MAX)
+    struct journal_entry *last = &journal->entries[journal_count(journal) - 1];
+    const uint64_t old = last->seal & UINT32_MAX, both = old + (uint64_t)length;
+    const uint64_t place = last->place + (journal->header->cache[0] != '\0' ? old : 0);
+    if (place != more->place || last->start + (int64_t)old != more->start || last->stamp != more->stamp
+        || both > UINT32_MAX)
         return false;
-    __atomic_store_n(&last->seal, seal_of(replica, last->start, (uint32_t)(old + (uint64_t)length)), __ATOMIC_RELEASE);
+    __atomic_store_n(&last->seal, seal_of(last, (uint32_t)both), __ATOMIC_RELEASE);
     return true;
 }
 
@@ -263,19 +309,21 @@ static int make_room(struct journal *journal, int64_t length)
     return error;
 }
 
-int journal_add(struct journal *journal, uint64_t replica, int64_t start, int64_t length)
+int journal_add(struct journal *journal, const struct journal_entry *bytes, int64_t length)
 {
+    struct journal_entry entry = *bytes;
     int error = make_room(journal, length);
     while (error == 0 && length > 0) {
-        int64_t part = length > UINT32_MAX ? UINT32_MAX : length;
-        if (!extend(journal, replica, start, part)) {
+        const int64_t part = length > UINT32_MAX ? UINT32_MAX : length;
+        if (!extend(journal, &entry, part)) {
             const uint64_t number = journal_count(journal);
-            entries_of(journal)[number] =
-                (struct journal_entry){replica, start, seal_of(replica, start, (uint32_t)part)};
+            entry.seal = seal_of(&entry, (uint32_t)part);
+            journal->entries[number] = entry;
             set_number(journal->header, &journal->header->count, number + 1);
             journal->fresh = false;
         }
-        start += part;
+        entry.place += journal->header->cache[0] != '\0' ? (uint64_t)part : 0;
+        entry.start += part;
         length -= part;
     }
     return error;
@@ -283,7 +331,7 @@ int journal_add(struct journal *journal, uint64_t replica, int64_t start, int64_
 
 struct journal_entry journal_entry(const struct journal *journal, uint64_t number, int64_t *length)
 {
-    struct journal_entry entry = entries_of(journal)[number];
+    struct journal_entry entry = journal->entries[number];
     *length = (int64_t)(entry.seal & UINT32_MAX);
     return entry;
 }
@@ -292,21 +340,13 @@ int64_t journal_follow(struct journal *journal)
 {
     const uint64_t count = journal_count(journal);
     const size_t used = JOURNAL_HEADER + count * sizeof(struct journal_entry);
-    if (used > journal->size) {
-        void *base = mremap(journal->header, journal->size, used + GROWTH, MREMAP_MAYMOVE);
-        if (base == MAP_FAILED)
-            return -1;
-        journal->header = base;
-        journal->size = used + GROWTH;
-    }
-    return (int64_t)count;
+    return used <= journal->size || map_entries(journal, -1, used + GROWTH) ? (int64_t)count : -1;
 }
 
 int journal_sync(struct journal *journal)
 {
     struct journal_header *header = journal->header;
-    size_t used = JOURNAL_HEADER + journal_count(journal) * sizeof(struct journal_entry);
-    if (msync(header, used, MS_SYNC) != 0)
+    if (msync(journal->entries, journal_count(journal) * sizeof(struct journal_entry), MS_SYNC) != 0)
         return errno;
     set_number(header, &header->synced, journal_count(journal));
     journal->fresh = true;
@@ -318,31 +358,50 @@ void journal_clear(struct journal *journal)
     struct journal_header *header = journal->header;
     set_number(header, &header->synced, 0);
     set_number(header, &header->count, 0);
+    set_number(header, &header->home, 0);
 }
 
-void journal_original_stamp(struct journal *journal)
+void journal_set_home(struct journal *journal, uint64_t number)
+{
+    set_number(journal->header, &journal->header->home, number);
+}
+
+static void stamp(struct journal *journal)
 {
     journal->state.stamp_ns = clock_real_ns();
     put_state(journal);
 }
 
+void journal_original_stamp(struct journal *journal)
+{
+    pthread_mutex_lock(&journal->state_lock);
+    stamp(journal);
+    pthread_mutex_unlock(&journal->state_lock);
+}
+
 void journal_original_begin(struct journal *journal)
 {
+    pthread_mutex_lock(&journal->state_lock);
     journal->state.busy++;
-    journal_original_stamp(journal);
+    stamp(journal);
+    pthread_mutex_unlock(&journal->state_lock);
 }
 
 void journal_original_end(struct journal *journal, int original)
 {
+    pthread_mutex_lock(&journal->state_lock);
     note_original(journal, original);
     journal->state.busy -= journal->state.busy > 0;
-    journal_original_stamp(journal);
+    stamp(journal);
+    pthread_mutex_unlock(&journal->state_lock);
 }
 
 void journal_overtaken(struct journal *journal)
 {
+    pthread_mutex_lock(&journal->state_lock);
     journal->state.overtaken = 1;
     put_state(journal);
+    pthread_mutex_unlock(&journal->state_lock);
 }
 
 bool journal_is_owned(int fd, bool unknown)
@@ -354,10 +413,10 @@ void journal_close(struct journal *journal, bool remove)
 {
     if (journal->header == NULL)
         return;
-    if (remove && journal_count(journal) == 0)
+    if (remove && journal_waiting(journal) == 0)
         unlink(journal->path);
-    munmap(journal->header, journal->size);
+    journal_unmap(journal);
     close(journal->fd);
     free(journal->path);
-    *journal = (struct journal){.fd = -1};
+    *journal = (struct journal)JOURNAL_NONE;
 }

@@ -1,18 +1,20 @@
-/* The journal of one open file in one process. It lists which bytes of the write replicas are newer
- * than the original. It is mapped into memory: its entries survive a kill of the process at once,
- * and a crash of the node after journal_sync(). Checksums cover all of it. replicator/journals.py
- * reads it. */
+/* The journal of one open file in one process. It lists which bytes, of the write replicas or of a
+ * cache file of the process, are newer than the original. It is mapped into memory: its entries
+ * survive a kill of the process at once, and a crash of the node after journal_sync(). Checksums
+ * cover all of it. replicator/journals.py reads it. */
 #ifndef PDLA_JOURNAL_H
 #define PDLA_JOURNAL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "mapfile.h"
 
-#define JOURNAL_MAGIC "PDLAJNL2"
+#define JOURNAL_MAGIC "PDLAJNL3"
 #define JOURNAL_UNFINISHED ".new"
+#define JOURNAL_NONE {.fd = -1, .state_lock = PTHREAD_MUTEX_INITIALIZER}
 enum { JOURNAL_HEADER = 4096 };
 
 /* What a process knows of the original. The header has two copies, and the valid one with the
@@ -37,36 +39,43 @@ struct journal_header {
     int64_t birth_ns;      /* of the original, since inode numbers are reused; 0: the file system does not tell */
     uint64_t lease;        /* 1: write-back may come later, without a crash, too */
     char target[2048];     /* NUL-terminated path of the original */
+    char cache[1024];      /* NUL-terminated path of the cache file, on the node `host`; "": entries are of replicas */
     /* The rest changes. The numbers have seals (journal_number()). */
     uint64_t count;        /* entries that count */
     uint64_t synced;       /* of these, durable with their bytes */
+    uint64_t home;         /* of these, the first that the original has; may be larger than `count`: all of them */
     struct journal_state states[2];
 };
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER, "a page");
 _Static_assert(offsetof(struct journal_header, count) % 8 == 0, "what changes is aligned");
 _Static_assert(sizeof(struct journal_state) == 56, "no padding");
 
-/* Bytes [start, start + length) of a replica; the length is not 0. One store of the last word makes
- * the entry valid. */
+/* Bytes [start, start + length) of a replica, or of the original; the length is not 0. One store of
+ * the last word makes the entry valid. Of entries of several journals for the same byte of the
+ * original, that with the latest stamp has the newest; within a journal, the last. */
 struct journal_entry {
-    uint64_t replica;      /* the catalog's number */
+    uint64_t place;        /* the catalog's number of the replica, or where in the cache file the bytes are */
     int64_t start;
-    uint64_t seal;         /* lower half: length; upper half: CRC32C of replica, start and length (8 bytes each) */
+    uint64_t stamp;        /* of a cache: CLOCK_MONOTONIC of the node when the call wrote them; otherwise 0 */
+    uint64_t seal;         /* lower half: length; upper half: CRC32C of place, start, stamp, length (8 bytes each) */
 };
-_Static_assert(sizeof(struct journal_entry) == 24, "entry");
+_Static_assert(sizeof(struct journal_entry) == 32, "entry");
 
 struct journal {
     char *path;
     int fd;
-    struct journal_header *header; /* mapped, with the entries after its page; NULL: there is none */
-    size_t size;
+    struct journal_header *header; /* its page, mapped; NULL: there is none */
+    struct journal_entry *entries; /* mapped; moves when the journal grows, while the header stays for other threads */
+    size_t size;                   /* of the file */
     bool fresh;                    /* the next entry does not extend the last one, which is synced */
     struct journal_state state;    /* as it was last put into the header */
+    pthread_mutex_t state_lock;
 };
 
 /* The process and file of a journal. */
 struct journal_owner {
     const char *directory, *target;
+    const char *cache;     /* the directory of the cache file, which is named like the journal; NULL: there is none */
     uint64_t device, inode;
     int rank;
     bool lease;
@@ -95,14 +104,29 @@ bool journal_is_of_this_boot(const struct journal_header *);
 bool journal_entry_at(const struct journal_header *, uint64_t number, struct journal_entry *, int64_t *length);
 /* 0 or an errno. */
 int journal_create(struct journal *, const struct journal_owner *, int original);
-/* Notes that these bytes of a replica are newer than the original. 0 or an errno; after an error
- * they do not count. */
-int journal_add(struct journal *, uint64_t replica, int64_t start, int64_t length);
+/* Notes that these bytes are newer than the original. 0 or an errno; after an error they do not
+ * count. */
+int journal_add(struct journal *, const struct journal_entry *, int64_t length);
 static inline uint64_t journal_count(const struct journal *journal)
 {
     return journal->header == NULL ? 0 : __atomic_load_n(&journal->header->count, __ATOMIC_ACQUIRE) & UINT32_MAX;
 }
+static inline uint64_t journal_home(const struct journal *journal)
+{
+    return journal->header == NULL ? 0 : __atomic_load_n(&journal->header->home, __ATOMIC_ACQUIRE) & UINT32_MAX;
+}
+/* How many entries the original does not have yet. */
+static inline uint64_t journal_waiting(const struct journal *journal)
+{
+    const uint64_t home = journal_home(journal), count = journal_count(journal);
+    return count > home ? count - home : 0;
+}
 struct journal_entry journal_entry(const struct journal *, uint64_t number, int64_t *length);
+/* The original has the first `number` entries. */
+void journal_set_home(struct journal *, uint64_t number);
+/* Maps a journal of another process, open as `fd`. 0 or an errno. */
+int journal_map(struct journal *, int fd);
+void journal_unmap(struct journal *);
 /* Maps what another process has added to its journal. The number of entries; -1: they cannot be
  * mapped. */
 int64_t journal_follow(struct journal *);
@@ -110,13 +134,13 @@ int64_t journal_follow(struct journal *);
 int journal_sync(struct journal *);
 /* Removes all entries: the original has their bytes. */
 void journal_clear(struct journal *);
-/* To be called around writes to the original, and before each of several. */
+/* To be called around writes to the original, and before each of several. Several threads may. */
 void journal_original_begin(struct journal *);
 void journal_original_stamp(struct journal *);
 void journal_original_end(struct journal *, int original);
 /* Notes that the original has newer bytes than some entries. */
 void journal_overtaken(struct journal *);
-/* Closes the journal. `remove`: also deletes it unless it has entries. */
+/* Closes the journal. `remove`: also deletes it unless entries wait. */
 void journal_close(struct journal *, bool remove);
 /* Whether some process has the journal open, by another descriptor, to write to it; `unknown` if the
  * file system does not answer. */

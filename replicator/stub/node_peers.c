@@ -25,28 +25,12 @@
 #include "writer.h"
 
 enum {
-    SHARED_BYTES = 128,
+    SHARED_BYTES = 256,
     MOST_LOOKS = 1 << 16 /* at an entry for a piece; with more, the journal is taken to have the bytes */
 };
 
-/* The last bytes of a journal's first page. */
-struct shared {
-    pthread_mutex_t mutex;
-    int64_t low, high; /* atomic; bytes of the original that contain all entries of the journal */
-};
 _Static_assert(sizeof(struct shared) <= SHARED_BYTES, "the end of the page");
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_HEADER - SHARED_BYTES, "the header ends before it");
-
-struct peer {
-    struct journal journal;
-    struct shared *shared;
-};
-
-struct peers {
-    struct shared *own;
-    int count;
-    struct peer each[];
-};
 
 /* Where a rank's journal is. */
 struct address {
@@ -54,8 +38,7 @@ struct address {
     char name[120];
 };
 
-/* RATIONALE: a mapping of its own, which does not move when the journal grows and its mapping
- * moves. The address identifies a mutex that is held. */
+/* RATIONALE: a mapping of its own, since the address identifies a mutex that is held. */
 static struct shared *map_shared(int fd)
 {
     char *page = mmap(NULL, JOURNAL_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -80,15 +63,16 @@ static struct shared *make_shared(const struct journal *journal)
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&shared->mutex, &attributes);
+    pthread_mutex_init(&shared->round.mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
     return shared;
 }
 
 /* The journal of a rank that was killed is consistent at any time. */
-static void lock(struct shared *shared)
+void shared_lock(pthread_mutex_t *mutex)
 {
-    if (pthread_mutex_lock(&shared->mutex) == EOWNERDEAD)
-        pthread_mutex_consistent(&shared->mutex);
+    if (pthread_mutex_lock(mutex) == EOWNERDEAD)
+        pthread_mutex_consistent(mutex);
 }
 
 static struct address address_of(const struct writer *writer)
@@ -104,36 +88,37 @@ static struct address address_of(const struct writer *writer)
     return address;
 }
 
+static void unmap_peer(struct peer *peer)
+{
+    journal_unmap(&peer->journal);
+    unmap_shared(peer->shared);
+    free(peer->path);
+    if (peer->cache >= 0)
+        close(peer->cache);
+}
+
 static bool map_peer(struct peer *peer, const char *directory, const char *name)
 {
     char path[4096];
-    struct stat found;
     snprintf(path, sizeof path, "%s/%s", directory, name);
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return false;
-    *peer = (struct peer){.journal = {.fd = -1}, .shared = map_shared(fd)};
-    void *base = fstat(fd, &found) != 0 || peer->shared == NULL ? MAP_FAILED
-        : mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    *peer = (struct peer){.shared = map_shared(fd), .cache = -1, .path = strdup(path)};
+    const bool mapped = journal_map(&peer->journal, fd) == 0 && peer->shared != NULL && peer->path != NULL;
     close(fd);
-    if (base == MAP_FAILED) {
-        unmap_shared(peer->shared);
+    if (!mapped) {
+        unmap_peer(peer);
         return false;
     }
-    peer->journal.header = base;
-    peer->journal.size = (size_t)found.st_size;
+    if (peer->journal.header->cache[0] != '\0')
+        peer->cache = open(peer->journal.header->cache, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return true;
-}
-
-static void unmap_peer(struct peer *peer)
-{
-    munmap(peer->journal.header, peer->journal.size);
-    unmap_shared(peer->shared);
 }
 
 struct peers *peers_open(const struct writer *writer)
 {
-    const char *directory = map_at(writer->map, writer->target->journals);
+    const char *directory = writer->journals;
     const struct address mine = address_of(writer);
     struct address *all = malloc((size_t)writer->ranks * sizeof *all);
     struct peers *peers = calloc(1, sizeof *peers + (size_t)writer->ranks * sizeof *peers->each);
@@ -141,14 +126,27 @@ struct peers *peers_open(const struct writer *writer)
     int64_t able = all != NULL && peers != NULL && own != NULL, agreed;
     able = agree_reduce(&able, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed
         && agree_gather(&mine, sizeof mine, all, NULL, NULL, writer->comm);
+    bool complete = mine.node != 0;
     for (int rank = 0; able && rank < writer->ranks; rank++)
-        if (rank != writer->rank && mine.node != 0 && all[rank].node == mine.node)
-            peers->count += map_peer(&peers->each[peers->count], directory, all[rank].name);
+        if (rank != writer->rank && mine.node != 0 && all[rank].node == mine.node) {
+            struct peer *peer = &peers->each[peers->count];
+            const bool mapped = map_peer(peer, directory, all[rank].name);
+            complete = complete && mapped && (peer->cache >= 0 || writer->cache == NULL);
+            peers->count += mapped;
+            if (mapped && peers->round == NULL && rank < writer->rank)
+                peers->round = &peer->shared->round;
+        }
     free(all);
-    if (able && peers->count > 0) {
+    /* RATIONALE: ranks that bring home together must all know each other. */
+    if (able && writer->cache != NULL)
+        able = agree_reduce(&(int64_t){complete}, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed;
+    if (able && (peers->count > 0 || writer->cache != NULL)) {
         peers->own = own;
+        peers->round = peers->round != NULL ? peers->round : &own->round;
         return peers;
     }
+    for (int i = 0; peers != NULL && i < peers->count; i++)
+        unmap_peer(&peers->each[i]);
     unmap_shared(own);
     free(peers);
     return NULL;
@@ -167,7 +165,7 @@ void peers_close(struct peers *peers)
 void peers_lock(const struct writer *writer)
 {
     if (writer->peers != NULL)
-        lock(writer->peers->own);
+        shared_lock(&writer->peers->own->mutex);
 }
 
 void peers_unlock(const struct writer *writer)
@@ -186,7 +184,7 @@ static bool covers(const struct journal *journal, int64_t count, uint64_t replic
     for (int64_t i = 0; i < count; i++) {
         int64_t length;
         const struct journal_entry entry = journal_entry(journal, (uint64_t)i, &length);
-        if (entry.replica == replica && entry.start < piece->replica_offset + piece->length
+        if (entry.place == replica && entry.start < piece->replica_offset + piece->length
             && piece->replica_offset < entry.start + length)
             return true;
     }
@@ -215,7 +213,7 @@ static bool may_have(const struct writer *writer, struct peer *peer, const struc
 
 static int write_back_of_peer(struct file_handle *handle, struct peer *peer)
 {
-    lock(peer->shared);
+    shared_lock(&peer->shared->mutex);
     int error = journal_follow(&peer->journal) < 0 ? ENOMEM
         : write_back_journal(handle, &peer->journal, peer->shared->low, peer->shared->high);
     pthread_mutex_unlock(&peer->shared->mutex);
@@ -229,7 +227,7 @@ int peers_write_back(struct file_handle *handle, const struct io_call *call, boo
     struct view_range range;
     int error = 0;
     *found = false;
-    if (peers == NULL || (call != NULL && call->bytes == 0))
+    if (peers == NULL || writer->cache != NULL || (call != NULL && call->bytes == 0))
         return 0;
     const bool known = call != NULL && !(call->flags & CALL_SHARED) && view_range_of(call, &range) == NULL;
     for (int i = 0; error == 0 && i < peers->count; i++)
@@ -248,7 +246,7 @@ int peers_extend_original(struct file_handle *handle)
         struct peer *peer = &peers->each[i];
         if (journal_count(&peer->journal) == 0)
             continue;
-        lock(peer->shared);
+        shared_lock(&peer->shared->mutex);
         if (journal_count(&peer->journal) > 0)
             error = extend_original_to(handle, peer->shared->high);
         pthread_mutex_unlock(&peer->shared->mutex);

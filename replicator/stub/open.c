@@ -279,7 +279,8 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     report_opened(map, map_name(), map == NULL ? why : NULL, rank);
     struct reader *reader;
     struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
-    mine.no_target = all_bits(rank != 0 || handle == NULL || map == NULL || recovery_target(map, path) == NULL);
+    char ignored[4096];
+    mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (reader != NULL) {
@@ -306,8 +307,11 @@ static const char *recover_before_open(const struct opening *opening, int *lock)
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
-    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, writer_wanted(opening->amode),
-                                lock);
+    char journals[4096];
+    const char *ignored;
+    const bool keep = rank == 0 && writer_wanted(opening->amode)
+        && writer_place(map_current(map_name(), &ignored), path, journals);
+    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock);
 }
 
 int redirector_opening(struct opening *opening)

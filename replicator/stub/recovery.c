@@ -14,6 +14,7 @@
 #include "components.h"
 #include "locks.h"
 #include "open.h"
+#include "pending_caches.h"
 #include "report.h"
 #include "redirection.h"
 #include "write_stats.h"
@@ -27,6 +28,8 @@ enum {
     MOST_DIRECTORIES = 8, /* with journals of one inode */
     BROADCAST_RANGES = 512
 };
+
+static const struct map_target no_replicas;
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
@@ -121,6 +124,15 @@ const struct map_target *recovery_target(const struct loaded_map *map, const cha
     return stat(directory, &found) == 0 ? map_find_target(map, path, found.st_dev, found.st_ino, name + 1) : NULL;
 }
 
+bool recovery_cache_directory(const char *path, char directory[4096])
+{
+    char root[4096];
+    const size_t length = strlen(path);
+    return journals_root(root)
+        && snprintf(directory, 4096, "%s/cache-%08x%08x", root, crc32c(0, path, length), crc32c(1, path, length))
+            < 4096;
+}
+
 /* The target that has its journals in the directory. */
 static const struct map_target *target_with(const struct loaded_map *map, const char *directory)
 {
@@ -130,26 +142,34 @@ static const struct map_target *target_with(const struct loaded_map *map, const 
     return NULL;
 }
 
-/* The directories that may have journals of the file, first that of its name. Returns how many;
- * -1: a lookup failed. */
-static int directories_of(const struct loaded_map *map, const char *path, const struct original_state *original,
-                          char found[MOST_DIRECTORIES][4096])
+/* Adds a directory to those found, unless it is there. Returns how many there are. */
+static int add_directory(char found[MOST_DIRECTORIES][4096], int count, const char *directory)
 {
-    char root[4096], place[4096];
-    int count = 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(found[i], directory) == 0)
+            return count;
+    return count + (count < MOST_DIRECTORIES && snprintf(found[count], sizeof found[count], "%s", directory) < 4096);
+}
+
+/* The directories that may have journals of the file, `first` (NULL: none) before that of its name.
+ * Returns how many; -1: a lookup failed. */
+static int directories_of(const struct loaded_map *map, const char *path, const struct original_state *original,
+                          const char *first, char found[MOST_DIRECTORIES][4096])
+{
+    char root[4096], place[4096], noted[4096];
+    int count = first == NULL ? 0 : add_directory(found, 0, first);
     errno = 0;
     const struct map_target *target = recovery_target(map, path);
     bool failed = target == NULL && lookup_failed(errno);
-    if (target != NULL && snprintf(found[0], sizeof found[0], "%s", (const char *)map_at(map, target->journals)) < 4096)
-        count++;
+    if (target != NULL)
+        count = add_directory(found, count, map_at(map, target->journals));
     DIR *notes =
         original != NULL && journals_root(root) && inode_place(root, original->inode, place) ? opendir(place) : NULL;
     failed = failed || (notes == NULL && lookup_failed(errno));
     errno = 0;
     for (struct dirent *note; notes != NULL && count < MOST_DIRECTORIES && (note = readdir(notes)) != NULL; errno = 0)
-        if (note->d_name[0] != '.' && snprintf(found[count], sizeof found[count], "%s/%s", root, note->d_name) < 4096
-            && (count == 0 || strcmp(found[0], found[count]) != 0))
-            count++;
+        if (note->d_name[0] != '.' && snprintf(noted, sizeof noted, "%s/%s", root, note->d_name) < 4096)
+            count = add_directory(found, count, noted);
     failed = failed || lookup_failed(errno);
     if (notes != NULL)
         closedir(notes);
@@ -309,6 +329,8 @@ static void participant_free(struct participant *participant)
         close(participant->lock);
     if (participant->redirection.reader != NULL)
         reader_free(participant->redirection.reader);
+    free(writer->path);
+    free(writer->journals);
     pthread_mutex_destroy(&writer->mutex);
 }
 
@@ -324,11 +346,14 @@ static bool participant_make(struct participant *participant, const struct loade
                                    .lock = -1, .comm = comm, .rank = rank, .ranks = ranks, .low = INT64_MAX,
                                    .intent = &participant->intent};
     pthread_mutex_init(&writer->mutex, NULL);
-    writer->written = write_stats_of(map, writer->target);
+    writer->path = strdup(path);
+    writer->journals = strdup(map_at(map, writer->target->journals));
+    writer->written = write_stats_of(map_at(map, writer->target->path), false);
     writer->components = calloc(writer->target->replica_count, sizeof *writer->components);
     writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     struct original_state found;
-    if (writer->written == NULL || writer->components == NULL || writer->fd < 0
+    if (writer->path == NULL || writer->journals == NULL || writer->written == NULL || writer->components == NULL
+        || writer->fd < 0
         || !original_examine(writer->fd, NULL, &found)
         || found.inode != what->inode)
         return false;
@@ -357,7 +382,7 @@ static const char *recover(struct participant *participant, bool able, struct ra
     struct original_state found = {0};
     if (!all_agree(participant, able))
         return "a replica that holds them cannot be used, or the file cannot be written";
-    const char *directory = map_at(writer->map, writer->target->journals);
+    const char *directory = writer->journals;
     int error = !original_examine(writer->fd, NULL, &found)     ? errno
         : writer->rank == 0 ? intent_begin(directory, &participant->intent, &found)
                             : 0;
@@ -385,6 +410,34 @@ static const char *recover(struct participant *participant, bool able, struct ra
         return NULL;
     return error == ENOSPC || error == EDQUOT ? "there is no space for them in the file"
                                               : "the write-back failed before its end";
+}
+
+/* What caches of ended programs have goes to the original, by this process alone, which has locked
+ * the journals. NULL, or why it failed. */
+static const char *bring_home(const struct loaded_map *map, const char *directory, const char *path,
+                              const struct original_state *original)
+{
+    struct participant participant = {.handle = {.intercepted = &participant.redirection},
+                                      .redirection = {.writer = &participant.writer}, .lock = -1};
+    struct writer *writer = &participant.writer;
+    struct original_state found;
+    *writer = (struct writer){.map = map, .target = &no_replicas, .handle = &participant.handle, .lock = -1,
+                              .intent = &participant.intent, .ranks = 1, .path = strdup(path),
+                              .journals = strdup(directory), .device = original->device, .inode = original->inode,
+                              .written = write_stats_of(path, true),
+                              .fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
+    pthread_mutex_init(&writer->mutex, NULL);
+    participant.redirection.reader = map == NULL ? NULL : reader_to_mark(map, path);
+    const char *why = writer->path == NULL || writer->journals == NULL || writer->written == NULL ? "out of memory"
+        : writer->fd < 0 ? "the file cannot be written" : pending_caches_home(&participant.handle, original);
+    if (why == NULL) {
+        stale_journals_remove(directory);
+        recovery_forget(directory, original->inode);
+    } else if (participant.intent.busy && original_examine(writer->fd, NULL, &found)) {
+        intent_stop(directory, &participant.intent, &found);
+    }
+    participant_free(&participant);
+    return why;
 }
 
 /* Rank 0's ranges, on all ranks. NULL: out of memory. */
@@ -431,6 +484,15 @@ static const char *write_back(mpi_handle comm, int rank, int ranks, const char *
 
 /* ---- before an open ---------------------------------------------------------------------------------------------- */
 
+/* Those of targets are made when they are published. */
+static void make_directory(const char *directory)
+{
+    char root[4096];
+    if (journals_root(root))
+        mkdir(root, 0700);
+    mkdir(directory, 0700);
+}
+
 /* Examines one directory. *lock: the lock of its journals, alone, if something can be written back
  * or, with `keep`, for the open. */
 static enum pending_state examine_directory(const struct loaded_map *map, const char *directory, const char *path,
@@ -441,12 +503,18 @@ static enum pending_state examine_directory(const struct loaded_map *map, const 
     *lock = -1;
     if (!keep && !stale_journals_any(directory))
         return PENDING_NONE;
+    if (keep && target == NULL)
+        make_directory(directory);
     *lock = lock_or_wait(directory, path, keep);
     if (*lock == -1 || (*lock >= 0 && !recovery_lock_take_alone(*lock)))
         return PENDING_NONE; /* of programs that are writing to the file now */
     const bool locked = *lock >= 0;
     enum pending_state found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory,
                                                    original, left);
+    if (found == PENDING_READY && left->cached) {
+        left->why = !locked ? "the journals cannot be locked" : bring_home(map, directory, path, original);
+        found = left->why == NULL ? PENDING_NONE : PENDING_BLOCKED;
+    }
     if (found == PENDING_NONE && locked) {
         stale_journals_remove(directory);
         if (original != NULL)
@@ -477,20 +545,19 @@ static void print_refusal(const char *path, const char *why)
 
 /* Rank 0's part: finds one directory with something to write back. False: nothing is left for the
  * ranks to do. */
-static bool find_pending(const struct loaded_map *map, const char *path, bool keep, int *kept, int *lock,
+static bool find_pending(const struct loaded_map *map, const char *path, const char *keep, int *kept, int *lock,
                          struct recovery_task *what, struct pending *left)
 {
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     struct original_state original;
     const bool exists = original_examine(-1, path, &original), unknown = !exists && lookup_failed(errno);
     const int count =
-        directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, directories);
-    const struct map_target *named = recovery_target(map, path);
+        directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, keep, directories);
     bool found = count < 0;
     *what = (struct recovery_task){.refused = found};
     left->why = "the journals cannot be looked up";
     for (int i = 0; !found && i < count; i++) {
-        const bool mine = i == 0 && named != NULL && keep;
+        const bool mine = i == 0 && keep != NULL;
         if (mine && *kept >= 0)
             continue;
         const enum pending_state state = examine_directory(map, directories[i], path, exists ? &original : NULL,
@@ -537,7 +604,7 @@ static bool wait_for_all_ranks(mpi_handle comm, int ranks)
     return ranks == 1 || agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm);
 }
 
-const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *kept)
+const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept)
 {
     const char *why = wait_for_all_ranks(comm, ranks) ? NULL : "the ranks cannot agree";
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
@@ -578,7 +645,7 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
 int recovery_by_one_process(const char *path)
 {
     int kept;
-    return recovery_before_open(0, 0, 1, path, false, &kept) == NULL ? 0 : EIO;
+    return recovery_before_open(0, 0, 1, path, NULL, &kept) == NULL ? 0 : EIO;
 }
 
 void recovery_deleted(const char *path, uint64_t inode)
@@ -586,7 +653,7 @@ void recovery_deleted(const char *path, uint64_t inode)
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     const struct original_state original = {.inode = inode};
     const struct loaded_map *map = current_map();
-    const int count = directories == NULL ? 0 : directories_of(map, path, &original, directories);
+    const int count = directories == NULL ? 0 : directories_of(map, path, &original, NULL, directories);
     for (int i = 0; i < count; i++) {
         const int lock = stale_journals_any(directories[i]) ? lock_or_wait(directories[i], path, false) : -1;
         if (lock < 0)

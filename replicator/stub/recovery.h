@@ -15,9 +15,9 @@ bool recovery_noted(uint64_t inode);
  * newest bytes. NULL: the file may be opened; otherwise a literal says why not, the same on all
  * ranks.
  *
- * *lock: with `keep`, rank 0's lock of the journals of the target of this name, for the open:
- * alone, or shared with others that have the file open. Otherwise -1. */
-const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, bool keep, int *lock);
+ * *lock: rank 0's lock of the journals in directory `keep`, for the open: alone, or shared with others
+ * that have the file open. -1 if `keep` is NULL. */
+const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *lock);
 
 /* The same for this process alone, which need not have MPI. 0, or an errno for the call that was
  * about to see the file. */
@@ -27,6 +27,8 @@ void recovery_deleted(const char *path, uint64_t inode);
 
 /* The target for writes to the file at `path`. NULL: there are no replicas for them. */
 const struct map_target *recovery_target(const struct loaded_map *, const char *path);
+/* The directory of the journals of caches of the file at `path`. False: its name is too long. */
+bool recovery_cache_directory(const char *path, char directory[4096]);
 /* Notes that journals for this inode are about to be made in the directory. False: the note cannot
  * be written. */
 bool recovery_note(const char *directory, uint64_t inode);

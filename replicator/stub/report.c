@@ -299,7 +299,9 @@ static void write_report(FILE *out)
             fputc(',', out);
     }
     fputs("],\"writes\":[", out);
-    write_stats_report(out);
+    write_stats_report(out, false);
+    fputs("],\"caches\":[", out);
+    write_stats_report(out, true);
     fputs("]}\n", out);
 }
 

@@ -92,9 +92,10 @@ static void close_journal(const struct journal_header *header, size_t size)
 
 static uint64_t entries_in(const struct journal_header *header)
 {
-    uint64_t count = 0;
+    uint64_t count = 0, home = 0;
     journal_number(header, &header->count, &count);
-    return count;
+    journal_number(header, &header->home, &home);
+    return count > home ? count - home : 0;
 }
 
 /* ---- what their entries mean ------------------------------------------------------------------------------------- */
@@ -133,7 +134,7 @@ static void judge(struct judgement *judgement, const struct journal_header *head
 {
     struct journal_state state = {0};
     const bool pending = entries_in(header) > 0, of_it = is_of(header, judgement->original);
-    uint64_t synced = 0;
+    uint64_t synced = 0, count = 0;
     journal_state_of(header, &state);
     judgement->pending = judgement->pending || pending;
     judgement->of_it = judgement->of_it || (pending && of_it);
@@ -145,9 +146,10 @@ static void judge(struct judgement *judgement, const struct journal_header *head
     else if (is_as_left(judgement->original, header->inode, state.size, state.mtime_ns))
         judgement->as_left = true;
     journal_number(header, &header->synced, &synced);
+    journal_number(header, &header->count, &count);
     if (pending && state.overtaken != 0)
         judgement->why = "the file may have newer bytes, from a run whose write-back failed";
-    else if (pending && synced < entries_in(header) && !journal_is_of_this_boot(header))
+    else if (pending && synced < count && !journal_is_of_this_boot(header))
         judgement->why = "the node crashed before all of them were durable";
 }
 
@@ -193,6 +195,10 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
     const uint64_t count = entries_in(header);
     if (count == 0)
         return NULL;
+    if (header->cache[0] != '\0') {
+        left->cached = true;
+        return NULL;
+    }
     if (map == NULL)
         return "no map of the replicas is published";
     if (count > MOST_RANGES - left->count)
@@ -207,7 +213,7 @@ static const char *add_entries(const struct loaded_map *map, const struct map_ta
         if (!journal_entry_at(header, i, &entry, &length))
             return "a journal is damaged";
         uint32_t replica = 0;
-        while (replica < target->replica_count && map->replicas[target->first_replica + replica].id != entry.replica)
+        while (replica < target->replica_count && map->replicas[target->first_replica + replica].id != entry.place)
             replica++;
         if (replica == target->replica_count)
             return "a replica that holds them is not in the published map";
@@ -223,10 +229,13 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
                                        struct pending *left)
 {
     struct judgement judgement = {.original = original};
+    struct intent intent;
     const char *problem = NULL;
     char path[4096];
-    struct listing files = list(directory, suffix);
     *left = (struct pending){0};
+    if (intent_read(directory, &intent) == INTENT_THERE && intent.busy == INTENT_DONE)
+        return PENDING_NONE;
+    struct listing files = list(directory, suffix);
     while (next_file(&files, path)) {
         size_t size;
         const struct journal_header *header = open_journal(path, &size);
@@ -252,6 +261,24 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
         left->count = 0;
     }
     return result;
+}
+
+const char *stale_journals_each(const char *directory, const struct original_state *original,
+                                const char *(*each)(void *context, const struct journal_header *), void *context)
+{
+    const char *why = NULL;
+    char path[4096];
+    struct listing files = list(directory, suffix);
+    while (why == NULL && next_file(&files, path)) {
+        size_t size;
+        const struct journal_header *header = open_journal(path, &size);
+        if (header != NULL && is_of(header, original))
+            why = each(context, header);
+        if (header != NULL)
+            close_journal(header, size);
+    }
+    end_listing(&files);
+    return why != NULL ? why : files.failed ? "the journals cannot be listed" : NULL;
 }
 
 bool stale_journals_any(const char *directory)
@@ -311,6 +338,37 @@ bool stale_journals_pending(const char *directory)
 
 /* ---- removing them ----------------------------------------------------------------------------------------------- */
 
+/* Removes the cache file of a journal. RATIONALE: without its journal nobody would find it, so the
+ * journal goes later. */
+static void remove_cache(const char *journal)
+{
+    size_t size;
+    const struct journal_header *header = open_journal(journal, &size);
+    if (header == NULL)
+        return;
+    if (header->cache[0] != '\0')
+        unlink(header->cache);
+    close_journal(header, size);
+}
+
+/* Whether a journal of a cache names bytes. */
+static bool caches_wait(const char *directory)
+{
+    char path[4096];
+    bool any = false;
+    struct listing files = list(directory, suffix);
+    while (!any && next_file(&files, path)) {
+        size_t size;
+        const struct journal_header *header = open_journal(path, &size);
+        if (header == NULL)
+            continue;
+        any = header->cache[0] != '\0' && entries_in(header) > 0;
+        close_journal(header, size);
+    }
+    end_listing(&files);
+    return any;
+}
+
 /* Whether all are gone. *any: there was one. */
 static bool remove_all(const char *directory, const char *end, bool *any)
 {
@@ -318,6 +376,7 @@ static bool remove_all(const char *directory, const char *end, bool *any)
     bool all = true;
     struct listing files = list(directory, end);
     while (next_file(&files, path)) {
+        remove_cache(path);
         all = (unlink(path) == 0 || errno == ENOENT) && all;
         *any = true;
     }
@@ -327,6 +386,10 @@ static bool remove_all(const char *directory, const char *end, bool *any)
 void stale_journals_remove(const char *directory)
 {
     bool any = false;
+    /* RATIONALE: if some journals went before the intent says so, those that are left would bring home
+     * older bytes than those that are gone, or name cache files that are gone. */
+    if (caches_wait(directory) && intent_end(directory) != 0)
+        return; /* the next one to come does all of it again */
     const bool all = remove_all(directory, suffix, &any);
     remove_all(directory, unfinished, &any);
     /* RATIONALE: if a crash brought journals back without the intent, the bytes written back would
@@ -346,9 +409,12 @@ void stale_journals_discard(const char *directory, uint64_t inode)
         const struct journal_header *header = open_journal(path, &size);
         if (header == NULL)
             continue;
-        if (header->inode == inode)
-            unlink(path);
+        const bool of_it = header->inode == inode;
         close_journal(header, size);
+        if (of_it) {
+            remove_cache(path);
+            unlink(path);
+        }
     }
     if (!stale_journals_any(directory))
         intent_remove(directory);
@@ -361,9 +427,12 @@ void stale_journals_remove_empty(const char *directory)
     while (next_file(&files, path)) {
         size_t size;
         const struct journal_header *header = is_in_use(path, true) ? NULL : open_journal(path, &size);
-        if (header != NULL && entries_in(header) == 0)
-            unlink(path);
+        const bool empty = header != NULL && entries_in(header) == 0;
         if (header != NULL)
             close_journal(header, size);
+        if (empty) {
+            remove_cache(path);
+            unlink(path);
+        }
     }
 }

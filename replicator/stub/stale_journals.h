@@ -23,6 +23,7 @@ enum pending_state {
 struct pending {
     struct range *ranges; /* of PENDING_READY: the entries of the journals, to be freed */
     uint64_t count;
+    bool cached;          /* they are in caches: `ranges` has none of them */
     const char *why;      /* of PENDING_BLOCKED: a literal */
 };
 
@@ -30,6 +31,10 @@ struct pending {
  * RATIONALE: where newest bytes may wait, "the lookup failed" must not be taken for "there are none". */
 bool lookup_failed(int error);
 
+/* Calls `each` with every journal in the directory that is of the original, until it returns a literal.
+ * Returns that, or NULL. */
+const char *stale_journals_each(const char *directory, const struct original_state *,
+                                const char *(*each)(void *context, const struct journal_header *), void *context);
 /* Whether there is any journal, or the lookup failed. Needs no lock. */
 bool stale_journals_any(const char *directory);
 /* What the journals in a directory say about the original. `map` NULL: the replicas are not known.

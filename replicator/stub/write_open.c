@@ -3,14 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "locks.h"
+#include "mover.h"
 #include "node_peers.h"
 #include "open.h"
 #include "recovery.h"
@@ -26,6 +29,7 @@ static struct writer *open_writers; /* of this process; atomic, changed under th
 /* Rank 0's offer to redirect writes to the file. */
 struct offer {
     uint64_t redirects;            /* 1: its writes may be redirected */
+    uint64_t cached;               /* 1: to a cache, without a map */
     uint64_t generation, checksum; /* of rank 0's map */
     uint64_t target, lease;
     uint64_t inode;
@@ -48,12 +52,42 @@ static const char *unsuitable(int amode)
     return amode & (AMODE_WRONLY | AMODE_RDWR) ? NULL : "not opened for writing";
 }
 
-/* Why the writes of a file opened in this mode are not redirected. NULL: they are. */
-static const char *unwanted(int amode, bool *lease)
+/* Of an open whose writes go to caches. */
+static const struct map_target no_replicas;
+
+static bool leases(void)
 {
     const char *wish = getenv("PDLA_WRITES");
-    *lease = wish != NULL && strcmp(wish, "lease") == 0;
-    return *lease || (wish != NULL && strcmp(wish, "close") == 0) ? unsuitable(amode) : "not asked for";
+    return wish != NULL && strcmp(wish, "lease") == 0;
+}
+
+static bool replicas_wanted(void)
+{
+    const char *wish = getenv("PDLA_WRITES");
+    return wish != NULL && (strcmp(wish, "lease") == 0 || strcmp(wish, "close") == 0);
+}
+
+static const struct map_target *writer_target(const struct loaded_map *map, const char *path)
+{
+    return replicas_wanted() || !cache_wanted() ? recovery_target(map, path) : NULL;
+}
+
+bool writer_place(const struct loaded_map *map, const char *path, char journals[4096])
+{
+    const struct map_target *target = writer_target(map, path);
+    if (target != NULL)
+        return snprintf(journals, 4096, "%s", (const char *)map_at(map, target->journals)) < 4096;
+    return cache_wanted() && recovery_cache_directory(path, journals);
+}
+
+/* Why the writes of a file opened in this mode are not redirected. NULL: they are. */
+static const char *unwanted(const struct map_target *target, const struct opening *opening)
+{
+    struct cache_hints hints;
+    const char *why = unsuitable(opening->amode);
+    if (target != NULL && !replicas_wanted())
+        return "not asked for";
+    return why != NULL || target != NULL ? why : cache_hints_of(opening, &hints);
 }
 
 /* Discards the bytes of the replicas. */
@@ -64,16 +98,17 @@ static void drop_replicas(const struct loaded_map *map, const struct map_target 
 }
 
 /* Rank 0's offer, with the lock of the journals. */
-static struct offer make_offer(const struct loaded_map *map, const char *path, int amode, int lock)
+static struct offer make_offer(const struct loaded_map *map, const struct opening *opening, int lock)
 {
-    const struct map_target *target = recovery_target(map, path);
-    struct write_stats *written = target == NULL ? NULL : write_stats_of(map, target);
+    const char *path = opening->path;
+    const struct map_target *target = writer_target(map, path);
+    char directory[4096];
+    struct write_stats *written = !writer_place(map, path, directory) ? NULL
+        : write_stats_of(target == NULL ? path : map_at(map, target->path), target == NULL);
     struct stat found;
     if (written == NULL)
         return (struct offer){0};
-    const char *directory = map_at(map, target->journals);
-    bool lease;
-    const char *why = unwanted(amode, &lease);
+    const char *why = unwanted(target, opening);
     if (stat(path, &found) != 0 || !S_ISREG(found.st_mode))
         why = "not a regular file";
     if (why == NULL && lock < 0)
@@ -83,7 +118,7 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
     const bool alone = why == NULL && recovery_lock_take_alone(lock);
     if (why == NULL && stale_journals_pending(directory))
         why = "bytes of an earlier run wait for pdla sync";
-    if (why == NULL && alone)
+    if (why == NULL && alone && target != NULL)
         drop_replicas(map, target);
     if (why == NULL && !recovery_lock_share(lock))
         why = "the journals cannot be locked";
@@ -93,9 +128,14 @@ static struct offer make_offer(const struct loaded_map *map, const char *path, i
     write_stats_refuse(written, why);
     if (why != NULL)
         return (struct offer){0};
-    return (struct offer){.redirects = 1, .generation = map->header->generation, .checksum = map->header->checksum,
-                          .target = (uint64_t)(target - map->targets), .lease = lease, .inode = found.st_ino,
-                          .others_write = !alone};
+    struct offer offer = {.redirects = 1, .cached = target == NULL, .inode = found.st_ino, .others_write = !alone};
+    if (target != NULL) {
+        offer.generation = map->header->generation;
+        offer.checksum = map->header->checksum;
+        offer.target = (uint64_t)(target - map->targets);
+        offer.lease = leases();
+    }
+    return offer;
 }
 
 static void free_writer(struct writer *writer)
@@ -104,50 +144,74 @@ static void free_writer(struct writer *writer)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
     peers_close(writer->peers);
+    cache_close(writer);
     journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
     if (writer->lock >= 0)
         close(writer->lock);
     pthread_mutex_destroy(&writer->mutex);
+    free(writer->path);
+    free(writer->journals);
     free(writer);
+}
+
+/* Makes the journal and, for a cache, its file. */
+static bool make_journal(struct writer *writer, const struct offer *offer, const struct cache_hints *hints)
+{
+    const struct journal_owner owner = {.directory = writer->journals,
+                                        .target = writer->path,
+                                        .cache = offer->cached ? hints->directory : NULL,
+                                        .device = writer->device,
+                                        .inode = writer->inode,
+                                        .rank = writer->rank,
+                                        .lease = writer->lease,
+                                        .others_write = offer->others_write};
+    int error = journal_create(&writer->journal, &owner, writer->fd);
+    if (error == 0 && offer->cached)
+        writer->cache = cache_open(&writer->journal, hints, &error);
+    if (error != 0 && offer->cached)
+        write_stats_refuse(writer->written, "the cache file cannot be made in the directory e10_cache_path");
+    return error == 0;
 }
 
 /* Opens what this rank needs for redirection, and notes in `mine` what it can do. Takes `lock`
  * over. NULL: out of memory. */
-static struct writer *make_writer(const struct loaded_map *map, const struct offer *offer, const char *path, int rank,
-                                  int lock, struct write_abilities *mine)
+static struct writer *make_writer(const struct loaded_map *map, const struct offer *offer,
+                                  const struct opening *opening, const struct cache_hints *hints, int rank, int lock,
+                                  struct write_abilities *mine)
 {
-    const struct map_target *target = &map->targets[offer->target];
-    const char *directory = map_at(map, target->journals);
+    const struct map_target *target = offer->cached ? &no_replicas : &map->targets[offer->target];
+    const char *coherence = getenv("PDLA_COHERENCE");
+    char directory[4096] = "";
     struct writer *writer = calloc(1, sizeof *writer);
     struct stat found;
     if (writer == NULL)
         return NULL;
     *writer = (struct writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
-                                   .joins = true, .low = INT64_MAX, .fd = -1};
+                                   .joins = true, .low = INT64_MAX, .fd = -1, .request = hints->request,
+                                   .coherent = coherence == NULL || strcmp(coherence, "mpi") != 0};
     pthread_mutex_init(&writer->mutex, NULL);
-    writer->components = calloc(target->replica_count, sizeof *writer->components);
-    writer->written = write_stats_of(map, target);
+    writer->components = calloc(target->replica_count + 1, sizeof *writer->components);
+    writer->path = strdup(offer->cached ? opening->path : map_at(map, target->path));
+    if (writer_place(map, opening->path, directory))
+        writer->journals = strdup(directory);
+    if (writer->path != NULL)
+        writer->written = write_stats_of(writer->path, offer->cached);
     if (writer->lock < 0)
         writer->lock = recovery_lock_shared(directory);
-    writer->fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    if (writer->components == NULL || writer->written == NULL || writer->lock < 0 || writer->fd < 0
-        || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
+    writer->fd = open(opening->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (writer->components == NULL || writer->journals == NULL || writer->written == NULL || writer->lock < 0
+        || writer->fd < 0 || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
         return writer;
     writer->device = found.st_dev;
     writer->inode = found.st_ino;
     for (uint32_t i = 0; i < target->replica_count && i < MOST_REPLICAS; i++)
         if ((writer->components[i] = components_make(map, target_replica(writer, i), TIMEOUT_SHORT)) != NULL)
             mine->usable |= UINT64_C(1) << i;
-    const struct journal_owner owner = {.directory = directory,
-                                        .target = map_at(map, target->path),
-                                        .device = found.st_dev,
-                                        .inode = found.st_ino,
-                                        .rank = rank,
-                                        .lease = writer->lease,
-                                        .others_write = offer->others_write};
-    if (mine->usable != 0 && journal_create(&writer->journal, &owner, writer->fd) == 0)
+    if (offer->cached)
+        mine->usable = ~UINT64_C(0);
+    if (mine->usable != 0 && make_journal(writer, offer, hints))
         mine->able = ~UINT64_C(0);
     return writer;
 }
@@ -182,7 +246,7 @@ bool writers_extend_original(uint64_t device, uint64_t inode)
     for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
         if (writer->inode == inode && writer->device == device) {
             pthread_mutex_lock(&writer->mutex);
-            any = journal_count(&writer->journal) > 0 || any;
+            any = journal_waiting(&writer->journal) > 0 || any;
             extend_original(writer->handle);
             pthread_mutex_unlock(&writer->mutex);
         }
@@ -194,7 +258,8 @@ bool writers_extend_original(uint64_t device, uint64_t inode)
 static uint64_t bytes_left(const struct writer *writer)
 {
     uint64_t left = 0;
-    for (uint64_t i = 0; i < journal_count(&writer->journal); i++) {
+    const uint64_t count = journal_count(&writer->journal);
+    for (uint64_t i = count - journal_waiting(&writer->journal); i < count; i++) {
         int64_t length;
         journal_entry(&writer->journal, i, &length);
         left += (uint64_t)length;
@@ -206,13 +271,15 @@ static uint64_t bytes_left(const struct writer *writer)
 static void write_back_unclosed(struct writer *writer, bool over)
 {
     const bool held = pthread_mutex_trylock(&writer->mutex) == 0;
-    const bool waits = held && writer->error == 0 && journal_count(&writer->journal) > 0;
+    const bool waits = held && writer->error == 0 && journal_waiting(&writer->journal) > 0;
     const int error = waits ? writer_write_back(writer->handle) : over && !held ? EBUSY : 0;
+    if (held && over && error == 0 && writer->cache != NULL)
+        cache_abandon(writer);
     if (held)
         pthread_mutex_unlock(&writer->mutex);
     if (error == 0)
         return;
-    const char *path = map_at(writer->map, writer->target->path);
+    const char *path = writer->path;
     print_message("%s: the program did not close it, and the write-back failed (%s): its newest bytes are in replicas "
                   "(run pdla sync)", path, strerror(error));
     if (held)
@@ -225,6 +292,7 @@ static void write_back_unclosed(struct writer *writer, bool over)
 void redirector_ending(bool over)
 {
     int error = errno;
+    mover_end();
     if (pthread_mutex_trylock(&open_lock) != 0)
         return;
     for (struct writer *writer = open_writers; writer != NULL; writer = writer->next)
@@ -250,18 +318,27 @@ static void enter_open(struct writer *writer)
     pthread_mutex_unlock(&open_lock);
 }
 
+/* On all ranks; the result is the same. */
+static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
+{
+    int64_t mine = writer->peers != NULL && cache_begin(writer, hints), all;
+    return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
+}
+
 /* With rank 0's offer, which has the `lock` and hands it over. `objection`: why this rank's writes are not to be
  * redirected; NULL: they may be. */
-static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank, const char *path,
-                         const struct loaded_map *map, const struct offer *offer, int lock,
-                         const char *objection)
+static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks, int rank,
+                         const struct opening *opening, const struct loaded_map *map, const struct offer *offer,
+                         int lock, const char *objection)
 {
     const struct mpi *mpi = running_mpi();
     struct write_abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
     struct writer *writer = NULL;
-    if (handle != NULL && map != NULL && map->header->generation == offer->generation
-        && map->header->checksum == offer->checksum)
-        writer = make_writer(map, offer, path, rank, lock, &mine);
+    struct cache_hints hints = {0};
+    const bool same = offer->cached ? cache_hints_of(opening, &hints) == NULL
+        : map != NULL && map->header->generation == offer->generation && map->header->checksum == offer->checksum;
+    if (handle != NULL && same)
+        writer = make_writer(map, offer, opening, &hints, rank, lock, &mine);
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / 8), mpi->op_band, comm))
         all.able = 0;
     if (writer == NULL)
@@ -278,9 +355,15 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
         }
     writer->handle = handle;
     redirection_of(handle)->writer = writer;
-    if (opened && all.alone != 0) {
-        writer->peers = ranks == 1 ? NULL : peers_open(writer);
+    opened = opened && all.alone != 0;
+    if (opened && (ranks > 1 || offer->cached))
+        writer->peers = peers_open(writer);
+    if (opened && offer->cached)
+        opened = begin_cache(writer, &hints);
+    if (opened) {
         enter_open(writer);
+        if (offer->cached && cache_flushes(writer->cache))
+            mover_watch(handle);
     } else {
         redirection_of(handle)->writer = NULL;
         if (writer->comm != mpi->comm_null)
@@ -291,8 +374,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
 
 bool writer_wanted(int amode)
 {
-    bool lease;
-    return unwanted(amode, &lease) == NULL;
+    return (replicas_wanted() || cache_wanted()) && unsuitable(amode) == NULL;
 }
 
 void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map,
@@ -308,10 +390,10 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
         return;
     int lock = (int)opening->notes[NOTE_LOCK];
     opening->notes[NOTE_LOCK] = -1;
-    if (rank == 0 && map != NULL && handle != NULL)
-        offer = make_offer(map, path, opening->amode, lock);
+    if (rank == 0 && handle != NULL)
+        offer = make_offer(map, opening, lock);
     if (agree_broadcast(&offer, (int)sizeof offer, comm) && offer.redirects)
-        open_offered(handle, comm, ranks, rank, path, map, &offer, lock, objection);
+        open_offered(handle, comm, ranks, rank, opening, map, &offer, lock, objection);
     else if (lock >= 0)
         close(lock);
 }
@@ -344,7 +426,7 @@ enum other_writers {
 /* The answer of rank 0, on all ranks. */
 static enum other_writers other_writers_of(const struct writer *writer)
 {
-    const char *directory = map_at(writer->map, writer->target->journals);
+    const char *directory = writer->journals;
     uint64_t others = OTHERS_WRITE;
     if (writer->rank == 0 && recovery_lock_last(writer->lock)) {
         const bool left = stale_journals_count(directory) > (uint64_t)writer->ranks;
@@ -360,7 +442,7 @@ static enum other_writers other_writers_of(const struct writer *writer)
 static void end_journal(struct write_stats *written, struct journal *journal, enum other_writers others)
 {
     const bool kept = others != OTHERS_NONE && journal->state.size >= 0;
-    if (kept && journal_count(journal) == 0)
+    if (kept && journal_waiting(journal) == 0)
         write_stats_kept(written, journal->path);
     journal_close(journal, !kept);
 }
@@ -382,11 +464,13 @@ int writer_close(struct file_handle *handle)
         written->error = error;
     pthread_mutex_unlock(&written->lock);
     write_stats_left(written, bytes_left(writer), writer->journal.path);
+    mover_leave(handle);
     leave_open(writer);
+    cache_close(writer);
     redirection_of(handle)->writer = NULL;
     struct journal journal = writer->journal;
     const int lock = writer->rank == 0 ? writer->lock : -1;
-    writer->journal = (struct journal){.fd = -1};
+    writer->journal = (struct journal)JOURNAL_NONE;
     if (lock >= 0)
         writer->lock = -1;
     free_writer(writer);

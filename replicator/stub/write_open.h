@@ -6,6 +6,9 @@
 
 /* Writes of a file opened in this mode may be redirected. */
 bool writer_wanted(int amode);
+/* Whether they have a place, and its directory of journals: that of the target for them, or of a
+ * cache of the file at `path`. */
+bool writer_place(const struct loaded_map *, const char *path, char journals[4096]);
 /* After an open, on all ranks of `comm` or on a single one. `handle` NULL: the open failed on this
  * rank; `map` NULL: this rank has no map. `target`: rank 0 has found replicas for writes to the
  * file. */

@@ -11,18 +11,22 @@
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct write_stats *all; /* the newest first; none is ever taken out */
 
-struct write_stats *write_stats_of(const struct loaded_map *map, const struct map_target *target)
+struct write_stats *write_stats_of(const char *path, bool cached)
 {
     pthread_mutex_lock(&all_lock);
     struct write_stats *written = all;
-    while (written != NULL && written->target != target)
+    while (written != NULL && (written->cached != cached || strcmp(written->path, path) != 0))
         written = written->next;
     if (written == NULL && (written = calloc(1, sizeof *written)) != NULL) {
-        written->map = map;
-        written->target = target;
-        pthread_mutex_init(&written->lock, NULL);
-        written->next = all;
-        all = written;
+        if ((written->path = strdup(path)) == NULL) {
+            free(written);
+            written = NULL;
+        } else {
+            written->cached = cached;
+            pthread_mutex_init(&written->lock, NULL);
+            written->next = all;
+            all = written;
+        }
     }
     pthread_mutex_unlock(&all_lock);
     return written;
@@ -39,6 +43,14 @@ void write_stats_peer_read(struct write_stats *written)
 {
     pthread_mutex_lock(&written->lock);
     written->peer_reads++;
+    pthread_mutex_unlock(&written->lock);
+}
+
+void write_stats_hit(struct write_stats *written, int64_t bytes)
+{
+    pthread_mutex_lock(&written->lock);
+    written->hits++;
+    written->hit_bytes += (uint64_t)bytes;
     pthread_mutex_unlock(&written->lock);
 }
 
@@ -98,7 +110,7 @@ void write_stats_earlier(struct write_stats *written, const struct write_stats *
 static void write_one(FILE *out, const struct write_stats *written)
 {
     fputs("{\"path\":", out);
-    write_string(out, map_at(written->map, written->target->path));
+    write_string(out, written->path);
     fprintf(out, ",\"redirected\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}",
             (unsigned long long)written->calls, (unsigned long long)written->bytes,
             (unsigned long long)written->requests);
@@ -116,15 +128,48 @@ static void write_one(FILE *out, const struct write_stats *written)
     fputc('}', out);
 }
 
-void write_stats_report(FILE *out)
+static void write_seconds(FILE *out, const char *name, uint64_t nanoseconds)
 {
+    fprintf(out, "\"%s\":%llu.%09llu", name, (unsigned long long)nanoseconds / 1000000000,
+            (unsigned long long)nanoseconds % 1000000000);
+}
+
+static void write_cached(FILE *out, const struct write_stats *written)
+{
+    fputs("{\"path\":", out);
+    write_string(out, written->path);
+    fprintf(out, ",\"policy\":\"e10\",\"written\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}",
+            (unsigned long long)written->calls, (unsigned long long)written->bytes,
+            (unsigned long long)written->requests);
+    fprintf(out, ",\"hits\":{\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)written->hits,
+            (unsigned long long)written->hit_bytes);
+    fprintf(out, ",\"home\":{\"bytes\":%llu,\"requests\":%llu},\"dirty\":%llu,",
+            (unsigned long long)written->back_bytes, (unsigned long long)written->back_requests,
+            (unsigned long long)still_left(written));
+    fputs("\"seconds\":{", out);
+    write_seconds(out, "moving", written->moving_ns);
+    fputc(',', out);
+    write_seconds(out, "waited", written->waited_ns);
+    fputs("},\"refused\":", out);
+    write_string(out, written->refused == NULL ? "" : written->refused);
+    fputs(",\"error\":", out);
+    write_string(out, written->error == 0 ? "" : strerror(written->error));
+    write_passed(out, written->passed);
+    fputc('}', out);
+}
+
+void write_stats_report(FILE *out, bool cached)
+{
+    const char *separator = "";
     pthread_mutex_lock(&all_lock);
     for (struct write_stats *written = all; written != NULL; written = written->next) {
+        if (written->cached != cached)
+            continue;
+        fputs(separator, out);
         pthread_mutex_lock(&written->lock);
-        write_one(out, written);
+        (cached ? write_cached : write_one)(out, written);
         pthread_mutex_unlock(&written->lock);
-        if (written->next != NULL)
-            fputc(',', out);
+        separator = ",";
     }
     pthread_mutex_unlock(&all_lock);
 }

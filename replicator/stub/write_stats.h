@@ -6,10 +6,10 @@
 
 #include "redirection.h"
 
-/* Counters of a target, for the exit report. */
+/* Counters of a file whose writes go to replicas or to a cache, for the exit report. */
 struct write_stats {
-    const struct loaded_map *map;
-    const struct map_target *target;
+    char *path;
+    bool cached;
     pthread_mutex_t lock;                  /* of all that follows */
     const char *refused;   /* why writes were not redirected at the last open of the file: a literal or NULL */
     uint64_t calls, bytes, requests;       /* redirected, and contiguous accesses to components for them */
@@ -19,12 +19,14 @@ struct write_stats {
     char *left_in;                         /* in this journal; NULL: none */
     char *kept;                            /* the empty journal that the last close kept; NULL: none */
     uint64_t peer_reads;                   /* reads of bytes that other ranks of the node had in replicas */
+    uint64_t hits, hit_bytes;              /* reads from the cache */
+    uint64_t moving_ns, waited_ns;         /* spent on bringing bytes home, and by the program in waiting for that */
     int error;                             /* errno of the last failed write-back */
     struct passed passed[PASSED_REASONS];
     struct write_stats *next;
 };
 
-struct write_stats *write_stats_of(const struct loaded_map *, const struct map_target *); /* NULL: out of memory */
+struct write_stats *write_stats_of(const char *path, bool cached); /* NULL: out of memory */
 void write_stats_passed(struct write_stats *, int64_t bytes, const char *why);
 /* The close of the file left so many bytes in the journal at `path`. */
 void write_stats_left(struct write_stats *, uint64_t bytes, const char *path);
@@ -36,7 +38,9 @@ uint64_t write_stats_waits(struct write_stats *);
 /* What was written back since `before` was of an earlier run. */
 void write_stats_earlier(struct write_stats *, const struct write_stats *before, int64_t nanoseconds);
 void write_stats_peer_read(struct write_stats *);
+void write_stats_hit(struct write_stats *, int64_t bytes);
 void write_stats_refuse(struct write_stats *, const char *why); /* at an open; NULL: writes are redirected */
-void write_stats_report(FILE *out);
+/* Members of the JSON arrays "writes" and "caches". */
+void write_stats_report(FILE *out, bool cached);
 
 #endif

@@ -6,9 +6,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "locks.h"
+#include "node_home.h"
 #include "node_peers.h"
 #include "partial_pages.h"
 #include "staleness.h"
@@ -61,7 +63,7 @@ static struct range *ranges_of(const struct writer *writer, const struct journal
         int64_t length;
         struct journal_entry entry = journal_entry(journal, i, &length);
         uint32_t replica = 0;
-        while (target_replica(writer, replica)->id != entry.replica)
+        while (target_replica(writer, replica)->id != entry.place)
             replica++;
         ranges[i] = (struct range){replica, entry.start, entry.start + length};
     }
@@ -152,11 +154,10 @@ static size_t look_ahead(const struct batch *batch, struct partial_pages *pages,
     return first;
 }
 
-/* To be called before a write to the original. 0, or an errno if it must not be made. */
-static int note_write(struct writer *writer)
+int note_write(struct writer *writer)
 {
     if (writer->intent != NULL)
-        return intent_renew(map_at(writer->map, writer->target->journals), writer->intent);
+        return intent_renew(writer->journals, writer->intent);
     journal_original_stamp(&writer->journal);
     return 0;
 }
@@ -331,9 +332,7 @@ static void clear_own_journal(struct writer *writer)
     peers_unlock(writer);
 }
 
-/* The redirected write has already marked the replicas for reading. They need only learn the
- * original's new identity. */
-static void original_begin(struct file_handle *handle)
+void original_begin(struct file_handle *handle)
 {
     const struct io_call nothing = {.handle = handle};
     if (writer_of(handle)->intent == NULL)
@@ -341,18 +340,14 @@ static void original_begin(struct file_handle *handle)
     replicas_write_begin(handle, &nothing);
 }
 
-static void original_end(struct file_handle *handle)
+void original_end(struct file_handle *handle)
 {
     replicas_write_end(handle);
     if (writer_of(handle)->intent == NULL)
         journal_original_end(&writer_of(handle)->journal, writer_of(handle)->fd);
 }
 
-/* RATIONALE: an MPI library that reads, changes and writes a block of a file locks it, so that
- * writes of others to the rest of the block are not lost. These others may be ranks of this handle
- * or of another open. A write-back is such a write. The wait has a limit, because the program
- * itself may hold such a lock. */
-static bool lock_original(const struct writer *writer, int64_t low, int64_t high)
+bool lock_original(const struct writer *writer, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
     for (int tries = 0; low < high && tries < LOCK_TRIES; tries++) {
@@ -365,7 +360,7 @@ static bool lock_original(const struct writer *writer, int64_t low, int64_t high
     return false;
 }
 
-static void unlock_original(const struct writer *writer, int64_t low, int64_t high, bool locked)
+void unlock_original(const struct writer *writer, int64_t low, int64_t high, bool locked)
 {
     if (locked)
         lock_bytes(writer->fd, LOCK_NONE, low, high);
@@ -395,9 +390,19 @@ int write_back_journal(struct file_handle *handle, struct journal *journal, int6
     return error;
 }
 
+static int write_back_cache(struct file_handle *handle)
+{
+    const int error = node_home_all(handle);
+    if (error == 0)
+        cache_follow(writer_of(handle));
+    return error;
+}
+
 int write_back_own(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
+    if (writer->cache != NULL)
+        return write_back_cache(handle);
     peers_lock(writer);
     int error = write_back_journal(handle, &writer->journal, writer->low, writer->high);
     if (error == 0) {
@@ -436,7 +441,9 @@ int extend_original_to(struct file_handle *handle, int64_t high)
         return errno;
     if (found.st_size >= high)
         return 0;
-    int error = read_last(writer, high, &last);
+    if (writer->cache != NULL && !node_home_byte(writer, high - 1, &last))
+        return 0; /* it has just gone home */
+    int error = writer->cache != NULL ? 0 : read_last(writer, high, &last);
     original_begin(handle);
     if (error == 0)
         error = write_whole(writer->fd, &last, 1, high - 1);
@@ -447,6 +454,8 @@ int extend_original_to(struct file_handle *handle, int64_t high)
 int extend_original(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
+    if (writer->cache != NULL)
+        return extend_original_to(handle, node_home_end(writer));
     int error = journal_count(&writer->journal) == 0 ? 0 : extend_original_to(handle, writer->high);
     return error != 0 ? error : peers_extend_original(handle);
 }
@@ -532,10 +541,27 @@ int agree_error(const struct writer *writer, int error)
     return (int)-all;
 }
 
+/* RATIONALE: a node's ranks share its bytes among each other, and no other node can read them. They
+ * wait for each other first, so that what they wrote in the same call goes home together. */
+static int write_back_caches(struct file_handle *handle)
+{
+    struct writer *writer = writer_of(handle);
+    pthread_mutex_lock(&writer->mutex);
+    int error = agree_error(writer, writer->error);
+    if (error == 0)
+        error = agree_error(writer, write_back_cache(handle));
+    if (error != 0)
+        writer->error = error;
+    pthread_mutex_unlock(&writer->mutex);
+    return error;
+}
+
 int write_back_together(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
     const struct mpi *mpi = running_mpi();
+    if (writer->cache != NULL)
+        return write_back_caches(handle);
     pthread_mutex_lock(&writer->mutex);
     size_t count = 0;
     struct range *mine = ranges_of(writer, &writer->journal, &count);

@@ -20,6 +20,18 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
 /* Makes the bytes that the journals list durable in the replicas. 0 or an errno, the same on all
  * ranks. */
 int make_durable_together(struct file_handle *handle);
+/* To be called around the writes of a write-back. The redirected writes have already marked the
+ * replicas for reading, which need only learn the original's new identity. */
+void original_begin(struct file_handle *handle);
+void original_end(struct file_handle *handle);
+/* To be called before each of these writes. 0, or an errno if it must not be made. */
+int note_write(struct writer *);
+/* RATIONALE: an MPI library that reads, changes and writes a block of a file locks it, so that
+ * writes of others to the rest of the block are not lost. These others may be ranks of this handle
+ * or of another open. A write-back is such a write. The wait has a limit, because the program
+ * itself may hold such a lock. */
+bool lock_original(const struct writer *, int64_t low, int64_t high);
+void unlock_original(const struct writer *, int64_t low, int64_t high, bool locked);
 /* The worst error of any rank. */
 int agree_error(const struct writer *, int error);
 

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "collective_consensus.h"
+#include "mover.h"
+#include "node_home.h"
 #include "node_peers.h"
 #include "redirected_call.h"
 #include "redirection.h"
@@ -21,6 +24,8 @@ enum {
     VIEWED_PIECES = 64,     /* a view is judged by its beginning */
     MOST_ENTRIES = 1 << 20  /* of a journal; with more of them the process makes a write-back */
 };
+
+static const char no_room[] = "no room in the cache";
 
 int writer_raise(const struct file_handle *handle, int error)
 {
@@ -126,6 +131,12 @@ static const char *covers(const struct writer *writer, const struct view_range *
         ? "in too many pieces in the replica" : NULL;
 }
 
+/* NULL: the policy caches calls like this one. */
+static const char *uncached(const struct io_call *call)
+{
+    return call->flags & CALL_COLLECTIVE ? NULL : "not a collective write";
+}
+
 /* NULL: the call can be redirected; otherwise why not. */
 static const char *prepare(const struct io_call *call, struct prepared_write *write)
 {
@@ -135,7 +146,7 @@ static const char *prepare(const struct io_call *call, struct prepared_write *wr
     if (why != NULL || call->bytes == 0)
         return why;
     if ((why = view_range_of(call, &write->range)) != NULL || (why = result_fits(call)) != NULL
-        || (why = covers(writer, &write->range)) != NULL)
+        || (why = writer->cache != NULL ? uncached(call) : covers(writer, &write->range)) != NULL)
         return why;
     return memory_of(call, &write->memory) ? NULL : "the memory datatype cannot be flattened";
 }
@@ -219,7 +230,8 @@ static int put_scattered(struct delivery *delivery, const struct view_range *ran
 static int note_run(struct writer *writer, uint32_t replica, const struct range *run)
 {
     const uint64_t id = target_replica(writer, replica)->id;
-    return run->start == run->stop ? 0 : journal_add(&writer->journal, id, run->start, run->stop - run->start);
+    const struct journal_entry entry = {.place = id, .start = run->start};
+    return run->start == run->stop ? 0 : journal_add(&writer->journal, &entry, run->stop - run->start);
 }
 
 /* Notes in the journal that the replicas have the bytes of the range. 0 or an errno. */
@@ -268,6 +280,31 @@ static int deliver(const struct io_call *call, const struct prepared_write *writ
     return error;
 }
 
+/* Writes the bytes of a call to the cache. 0 or an errno. */
+static int deliver_to_cache(const struct io_call *call, const struct prepared_write *write, uint64_t *requests)
+{
+    struct writer *writer = writer_of(call->handle);
+    replicas_write_begin(call->handle, call);
+    const int error = cache_write(writer, &write->range, call->buffer, write->memory, requests);
+    replicas_write_end(call->handle);
+    if (error == 0 && cache_flushes(writer->cache))
+        mover_wake();
+    return error;
+}
+
+/* Whether a prepared call has room, if it goes to a cache. `calls`: how many such calls have. */
+static bool has_room(const struct io_call *call, int64_t *calls)
+{
+    struct writer *writer = writer_of(call->handle);
+    *calls = INT64_MAX;
+    if (writer->cache == NULL || call->bytes == 0)
+        return true;
+    pthread_mutex_lock(&writer->mutex);
+    *calls = cache_fits(writer, call->bytes);
+    pthread_mutex_unlock(&writer->mutex);
+    return *calls > 0;
+}
+
 /* Redirects a prepared call. False: the MPI library is to write it. */
 static bool redirect(struct io_call *call, const struct prepared_write *write, const char **why)
 {
@@ -277,13 +314,17 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
     pthread_mutex_lock(&writer->mutex);
     if (journal_count(&writer->journal) >= MOST_ENTRIES)
         error = writer_write_back(call->handle);
-    if (call->bytes > 0 && error == 0)
-        error = deliver(call, write, &requests);
+    const bool full = writer->cache != NULL && cache_fits(writer, call->bytes) == 0;
+    if (call->bytes > 0 && error == 0 && !full)
+        error = (writer->cache != NULL ? deliver_to_cache : deliver)(call, write, &requests);
+    if (writer->cache != NULL && error == 0)
+        cache_called(writer);
     pthread_mutex_unlock(&writer->mutex);
-    *why = error == ENOSPC || error == EDQUOT ? "no space in the replica" : "the replica could not be written";
+    const char *place = writer->cache != NULL ? "the cache could not be written" : "the replica could not be written";
+    *why = full ? no_room : error == ENOSPC || error == EDQUOT ? "no space in the replica" : place;
     if (error != 0)
         writer_stop(writer, *why);
-    if (error != 0 || !result_set(call))
+    if (full || error != 0 || !result_set(call))
         return false;
     call->redirected = call->bytes > 0;
     pthread_mutex_lock(&writer->written->lock);
@@ -353,8 +394,11 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     bool holds = agreement_holds(&writer->agreement, views);
     struct prepared_write write;
     const char *mine = prepare(call, &write);
+    int64_t fit;
+    if (!has_room(call, &fit) && mine == NULL)
+        mine = no_room;
     bool redirects = holds ? writer->agreement.redirects
-                           : agreement_make(&writer->agreement, writer->comm, true, views, mine, INT64_MAX);
+                           : agreement_make(&writer->agreement, writer->comm, true, views, mine, fit);
     *why = agreement_why(holds, mine);
     if (redirects && (mine != NULL || !redirect(call, &write, &mine)))
         *rc = write_apart(call, mine);
@@ -411,7 +455,7 @@ static bool view_is_covered(const struct file_handle *handle)
     const struct view_range tile = {view->map, view->displacement, 0, typemap_size(view->map)};
     struct stitch stitch;
     struct piece piece = {0};
-    if (tile.bytes == 0 || typemap_is_contiguous(view->map))
+    if (tile.bytes == 0 || typemap_is_contiguous(view->map) || writer->cache != NULL)
         return true;
     if (!view_range_fits(&tile))
         return false;
@@ -438,7 +482,8 @@ static bool overtakes(const struct writer *writer, const struct io_call *call)
 {
     struct view_range range;
     const unsigned unagreed = CALL_NONBLOCKING | CALL_SPLIT;
-    if (journal_count(&writer->journal) == 0)
+    if (writer->cache != NULL ? !node_home_waits(writer, NULL, HOME_OWN | HOME_PEERS)
+                              : journal_count(&writer->journal) == 0)
         return false;
     if (call->flags & CALL_SHARED || (call->flags & CALL_COLLECTIVE && call->flags & unagreed))
         return true;
@@ -446,6 +491,8 @@ static bool overtakes(const struct writer *writer, const struct io_call *call)
         return false;
     if (view_range_of(call, &range) != NULL)
         return true;
+    if (writer->cache != NULL)
+        return node_home_waits(writer, &range, HOME_OWN | HOME_PEERS);
     for (uint32_t i = 0; i < writer->target->replica_count; i++)
         if (writer->components[i] != NULL && view_range_touches(writer->map, target_replica(writer, i), &range))
             return true;
@@ -492,6 +539,40 @@ void writer_original_end(struct file_handle *handle)
     pthread_mutex_unlock(&writer->mutex);
 }
 
+/* Whether a call of one rank may see bytes that are in caches. Ranks of a node see each other's, unless
+ * they are content with what MPI promises. */
+static bool is_looked_at(const struct writer *writer, const struct io_call *call)
+{
+    struct view_range range;
+    const int whose = writer->coherent ? HOME_OWN | HOME_PEERS : HOME_OWN;
+    const bool known = !(call->flags & CALL_SHARED) && view_range_of(call, &range) == NULL;
+    return call->bytes != 0 && node_home_waits(writer, known ? &range : NULL, whose);
+}
+
+bool redirector_read_cached(struct io_call *call)
+{
+    struct writer *writer = writer_of(call->handle);
+    struct view_range range;
+    struct typemap *memory = NULL;
+    if (writer->cache == NULL || call->refused || !(call->handle->amode & AMODE_RDWR) || call->bytes <= 0
+        || call->flags & (CALL_COLLECTIVE | CALL_SHARED)
+        || __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE) != NULL || view_range_of(call, &range) != NULL
+        || result_fits(call) != NULL || !node_home_waits(writer, &range, HOME_OWN) || !memory_of(call, &memory))
+        return false;
+    const int saved = errno;
+    pthread_mutex_lock(&writer->mutex);
+    const bool served = !(writer->coherent && node_home_waits(writer, &range, HOME_PEERS))
+        && cache_read(writer, &range, call->buffer, memory) && result_set(call);
+    pthread_mutex_unlock(&writer->mutex);
+    typemap_release(memory);
+    if (served) {
+        call->redirected = true;
+        write_stats_hit(writer->written, call->bytes);
+    }
+    errno = saved;
+    return served;
+}
+
 int make_visible(struct file_handle *handle, const struct io_call *call, enum make_visible how)
 {
     struct writer *writer = writer_of(handle);
@@ -501,7 +582,7 @@ int make_visible(struct file_handle *handle, const struct io_call *call, enum ma
         error = write_back_together(handle);
     } else {
         pthread_mutex_lock(&writer->mutex);
-        error = writer_write_back(handle);
+        error = writer->cache != NULL && !is_looked_at(writer, call) ? 0 : writer_write_back(handle);
         if (error == 0 && call->flags & CALL_READ)
             error = peers_write_back(handle, call, &found);
         pthread_mutex_unlock(&writer->mutex);

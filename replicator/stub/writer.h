@@ -16,7 +16,12 @@ enum { MOST_REPLICAS = 64 /* of a target; more are not used */ };
 
 struct writer {
     const struct loaded_map *map;
-    const struct map_target *target;
+    const struct map_target *target; /* of a cache: one without replicas */
+    char *path;           /* of the original */
+    char *journals;       /* their directory */
+    struct cache *cache;  /* where writes go; NULL: to the replicas */
+    bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
+    int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */
     struct write_stats *written;
     struct file_handle *handle; /* of the open file */
     bool lease;
@@ -47,6 +52,8 @@ static inline const struct map_replica *target_replica(const struct writer *writ
 /* A write (not shared) on a handle that has a writer. True: it was redirected or otherwise done, as
  * for redirector_read(). A call that joins does so whatever *rc is. */
 bool redirector_write(struct io_call *call, int *rc);
+/* An independent read on a handle that has a writer. True: it was served, from this process's cache. */
+bool redirector_read_cached(struct io_call *call);
 /* After MPI_File_set_view, on all ranks of a handle that has a writer. */
 void redirector_viewed(struct file_handle *handle);
 /* Before a call that sees the contents of the file, on a handle that has a writer. VISIBLE_BY_ALL:

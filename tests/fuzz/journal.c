@@ -53,7 +53,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void seal(struct journal_entry *entry)
 {
     uint64_t length = entry->seal & UINT32_MAX;
-    const uint64_t words[] = {entry->replica, (uint64_t)entry->start, length};
+    const uint64_t words[] = {entry->place, (uint64_t)entry->start, entry->stamp, length};
     entry->seal = (uint64_t)crc32c(0, words, sizeof words) << 32 | length;
 }
 
@@ -101,7 +101,7 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
         state->busy = state->overtaken = 0;
     for (size_t i = 0; i < count; i++) {
         if (right & RIGHT_REPLICA)
-            entries[i].replica = replicas[entries[i].replica % 3].id;
+            entries[i].place = replicas[entries[i].place % 3].id;
         if (right & RIGHT_SEALS)
             seal(&entries[i]);
     }
@@ -115,6 +115,7 @@ static const void *image_of(const uint8_t *data, size_t length, size_t *size)
     if (right & RIGHT_COUNT) {
         seal_number(header, &header->count, count);
         seal_number(header, &header->synced, count);
+        seal_number(header, &header->home, 0);
     }
     return &image;
 }

@@ -9,17 +9,23 @@
 
 #include "journal.h"
 
+static int add(struct journal *journal, int64_t start)
+{
+    const struct journal_entry entry = {.place = 7, .start = start};
+    return journal_add(journal, &entry, 10);
+}
+
 /* Pieces of 10 bytes of replica 7: one, then pairs that follow one another. */
 static int write_pieces(const char *directory, int pieces)
 {
     struct journal journal;
     int original = open("/dev/null", O_RDONLY);
     const struct journal_owner owner = {.directory = directory, .target = "/data/file", .device = 1, .inode = 2};
-    if (journal_create(&journal, &owner, original) != 0 || journal_add(&journal, 7, 0, 10) != 0
+    if (journal_create(&journal, &owner, original) != 0 || add(&journal, 0) != 0
         || journal_sync(&journal) != 0)
         return 1;
     for (int i = 1; i < pieces; i++)
-        if (journal_add(&journal, 7, 10 * i + 10 * ((i + 1) / 2), 10) != 0)
+        if (add(&journal, 10 * i + 10 * ((i + 1) / 2)) != 0)
             return 1;
     journal_close(&journal, true);
     return 0;
@@ -41,7 +47,7 @@ static int damage(const char *path, int rounds)
         memcpy(copy, image, size);
         /* Half of them in the header, where there are counts. */
         for (int i = rand() % 8; i >= 0; i--) {
-            size_t at = round % 2 ? (size_t)rand() % size : 2100 + (size_t)rand() % 200;
+            size_t at = round % 2 ? (size_t)rand() % size : 3100 + (size_t)rand() % 300;
             copy[at] ^= (char)(1 << rand() % 8);
         }
         size_t cut = round % 5 ? size : (size_t)rand() % size;

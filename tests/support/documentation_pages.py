@@ -27,6 +27,7 @@ _PARSER = MarkdownIt("commonmark").enable("table")
 # What differs from run to run: durations, times, the width of a table.
 _UNSTABLE = [
     (re.compile(r"\bin [\d.]+ (us|ms|s)\b"), "in 1 s"),
+    (re.compile(r"home in [\d,]+ requests?, [\d.]+ (ns|us|ms|s) of"), "home in 1 request, 1 s of"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "2026-01-01 00:00:00"),
     (re.compile(r"-{2,}"), "--"),
 ]

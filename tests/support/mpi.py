@@ -98,11 +98,13 @@ def launching_pdla(mpi: Mpi) -> Mpi:
     return replace(mpi, env={**mpi.env, "MPI4PY_MPIABI": "openmpi", "LD_LIBRARY_PATH": libraries})
 
 
+TOOLS = ("collectors/shim", "replicator/stub", "pdla/caching")
+"""The parts of libpdla.so above interposition."""
+
+
 def build_library(path: Path, *more: str, compiler: str = "gcc") -> Path:
     """Compile libpdla.so from the sources here to ``path``, with further flags; return it."""
-    return build_tools(
-        path, REPOSITORY / "collectors/shim", REPOSITORY / "replicator/stub", flags=more, compiler=compiler
-    )
+    return build_tools(path, *(REPOSITORY / room for room in TOOLS), flags=more, compiler=compiler)
 
 
 def build_tools(path: Path, *tools: Path, flags: Sequence[str] = (), compiler: str = "gcc") -> Path:

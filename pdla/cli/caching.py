@@ -1,0 +1,112 @@
+"""The options of pdla run --policy: a policy that acts while the program runs, and the hints of E10."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pdla.errors import ConfigError, PdlaError
+from pdla.units import parse_bytes
+
+if TYPE_CHECKING:
+    from pdla.model import Cluster
+
+RUNS = ("e10",)
+"""Policies that real programs can run with."""
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"must be {', '.join(words[:-1])} or {words[-1]}")
+        return value
+
+    return read
+
+
+def _directory(value: str) -> str:
+    if not Path(value).is_absolute():
+        raise ValueError("must be an absolute path of a directory on the node's own device")
+    return value
+
+
+def _bytes(value: str) -> str:
+    try:
+        number = parse_bytes(value)
+    except ValueError:
+        number = 0
+    if number == 0:
+        raise ValueError("must be a number of bytes above 0, or one with K, M, G or T")
+    return str(number)
+
+
+HINTS: Mapping[str, Callable[[str], str]] = {
+    "e10_cache": _one_of("enable", "disable", "coherent"),
+    "e10_cache_path": _directory,
+    "e10_cache_flush_flag": _one_of("flush_immediate", "flush_onclose"),
+    "e10_cache_discard_flag": _one_of("enable", "disable"),
+    "ind_wr_buffer_size": _bytes,
+    "cache_bytes": _bytes,
+}
+"""The hints that --hint may set, and what reads their values."""
+
+
+def check_policy(name: str) -> None:
+    """Refuse what is no policy, or only simulated.
+
+    Raises:
+        ConfigError: a program cannot run with it.
+    """
+    from pdla.policies import online_names
+
+    if name not in RUNS and name in online_names():
+        raise ConfigError(f"policy {name!r} runs only in pdla simulate for now; pdla run has {', '.join(RUNS)}")
+    if name not in RUNS:
+        raise ConfigError(f"unknown policy {name!r}: pdla run has {', '.join(RUNS)}")
+
+
+def read_hints(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """Callback of --hint: the values by name, checked."""
+    hints = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        if name not in HINTS:
+            raise click.BadParameter(f"unknown hint {name!r}: choose one of {', '.join(HINTS)}")
+        try:
+            hints[name] = HINTS[name](value)
+        except ValueError as error:
+            raise click.BadParameter(f"{name} {error} (got {value!r})") from None
+    return hints
+
+
+def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
+    """The environment variables with which the library runs a policy.
+
+    Raises:
+        PdlaError: ``cluster`` has no device of the nodes, or does not say where it is.
+    """
+    found = {"e10_cache": "enable"}
+    if cluster is not None:
+        found |= _device(cluster, needs_path="e10_cache_path" not in hints)
+    found |= hints
+    named = {f"PDLA_{name.upper()}": value for name, value in found.items()}
+    return {"PDLA_POLICY": policy, "PDLA_COHERENCE": coherence, **named}
+
+
+def _device(cluster: Cluster, *, needs_path: bool) -> dict[str, str]:
+    """The hints that follow from a cluster's pool of kind "node"."""
+    from pdla.policies.online import pool_of
+
+    pool = pool_of(cluster, "node", "pdla run --policy e10")
+    if needs_path and len(pool.where) > 1:
+        raise PdlaError(
+            f"pool {pool.name} of {cluster.source} has {len(pool.where)} directories, not one that all nodes have: "
+            "name the directory of the nodes' device with --hint e10_cache_path=DIRECTORY"
+        )
+    share = {} if pool.capacity is None else {"cache_bytes": str(pool.capacity // pool.servers)}
+    return {"e10_cache_path": pool.where[0], **share} if needs_path else share

@@ -1,0 +1,347 @@
+#include "cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "caching.h"
+#include "node_peers.h"
+
+enum {
+    CHUNK = 8 << 20,
+    MEMORY = 48 << 20,    /* of the core; a write that needs more goes to the original */
+    PARTS = 256,          /* of the buffer, in a system call */
+    FREE_SHARE = 10       /* of the free space one part is left */
+};
+
+/* Bytes of a call and where in the cache file they are. */
+struct placed {
+    int64_t place, offset, length; /* in the cache file, and in the original */
+};
+
+struct cache {
+    int fd;
+    char path[1024];
+    bool on_close, keeps;
+    int64_t request;
+    struct caching_space space;
+    struct caching *core;     /* NULL until cache_begin() */
+    uint64_t cleaning;        /* the core takes the first so many entries of the journal to be on their way; 0: none */
+    int64_t *moves;           /* tokens of the moves that bring them home */
+    size_t count, room;
+    struct placed *placed;    /* of the present call */
+    size_t pieces, most;
+};
+
+struct cache *cache_open(const struct journal *journal, const struct cache_hints *hints, int *error)
+{
+    struct cache *cache = calloc(1, sizeof *cache);
+    *error = ENOMEM;
+    if (cache == NULL)
+        return NULL;
+    strcpy(cache->path, journal->header->cache);
+    cache->on_close = hints->on_close;
+    cache->keeps = hints->keeps;
+    cache->request = hints->request;
+    cache->fd = open(cache->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *error = cache->fd >= 0 ? 0 : errno;
+    if (cache->fd >= 0)
+        return cache;
+    free(cache);
+    return NULL;
+}
+
+/* Bytes of the node's device that this process may use. */
+static int64_t share(const struct cache *cache, const struct cache_hints *hints, int processes)
+{
+    struct statvfs found;
+    int64_t bytes = hints->bytes;
+    if (bytes == 0 && fstatvfs(cache->fd, &found) == 0)
+        bytes = (int64_t)(found.f_bavail - found.f_bavail / FREE_SHARE) * (int64_t)found.f_frsize;
+    return bytes / processes;
+}
+
+bool cache_begin(struct writer *writer, const struct cache_hints *hints)
+{
+    struct cache *cache = writer->cache;
+    cache->space = (struct caching_space){.name = "device", .server = 0, .on_nodes = 1, .chunk = CHUNK, .reads = 1,
+                                          .capacity = share(cache, hints, peers_count(writer->peers) + 1),
+                                          .writes = 1};
+    const struct caching_setup setup = {.home_servers = 1, .home_strip = CHUNK, .spaces = 1, .levels = 1,
+                                        .space = &cache->space, .limit = MEMORY};
+    const struct caching_e10 e10 = {.flush_on_close = 1, .discard = 1};
+    cache->core = caching_new(&setup);
+    return cache->core != NULL && caching_use_e10(cache->core, &e10) == CACHING_DONE;
+}
+
+void cache_abandon(struct writer *writer)
+{
+    if (journal_waiting(&writer->journal) == 0 && !writer->cache->keeps)
+        unlink(writer->cache->path);
+}
+
+void cache_close(struct writer *writer)
+{
+    struct cache *cache = writer->cache;
+    if (cache == NULL)
+        return;
+    cache_abandon(writer);
+    close(cache->fd);
+    caching_free(cache->core);
+    free(cache->moves);
+    free(cache->placed);
+    free(cache);
+    writer->cache = NULL;
+}
+
+bool cache_flushes(const struct cache *cache) { return !cache->on_close; }
+int cache_descriptor(const struct cache *cache) { return cache->fd; }
+int64_t cache_request(const struct cache *cache) { return cache->request; }
+
+/* ---- what the original has by now -------------------------------------------------------------------------------- */
+
+static bool remember(struct cache *cache, const struct caching_step *step)
+{
+    if (cache->count + (size_t)step->moves > cache->room) {
+        const size_t room = 2 * (cache->count + (size_t)step->moves);
+        int64_t *moves = realloc(cache->moves, room * sizeof *moves);
+        if (moves == NULL)
+            return false;
+        cache->moves = moves;
+        cache->room = room;
+    }
+    for (int64_t i = 0; i < step->moves; i++)
+        cache->moves[cache->count++] = step->move[i].token;
+    return true;
+}
+
+/* Tells the core that what the journal lists now is on its way home. RATIONALE: what is written from
+ * now on stays dirty, even to the same bytes. */
+static void begin_moves(struct writer *writer)
+{
+    struct cache *cache = writer->cache;
+    struct caching_step step;
+    if (caching_close(cache->core, 0, 0, &step) == CACHING_DONE && remember(cache, &step))
+        cache->cleaning = journal_count(&writer->journal);
+}
+
+static void end_moves(struct cache *cache)
+{
+    struct caching_step step;
+    while (cache->count > 0 && caching_finished(cache->core, cache->moves[--cache->count], 0, &step) == CACHING_DONE)
+        if (!remember(cache, &step))
+            return;
+    cache->cleaning = 0;
+}
+
+void cache_follow(struct writer *writer)
+{
+    struct cache *cache = writer->cache;
+    struct journal *journal = &writer->journal;
+    if (cache->cleaning != 0 && journal_home(journal) >= cache->cleaning)
+        end_moves(cache);
+    if (cache->cleaning != 0 || journal_count(journal) == 0)
+        return;
+    const bool all = journal_waiting(journal) == 0;
+    begin_moves(writer);
+    if (!all)
+        return;
+    end_moves(cache);
+    peers_lock(writer);
+    journal_clear(journal);
+    memset(writer->peers->own->after, 0, sizeof writer->peers->own->after);
+    writer->low = INT64_MAX;
+    writer->high = 0;
+    peers_unlock(writer);
+}
+
+int64_t cache_fits(struct writer *writer, int64_t bytes)
+{
+    const struct cache *cache = writer->cache;
+    if (bytes <= 0)
+        return INT64_MAX;
+    if (caching_room(cache->core, 0) < bytes)
+        cache_follow(writer);
+    return caching_room(cache->core, 0) / bytes;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+static int place_at(struct cache *cache, int64_t place, int64_t offset, int64_t length)
+{
+    struct placed *last = cache->pieces > 0 ? &cache->placed[cache->pieces - 1] : NULL;
+    if (last != NULL && last->place + last->length == place && last->offset + last->length == offset) {
+        last->length += length;
+        return 0;
+    }
+    if (cache->pieces == cache->most) {
+        const size_t most = 2 * cache->most + PARTS;
+        struct placed *placed = realloc(cache->placed, most * sizeof *placed);
+        if (placed == NULL)
+            return ENOMEM;
+        cache->placed = placed;
+        cache->most = most;
+    }
+    cache->placed[cache->pieces++] = (struct placed){place, offset, length};
+    return 0;
+}
+
+/* Asks the core where bytes of the original are, or are to be written. 0 or an errno; ENOSPC: not
+ * all of them in the cache. */
+static int ask(struct cache *cache, enum caching_op op, int64_t offset, int64_t length)
+{
+    const struct caching_request request = {.op = op, .start = offset, .stop = offset + length, .collective = 1};
+    struct caching_step step;
+    int error = caching_serve(cache->core, &request, &step) == CACHING_DONE ? 0 : ENOSPC;
+    for (int64_t i = 0; error == 0 && i < step.transfers; i++) {
+        const struct caching_transfer *one = &step.foreground[i];
+        error = one->level < 0 ? ENOSPC : place_at(cache, one->start, one->first, one->stop - one->start);
+    }
+    return error;
+}
+
+/* Where the bytes of a range are, in the order of the call. */
+static int place_range(struct cache *cache, enum caching_op op, const struct view_range *range)
+{
+    struct typemap_cursor cursor;
+    int error = 0;
+    cache->pieces = 0;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    for (int64_t left = range->bytes; error == 0 && left > 0;) {
+        const struct extent extent = typemap_cursor_next(&cursor, left);
+        error = ask(cache, op, extent.offset, extent.length);
+        left -= extent.length;
+    }
+    return error;
+}
+
+static int move_parts(int fd, bool writing, struct iovec *parts, int count, int64_t place)
+{
+    for (int first = 0; first < count;) {
+        ssize_t moved = (writing ? pwritev : preadv)(fd, parts + first, count - first, place);
+        if (moved == 0)
+            return EIO;
+        if (moved < 0 && errno != EINTR)
+            return errno;
+        for (place += moved > 0 ? moved : 0; first < count && moved >= (ssize_t)parts[first].iov_len; first++)
+            moved -= (ssize_t)parts[first].iov_len;
+        if (first < count && moved > 0) {
+            parts[first].iov_base = (char *)parts[first].iov_base + moved;
+            parts[first].iov_len -= (size_t)moved;
+        }
+    }
+    return 0;
+}
+
+/* The parts of a buffer, gathered until the cache file's place jumps. */
+struct gathering {
+    const struct cache *cache;
+    bool writing;
+    struct iovec parts[PARTS];
+    int count;
+    int64_t place, bytes; /* of all parts */
+    uint64_t requests;
+};
+
+static int flush(struct gathering *gathering)
+{
+    const int count = gathering->count;
+    gathering->requests += count > 0;
+    gathering->count = 0;
+    return count == 0 ? 0
+        : move_parts(gathering->cache->fd, gathering->writing, gathering->parts, count, gathering->place);
+}
+
+static int gather(struct gathering *gathering, int64_t place, char *memory, int64_t length)
+{
+    struct iovec *last = gathering->count > 0 ? &gathering->parts[gathering->count - 1] : NULL;
+    const bool follows = last != NULL && gathering->place + gathering->bytes == place;
+    if (follows && (char *)last->iov_base + last->iov_len == memory) {
+        last->iov_len += (size_t)length;
+        gathering->bytes += length;
+        return 0;
+    }
+    int error = follows && gathering->count < PARTS ? 0 : flush(gathering);
+    if (gathering->count == 0) {
+        gathering->place = place;
+        gathering->bytes = 0;
+    }
+    gathering->parts[gathering->count++] = (struct iovec){memory, (size_t)length};
+    gathering->bytes += length;
+    return error;
+}
+
+/* Moves the bytes of a call between its buffer and their places. */
+static int move(const struct cache *cache, bool writing, char *buffer, const struct typemap *memory,
+                uint64_t *requests)
+{
+    struct gathering gathering = {.cache = cache, .writing = writing};
+    struct typemap_cursor cursor;
+    int64_t moved = 0;
+    int error = 0;
+    if (memory != NULL)
+        typemap_cursor_init(&cursor, memory, 0, 0);
+    for (size_t i = 0; error == 0 && i < cache->pieces; i++) {
+        const struct placed *piece = &cache->placed[i];
+        for (int64_t done = 0; error == 0 && done < piece->length;) {
+            const struct extent part = memory != NULL ? typemap_cursor_next(&cursor, piece->length - done)
+                                                      : (struct extent){moved, piece->length - done};
+            error = gather(&gathering, piece->place + done, buffer + part.offset, part.length);
+            done += part.length;
+            moved += part.length;
+        }
+    }
+    error = error != 0 ? error : flush(&gathering);
+    *requests += gathering.requests;
+    return error;
+}
+
+static int note(struct writer *writer)
+{
+    const struct cache *cache = writer->cache;
+    const uint64_t stamp = (uint64_t)clock_ns();
+    int error = 0;
+    peers_lock(writer);
+    for (size_t i = 0; error == 0 && i < cache->pieces; i++) {
+        const struct placed *piece = &cache->placed[i];
+        const struct journal_entry entry = {.place = (uint64_t)piece->place, .start = piece->offset, .stamp = stamp};
+        error = journal_add(&writer->journal, &entry, piece->length);
+        writer->low = piece->offset < writer->low ? piece->offset : writer->low;
+        writer->high = piece->offset + piece->length > writer->high ? piece->offset + piece->length : writer->high;
+    }
+    peers_unlock(writer);
+    return error;
+}
+
+int cache_write(struct writer *writer, const struct view_range *range, const char *buffer,
+                const struct typemap *memory, uint64_t *requests)
+{
+    struct cache *cache = writer->cache;
+    cache_follow(writer);
+    int error = place_range(cache, CACHING_WRITE, range);
+    if (error == 0)
+        error = move(cache, true, (char *)(uintptr_t)buffer, memory, requests);
+    return error != 0 ? error : note(writer);
+}
+
+void cache_called(struct writer *writer)
+{
+    struct shared *own = writer->peers->own;
+    peers_lock(writer);
+    own->calls++;
+    own->after[own->calls % KEPT_CALLS] = journal_count(&writer->journal);
+    peers_unlock(writer);
+}
+
+bool cache_read(struct writer *writer, const struct view_range *range, char *buffer, const struct typemap *memory)
+{
+    uint64_t requests = 0;
+    cache_follow(writer);
+    return place_range(writer->cache, CACHING_READ, range) == 0
+        && move(writer->cache, false, buffer, memory, &requests) == 0;
+}

@@ -1,0 +1,84 @@
+#include "cache_hints.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST = 900, LINE = 2048 };
+
+bool cache_wanted(void)
+{
+    const char *policy = getenv("PDLA_POLICY");
+    return policy != NULL && strcmp(policy, "e10") == 0;
+}
+
+static bool of_info(mpi_handle info, const char *name, char value[LONGEST])
+{
+    const struct mpi *mpi = running_mpi();
+    int found = 0, length = LONGEST;
+    if (info == mpi->info_null)
+        return false;
+    if (mpi->Info_get_string != NULL)
+        return mpi->Info_get_string(info, name, &length, value, &found) == 0 && found && length <= LONGEST;
+    return mpi->Info_get != NULL && mpi->Info_get(info, name, LONGEST - 1, value, &found) == 0 && found;
+}
+
+/* A line is a name and a value; others are comments. The first line of a name counts, as in ROMIO. */
+static bool of_file(const char *name, char value[LONGEST])
+{
+    const char *path = getenv("ROMIO_HINTS");
+    FILE *hints = path == NULL || *path == '\0' ? NULL : fopen(path, "re");
+    char line[LINE], key[LINE], rest[LINE];
+    bool found = false;
+    while (hints != NULL && !found && fgets(line, sizeof line, hints) != NULL)
+        if (line[0] != '#' && sscanf(line, "%s %s", key, rest) == 2 && strcmp(key, name) == 0)
+            found = snprintf(value, LONGEST, "%s", rest) < LONGEST;
+    if (hints != NULL)
+        fclose(hints);
+    return found;
+}
+
+/* Of hint "x_y" the variable is PDLA_X_Y. */
+static bool of_variable(const char *name, char value[LONGEST])
+{
+    char variable[64] = "PDLA_";
+    for (size_t i = strlen(variable); *name != '\0' && i < sizeof variable - 1; name++, i++)
+        variable[i] = (char)toupper((unsigned char)*name);
+    const char *found = getenv(variable);
+    return found != NULL && *found != '\0' && snprintf(value, LONGEST, "%s", found) < LONGEST;
+}
+
+static bool hint(mpi_handle info, const char *name, char value[LONGEST])
+{
+    return of_info(info, name, value) || of_file(name, value) || of_variable(name, value);
+}
+
+static bool hint_is(mpi_handle info, const char *name, const char *wanted)
+{
+    char value[LONGEST];
+    return hint(info, name, value) && strcmp(value, wanted) == 0;
+}
+
+/* Not positive numbers are ignored, as MPI asks of hints. */
+static int64_t hint_number(mpi_handle info, const char *name)
+{
+    char value[LONGEST], *end;
+    const long long number = hint(info, name, value) ? strtoll(value, &end, 10) : 0;
+    return number > 0 && *end == '\0' ? number : 0;
+}
+
+const char *cache_hints_of(const struct opening *opening, struct cache_hints *hints)
+{
+    const mpi_handle info = opening->info;
+    char value[LONGEST];
+    *hints = (struct cache_hints){.on_close = hint_is(info, "e10_cache_flush_flag", "flush_onclose"),
+                                  .keeps = hint_is(info, "e10_cache_discard_flag", "disable"),
+                                  .request = hint_number(info, "ind_wr_buffer_size"),
+                                  .bytes = hint_number(info, "cache_bytes")};
+    if (!hint(info, "e10_cache", value) || (strcmp(value, "enable") != 0 && strcmp(value, "coherent") != 0))
+        return "the hint e10_cache does not enable the cache";
+    if (!hint(info, "e10_cache_path", hints->directory))
+        return "no hint e10_cache_path names a directory of the node's own device";
+    return hints->directory[0] == '/' ? NULL : "the hint e10_cache_path is not an absolute path";
+}

@@ -1,0 +1,22 @@
+/* The hints of E10 (Congiu et al., Table II): whether and how the collective writes to a file are
+ * cached on the node's own device. */
+#ifndef PDLA_CACHE_HINTS_H
+#define PDLA_CACHE_HINTS_H
+
+#include "interpose.h"
+
+struct cache_hints {
+    char directory[900];  /* e10_cache_path */
+    bool on_close;        /* e10_cache_flush_flag: flush_onclose; otherwise flush_immediate */
+    bool keeps;           /* e10_cache_discard_flag: disable; the cache file stays until the user removes it */
+    int64_t request;      /* ind_wr_buffer_size: bytes that are brought home at a time, at most; 0: no limit */
+    int64_t bytes;        /* of the device, for all processes of the node; 0: what is free */
+};
+
+/* Whether this process caches at all (PDLA_POLICY). */
+bool cache_wanted(void);
+/* Reads the hints of an open: those of its MPI_Info first, then those of the file that ROMIO_HINTS
+ * names, then the variables of pdla run. NULL, or why its writes are not cached: a literal. */
+const char *cache_hints_of(const struct opening *, struct cache_hints *);
+
+#endif

@@ -1,0 +1,142 @@
+#define _GNU_SOURCE
+#include "mover.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "node_home.h"
+
+enum {
+    STACK = 256 << 10,
+    GATHER_NS = 50000000, /* RATIONALE: what is written within a moment goes home together */
+    IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 /* of <linux/ioprio.h>, which older systems lack */
+};
+
+struct watched {
+    struct file_handle *handle;
+    bool busy; /* the thread is at work on it */
+    struct watched *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct watched *files;
+static pthread_t thread;
+static bool runs, ends;
+static bool wanted; /* atomic; something was written */
+
+static void gather(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += GATHER_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (!ends && pthread_cond_timedwait(&changed, &lock, &until) != ETIMEDOUT)
+        ;
+}
+
+/* Works on each file once. RATIONALE: the list may change while the lock is not held. */
+static bool work(void)
+{
+    bool any = false;
+    for (struct watched *file = files; file != NULL && !ends; file = file->next) {
+        file->busy = true;
+        pthread_mutex_unlock(&lock);
+        const bool more = node_home_some(file->handle);
+        pthread_mutex_lock(&lock);
+        file->busy = false;
+        pthread_cond_broadcast(&changed);
+        any = any || more;
+    }
+    return any;
+}
+
+static void *run(void *unused)
+{
+    enter(); /* its calls of the C library are not the program's */
+    syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
+    pthread_mutex_lock(&lock);
+    while (!ends) {
+        if (!__atomic_exchange_n(&wanted, false, __ATOMIC_ACQ_REL)) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        gather();
+        if (work())
+            __atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+static void begin(void)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    runs = pthread_create(&thread, &attributes, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+void mover_watch(struct file_handle *handle)
+{
+    struct watched *file = malloc(sizeof *file);
+    if (file == NULL)
+        return; /* its bytes go home when it is synchronized or closed */
+    pthread_mutex_lock(&lock);
+    *file = (struct watched){.handle = handle, .next = files};
+    files = file;
+    pthread_mutex_unlock(&lock);
+}
+
+void mover_leave(struct file_handle *handle)
+{
+    pthread_mutex_lock(&lock);
+    struct watched **link = &files;
+    while (*link != NULL && (*link)->handle != handle)
+        link = &(*link)->next;
+    struct watched *file = *link;
+    while (file != NULL && file->busy)
+        pthread_cond_wait(&changed, &lock);
+    if (file != NULL) {
+        /* Other threads may have changed the list meanwhile. */
+        for (link = &files; *link != file;)
+            link = &(*link)->next;
+        *link = file->next;
+    }
+    pthread_mutex_unlock(&lock);
+    free(file);
+}
+
+void mover_wake(void)
+{
+    if (__atomic_exchange_n(&wanted, true, __ATOMIC_ACQ_REL))
+        return;
+    pthread_mutex_lock(&lock);
+    if (!runs && !ends)
+        begin();
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+void mover_end(void)
+{
+    pthread_mutex_lock(&lock);
+    ends = true;
+    const bool join = runs;
+    runs = false;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    if (join)
+        pthread_join(thread, NULL);
+}

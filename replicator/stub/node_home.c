@@ -1,0 +1,399 @@
+/* RATIONALE: what one rank has is often many small pieces, between those of the others. A round
+ * takes the journals of all ranks of the node. Every thread that takes part sorts the same entries
+ * into the same chunks, and takes chunk after chunk until none is left. Who ends the last chunk
+ * makes the bytes durable, and then notes in every journal that its entries are home. If one of
+ * them is killed, nothing is noted: the next round does all of it again.
+ *
+ * A round is numbered. The numbers are part of the words that are counted up, so nobody takes a
+ * chunk of a later round for one of the round that it knows. */
+#include "node_home.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "homeward.h"
+#include "write_stats.h"
+#include "writeback.h"
+
+enum {
+    PAUSE_NS = 200000,
+    LOOKS = 2500,          /* pauses (half a second) between looks at whether the others live */
+    MOST_LOOKS = 1 << 16   /* at entries; with more, a journal is taken to have the bytes */
+};
+
+/* The journals of the other ranks move in memory when they grow. */
+static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t number_of(uint64_t word) { return word >> 32; }
+static bool under_way(uint64_t number) { return number % 2 == 1; }
+/* Whether round `number`, or one after it, has failed. */
+static bool has_failed(const struct round *round, uint64_t number)
+{
+    const uint64_t failed = __atomic_load_n(&round->failed, __ATOMIC_ACQUIRE);
+    return failed != 0 && (int32_t)(uint32_t)(failed - number) >= 0;
+}
+
+static void fail(struct round *round, uint64_t number, int error)
+{
+    __atomic_store_n(&round->error, error, __ATOMIC_RELEASE);
+    __atomic_store_n(&round->failed, number, __ATOMIC_RELEASE);
+}
+
+
+static uint64_t present(const struct round *round)
+{
+    return number_of(__atomic_load_n(&round->next, __ATOMIC_ACQUIRE));
+}
+
+/* Journal `i` of the node: this process's own is the last. */
+static struct journal *journal_of(const struct writer *writer, int i)
+{
+    struct peers *peers = writer->peers;
+    return i < peers->count ? &peers->each[i].journal : (struct journal *)(uintptr_t)&writer->journal;
+}
+
+static struct shared *shared_of(const struct writer *writer, int i)
+{
+    struct peers *peers = writer->peers;
+    return i < peers->count ? peers->each[i].shared : peers->own;
+}
+
+static int journals(const struct writer *writer) { return writer->peers->count + 1; }
+
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
+
+static int add_journal(const struct writer *writer, int i, struct homeward *home)
+{
+    struct journal *journal = journal_of(writer, i);
+    struct shared *shared = shared_of(writer, i);
+    const bool own = i == writer->peers->count;
+    int error = 0;
+    if (own)
+        shared_lock(&shared->mutex); /* its owner may add to it now, and move it */
+    if (shared->until > shared->from && !own && journal_follow(journal) < 0)
+        error = ENOMEM;
+    for (uint64_t entry = shared->from; error == 0 && entry < shared->until; entry++) {
+        int64_t length;
+        const struct journal_entry found = journal_entry(journal, entry, &length);
+        error = homeward_add(home, (uint32_t)i, entry, &found, length) ? 0 : ENOMEM;
+    }
+    if (own)
+        pthread_mutex_unlock(&shared->mutex);
+    return error;
+}
+
+/* All entries of the round. */
+static int collect(const struct writer *writer, struct homeward *home)
+{
+    int error = 0;
+    pthread_mutex_lock(&mapping);
+    for (int i = 0; error == 0 && i < journals(writer); i++)
+        error = add_journal(writer, i, home);
+    pthread_mutex_unlock(&mapping);
+    return error != 0 ? error : homeward_sort(home) ? 0 : ENOMEM;
+}
+
+/* How many entries of a journal a round has. RATIONALE: the pieces of one collective call often lie
+ * between those of the other ranks. They go home together if nothing is taken of a call that some
+ * rank has not made yet. */
+static uint64_t entries_until(const struct journal *journal, const struct shared *shared, uint64_t calls)
+{
+    const uint64_t home = journal_home(journal), count = journal_count(journal);
+    const uint64_t until = shared->calls - calls < KEPT_CALLS ? shared->after[calls % KEPT_CALLS] : count;
+    return until > count ? count : until < home ? home : until;
+}
+
+/* `all`: also of calls that not all ranks have made. */
+static bool choose_entries(const struct writer *writer, bool all)
+{
+    uint64_t calls = UINT64_MAX;
+    bool any = false;
+    for (int i = 0; i < journals(writer); i++)
+        calls = shared_of(writer, i)->calls < calls ? shared_of(writer, i)->calls : calls;
+    for (int i = 0; i < journals(writer); i++) {
+        struct journal *journal = journal_of(writer, i);
+        struct shared *shared = shared_of(writer, i);
+        shared_lock(&shared->mutex);
+        shared->from = journal_count(journal) - journal_waiting(journal);
+        shared->until = all ? journal_count(journal) : entries_until(journal, shared, calls);
+        any = any || shared->until > shared->from;
+        pthread_mutex_unlock(&shared->mutex);
+    }
+    return any;
+}
+
+/* Begins a round of `all` entries, unless one is under way or nothing waits. *home: its entries, if it begun. Returns
+ * its number; 0: there is none to take part in. */
+static uint64_t begin(const struct writer *writer, bool all, struct homeward *home, int *error)
+{
+    struct round *round = writer->peers->round;
+    uint64_t number;
+    *error = 0;
+    shared_lock(&round->mutex);
+    number = present(round);
+    if (!under_way(number)) {
+        const bool any = choose_entries(writer, all);
+        *error = any ? collect(writer, home) : 0;
+        if (any && *error == 0) {
+            number = (number + 1) & UINT32_MAX;
+            __atomic_store_n(&round->chunks, home->chunk_count, __ATOMIC_RELAXED);
+            __atomic_store_n(&round->done, number << 32, __ATOMIC_RELEASE);
+            __atomic_store_n(&round->next, number << 32, __ATOMIC_RELEASE);
+        } else {
+            number = 0;
+        }
+    }
+    pthread_mutex_unlock(&round->mutex);
+    return number;
+}
+
+/* Whether some chunk of the round is still to be taken. */
+static bool has_chunks(const struct round *round, uint64_t number)
+{
+    const uint64_t next = __atomic_load_n(&round->next, __ATOMIC_ACQUIRE);
+    return number_of(next) == number && (next & UINT32_MAX) < __atomic_load_n(&round->chunks, __ATOMIC_RELAXED);
+}
+
+/* Counts a word of the round up, if it is still that of the round. UINT64_MAX: it is not. */
+static uint64_t count_up(uint64_t *word, uint64_t number)
+{
+    uint64_t found = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    do
+        if (number_of(found) != number)
+            return UINT64_MAX;
+    while (!__atomic_compare_exchange_n(word, &found, found + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    return found & UINT32_MAX;
+}
+
+/* Ends the round. If it has not failed, all its bytes are in the original. */
+static void end(const struct writer *writer, uint64_t number)
+{
+    struct round *round = writer->peers->round;
+    shared_lock(&round->mutex);
+    if (present(round) == number) {
+        for (int i = 0; !has_failed(round, number) && i < journals(writer); i++) {
+            struct shared *shared = shared_of(writer, i);
+            shared_lock(&shared->mutex);
+            if (shared->until > shared->from)
+                journal_set_home(journal_of(writer, i), shared->until);
+            pthread_mutex_unlock(&shared->mutex);
+        }
+        __atomic_store_n(&round->next, ((number + 1) & UINT32_MAX) << 32, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&round->mutex);
+}
+
+/* Brings chunks home until none is left. */
+static void move_chunks(struct file_handle *handle, const struct homeward *home, uint64_t number)
+{
+    struct writer *writer = writer_of(handle);
+    struct round *round = writer->peers->round;
+    char *buffer = malloc(HOME_CHUNK);
+    int *sources = malloc((size_t)journals(writer) * sizeof *sources);
+    bool any = false;
+    for (int i = 0; sources != NULL && i < journals(writer); i++)
+        sources[i] = i < writer->peers->count ? writer->peers->each[i].cache : cache_descriptor(writer->cache);
+    while (buffer != NULL && sources != NULL) {
+        const uint64_t chunk = count_up(&round->next, number);
+        if (chunk >= home->chunk_count)
+            break;
+        if (!any)
+            original_begin(handle);
+        any = true;
+        const int error = homeward_move(writer, home, chunk, sources, buffer);
+        if (error != 0)
+            fail(round, number, error);
+        if (count_up(&round->done, number) != home->chunk_count - 1)
+            continue;
+        /* RATIONALE: on a node all writes go through one page cache, also those of the other ranks. */
+        if (!has_failed(round, number) && fdatasync(writer->fd) != 0)
+            fail(round, number, errno);
+        original_end(handle);
+        any = false;
+        end(writer, number);
+    }
+    if (any)
+        original_end(handle);
+    free(buffer);
+    free(sources);
+}
+
+/* Takes part in round `number`; whose entries are in *home if this thread has begun it. 0 or an errno. */
+static int take_part(struct file_handle *handle, struct homeward *home, uint64_t number)
+{
+    const struct writer *writer = writer_of(handle);
+    struct round *round = writer->peers->round;
+    struct shared *own = writer->peers->own;
+    const int64_t start = clock_ns();
+    int error = 0;
+    __atomic_add_fetch(&own->working, 1, __ATOMIC_ACQ_REL);
+    if (home->chunks == NULL && has_chunks(round, number))
+        error = collect(writer, home);
+    if (error == 0 && home->chunks != NULL && present(round) == number)
+        move_chunks(handle, home, number);
+    uint64_t working = __atomic_load_n(&own->working, __ATOMIC_ACQUIRE);
+    while (working > 0
+           && !__atomic_compare_exchange_n(&own->working, &working, working - 1, false, __ATOMIC_ACQ_REL,
+                                           __ATOMIC_ACQUIRE))
+        ;
+    pthread_mutex_lock(&writer->written->lock);
+    writer->written->moving_ns += (uint64_t)(clock_ns() - start);
+    pthread_mutex_unlock(&writer->written->lock);
+    return error;
+}
+
+/* Whether all who work for the round were killed. */
+static bool is_abandoned(const struct writer *writer)
+{
+    bool any = false;
+    if (__atomic_load_n(&writer->peers->own->working, __ATOMIC_ACQUIRE) > 0)
+        return false;
+    for (int i = 0; i < writer->peers->count; i++) {
+        const struct peer *peer = &writer->peers->each[i];
+        if (__atomic_load_n(&peer->shared->working, __ATOMIC_ACQUIRE) == 0)
+            continue;
+        const int fd = open(peer->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        const bool lives = fd >= 0 && journal_is_owned(fd, true);
+        if (fd >= 0)
+            close(fd);
+        if (lives)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Waits until round `number` is over. 0, or the errno with which it failed. */
+static int await(const struct writer *writer, uint64_t number)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    struct round *round = writer->peers->round;
+    for (int looks = 0; present(round) == number; looks++) {
+        if (looks % LOOKS == LOOKS - 1 && is_abandoned(writer)) {
+            fail(round, number, ECANCELED);
+            end(writer, number);
+        }
+        nanosleep(&pause, NULL);
+    }
+    return has_failed(round, number) ? (int)__atomic_load_n(&round->error, __ATOMIC_ACQUIRE) : 0;
+}
+
+int node_home_all(struct file_handle *handle)
+{
+    const struct writer *writer = writer_of(handle);
+    const int64_t start = clock_ns();
+    bool begun = false;
+    int error = 0;
+    if (!node_home_waits(writer, NULL, HOME_OWN | HOME_PEERS) && !under_way(present(writer->peers->round)))
+        return 0;
+    /* The first round may have begun before the call. */
+    while (error == 0 && !begun) {
+        struct homeward home = {0};
+        const uint64_t number = begin(writer, true, &home, &error);
+        begun = home.chunks != NULL || number == 0;
+        if (number != 0 && error == 0)
+            error = take_part(handle, &home, number);
+        homeward_free(&home);
+        if (number != 0 && error == 0)
+            error = await(writer, number);
+        if (error == ECANCELED) {
+            begun = false;
+            error = 0;
+        }
+    }
+    pthread_mutex_lock(&writer->written->lock);
+    writer->written->waited_ns += (uint64_t)(clock_ns() - start);
+    pthread_mutex_unlock(&writer->written->lock);
+    return error;
+}
+
+bool node_home_some(struct file_handle *handle)
+{
+    const struct writer *writer = writer_of(handle);
+    struct homeward home = {0};
+    int error;
+    const uint64_t number = begin(writer, false, &home, &error);
+    if (number != 0 && error == 0)
+        error = take_part(handle, &home, number);
+    homeward_free(&home);
+    if (number == 0)
+        return error == 0 && node_home_waits(writer, NULL, HOME_OWN);
+    return error == 0 && !has_failed(writer->peers->round, number);
+}
+
+/* ---- what waits -------------------------------------------------------------------------------------------------- */
+
+/* Whether entries of a journal may have bytes of the range. */
+static bool may_have(const struct journal *journal, const struct view_range *range)
+{
+    const uint64_t count = journal_count(journal);
+    int64_t looks = MOST_LOOKS;
+    struct typemap_cursor cursor;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    for (int64_t left = range->bytes; left > 0;) {
+        const struct extent extent = typemap_cursor_next(&cursor, left);
+        left -= extent.length;
+        for (uint64_t i = count - journal_waiting(journal); i < count; i++) {
+            int64_t length;
+            const struct journal_entry entry = journal_entry(journal, i, &length);
+            if (--looks < 0 || (entry.start < extent.offset + extent.length && extent.offset < entry.start + length))
+                return true;
+        }
+    }
+    return false;
+}
+
+bool node_home_waits(const struct writer *writer, const struct view_range *range, int whose)
+{
+    bool any = false;
+    pthread_mutex_lock(&mapping);
+    for (int i = 0; !any && i < journals(writer); i++) {
+        struct journal *journal = journal_of(writer, i);
+        const bool own = i == writer->peers->count;
+        if (!(whose & (own ? HOME_OWN : HOME_PEERS)) || journal_waiting(journal) == 0)
+            continue;
+        any = range == NULL || (!own && journal_follow(journal) < 0) || may_have(journal, range);
+    }
+    pthread_mutex_unlock(&mapping);
+    return any;
+}
+
+bool node_home_byte(const struct writer *writer, int64_t offset, char *byte)
+{
+    uint64_t newest = 0;
+    bool any = false;
+    pthread_mutex_lock(&mapping);
+    for (int i = 0; i < journals(writer); i++) {
+        struct journal *journal = journal_of(writer, i);
+        const bool own = i == writer->peers->count;
+        const int fd = own ? cache_descriptor(writer->cache) : writer->peers->each[i].cache;
+        const uint64_t count = own || journal_follow(journal) >= 0 ? journal_count(journal) : 0;
+        for (uint64_t entry = count; entry > count - journal_waiting(journal); entry--) {
+            int64_t length;
+            const struct journal_entry found = journal_entry(journal, entry - 1, &length);
+            if (found.start > offset || found.start + length <= offset || found.stamp < newest)
+                continue;
+            if (pread(fd, byte, 1, (int64_t)found.place + offset - found.start) == 1) {
+                newest = found.stamp;
+                any = true;
+            }
+            break;
+        }
+    }
+    pthread_mutex_unlock(&mapping);
+    return any;
+}
+
+int64_t node_home_end(const struct writer *writer)
+{
+    int64_t end = writer->high;
+    for (int i = 0; i < writer->peers->count; i++) {
+        const int64_t high = __atomic_load_n(&writer->peers->each[i].shared->high, __ATOMIC_ACQUIRE);
+        end = high > end ? high : end;
+    }
+    return end;
+}

@@ -1,0 +1,195 @@
+"""Kill programs whose writes go to a cache at random moments: no byte of a call that has returned is ever lost.
+
+python -m tests.killing_caches [ROUNDS] [SEED] [mpich|openmpi]
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdla.replicator.journals import read_journal
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library
+
+RANKS, PIECE, COUNT, PLACES = 3, 96, 200, 4
+"""Of tests/programs/cached.c."""
+SEEDS = {"write": 0, "again": 100, "iwrite": 200, "split": 300}
+PDLA = Path(sys.executable).with_name("pdla")
+
+
+def content(rank: int, seed: int) -> bytes:
+    """What a rank writes in one call."""
+    return bytes((i * 7 + i // 96 + rank * 13 + seed * 31 + 1) & 255 for i in range(PIECE * COUNT))
+
+
+@dataclass
+class Round:
+    """One program that is killed, and those that come after it."""
+
+    mpi: Mpi
+    program: Path
+    libraries: str
+    directory: Path
+    choose: random.Random
+    waited: bool = False
+    """Whether bytes waited in the cache after the kill."""
+
+    @property
+    def original(self) -> Path:
+        return self.directory / "data"
+
+    def launch(self, flush: str, *steps: str) -> subprocess.Popen[bytes]:
+        (cache := self.directory / "cache").mkdir(exist_ok=True)
+        (home := self.directory / "home").mkdir(exist_ok=True)
+        variables = {
+            "LD_PRELOAD": self.libraries,
+            "PDLA_HOME": home,
+            "PDLA_MAP": home / "replicas.map",
+            "PDLA_POLICY": "e10",
+            "PDLA_E10_CACHE": "enable",
+            "PDLA_E10_CACHE_PATH": cache,
+            "PDLA_E10_CACHE_FLUSH_FLAG": flush,
+        }
+        words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        command = self.mpi.command(RANKS, *words, self.program, self.original, self.directory / "out", *steps)
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **self.mpi.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def kill(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+        """Kill the ranks so long after they began, not their launcher, which would end them more gently."""
+        until = time.monotonic() + 20
+        while not (self.directory / "out.0").exists() and time.monotonic() < until:
+            time.sleep(0.005)
+        time.sleep(seconds)
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+                if words[0] == os.fsencode(self.program) and os.fsencode(self.original) in words:
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+            except (OSError, ValueError):
+                continue
+        process.wait(60)
+
+    def steps(self) -> list[str]:
+        choose, steps = self.choose, []
+        for _ in range(choose.randint(4, 14)):
+            kind = choose.choice([*SEEDS, *SEEDS, "sync", "barrier", "nap", "read", "other"])
+            number = choose.randint(1, 60) if kind == "nap" else choose.randrange(PLACES)
+            steps.append(f"{kind}:{number}")
+        return [*steps, "nap:300"]
+
+    def done(self, rank: int, steps: Sequence[str]) -> int:
+        """How many steps a rank has certainly ended: it says so after each of some kinds."""
+        path = self.directory / f"out.{rank}"
+        said = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+        ended = 0
+        for number, step in enumerate(steps, start=1):
+            if step.partition(":")[0] in ("write", "again", "read", "other"):
+                if not said:
+                    break
+                said.pop(0)
+                ended = number
+        return ended
+
+    def lost(self, steps: Sequence[str]) -> str:
+        """What the file lacks of what the ranks have written; "" if nothing."""
+        image = self.original.read_bytes() if self.original.exists() else b""
+        for rank in range(RANKS):
+            ended = self.done(rank, steps)
+            for place in range(PLACES):
+                calls = [(i, step) for i, step in enumerate(steps) if is_write(step, place)]
+                certain = [step for i, step in calls if i < ended]
+                later = [step for i, step in calls if i >= ended]
+                if not certain:
+                    continue
+                allowed = [content(rank, SEEDS[step.partition(":")[0]] + place) for step in [certain[-1], *later]]
+                for row in range(COUNT):
+                    at = 5 + place * COUNT * PIECE * RANKS + (row * RANKS + rank) * PIECE
+                    found, part = image[at : at + PIECE], slice(row * PIECE, (row + 1) * PIECE)
+                    if found not in [whole[part] for whole in allowed]:
+                        return f"rank {rank}, place {place}, row {row}: {found[:8]!r}, after {certain[-1]}"
+        return ""
+
+    def play(self) -> str:
+        steps, flush = self.steps(), self.choose.choice(["flush_immediate", "flush_onclose"])
+        self.kill(self.launch(flush, *steps), self.choose.uniform(0, 0.4))
+        journals = self.directory.glob("home/journals/cache-*/*.journal")
+        self.waited = any(len(read_journal(path).entries) for path in journals)
+        for _ in range(self.choose.choice([0, 0, 1, 2])):
+            # What brings home is killed, too. It must not write: whoever reads only brings home.
+            out = {rank: (self.directory / f"out.{rank}") for rank in range(RANKS)}
+            kept = {rank: path.read_bytes() for rank, path in out.items() if path.exists()}
+            for path in out.values():
+                path.unlink(missing_ok=True)
+            self.kill(self.launch(flush, "read:0", "nap:200"), self.choose.uniform(0, 0.05))
+            for rank, path in out.items():
+                path.unlink(missing_ok=True)
+                if rank in kept:
+                    path.write_bytes(kept[rank])
+        variables = {**os.environ, "PDLA_HOME": str(self.directory / "home")}
+        how = self.choose.choice(["sync", "open"])
+        if how == "sync":
+            ended = subprocess.run([PDLA, "sync"], env=variables, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                return f"pdla sync: {ended.stdout}{ended.stderr}"
+            wrong = self.lost(steps)
+        else:
+            kept = {path: path.read_bytes() for path in self.directory.glob("out.*")}
+            code = self.launch(flush, "barrier").wait(60)
+            for path, text in kept.items():
+                path.write_bytes(text)
+            wrong = f"the next open ended with {code}" if code else self.lost(steps)
+        left = [*self.directory.glob("cache/*"), *self.directory.glob("home/journals/cache-*/*.journal")]
+        what = f"{wrong}; left {len(left)}" if wrong or left else ""
+        return f"{how} {flush} {' '.join(steps)}: {what}" if what else ""
+
+
+def is_write(step: str, place: int) -> bool:
+    """Whether a step writes to a place."""
+    name, _, number = step.partition(":")
+    return name in SEEDS and int(number) == place
+
+
+def main() -> int:
+    """Play rounds; the exit code is 1 if any lost a byte."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
+    name = sys.argv[3] if len(sys.argv) > 3 else "mpich"
+    (mpi,) = next(parameter.values for parameter in available_mpis() if parameter.id == name)
+    wrong = waited = 0
+    with tempfile.TemporaryDirectory() as made:
+        scratch = Path(made)
+        program = mpi.compile(REPOSITORY / "tests/programs/cached.c", scratch / "cached", "-Wall", "-Wextra")
+        libraries = (
+            build_library(scratch / "libpdla.so"),
+            build_coherence_library(scratch / "libpdla-coherence.so"),
+        )
+        for number in range(rounds):
+            directory = scratch / str(number)
+            directory.mkdir()
+            one = Round(mpi, program, ":".join(map(str, libraries)), directory, random.Random(seed + number))
+            what = one.play()
+            wrong += what != ""
+            waited += one.waited
+            if what:
+                print(f"{seed + number}: {what}", flush=True)
+    print(f"{rounds} kills of caches, seed {seed}: bytes waited after {waited}, {wrong} went wrong", flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+/* cached FILE OUT STEP...: all ranks make the steps on FILE; each says in OUT.<rank> what it saw. Pieces of
+ * the ranks interleave. A step is a name, and after ":" a number:
+ *
+ *   write:K again:K holes:K      collective writes of place K; `again` with other bytes, `holes` every third piece
+ *   iwrite:K split:K             the same nonblocking, and split
+ *   one:K                        an independent write, over pieces of the next rank, too
+ *   overlap:K                    a collective write of one piece by all ranks, after one another
+ *   read:K other:K all:K         reads of this rank's, of the next rank's pieces, and collectively of its own
+ *   size end stat cut:BYTES      sizes; MPI_File_set_size
+ *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
+ *   fork signals                 a child that ends; signals to this process
+ *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
+ *   leave                        ... with MPI_Finalize, but without close */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int rank, ranks, piece = 96, count = 200;
+static MPI_File file;
+static FILE *out;
+static char *buffer;
+static const char *path;
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+    alarms++;
+}
+
+static void open_file(void)
+{
+    MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+}
+
+static void view(int place, int of, int each)
+{
+    MPI_Datatype type;
+    MPI_Type_vector(count, piece, piece * ranks * each, MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    MPI_Offset start = (MPI_Offset)place * count * piece * ranks * each + (MPI_Offset)of * piece + 5;
+    MPI_File_set_view(file, start, MPI_BYTE, type, "native", MPI_INFO_NULL);
+    MPI_Type_free(&type);
+}
+
+static void fill(int seed)
+{
+    for (int i = 0; i < piece * count; i++)
+        buffer[i] = (char)(i * 7 + i / 96 + rank * 13 + seed * 31 + 1);
+}
+
+static void say_bytes(const char *what, int bytes)
+{
+    unsigned long sum = 5381;
+    for (int i = 0; i < bytes; i++)
+        sum = sum * 33 + (unsigned char)buffer[i];
+    fprintf(out, "%s %d %lx\n", what, bytes, sum);
+}
+
+static void make_step(const char *name, long number)
+{
+    const int bytes = piece * count, place = (int)number;
+    MPI_Status status;
+    MPI_Offset size;
+    struct stat found;
+    int got = 0;
+    if (strcmp(name, "write") == 0 || strcmp(name, "again") == 0 || strcmp(name, "holes") == 0) {
+        view(place, rank, strcmp(name, "holes") == 0 ? 3 : 1);
+        fill(strcmp(name, "again") == 0 ? place + 100 : place);
+        MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
+        MPI_Get_count(&status, MPI_BYTE, &got);
+        fprintf(out, "%s %d\n", name, got);
+    } else if (strcmp(name, "iwrite") == 0) {
+        MPI_Request request;
+        view(place, rank, 1);
+        fill(place + 200);
+        MPI_File_iwrite_at_all(file, 0, buffer, bytes, MPI_BYTE, &request);
+        MPI_Wait(&request, &status);
+    } else if (strcmp(name, "split") == 0) {
+        view(place, rank, 1);
+        fill(place + 300);
+        MPI_File_write_at_all_begin(file, 0, buffer, bytes, MPI_BYTE);
+        MPI_File_write_at_all_end(file, buffer, &status);
+    } else if (strcmp(name, "one") == 0) {
+        view(place, rank, 1);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        fill(place + 400);
+        if (rank == 0)
+            MPI_File_write_at(file, (MPI_Offset)place * bytes * ranks + 50, buffer, bytes / 2, MPI_BYTE, &status);
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else if (strcmp(name, "overlap") == 0) {
+        for (int turn = 0; turn < ranks; turn++) {
+            view(place, 0, 1);
+            fill(place + 500 + turn);
+            MPI_File_write_at_all(file, 0, buffer, turn == rank ? bytes : 0, MPI_BYTE, &status);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+    } else if (strcmp(name, "read") == 0 || strcmp(name, "other") == 0 || strcmp(name, "all") == 0) {
+        view(place, strcmp(name, "other") == 0 ? (rank + 1) % ranks : rank, 1);
+        memset(buffer, 0, (size_t)bytes);
+        if (strcmp(name, "all") == 0)
+            MPI_File_read_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
+        else
+            MPI_File_read_at(file, 0, buffer, bytes, MPI_BYTE, &status);
+        MPI_Get_count(&status, MPI_BYTE, &got);
+        say_bytes(name, got);
+    } else if (strcmp(name, "size") == 0) {
+        MPI_File_get_size(file, &size);
+        fprintf(out, "size %lld\n", (long long)size);
+    } else if (strcmp(name, "end") == 0) {
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        MPI_File_seek(file, 0, MPI_SEEK_END);
+        MPI_File_get_position(file, &size);
+        fprintf(out, "end %lld\n", (long long)size);
+    } else if (strcmp(name, "stat") == 0) {
+        stat(path, &found);
+        fprintf(out, "stat %lld\n", (long long)found.st_size);
+    } else if (strcmp(name, "cut") == 0) {
+        MPI_File_set_size(file, number);
+    } else if (strcmp(name, "sync") == 0) {
+        MPI_File_sync(file);
+    } else if (strcmp(name, "barrier") == 0) {
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else if (strcmp(name, "reopen") == 0) {
+        MPI_File_close(&file);
+        open_file();
+    } else if (strcmp(name, "nap") == 0) {
+        usleep((useconds_t)number * 1000);
+    } else if (strcmp(name, "fork") == 0) {
+        pid_t child = fork();
+        if (child == 0)
+            exit(0);
+        waitpid(child, &got, 0);
+        fprintf(out, "fork %d\n", WIFEXITED(got) ? WEXITSTATUS(got) : -1);
+    } else if (strcmp(name, "signals") == 0) {
+        signal(SIGUSR1, on_alarm);
+        for (int i = 0; i < 100; i++)
+            kill(getpid(), SIGUSR1);
+        fprintf(out, "signals %d\n", alarms == 100);
+    } else if (strcmp(name, "kill") == 0) {
+        fflush(out);
+        MPI_Barrier(MPI_COMM_WORLD);
+        kill(getpid(), SIGKILL);
+    } else if (strcmp(name, "exit") == 0) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        exit(0);
+    } else if (strcmp(name, "leave") == 0) {
+        MPI_Finalize();
+        exit(0);
+    } else {
+        fprintf(stderr, "no such step: %s\n", name);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char name[4096];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (getenv("PIECE") != NULL)
+        piece = atoi(getenv("PIECE"));
+    if (getenv("COUNT") != NULL)
+        count = atoi(getenv("COUNT"));
+    path = argv[1];
+    snprintf(name, sizeof name, "%s.%d", argv[2], rank);
+    out = fopen(name, "w");
+    buffer = malloc((size_t)piece * (size_t)count);
+    open_file();
+    for (int i = 3; i < argc; i++) {
+        char *number = strchr(argv[i], ':');
+        if (number != NULL)
+            *number++ = '\0';
+        make_step(argv[i], number == NULL ? 0 : atol(number));
+        fflush(out);
+    }
+    MPI_File_close(&file);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,409 @@
+"""Writes that go to a cache on the node's own device while a program runs: the same bytes, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pdla.replicator.identity import identity_of
+from pdla.replicator.intent import HeldIntent
+from pdla.replicator.journals import read_journal, set_home
+from tests.killing_write_backs import interrupter
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, unavailable
+
+IMMEDIATE, ON_CLOSE = "flush_immediate", "flush_onclose"
+ERR_IO_LINE = "its newest bytes are in"
+
+
+@dataclass
+class Ran:
+    """What a run printed and left: what each rank saw, the file's bytes, and its exit reports on caches."""
+
+    seen: list[str]
+    bytes: bytes
+    stderr: str
+    caches: list[dict[str, Any]]
+
+    def total(self, *names: str) -> int:
+        """A figure of all processes."""
+        found = 0
+        for cache in self.caches:
+            value: Any = cache
+            for name in names:
+                value = value[name]
+            found += value
+        return found
+
+    @property
+    def passed(self) -> set[str]:
+        return {passed["why"] for cache in self.caches for passed in cache["passed"]}
+
+
+@dataclass
+class Case:
+    """tests/programs/cached.c under one MPI, natively or with a cache."""
+
+    mpi: Mpi
+    program: Path
+    libraries: str
+    directory: Path
+    hints: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def original(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def cache(self) -> Path:
+        return self.directory / "cache"
+
+    @property
+    def journals(self) -> list[Path]:
+        return sorted((self.directory / "home/journals").glob("cache-*/*.journal"))
+
+    def variables(self, flush: str, **hints: str) -> dict[str, str]:
+        home = self.directory / "home"
+        home.mkdir(exist_ok=True)
+        self.cache.mkdir(exist_ok=True)
+        return {
+            "LD_PRELOAD": self.libraries,
+            "PDLA_HOME": str(home),
+            "PDLA_MAP": str(home / "replicas.map"),
+            "PDLA_REPORT": str(self.directory / "reports"),
+            "PDLA_POLICY": "e10",
+            "PDLA_E10_CACHE": "enable",
+            "PDLA_E10_CACHE_PATH": str(self.cache),
+            "PDLA_E10_CACHE_FLUSH_FLAG": flush,
+            **hints,
+        }
+
+    def run(self, variables: Mapping[str, str], *steps: str, ranks: int = 3, fails: bool = False) -> Ran:
+        """Run the steps on a file that stays from run to run."""
+        out = self.directory / "out"
+        shutil.rmtree(self.directory / "reports", ignore_errors=True)
+        (self.directory / "reports").mkdir()
+        for path in self.directory.glob("out.*"):
+            path.unlink()
+        words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        command = self.mpi.command(ranks, *words, self.program, self.original, out, *steps)
+        ran = subprocess.run(
+            command, env={**os.environ, **self.mpi.env}, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert fails or ran.returncode == 0, ran.stderr
+        reports = [json.loads(path.read_text()) for path in sorted((self.directory / "reports").glob("*.json"))]
+        return Ran(
+            [path.read_text() for path in sorted(self.directory.glob("out.*"))],
+            self.original.read_bytes() if self.original.exists() else b"",
+            ran.stderr,
+            [cache for report in reports for cache in report["caches"]],
+        )
+
+    def natively(self, *steps: str, ranks: int = 3, **variables: str) -> Ran:
+        self.original.unlink(missing_ok=True)
+        return self.run(variables, *steps, ranks=ranks)
+
+    def same(self, flush: str, *steps: str, ranks: int = 3, **hints: str) -> Ran:
+        """Run the steps natively and with a cache; what differs is an error."""
+        native = self.natively(*steps, ranks=ranks, **{name: hints[name] for name in hints if "PDLA" not in name})
+        self.original.unlink(missing_ok=True)
+        cached = self.run(self.variables(flush, **hints), *steps, ranks=ranks)
+        assert cached.seen == native.seen
+        assert cached.bytes == native.bytes
+        assert cached.total("dirty") == 0 and {cache["error"] for cache in cached.caches} == {""}
+        assert list(self.cache.iterdir()) == [] and self.journals == []
+        return cached
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("caches")
+
+
+def make_case(mpi: Mpi, directory: Path, library: Path, programs: Path) -> Case:
+    program, beside = programs / mpi.name, programs / "libpdla-coherence.so"
+    if not program.exists():
+        mpi.compile(REPOSITORY / "tests/programs/cached.c", program, "-Wall", "-Wextra")
+    if not beside.exists():
+        build_coherence_library(beside)
+    return Case(mpi, program, f"{library}:{beside}", directory)
+
+
+@pytest.fixture
+def case(tmp_path: Path, library: Path, programs: Path) -> Iterator[Case]:
+    """Under MPICH."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    return make_case(mpi, tmp_path, library, programs)
+
+
+@pytest.fixture
+def any_case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under each MPI."""
+    return make_case(any_mpi, tmp_path, library, programs)
+
+
+STEPS = {
+    "a checkpoint": ["write:0", "write:1", "write:2"],
+    "its own bytes": ["write:0", "read:0", "again:0", "read:0", "write:1", "read:1", "read:0"],
+    "others' after a barrier": ["write:0", "barrier", "other:0", "barrier", "again:0", "barrier", "other:0"],
+    "others' after a sync": ["write:0", "sync", "barrier", "sync", "other:0", "all:0"],
+    "collective reads": ["write:0", "all:0", "again:0", "all:0"],
+    "written again": ["write:0", "again:0", "write:1", "again:1", "again:0", "write:0"],
+    "written again after it went home": ["write:0", "nap:150", "again:0", "nap:150", "write:0", "read:0"],
+    "holes": ["holes:0", "holes:1", "other:0"],
+    "overlapping pieces": ["write:0", "overlap:0", "read:0", "overlap:0", "barrier", "other:0"],
+    "independent writes between": ["write:0", "one:0", "barrier", "read:0", "write:1", "one:0", "all:1"],
+    "nonblocking and split": ["iwrite:0", "read:0", "split:1", "read:1", "iwrite:1", "split:0", "all:0"],
+    "a close between": ["write:0", "reopen", "other:0", "again:0", "reopen", "other:0", "write:3"],
+    "sizes": ["write:0", "barrier", "size", "write:2", "barrier", "size", "end", "stat", "write:4", "barrier", "end"],
+    "a file that is cut off": ["write:0", "write:1", "cut:30000", "size", "cut:5000", "barrier", "stat", "all:0"],
+    "forks and signals": ["write:0", "fork", "signals", "write:1", "nap:80", "fork", "signals", "read:0"],
+}
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_a_program_sees_and_leaves_the_same_bytes(case: Case, steps: list[str], flush: str) -> None:
+    """Hazards 45 (sizes), 49 (bytes that are written while they go home) and 50 (forks, signals)."""
+    ran = case.same(flush, *steps)
+    assert ran.total("written", "bytes") > 0
+    assert ran.total("home", "bytes") > 0
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+def test_bytes_go_to_the_cache_with_any_mpi(any_case: Case, flush: str) -> None:
+    ran = any_case.same(flush, "write:0", "again:0", "write:1", "sync", "write:2", "read:2")
+    assert ran.total("written", "calls") == 4 * 3
+    assert flush == IMMEDIATE or ran.total("hits", "calls") == 3
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_any_number_of_ranks(case: Case, ranks: int) -> None:
+    case.same(IMMEDIATE, "write:0", "again:0", "write:1", "all:0", "write:2", "sync", "size", ranks=ranks)
+
+
+def test_pieces_of_all_ranks_go_home_in_large_writes(case: Case) -> None:
+    ran = case.same(ON_CLOSE, "write:0", "write:1", "write:2", "write:3")
+    assert ran.total("home", "requests") == 1
+    assert ran.total("home", "bytes") == ran.total("written", "bytes") == 4 * 3 * 200 * 96
+
+
+def test_the_mover_brings_bytes_home_while_the_program_computes(case: Case) -> None:
+    case.natively("write:0", "write:1")
+    ran = case.run(case.variables(IMMEDIATE), "write:0", "write:1", "nap:1500", "kill", fails=True)
+    assert ran.caches == []
+    case.run(case.variables(IMMEDIATE), "read:0")
+    native = case.natively("write:0", "write:1")
+    assert ran.bytes == native.bytes
+
+
+def test_movers_wait_for_ranks_that_have_not_ended_the_call(case: Case) -> None:
+    """Rank 2 takes half a second to write to its cache, and its own mover brings nothing home."""
+    if not shutil.which("strace"):
+        unavailable("strace is not installed: it delays a rank")
+    script = case.directory / "ranked"
+    script.write_text(
+        f'#!/bin/sh\nif [ "$PMI_RANK" != 2 ]; then exec {case.program} "$@"; fi\n'
+        f"export PDLA_E10_CACHE_FLUSH_FLAG={ON_CLOSE}\n"
+        f"exec strace -f -o /dev/null -e trace=pwritev -e inject=pwritev:delay_enter=500000"
+        f' {case.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    native = case.natively("write:0", "write:1")
+    case.original.unlink()
+    ranked = Case(case.mpi, script, case.libraries, case.directory)
+    ran = ranked.run(case.variables(IMMEDIATE), "write:0", "write:1", "nap:2000", "kill", fails=True)
+    assert ran.bytes == native.bytes
+
+
+@pytest.mark.parametrize("step", ["exit", "leave"])
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+def test_h50_a_program_that_does_not_close_its_file_leaves_its_bytes(case: Case, flush: str, step: str) -> None:
+    native = case.natively("write:0", "again:0", "write:1")
+    case.original.unlink()
+    case.run(case.variables(flush), "write:0", "again:0", "write:1", step, fails=True)
+    # MPICH's launcher may kill ranks when the first one has ended.
+    assert case.run(case.variables(flush), "size").bytes == native.bytes
+    assert list(case.cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("follower", ["cache", "map", "preloaded"])
+def test_h46_what_a_killed_program_wrote_is_there_at_the_next_open(case: Case, follower: str) -> None:
+    native = case.natively("write:0", "again:0", "write:1", "other:0", "other:1", "size")
+    case.original.unlink()
+    ran = case.run(case.variables(ON_CLOSE), "write:0", "again:0", "write:1", "kill", fails=True)
+    assert len(list(case.cache.iterdir())) == len(case.journals) == 3
+    assert ran.bytes != native.bytes
+    variables = case.variables(ON_CLOSE)
+    if follower != "cache":
+        del variables["PDLA_POLICY"]
+    if follower == "preloaded":
+        del variables["PDLA_MAP"]
+    next_job = case.run(variables, "other:0", "other:1", "size")
+    assert next_job.bytes == native.bytes
+    assert [seen.splitlines() for seen in next_job.seen] == [seen.splitlines()[3:] for seen in native.seen]
+    assert list(case.cache.iterdir()) == [] and case.journals == []
+
+
+@dataclass
+class Interrupted(Case):
+    """Its runs can be killed at a change of the original, of journals or of cache files, or find a full disk."""
+
+    def at(self, number: int, how: str, *below: Path) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": f"{self.libraries}:{interrupter(self.directory)}",
+            "INTERRUPT_AT": str(number),
+            "INTERRUPT_HOW": how,
+            "INTERRUPT_BELOW": ":".join(map(str, below)),
+        }
+
+
+@pytest.fixture
+def interrupted(case: Case) -> Interrupted:
+    return Interrupted(case.mpi, case.program, case.libraries, case.directory)
+
+
+@pytest.mark.parametrize("how", ["kill", "torn"])
+def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, how: str) -> None:
+    """Also where several journals name the same bytes: an older one that is left must not win."""
+    steps = ["write:0", "overlap:0", "write:1"]
+    native = interrupted.natively(*steps)
+    size = f"size {len(native.bytes)}\n"
+    places = (interrupted.original, interrupted.directory / "home", interrupted.cache)
+    for number in range(1, 60):
+        interrupted.original.unlink(missing_ok=True)
+        interrupted.run(interrupted.variables(ON_CLOSE), *steps, "kill", fails=True)
+        assert interrupted.journals
+        variables = interrupted.variables(ON_CLOSE) | interrupted.at(number, how, *places)
+        del variables["PDLA_POLICY"]  # so that all changes are those of the write-back
+        ended = interrupted.run(variables, "size", ranks=1, fails=True).seen == [size]
+        ran = interrupted.run(interrupted.variables(ON_CLOSE), "size", ranks=1)
+        assert (ran.bytes, ran.seen) == (native.bytes, [size])
+        assert interrupted.journals == [] and list(interrupted.cache.iterdir()) == []
+        if ended:
+            break
+    assert number > 5
+
+
+def test_h46_bytes_that_are_home_replace_older_ones_that_wait(case: Case) -> None:
+    """A process was killed when it had noted in one of the journals what is home."""
+    steps = ["write:0", "overlap:0"]
+    native = case.natively(*steps)
+    case.original.unlink()
+    case.run(case.variables(ON_CLOSE), *steps, "kill", fails=True)
+    newest = max(case.journals, key=lambda path: int(read_journal(path).stamps[-1]))
+    with case.original.open("r+b") as original:
+        HeldIntent(newest.parent, identity_of(original.fileno()))
+        original.write(native.bytes)
+    set_home(newest, len(read_journal(newest).entries))
+    assert case.run(case.variables(ON_CLOSE), "size").bytes == native.bytes
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+def test_a_full_disk_at_home_is_an_error_and_loses_nothing(interrupted: Interrupted, flush: str) -> None:
+    steps = ["write:0", "again:0", "write:1"]
+    native = interrupted.natively(*steps)
+    interrupted.original.unlink()
+    full = interrupted.variables(flush) | interrupted.at(1, "full", interrupted.original)
+    ran = interrupted.run(full, *steps, "nap:150", "sync", fails=True)
+    assert {cache["error"] for cache in ran.caches} == {"No space left on device"}
+    assert ran.total("dirty") > 0
+    ran = interrupted.run(interrupted.variables(flush), "size")
+    assert ran.bytes == native.bytes and interrupted.journals == []
+
+
+def test_a_device_that_is_full_lets_writes_go_home(interrupted: Interrupted) -> None:
+    steps = ["write:0", "write:1", "write:2", "again:0", "other:1"]
+    native = interrupted.natively(*steps)
+    interrupted.original.unlink()
+    full = interrupted.variables(ON_CLOSE) | interrupted.at(2, "full", interrupted.cache)
+    ran = interrupted.run(full, *steps)
+    assert (ran.bytes, ran.seen) == (native.bytes, native.seen)
+    assert 0 < ran.total("written", "calls") < 12 and interrupted.journals == []
+
+
+@pytest.mark.parametrize("harm", ["journal", "cache file", "another node"])
+def test_h47_h51_an_open_is_refused_while_newest_bytes_cannot_be_had(case: Case, harm: str) -> None:
+    case.run(case.variables(ON_CLOSE), "write:0", "write:1", "kill", fails=True)
+    before = case.original.read_bytes()
+    spoiled = case.journals[0] if harm == "journal" else sorted(case.cache.iterdir())[0]
+    image = spoiled.read_bytes()
+    if harm == "another node":
+        spoiled.unlink()
+    else:
+        spoiled.write_bytes(image[:4200])
+    ran = case.run(case.variables(ON_CLOSE), "read:0", fails=True)
+    assert "cannot be opened" in ran.stderr
+    assert (str(spoiled) in ran.stderr) == (harm == "another node")
+    spoiled.write_bytes(image)
+    native_steps = ["write:0", "write:1"]
+    ran = case.run(case.variables(ON_CLOSE), "other:0")
+    assert ran.bytes != before
+    assert ran.bytes == case.natively(*native_steps).bytes
+
+
+def test_h52_a_cache_that_is_full_lets_writes_go_home(case: Case) -> None:
+    """Room for two and a half calls of each of three ranks."""
+    room = {"PDLA_CACHE_BYTES": str(3 * 48000)}
+    ran = case.same(ON_CLOSE, "write:0", "write:1", "write:2", "write:3", "again:0", "again:3", "read:3", **room)
+    assert "no room in the cache" in ran.passed
+    assert 0 < ran.total("written", "bytes") < 6 * 3 * 19200
+    ran = case.same(IMMEDIATE, "write:0", "write:1", "sync", "write:2", "write:3", "sync", "write:4", **room)
+    assert ran.total("written", "bytes") == 5 * 3 * 19200
+
+
+def test_h53_a_rank_whose_device_refuses_keeps_all_from_the_cache(case: Case) -> None:
+    """The directory is there for rank 0 only."""
+    script = case.directory / "ranked"
+    script.write_text(
+        '#!/bin/sh\nif [ "$PMI_RANK" = 0 ]; then PDLA_E10_CACHE_PATH=$CACHE; else PDLA_E10_CACHE_PATH=/nowhere; fi\n'
+        f'export PDLA_E10_CACHE_PATH\nexec {case.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    ranked = Case(case.mpi, script, case.libraries, case.directory)
+    native = case.natively("write:0", "write:1", "other:0")
+    case.original.unlink()
+    ran = ranked.run({**case.variables(IMMEDIATE), "CACHE": str(case.cache)}, "write:0", "write:1", "other:0")
+    assert (ran.bytes, ran.seen) == (native.bytes, native.seen)
+    assert ran.total("written", "bytes") == 0
+
+
+HINTS = {
+    "disabled": ({"PDLA_E10_CACHE": "disable"}, "the hint e10_cache does not enable the cache"),
+    "no directory": ({"PDLA_E10_CACHE_PATH": ""}, "no hint e10_cache_path names a directory of the node's own device"),
+    "not absolute": ({"PDLA_E10_CACHE_PATH": "here"}, "the hint e10_cache_path is not an absolute path"),
+    "not there": (
+        {"PDLA_E10_CACHE_PATH": "/nowhere"},
+        "the cache file cannot be made in the directory e10_cache_path",
+    ),
+}
+
+
+@pytest.mark.parametrize(("hints", "why"), HINTS.values(), ids=HINTS)
+def test_hints_that_do_not_enable_a_cache_say_why(case: Case, hints: dict[str, str], why: str) -> None:
+    ran = case.same(IMMEDIATE, "write:0", "other:0", **hints)
+    assert ran.total("written", "bytes") == 0
+    assert why in {cache["refused"] for cache in ran.caches}
+
+
+def test_hints_of_a_file_come_before_those_of_variables(case: Case) -> None:
+    hints = case.directory / "hints"
+    hints.write_text(f"# of this test\ne10_cache enable\ne10_cache_path {case.cache}\nind_wr_buffer_size 4096\n")
+    ran = case.same(
+        ON_CLOSE, "write:0", "write:1", PDLA_E10_CACHE="disable", PDLA_E10_CACHE_PATH="", ROMIO_HINTS=str(hints)
+    )
+    assert ran.total("written", "calls") == 6
+    assert ran.total("home", "requests") == -(-2 * 3 * 19200 // 4096)
+
+
+def test_the_cache_file_stays_if_the_hint_says_so(case: Case) -> None:
+    case.run(case.variables(ON_CLOSE, PDLA_E10_CACHE_DISCARD_FLAG="disable"), "write:0")
+    assert len(list(case.cache.iterdir())) == 3 and case.journals == []
