@@ -216,17 +216,25 @@ class Experiment:
     def _check(self, contestant: str, written: int) -> None:
         """Check that the original has what the program reports as written, and everywhere else its earlier bytes."""
         path = self.storage.nodes[0].originals["ssd" if contestant == S_ORIG else "hdd"] / FILE
-        inverse, found = np.uint64(pow(SPREAD, -1, 1 << 64)), 0
-        for start in range(0, self.case.size // 8, CHUNK):
-            words = np.fromfile(path, np.uint64, CHUNK, offset=start * 8)
-            signs = (words ^ _content(start, len(words))) * inverse
-            if int(signs.max(initial=0)) > self.signature:
-                raise RuntimeError(f"{contestant} of {self.case.title} left bytes that nobody wrote after {start * 8}")
-            found += int(np.count_nonzero(signs == np.uint64(self.signature)))
-        if found * 8 != written:
-            raise RuntimeError(
-                f"{contestant} of {self.case.title} wrote {written} bytes, but the file has {found * 8} of them"
-            )
+        found = bytes_of(path, self.case.size, self.signature)
+        if found != written:
+            raise RuntimeError(f"{contestant} of {self.case.title} wrote {written} bytes, but the file has {found}")
+
+
+def bytes_of(path: Path, size: int, signature: int) -> int:
+    """How many bytes of a file are of this signature; all others are of earlier ones, or of fill().
+
+    Raises:
+        RuntimeError: they are not.
+    """
+    inverse, found = np.uint64(pow(SPREAD, -1, 1 << 64)), 0
+    for start in range(0, size // 8, CHUNK):
+        words = np.fromfile(path, np.uint64, min(CHUNK, size // 8 - start), offset=start * 8)
+        signs = (words ^ _content(start, len(words))) * inverse
+        if int(signs.max(initial=0)) > signature:
+            raise RuntimeError(f"{path.name} has bytes that nobody wrote after {start * 8}")
+        found += 8 * int(np.count_nonzero(signs == np.uint64(signature)))
+    return found
 
 
 def fill(path: Path, size: int) -> None:

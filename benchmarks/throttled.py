@@ -58,9 +58,9 @@ def loop_device(directory: Path, name: str, size: int) -> Iterator[Path]:
 
 
 @contextmanager
-def throttled_disk(directory: Path, name: str, size: int, limits: Limits) -> Iterator[Path]:
+def throttled_disk(directory: Path, name: str, size: int, limits: Limits, options: str = "noatime") -> Iterator[Path]:
     """The mount point of a file system on an image of ``size`` bytes in ``directory``; removed after the block."""
-    with loop_device(directory, name, size) as loop, file_system(loop, directory / name) as mount:
+    with loop_device(directory, name, size) as loop, file_system(loop, directory / name, (), options) as mount:
         limit(loop, limits)
         yield mount
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from benchmarks import results
 from benchmarks.bench import failures_noted, too_small
 from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, SIEVING, ior_strided
 from benchmarks.cleanup import workspace
-from benchmarks.contestants import Run, fill
+from benchmarks.contestants import Run, bytes_of, fill
 from benchmarks.doc_tables import placed, tables
 from benchmarks.loop_devices import attachments
 from benchmarks.seeking import Model, compile_heads, seeking_obstacle, serve
@@ -52,6 +53,13 @@ def extents(trace: Trace, op: str) -> list[tuple[int, int, int]]:
     return sorted(zip(accesses["rank"], accesses["offset"], accesses["length"], strict=True))
 
 
+def checkpoint_of_flash_io(blocks: int, variables: int) -> Trace:
+    """Without the two plot files."""
+    trace = workloads.flash_io(4, 16, 16, 16, blocks, variables)
+    records = trace.records[trace.records["file"] == 0]
+    return replace(trace, records=records, files=trace.files[:1])
+
+
 @mpich_only
 @pytest.mark.parametrize(
     ("name", "options", "generated"),
@@ -71,6 +79,7 @@ def extents(trace: Trace, op: str) -> list[tuple[int, int, int]]:
         ("hpio", "-c 20 -s 1k -p 512", workloads.hpio(4, 20, KIB, 512, "read")),
         ("btio", "--problem_size 8 --steps 2", workloads.btio((2, 2, 1), (8, 8, 8), 2, "simple", "read")),
         ("coll_perf", "--asize 32", workloads.coll_perf((2, 2, 1), (32, 32, 32))),
+        ("flash_io", "--blocks 2 --variables 3", checkpoint_of_flash_io(2, 3)),
     ],
 )
 def test_programs_access_what_the_generators_say(recorder: Recorder, name: str, options: str, generated: Trace) -> None:
@@ -78,7 +87,7 @@ def test_programs_access_what_the_generators_say(recorder: Recorder, name: str, 
     file.touch()
     fill(file, 1 << 20)
     trace = recorder.trace(4, compiled(recorder, name), *options.split(), "--testFile", file)
-    assert merged(extents(trace, "read")) == merged(extents(generated, "read"))
+    assert merged(extents(trace, "read")) == merged(extents(generated, "read") or extents(generated, "write"))
 
 
 def merged(found: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -117,6 +126,44 @@ def test_what_is_written_is_read_again(recorder: Recorder) -> None:
     program = compiled(recorder, "ior")
     recorder.mpi.run(recorder.mpi.command(2, program, *options, "--writeFile"))
     assert json.loads(recorder.mpi.run(recorder.mpi.command(2, program, *options)))["wrong"] == 0
+
+
+@mpich_only
+def test_checkpoints_have_every_byte_and_a_computation_before_each_close(recorder: Recorder) -> None:
+    for number in range(2):
+        (recorder.directory / f"file.{number}").touch()
+        fill(recorder.directory / f"file.{number}", 64 * KIB)
+    options = ["-t", "8k", "-s", "4", "--writeFile", "--collective", "--useFileView", "--files", "2"]
+    options += ["--pause", "20", "--work", "1", "--setTimeStampSignature", "3", "--testFile"]
+    program = compiled(recorder, "ior")
+    said = recorder.mpi.run(recorder.mpi.command(2, program, *options, recorder.directory / "file"))
+    result = json.loads(said.splitlines()[0])
+    assert [bytes_of(recorder.directory / f"file.{i}", 64 * KIB, 3) for i in range(2)] == [64 * KIB] * 2
+    assert (result["bytes"], result["wrong"]) == (128 * KIB, 0)
+    assert [len(phases) for phases in result["files"]] == [4, 4]
+    assert all(phases[2] >= 0.02 for phases in result["files"])
+    assert result["elapsed"] >= result["seconds"] + 0.04
+    assert result["memory"] > 1000
+
+
+def test_a_cache_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
+    """A wrong byte, or a program that fails, would fail the benchmark."""
+    if obstacle():
+        unavailable(obstacle())
+    rows = tmp_path / "build/bench.json"
+    script = f"from pathlib import Path; from benchmarks import results; results.BENCH = Path({str(rows)!r}); "
+    script += "from benchmarks.caches import main; main()"
+    (tmp_path / "disks").mkdir()
+    rows.parent.mkdir()
+    options = ["--smoke", "--rounds", "1", "--only", "*full cache*", "--directory", str(tmp_path / "disks")]
+    command = [sys.executable, "-c", script, *options]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (found,) = json.loads(rows.read_text())
+    assert found["name"].startswith("caches: smoke disks, 2 nodes: full cache: IOR, 64 KiB, 2 ranks: E10")
+    assert found["ratio"] > 0
+    assert list((tmp_path / "disks").iterdir()) == []
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
 def test_rows_have_all_keys_and_replace_those_of_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

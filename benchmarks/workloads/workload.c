@@ -4,12 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { WORD = sizeof(uint64_t) };
+enum { WORD = sizeof(uint64_t), LONGEST = 4096 };
 
 /* Named like IOR's directives. A buffer has as many pieces as fit, at least one. */
 static const char *test_file;
 static long long write_file, collective, use_file_view, deadline, signature, num_tasks, synced, buffer_size = 1 << 20;
+/* Checkpoints: so many files, and before each close a computation, as E10 has it (Fig. 3): milliseconds in which the
+ * rank leaves its processor to others, and millions of steps in which it does not. */
+static long long file_count = 1, pause_ms, work;
 
 static const struct option shared[] = {
     {"writeFile", &write_file, 1},
@@ -20,6 +24,9 @@ static const struct option shared[] = {
     {"setTimeStampSignature", &signature, 0},
     {"numTasks", &num_tasks, 0},
     {"bufferSize", &buffer_size, 0},
+    {"files", &file_count, 0},
+    {"pause", &pause_ms, 0},
+    {"work", &work, 0},
     {NULL, NULL, 0},
 };
 
@@ -87,9 +94,11 @@ static int64_t wrong_words(const uint64_t *words, const struct access *access, l
 }
 
 struct tally {
-    double begin, aside, inside; /* start; seconds that were not spent on I/O; seconds in the calls that move bytes */
+    double aside, inside; /* seconds that were not spent on I/O; seconds in the calls that move bytes */
     int64_t bytes, calls, wrong;
 };
+
+enum phase { OPEN, ACCESS, COMPUTE, CLOSE, PHASES };
 
 /* Whether to stop; all ranks of collective calls agree on it. */
 static int late(double begin)
@@ -107,10 +116,10 @@ static int transfer(MPI_File file, MPI_Offset offset, void *buffer, int bytes, M
     return (collective ? MPI_File_read_at_all : MPI_File_read_at)(file, offset, buffer, bytes, MPI_BYTE, status);
 }
 
-static void access_all(MPI_File file, const struct access *access, char *buffer, struct tally *tally)
+static void access_all(MPI_File file, const struct access *access, char *buffer, double begin, struct tally *tally)
 {
     const long long fitting = buffer_size / access->length, most = use_file_view && fitting > 0 ? fitting : 1;
-    for (long long piece = 0; piece < access->pieces && !late(tally->begin); piece += most) {
+    for (long long piece = 0; piece < access->pieces && !late(begin); piece += most) {
         const long long pieces = access->pieces - piece < most ? access->pieces - piece : most;
         const MPI_Offset offset = use_file_view ? piece * access->length : access->offset(piece);
         const int bytes = (int)(pieces * access->length);
@@ -134,36 +143,100 @@ static void access_all(MPI_File file, const struct access *access, char *buffer,
     }
 }
 
-static int run(const struct access *access)
+static double compute_next_step(void)
 {
-    const size_t bytes = (size_t)(buffer_size > access->length ? buffer_size : access->length);
-    char *buffer = malloc(bytes);
+    static volatile uint64_t result;
+    const double begin = MPI_Wtime();
+    const struct timespec pause = {.tv_sec = pause_ms / 1000, .tv_nsec = pause_ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+    uint64_t state = result;
+    for (long long i = 0; i < work * 1000000; i++)
+        state = state * 6364136223846793005u + 1442695040888963407u;
+    result = state;
+    return MPI_Wtime() - begin;
+}
+
+/* KiB that the process has had in memory at most. */
+static int64_t most_memory(void)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[LONGEST];
+    long long found = 0;
+    while (status != NULL && fgets(line, sizeof line, status) != NULL && sscanf(line, "VmHWM: %lld", &found) != 1)
+        ;
+    if (status != NULL)
+        fclose(status);
+    return found;
+}
+
+/* Accesses one file. `seconds`: of each phase, without what is not I/O. */
+static void run_file(const char *path, const struct access *access, char *buffer, struct tally *tally,
+                     double seconds[PHASES])
+{
     MPI_File file;
-    workload_require(buffer != NULL, "no memory for the buffer");
-    memset(buffer, 0, bytes);
     MPI_Barrier(MPI_COMM_WORLD);
-    struct tally tally = {.begin = MPI_Wtime()};
+    const double begin = MPI_Wtime();
     const int mode = write_file ? MPI_MODE_RDWR : MPI_MODE_RDONLY;
-    workload_require(MPI_File_open(MPI_COMM_WORLD, test_file, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS,
+    workload_require(MPI_File_open(MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS,
                      "cannot open --testFile");
+    const double opened = MPI_Wtime(), aside = tally->aside;
     if (use_file_view)
         MPI_File_set_view(file, access->displacement, MPI_BYTE, access->view, "native", MPI_INFO_NULL);
-    access_all(file, access, buffer, &tally);
+    access_all(file, access, buffer, begin, tally);
     /* As with IOR's -g. RATIONALE: otherwise the first rank writes while others still fill their
      * buffers, and the scheduler makes requests of random sizes of that. */
     if (write_file)
         MPI_Barrier(MPI_COMM_WORLD);
-    tally.wrong += write_file && synced && MPI_File_sync(file) != MPI_SUCCESS;
-    tally.wrong += MPI_File_close(&file) != MPI_SUCCESS;
-    double seconds[2] = {MPI_Wtime() - tally.begin - tally.aside, tally.inside};
+    tally->wrong += write_file && synced && MPI_File_sync(file) != MPI_SUCCESS;
+    seconds[OPEN] = opened - begin;
+    seconds[ACCESS] = MPI_Wtime() - opened - (tally->aside - aside);
+    seconds[COMPUTE] = compute_next_step();
+    tally->aside += seconds[COMPUTE];
+    const double computed = MPI_Wtime();
+    tally->wrong += MPI_File_close(&file) != MPI_SUCCESS;
+    seconds[CLOSE] = MPI_Wtime() - computed;
+}
+
+static void print(const struct tally *tally, const double seconds[2], double elapsed, int64_t memory,
+                  const double *phases)
+{
+    printf("{\"seconds\": %.6f, \"inside\": %.6f, \"elapsed\": %.6f, \"memory\": %lld, \"bytes\": %lld, "
+           "\"calls\": %lld, \"wrong\": %lld, \"files\": [",
+           seconds[0], seconds[1], elapsed, (long long)memory, (long long)tally->bytes, (long long)tally->calls,
+           (long long)tally->wrong);
+    for (long long i = 0; i < file_count; i++, phases += PHASES)
+        printf("%s[%.6f, %.6f, %.6f, %.6f]", i > 0 ? ", " : "", phases[OPEN], phases[ACCESS], phases[COMPUTE],
+               phases[CLOSE]);
+    printf("]}\n");
+}
+
+static int run(const struct access *access)
+{
+    const size_t bytes = (size_t)(buffer_size > access->length ? buffer_size : access->length);
+    char *buffer = malloc(bytes), path[LONGEST];
+    double *phases = calloc((size_t)file_count * PHASES, sizeof *phases);
+    struct tally tally = {0};
+    workload_require(buffer != NULL && phases != NULL, "no memory for the buffer");
+    memset(buffer, 0, bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    for (long long i = 0; i < file_count; i++) {
+        snprintf(path, sizeof path, file_count > 1 ? "%s.%lld" : "%s", test_file, i);
+        run_file(path, access, buffer, &tally, phases + i * PHASES);
+    }
+    const double elapsed = MPI_Wtime() - begin;
+    double seconds[2] = {elapsed - tally.aside, tally.inside};
     MPI_Allreduce(MPI_IN_PLACE, seconds, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, phases, (int)file_count * PHASES, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, &tally.bytes, 3, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    int64_t memory = most_memory();
+    MPI_Allreduce(MPI_IN_PLACE, &memory, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0)
-        printf("{\"seconds\": %.6f, \"inside\": %.6f, \"bytes\": %lld, \"calls\": %lld, \"wrong\": %lld}\n", seconds[0],
-               seconds[1], (long long)tally.bytes, (long long)tally.calls, (long long)tally.wrong);
+        print(&tally, seconds, elapsed, memory, phases);
     free(buffer);
+    free(phases);
     return tally.wrong != 0;
 }
 

@@ -1,0 +1,84 @@
+"""Eq. 2 of E10 for several lengths of computation, and what a cache costs where it gains nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from benchmarks.cache_runs import COLLECTIVE, IMMEDIATE, ONCLOSE, Experiment, Run
+from benchmarks.results import row
+from pdla.policies.e10 import Phase, bandwidth
+from pdla.units import MiB
+
+OF_NATIVE, DEVIATION, TOTAL, SLOWER = 0.98, 0.1, 1.05, 1.02
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+"""Lengths of the computation, as shares of the time of the flush."""
+STEPS = 400
+"""Millions of steps that a rank computes, half a second or so."""
+MEMORY = 64.0
+"""MiB that a process may take for 10^6 dirty extents."""
+
+Rows = list[dict[str, Any]]
+
+
+def equation_2(experiment: Experiment, rounds: int) -> Rows:
+    """Perceived bandwidth and total time beside what the limits of the devices and the storage say for them."""
+    case = experiment.case
+    runs: dict[float, list[Run]] = {share: [] for share in SHARES}
+    perceived: dict[float, list[float]] = {share: [] for share in SHARES}
+    least: dict[float, list[float]] = {share: [] for share in SHARES}
+    experiment.nodes.sequential(case.size)
+    flush = case.size / experiment.nodes.sequential(case.size)[1]
+    for number in range(rounds):
+        devices, storage = experiment.nodes.sequential(case.size)
+        cached, synced = case.size / devices, case.size / storage
+        for share in (*SHARES[number % len(SHARES) :], *SHARES[: number % len(SHARES)]):
+            pause = round(1000 * share * flush)
+            runs[share].append(experiment.run(IMMEDIATE, "--pause", pause))
+            perceived[share].append(bandwidth([Phase(case.size, cached, synced, pause / 1000)] * case.files) / 1e6)
+            least[share].append(case.files * max(cached + pause / 1000, synced))
+    rows, away, total = [], [], []
+    for share, found in runs.items():
+        name = f"computation of {share:g} flushes"
+        rates, seconds = [one.perceived / 1e6 for one in found], [one.elapsed for one in found]
+        rows += [
+            row(f"{name}: perceived, x Eq. 2", rates, "MB/s", None, perceived[share]),
+            row(f"{name}: total time, x least", seconds, "s", TOTAL, least[share]),
+        ]
+        away.append(max(abs(own / other - 1) for own, other in [(median(rates), median(perceived[share]))]))
+        total.append(rows[-1]["ratio"])
+    rows.append(row("largest deviation from Eq. 2", [max(away)], "of it", DEVIATION))
+    rows.append(row("largest total time", [max(total)], "x least", TOTAL))
+    return rows
+
+
+def nothing_to_gain(experiment: Experiment, rounds: int, native: str, reads: bool, hints: Mapping[str, object]) -> Rows:
+    """Bytes/s beside those of the same program without pdla."""
+    cached, without = [], []
+    for _ in range(rounds):
+        without.append(experiment.run(native, reads=reads).rate / 1e6)
+        cached.append(experiment.run(IMMEDIATE, reads=reads, **hints).rate / 1e6)
+    return [row(f"E10, x {native}", cached, "MB/s", OF_NATIVE, without)]
+
+
+def mover(experiment: Experiment, rounds: int) -> Rows:
+    """Seconds of a computation while bytes go home, beside those while none do."""
+    beside, alone = [], []
+    for _ in range(rounds):
+        for contestant, found in ((ONCLOSE, alone), (IMMEDIATE, beside)):
+            run = experiment.run(contestant, "--work", STEPS)
+            found.append(sum(compute for _, _, compute, _ in run.files))
+    return [row("a computation beside the mover", beside, "s", SLOWER, alone)]
+
+
+def memory(experiment: Experiment, rounds: int) -> Rows:
+    """MiB that a process has in memory at most, more than natively, if no piece that it has written is home."""
+    native, cached = [], []
+    with experiment.nodes.unlimited():
+        for _ in range(rounds):
+            native.append(experiment.run(COLLECTIVE))
+            cached.append(experiment.run(ONCLOSE))
+    more = [(own.memory - other.memory) / MiB for own, other in zip(cached, native, strict=True)]
+    kept = [run.report["cache"]["written_bytes"] / run.bytes for run in cached]
+    return [row("a process, more by", more, "MiB", MEMORY), row("of the pieces in the cache", kept, "share")]
