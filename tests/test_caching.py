@@ -77,3 +77,7 @@ def test_a_tree_has_what_was_put_into_it_in_order(trees: Path, seed: int, kind: 
 
 def test_the_lowest_free_addresses_are_taken_first_and_no_address_twice(trees: Path) -> None:
     run(trees, 0, "addresses")
+
+
+def test_an_item_without_a_number_is_refused_as_memory_that_is_used_up(trees: Path) -> None:
+    run(trees, 0, "numbers")

@@ -8,25 +8,25 @@ static bool is_none(struct range hole)
 
 static struct range hole_at(struct place_in at)
 {
-    int64_t start = at.leaf->pair[at.index].key;
-    return (struct range){start, start + (intptr_t)at.leaf->pair[at.index].value};
+    int64_t start = at.leaf->key[at.index];
+    return (struct range){start, start + at.leaf->minor[at.index]};
 }
 
 static void put_hole(struct caching *core, struct addresses *addresses, struct range hole)
 {
-    void *length = (void *)(intptr_t)(hole.stop - hole.start);
-    ordered_put(&core->memory, &core->nodes, &addresses->holes, hole.start, 0, length);
+    ordered_put(&core->memory, &core->nodes, &addresses->holes, hole.start, hole.stop - hole.start, 0);
 }
 
 static struct range take_hole(struct caching *core, struct addresses *addresses, struct place_in at)
 {
     struct range hole = hole_at(at);
-    ordered_remove(&core->nodes, &addresses->holes, hole.start, 0);
+    ordered_remove(&core->nodes, &addresses->holes, hole.start, hole.stop - hole.start);
     return hole;
 }
 
 void addresses_begin(struct addresses *addresses, int64_t capacity)
 {
+    addresses->holes.wide = true;
     addresses->left = capacity;
     addresses->lowest = (struct range){0, capacity};
 }
@@ -38,7 +38,7 @@ int64_t addresses_take(struct caching *core, struct addresses *addresses, int64_
     *address = lowest->start;
     lowest->start += size;
     addresses->left -= size;
-    struct place_in next = ordered_first(&addresses->holes);
+    struct place_in next = ordered_first(&core->nodes, &addresses->holes);
     if (is_none(*lowest) && next.leaf)
         *lowest = take_hole(core, addresses, next);
     return size;
@@ -47,16 +47,16 @@ int64_t addresses_take(struct caching *core, struct addresses *addresses, int64_
 /* Frees addresses above the lowest hole: joins them with the holes around them. */
 static void free_above(struct caching *core, struct addresses *addresses, struct range hole)
 {
-    struct place_in before = ordered_upto(&addresses->holes, hole.start, 0);
-    struct place_in after = before.leaf ? ordered_next(before) : ordered_first(&addresses->holes);
+    struct place_in before = ordered_upto(&core->nodes, &addresses->holes, hole.start, INT64_MAX);
+    struct place_in after = before.leaf ? ordered_next(before) : ordered_first(&core->nodes, &addresses->holes);
     if (after.leaf && hole_at(after).start == hole.stop) {
         hole.stop = take_hole(core, addresses, after).stop;
-        before = ordered_upto(&addresses->holes, hole.start, 0);
+        before = ordered_upto(&core->nodes, &addresses->holes, hole.start, INT64_MAX);
     }
     if (hole.start == addresses->lowest.stop)
         addresses->lowest.stop = hole.stop;
     else if (before.leaf && hole_at(before).stop == hole.start)
-        before.leaf->pair[before.index].value = (void *)(intptr_t)(hole.stop - hole_at(before).start);
+        before.leaf->minor[before.index] += hole.stop - hole.start; /* its neighbours stay the same */
     else
         put_hole(core, addresses, hole);
 }

@@ -94,8 +94,7 @@ struct caching_extent {
 
 /* How far the clean copies were looked at. */
 struct caching_cursor {
-    int64_t used, serial, unlisted;
-    const void *at;
+    int64_t used, serial, unlisted, at;
 };
 
 /* Bytes [start, stop) of a level, or of the originals (level -1), are read or written; `first` is the

@@ -15,6 +15,15 @@ struct pool { /* items of one size that come and go, and do not move */
     char *next, *end;
 };
 
+/* Likewise, but the items are called by numbers, which take half the memory of addresses. 0: none. */
+struct numbered {
+    size_t size, beside; /* bytes of an item; of what some items have in another place */
+    char **piece, **more; /* by the upper bits of a number: the items; what they have beside */
+    uint32_t pieces, room, free, next, end;
+};
+
+enum { LOWER_BITS = 16 }; /* of a number: the place in its piece */
+
 struct vector { /* items of one size, in a row */
     void *at;
     int64_t count, room;
@@ -31,6 +40,21 @@ void memory_give(struct memory *memory, void *taken);
 void memory_end(struct memory *memory);
 void *item_take(struct memory *memory, struct pool *pool);
 void item_give(struct pool *pool, void *item);
+uint32_t number_take(struct memory *memory, struct numbered *items);
+void number_give(struct numbered *items, uint32_t number);
+/* Takes memory for what the item, and others, have beside, if there is none yet. */
+void number_widen(struct memory *memory, struct numbered *items, uint32_t number);
+
+static inline void *item_at(const struct numbered *items, uint32_t number)
+{
+    return items->piece[number >> LOWER_BITS] + (number & ((1u << LOWER_BITS) - 1)) * items->size;
+}
+
+static inline void *beside_at(const struct numbered *items, uint32_t number)
+{
+    return items->more[number >> LOWER_BITS] + (number & ((1u << LOWER_BITS) - 1)) * items->beside;
+}
+
 void vector_grow(struct memory *memory, struct vector *vector, size_t size);
 /* Calls `body`. Returns what it returns, or CACHING_NO_MEMORY. */
 int guarded(struct memory *memory, int (*body)(void *context), void *context);
@@ -42,30 +66,26 @@ static inline void *vector_add(struct memory *memory, struct vector *vector, siz
     return (char *)vector->at + (size_t)vector->count++ * size;
 }
 
-/* ordered.c: a B+-tree of values by two numbers, `key` and `minor`, which together are unique. A
+/* ordered.c: a B+-tree of numbers by two numbers, `key` and `minor`, which together are unique. A
  * narrow one has no `minor`. */
-enum { FANOUT = 64, DEEPEST = 16 };
-
-struct pair {
-    int64_t key;
-    void *value; /* in a leaf; else a node below, `key` being at most the least key there */
-};
+enum { FANOUT = 62, DEEPEST = 16 };
 
 struct node {
-    int64_t count;
+    int64_t key[FANOUT];
+    uint32_t value[FANOUT]; /* in a leaf; else a node below, `key` being at most the least key there */
+    int32_t count;
     struct node *next, *before; /* of a leaf */
-    struct pair pair[FANOUT];
     int64_t minor[];
 };
 
-struct nodes { /* where the nodes of narrow and of wide trees come from */
-    struct pool narrow, wide;
+struct nodes { /* of narrow and of wide trees */
+    struct numbered narrow, wide;
 };
 
 struct ordered {
-    struct node *root;
     struct node *recent; /* the leaf that was looked at last; NULL: it may be gone */
-    int32_t height;      /* levels of nodes above the leaves */
+    uint32_t root;
+    int16_t height; /* levels of nodes above the leaves */
     bool wide;
 };
 
@@ -74,12 +94,13 @@ struct place_in { /* a value of a tree, until the tree changes; leaf NULL: none 
     int64_t index;
 };
 
+void nodes_begin(struct nodes *nodes);
 void ordered_put(struct memory *memory, struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor,
-                 void *value);
+                 uint32_t value);
 void ordered_remove(struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor);
-struct place_in ordered_first(const struct ordered *tree);
+struct place_in ordered_first(const struct nodes *nodes, const struct ordered *tree);
 /* The last value that is not after (key, minor). */
-struct place_in ordered_upto(struct ordered *tree, int64_t key, int64_t minor);
+struct place_in ordered_upto(const struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor);
 struct place_in ordered_next(struct place_in at);
 
 /* table.c: entries by four numbers, in the order in which they were put. */
@@ -116,7 +137,7 @@ struct range {
  * first. */
 struct addresses {
     struct range lowest;  /* the lowest hole; empty: there is no free address */
-    struct ordered holes; /* the lengths of the others, by where they begin */
+    struct ordered holes; /* the others, by where they begin; `minor` is the length, the value 0 */
     int64_t left;
 };
 
@@ -130,25 +151,39 @@ struct chain {
     struct chain *next;
     union {
         int64_t token;
-        struct copy *copy;
+        uint32_t copy;
     };
 };
 
-/* Bytes [start, stop) of a file or part that are in a space from `address` on. */
-struct copy {
-    int64_t start, stop, address;
-    int64_t serial, used; /* a unique number; the number of the request that used it last */
-    int64_t incoming;     /* the move that fetches them; until it ends, the bytes are not here */
-    int64_t cleaning;     /* the move that writes them back */
-    struct chain *busy;    /* the moves that read or write these addresses, the oldest first */
+/* Copies of a part in a space that the same client node (for a part: the server) moves. */
+struct group {
     struct part *part;
-    struct copy *colder, *warmer; /* of a clean copy that is not in `returned`: its neighbours */
-    int32_t node; /* the client node (for a part: the server) that moves them */
-    int16_t space;
-    bool dirty;    /* the original does not have these bytes */
-    bool urgent;   /* `incoming` has the priority of requests */
-    bool doomed;   /* to be dropped after the write-back */
-    bool returned; /* it is in the tree of that name */
+    int32_t space, node;
+};
+
+/* Bytes [start, start + length) of a file or part that are in a space from `address` on.
+ * RATIONALE: a program may have a million of them, so members have as many bits as they need. */
+struct copy {
+    int64_t start, address;
+    uint64_t length : 48;
+    uint64_t dirty : 1;      /* the original does not have these bytes */
+    uint64_t urgent : 1;     /* it is fetched with the priority of requests */
+    uint64_t doomed : 1;     /* to be dropped after the write-back */
+    uint64_t returned : 1;   /* it is in the tree of that name */
+    uint64_t kept : 1;       /* `keepers` has moves that use its addresses */
+    uint64_t unused : 3;
+    uint64_t used_upper : 8; /* of the number of the request that used it last */
+    uint32_t used_lower;
+    uint32_t serial; /* orders the copies that one request used, as they were made */
+    uint32_t group;
+    uint32_t moving; /* the move that fetches the bytes: until it ends, they are not here; if dirty, writes them back */
+};
+
+enum { LONGEST_BITS = 48, USED_BITS = 40 };
+
+/* Of a clean copy that is not in `returned`: its neighbours. It has them beside. */
+struct links {
+    uint32_t colder, warmer;
 };
 
 /* The copies of a part in one level. */
@@ -171,16 +206,16 @@ struct cache { /* what a space holds, and where */
     struct addresses addresses;
     /* Its clean copies by (used, serial). Nearly all become the last ones when they are used, and are
      * in a list; those whose move ends much later are in a tree. */
-    struct copy *coldest, *warmest;
-    struct ordered returned;
+    uint32_t coldest, warmest;
+    struct ordered returned; /* `minor`: the copy's serial above its number */
     int64_t unlisted; /* copies that have left the list */
     int64_t peak;
 };
 
-/* Where bytes are read; copy NULL: the original. */
+/* Where bytes are read; copy 0: the original. */
 struct source {
     int64_t start, stop;
-    struct copy *copy;
+    uint32_t copy;
 };
 
 struct own { /* what a request accesses of a part */
@@ -195,9 +230,10 @@ struct span {
     struct span *next;
 };
 
-/* A move: its bytes are the copies in its spans that are still `incoming` (`cleaning`) by its token. */
+/* A move: its bytes are the copies in its spans that are still `moving` by it. */
 struct job {
     int64_t token;
+    uint32_t number;
     struct part *part;
     int64_t level;
     struct span first, *last;
@@ -217,12 +253,16 @@ struct queue {
 struct caching {
     struct memory memory;
     struct nodes nodes;
-    struct pool copies, chains, jobs, spans, queues, parts_memory;
+    struct numbered copies, groups, jobs;
+    struct pool chains, spans, queues, parts_memory;
     struct caching_setup setup;
     struct caching_policy policy;
     struct cache *cache; /* of each space */
     struct part *recent[16]; /* parts that were looked for */
+    uint32_t recent_group;
     struct table parts, under_way, turns; /* by file and part; jobs by token; queues by node */
+    struct table group_numbers;           /* by file, part, space and node */
+    struct table keepers; /* by copy: moves that use its addresses though it is not `moving` by them, oldest first */
     struct table reasons;                 /* how many wishes were refused, by kind, reason and value */
     double now;
     int64_t serial, clock, steps; /* of copies and moves; number of requests and of all steps so far */
@@ -237,13 +277,58 @@ struct caching {
     struct vector extents_seen;               /* struct caching_extent, for the policy */
     struct vector seen, sources, move_sources, merged; /* struct source, for the policy, a read, a move */
     struct vector gaps, rest, write_gaps, write_rest, place_gaps; /* struct range */
-    struct vector carved, ended, found, until; /* struct copy *; int64_t */
-    struct vector starting, jobs_made, jobs_last;
+    struct vector carved, ended, found, starting; /* numbers of copies */
+    struct vector until, jobs_made, jobs_last;    /* int64_t; struct job * */
 };
 
-static inline struct copy *copy_of(const struct vector *copies, int64_t number)
+static inline struct copy *copy_at(const struct caching *core, uint32_t number)
 {
-    return ((struct copy **)copies->at)[number];
+    return (struct copy *)core->copies.piece[number >> LOWER_BITS] + (number & ((1u << LOWER_BITS) - 1));
+}
+
+static inline struct links *links_of(const struct caching *core, uint32_t number)
+{
+    return (struct links *)core->copies.more[number >> LOWER_BITS] + (number & ((1u << LOWER_BITS) - 1));
+}
+
+static inline uint32_t number_of(const struct vector *copies, int64_t i)
+{
+    return ((const uint32_t *)copies->at)[i];
+}
+
+static inline struct copy *copy_of(const struct caching *core, const struct vector *copies, int64_t i)
+{
+    return copy_at(core, number_of(copies, i));
+}
+
+static inline const struct group *group_of(const struct caching *core, const struct copy *copy)
+{
+    return item_at(&core->groups, copy->group);
+}
+
+static inline struct cache *cache_of(const struct caching *core, const struct copy *copy)
+{
+    return &core->cache[group_of(core, copy)->space];
+}
+
+static inline int64_t stop_of(const struct copy *copy)
+{
+    return copy->start + (int64_t)copy->length;
+}
+
+static inline bool is_incoming(const struct copy *copy)
+{
+    return copy->moving && !copy->dirty;
+}
+
+static inline int64_t used_of(const struct copy *copy)
+{
+    return (int64_t)((uint64_t)copy->used_upper << 32 | copy->used_lower);
+}
+
+static inline struct job *job_at(const struct caching *core, uint32_t number)
+{
+    return item_at(&core->jobs, number);
 }
 
 static inline struct extents *extents_of(struct part *part, int64_t level)
@@ -262,19 +347,21 @@ void range_add(struct caching *core, struct vector *ranges, int64_t start, int64
 void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies);
 /* Adds the ranges of [start, stop) that none of the copies (in order, from `first` on) has. */
-void between(struct caching *core, const struct vector *copies, int64_t first, int64_t start, int64_t stop,
-             struct vector *ranges);
+void between(struct caching *core, const struct vector *copies, int64_t start, int64_t stop, struct vector *ranges);
 typedef bool which_copy(const struct caching *core, const struct copy *copy, int64_t of);
 /* Adds the copies of [start, stop) that `which` (NULL: all) takes, cut at its ends. */
 void carve(struct caching *core, struct extents *extents, int64_t start, int64_t stop, which_copy *which, int64_t of,
            struct vector *copies);
+/* A copy that the present request uses. */
 struct copy *copy_new(struct caching *core, struct part *part, struct extents *extents, int64_t space, int64_t start,
                       int64_t length, int64_t address, int64_t node);
+/* The present request uses the copy. */
+void copy_used(const struct caching *core, struct copy *copy);
 /* Lists the copy among the clean ones, if it is clean; or does not list it any longer. */
-void settle(struct caching *core, struct copy *copy);
-void unlist(struct caching *core, struct copy *copy);
+void settle(struct caching *core, uint32_t number);
+void unlist(struct caching *core, uint32_t number);
 /* The clean copy after the one at the cursor; NULL: there is none. */
-struct copy *clean_next(struct cache *cache, struct caching_cursor *cursor);
+const struct copy *clean_next(const struct caching *core, struct cache *cache, struct caching_cursor *cursor);
 /* Where [start, stop) is read, in order. `arriving`: with loads that a read waits for. */
 void sources(struct caching *core, struct part *part, int64_t start, int64_t stop, bool arriving,
              struct vector *found);
@@ -286,13 +373,19 @@ struct job *job_new(struct caching *core, struct part *part, int64_t level, int6
 void job_queue(struct caching *core, struct job *job);
 void job_finish(struct caching *core, int64_t token);
 /* Writes dirty copies back; copies of one node go together, up to the size that it moves at a time. */
-void write_back(struct caching *core, struct part *part, int64_t level, struct copy *const *copies, int64_t count);
-void await(struct caching *core, int64_t token);
+void write_back(struct caching *core, struct part *part, int64_t level, const struct vector *copies);
+/* The move that uses the copy's addresses since the copy is `moving` by it; NULL: there is none. */
+struct job *job_moving(const struct caching *core, const struct copy *copy);
+/* The moves in `keepers`; NULL: there are none. */
+const struct chain *keepers_of(const struct caching *core, uint32_t number);
+/* The copy's addresses are in use until the move ends. */
+void keep(struct caching *core, uint32_t number, int64_t token);
+void await(struct caching *core, struct job *job);
 /* Adds a transfer to a stage, or continues the last one. */
 void transfer(struct caching *core, struct vector *stage, enum caching_op op, const struct part *part,
               const struct copy *copy, int64_t start, int64_t stop, int64_t node);
 /* Removes a copy; its addresses are freed now, or when the last move that uses them ends. */
-void copy_remove(struct caching *core, struct extents *extents, struct copy *copy);
+void copy_remove(struct caching *core, struct extents *extents, uint32_t number);
 
 /* enactor.c: for the policies of this directory. */
 void wish(struct caching *core, const struct caching_wish *wish);

@@ -45,8 +45,12 @@ const struct caching_extent *see(struct caching *core, int64_t file, int64_t num
         const struct source *source = (struct source *)core->seen.at + i;
         struct caching_extent *extent = vector_add(&core->memory, &core->extents_seen, sizeof *extent);
         *extent = (struct caching_extent){file, number, source->start, source->stop,
-                                          source->copy ? source->copy->space : CACHING_HOME,
-                                          source->copy && source->copy->dirty};
+                                          CACHING_HOME, false};
+        if (source->copy) {
+            const struct copy *copy = copy_at(core, source->copy);
+            extent->space = group_of(core, copy)->space;
+            extent->dirty = copy->dirty;
+        }
     }
     *count = core->extents_seen.count;
     return core->extents_seen.at;
@@ -55,10 +59,11 @@ const struct caching_extent *see(struct caching *core, int64_t file, int64_t num
 bool caching_coldest(const struct caching *core, int64_t space, struct caching_cursor *cursor,
                      struct caching_extent *extent)
 {
-    const struct copy *copy = clean_next(&core->cache[space], cursor);
+    const struct copy *copy = clean_next(core, &core->cache[space], cursor);
     if (!copy)
         return false;
-    *extent = (struct caching_extent){copy->part->file, copy->part->number, copy->start, copy->stop, space, false};
+    const struct part *part = group_of(core, copy)->part;
+    *extent = (struct caching_extent){part->file, part->number, copy->start, stop_of(copy), space, false};
     return true;
 }
 
@@ -97,6 +102,12 @@ static bool is_sound(struct caching *core, const struct caching_wish *wish)
     return false;
 }
 
+static void await_write_back(struct caching *core, struct job *job)
+{
+    if (job && job->kind == BACK)
+        await(core, job);
+}
+
 /* Copies of [start, stop) are written elsewhere and end here, except in the level `spare`; a
  * write-back in progress must finish first. */
 static void end_copies(struct caching *core, struct part *part, int64_t start, int64_t stop, int64_t spare)
@@ -108,13 +119,11 @@ static void end_copies(struct caching *core, struct part *part, int64_t start, i
         core->ended.count = 0;
         carve(core, extents, start, stop, NULL, 0, &core->ended);
         for (int64_t j = 0; j < core->ended.count; j++) {
-            struct copy *copy = copy_of(&core->ended, j);
-            for (const struct chain *one = copy->busy; one; one = one->next) {
-                const struct job *job = job_known(core, one->token);
-                if (job && job->kind == BACK)
-                    await(core, one->token);
-            }
-            copy_remove(core, extents, copy);
+            uint32_t number = number_of(&core->ended, j);
+            await_write_back(core, job_moving(core, copy_at(core, number)));
+            for (const struct chain *one = keepers_of(core, number); one; one = one->next)
+                await_write_back(core, job_known(core, one->token));
+            copy_remove(core, extents, number);
         }
     }
 }
@@ -148,10 +157,11 @@ static void add_copies(struct caching *core, struct part *part, int64_t level, s
     struct cache *cache = &core->cache[wish->space];
     int64_t node = mover(core, part, wish);
     for (int64_t start = gap.start, address; start < gap.stop;) {
-        int64_t length = addresses_take(core, &cache->addresses, gap.stop - start, &address);
+        int64_t most = ((int64_t)1 << LONGEST_BITS) - 1, left = gap.stop - start;
+        int64_t length = addresses_take(core, &cache->addresses, left < most ? left : most, &address);
         struct copy *copy = copy_new(core, part, extents_made(part, level), wish->space, start, length, address, node);
         copy->dirty = !job;
-        copy->incoming = job ? job->token : 0;
+        copy->moving = job ? job->number : 0;
         copy->urgent = job && job->kind == LOAD;
         start += length;
     }
@@ -161,8 +171,7 @@ static void add_copies(struct caching *core, struct part *part, int64_t level, s
 
 static bool stays(const struct caching *core, const struct copy *copy, int64_t space)
 {
-    (void)core;
-    return copy->space == space && !copy->incoming;
+    return group_of(core, copy)->space == space && !is_incoming(copy);
 }
 
 /* Copies for what the request writes, if there are none yet in this space. */
@@ -178,10 +187,10 @@ static void place_written(struct caching *core, struct part *part, int64_t start
     overlapping(core, extents_made(part, space->level), start, stop, &core->carved);
     int64_t kept = 0;
     for (int64_t i = 0; i < core->carved.count; i++)
-        if (stays(core, copy_of(&core->carved, i), wish->space))
-            ((struct copy **)core->carved.at)[kept++] = copy_of(&core->carved, i);
+        if (stays(core, copy_of(core, &core->carved, i), wish->space))
+            ((uint32_t *)core->carved.at)[kept++] = number_of(&core->carved, i);
     core->carved.count = kept;
-    between(core, &core->carved, 0, start, stop, &core->place_gaps);
+    between(core, &core->carved, start, stop, &core->place_gaps);
     if (!has_room(core, wish))
         return;
     for (int64_t i = 0; i < core->place_gaps.count; i++) {
@@ -198,7 +207,7 @@ static void place_copy(struct caching *core, struct part *part, int64_t start, i
     int64_t level = core->cache[wish->space].space->level;
     core->carved.count = core->place_gaps.count = 0;
     overlapping(core, extents_made(part, level), start, stop, &core->carved);
-    between(core, &core->carved, 0, start, stop, &core->place_gaps);
+    between(core, &core->carved, start, stop, &core->place_gaps);
     if (core->place_gaps.count == 0 || !has_room(core, wish))
         return;
     enum move_kind kind = !wish->fetch ? PASS : wish->wait ? LOAD : FETCH;
@@ -249,8 +258,7 @@ static void place(struct caching *core, const struct caching_wish *wish)
 
 static bool is_in(const struct caching *core, const struct copy *copy, int64_t space)
 {
-    (void)core;
-    return space < 0 || copy->space == space;
+    return space < 0 || group_of(core, copy)->space == space;
 }
 
 static void drop(struct caching *core, const struct caching_wish *wish)
@@ -263,15 +271,17 @@ static void drop(struct caching *core, const struct caching_wish *wish)
     core->carved.count = 0;
     carve(core, extents, wish->start, wish->stop, is_in, wish->space, &core->carved);
     for (int64_t i = 0; i < core->carved.count; i++) {
-        struct copy *copy = copy_of(&core->carved, i);
+        uint32_t number = number_of(&core->carved, i);
+        struct copy *copy = copy_at(core, number);
         if (copy->dirty) {
             copy->doomed = true;
-            ((struct copy **)core->carved.at)[dirty++] = copy;
+            ((uint32_t *)core->carved.at)[dirty++] = number;
         } else {
-            copy_remove(core, extents, copy);
+            copy_remove(core, extents, number);
         }
     }
-    write_back(core, part, wish->level, core->carved.at, dirty);
+    core->carved.count = dirty;
+    write_back(core, part, wish->level, &core->carved);
 }
 
 static bool is_dirty(const struct caching *core, const struct copy *copy, int64_t of)
@@ -294,11 +304,11 @@ static void write_backs(struct caching *core, const struct vector *wishes)
             int64_t *end = vector_add(&core->memory, until, sizeof *end);
             *end = copies->count;
         }
-        write_back(core, part, part->extents[i].level, copies->at, copies->count);
+        write_back(core, part, part->extents[i].level, copies);
         for (int64_t j = 0, at = 0; j < wishes->count; j++)
             for (; at < ((int64_t *)until->at)[j]; at++)
                 if (one[j].wait)
-                    await(core, copy_of(copies, at)->cleaning);
+                    await(core, job_at(core, copy_of(core, copies, at)->moving));
     }
 }
 
@@ -367,13 +377,14 @@ static void find_own(struct caching *core, const struct caching_request *request
 }
 
 /* The copy is used by the present request. */
-static void use(struct caching *core, struct copy *copy)
+static void use(struct caching *core, uint32_t number)
 {
-    if (copy->used == core->clock)
+    struct copy *copy = copy_at(core, number);
+    if (used_of(copy) == core->clock)
         return;
-    unlist(core, copy);
-    copy->used = core->clock;
-    settle(core, copy);
+    unlist(core, number);
+    copy_used(core, copy);
+    settle(core, number);
 }
 
 static void read(struct caching *core, struct part *part, int64_t start, int64_t stop, int64_t node)
@@ -381,37 +392,42 @@ static void read(struct caching *core, struct part *part, int64_t start, int64_t
     sources(core, part, start, stop, true, &core->sources);
     for (int64_t i = 0; i < core->sources.count; i++) {
         struct source source = ((struct source *)core->sources.at)[i];
-        struct copy *copy = source.copy;
-        const struct caching_space *space = copy ? core->cache[copy->space].space : NULL;
+        const struct copy *copy = source.copy ? copy_at(core, source.copy) : NULL;
+        const struct caching_space *space = copy ? cache_of(core, copy)->space : NULL;
         if (copy && !space->reads) {
             core->carved.count = 0;
             carve(core, extents_made(part, space->level), source.start, source.stop, NULL, 0, &core->carved);
-            write_back(core, part, space->level, core->carved.at, core->carved.count);
+            write_back(core, part, space->level, &core->carved);
             for (int64_t j = 0; j < core->carved.count; j++)
-                await(core, copy_of(&core->carved, j)->cleaning);
+                await(core, job_at(core, copy_of(core, &core->carved, j)->moving));
             copy = NULL;
-        } else if (copy && copy->incoming) {
-            await(core, copy->incoming);
+        } else if (copy && is_incoming(copy)) {
+            await(core, job_at(core, copy->moving));
         } else if (copy) {
-            use(core, copy);
+            use(core, source.copy);
         }
         transfer(core, &core->foreground, CACHING_READ, part, copy, source.start, source.stop, node);
     }
 }
 
 /* The copy is written: a write-back in progress has older bytes. */
-static void soil(struct caching *core, struct copy *copy)
+static void soil(struct caching *core, uint32_t number)
 {
-    unlist(core, copy);
-    copy->used = core->clock;
+    struct copy *copy = copy_at(core, number);
+    const struct job *job = job_moving(core, copy);
+    unlist(core, number);
+    copy_used(core, copy);
     copy->dirty = true;
-    copy->cleaning = 0;
+    copy->moving = 0;
+    if (job)
+        keep(core, number, job->token);
     if (!copy->doomed)
         return;
     copy->doomed = false;
+    const struct group *group = group_of(core, copy);
     struct caching_wish drop = {
-        .kind = CACHING_DROP, .file = copy->part->file, .part = copy->part->number, .start = copy->start,
-        .stop = copy->stop, .space = copy->space, .level = core->cache[copy->space].space->level, .node = -1,
+        .kind = CACHING_DROP, .file = group->part->file, .part = group->part->number, .start = copy->start,
+        .stop = stop_of(copy), .space = group->space, .level = core->cache[group->space].space->level, .node = -1,
         .reason = "wished before"};
     refuse(core, &drop, CACHING_WRITTEN_AGAIN, 0, 0);
 }
@@ -419,7 +435,7 @@ static void soil(struct caching *core, struct copy *copy)
 static bool takes_writes(const struct caching *core, const struct copy *copy, int64_t of)
 {
     (void)of;
-    return !copy->incoming && core->cache[copy->space].space->writes;
+    return !is_incoming(copy) && cache_of(core, copy)->space->writes;
 }
 
 /* Writes into the copies that exist, and to the original if there are none; all other copies end. */
@@ -435,12 +451,12 @@ static void write(struct caching *core, struct part *part, int64_t start, int64_
             core->carved.count = 0;
             carve(core, extents, gap.start, gap.stop, takes_writes, 0, &core->carved);
             for (int64_t j = 0; j < core->carved.count; j++) {
-                struct copy *copy = copy_of(&core->carved, j);
-                end_copies(core, part, copy->start, copy->stop, extents->level);
-                soil(core, copy);
-                transfer(core, &core->foreground, CACHING_WRITE, part, copy, copy->start, copy->stop, node);
+                const struct copy *copy = copy_of(core, &core->carved, j);
+                end_copies(core, part, copy->start, stop_of(copy), extents->level);
+                soil(core, number_of(&core->carved, j));
+                transfer(core, &core->foreground, CACHING_WRITE, part, copy, copy->start, stop_of(copy), node);
             }
-            between(core, &core->carved, 0, gap.start, gap.stop, &core->write_rest);
+            between(core, &core->carved, gap.start, gap.stop, &core->write_rest);
         }
         struct vector gaps = core->write_gaps;
         core->write_gaps = core->write_rest;
@@ -503,7 +519,8 @@ static int serve(void *context)
     struct caching *core = with->core;
     const struct caching_request *request = with->request;
     begin(core, request->time);
-    core->clock++;
+    if (++core->clock >> USED_BITS)
+        return CACHING_NO_MEMORY;
     core->later.count = 0;
     find_own(core, request);
     core->request = request;
@@ -607,12 +624,14 @@ static int dirty(void *context)
     for (const struct entry *entry = core->parts.first; entry; entry = entry->next) {
         const struct part *part = entry->more;
         for (int64_t i = 0; i < part->levels; i++)
-            for (struct place_in at = ordered_first(&part->extents[i].copies); at.leaf; at = ordered_next(at)) {
-                const struct copy *copy = at.leaf->pair[at.index].value;
+            for (struct place_in at = ordered_first(&core->nodes, &part->extents[i].copies); at.leaf;
+                 at = ordered_next(at)) {
+                const struct copy *copy = copy_at(core, at.leaf->value[at.index]);
                 if (!copy->dirty)
                     continue;
                 struct caching_extent *extent = vector_add(&core->memory, &core->extents_seen, sizeof *extent);
-                *extent = (struct caching_extent){part->file, part->number, copy->start, copy->stop, copy->space, true};
+                *extent = (struct caching_extent){part->file, part->number, copy->start, stop_of(copy),
+                                                  group_of(core, copy)->space, true};
             }
     }
     *with->extent = core->extents_seen.at;
@@ -659,9 +678,10 @@ struct caching *caching_new(const struct caching_setup *setup)
         return NULL;
     core->memory.left = setup->limit;
     core->setup = *setup;
-    core->nodes.narrow.size = sizeof(struct node);
-    core->nodes.wide.size = sizeof(struct node) + FANOUT * sizeof(int64_t);
+    nodes_begin(&core->nodes);
     core->copies.size = sizeof(struct copy);
+    core->copies.beside = sizeof(struct links);
+    core->groups.size = sizeof(struct group);
     core->chains.size = sizeof(struct chain);
     core->jobs.size = sizeof(struct job);
     core->spans.size = sizeof(struct span);

@@ -46,62 +46,63 @@ void range_add(struct caching *core, struct vector *ranges, int64_t start, int64
     *range = (struct range){start, stop};
 }
 
-static void copy_add(struct caching *core, struct vector *copies, struct copy *copy)
+static void copy_add(struct caching *core, struct vector *copies, uint32_t number)
 {
-    struct copy **into = vector_add(&core->memory, copies, sizeof *into);
-    *into = copy;
+    uint32_t *into = vector_add(&core->memory, copies, sizeof *into);
+    *into = number;
 }
 
 void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies)
 {
-    struct place_in at = ordered_upto(&extents->copies, start, 0);
+    struct place_in at = ordered_upto(&core->nodes, &extents->copies, start, 0);
     if (!at.leaf)
-        at = ordered_first(&extents->copies);
-    for (; at.leaf && at.leaf->pair[at.index].key < stop; at = ordered_next(at)) {
-        struct copy *copy = at.leaf->pair[at.index].value;
-        if (copy->stop > start)
-            copy_add(core, copies, copy);
+        at = ordered_first(&core->nodes, &extents->copies);
+    for (; at.leaf && at.leaf->key[at.index] < stop; at = ordered_next(at)) {
+        uint32_t number = at.leaf->value[at.index];
+        if (at.leaf->key[at.index] >= start || stop_of(copy_at(core, number)) > start)
+            copy_add(core, copies, number);
     }
 }
 
-void between(struct caching *core, const struct vector *copies, int64_t first, int64_t start, int64_t stop,
-             struct vector *ranges)
+void between(struct caching *core, const struct vector *copies, int64_t start, int64_t stop, struct vector *ranges)
 {
-    for (int64_t i = first; i < copies->count; i++) {
-        const struct copy *copy = copy_of(copies, i);
+    for (int64_t i = 0; i < copies->count; i++) {
+        const struct copy *copy = copy_of(core, copies, i);
         if (start < copy->start)
             range_add(core, ranges, start, copy->start);
-        start = copy->stop > start ? copy->stop : start;
+        start = stop_of(copy) > start ? stop_of(copy) : start;
     }
     if (start < stop)
         range_add(core, ranges, start, stop);
 }
 
-static void list(struct caching *core, struct extents *extents, struct copy *copy)
+static void list(struct caching *core, struct extents *extents, int64_t start, uint32_t number)
 {
-    ordered_put(&core->memory, &core->nodes, &extents->copies, copy->start, 0, copy);
+    ordered_put(&core->memory, &core->nodes, &extents->copies, start, 0, number);
 }
 
-static struct copy *split(struct caching *core, struct extents *extents, struct copy *copy, int64_t at)
+static uint32_t serial_new(struct caching *core)
 {
-    struct copy *second = item_take(&core->memory, &core->copies);
+    return (uint32_t)(++core->serial & INT32_MAX);
+}
+
+static uint32_t split(struct caching *core, struct extents *extents, uint32_t number, int64_t at)
+{
+    uint32_t made = number_take(&core->memory, &core->copies);
+    struct copy *copy = copy_at(core, number), *second = copy_at(core, made);
     *second = *copy;
     second->start = at;
     second->address += at - copy->start;
-    second->serial = ++core->serial;
-    second->returned = false;
-    second->busy = NULL;
-    struct chain **end = &second->busy;
-    for (const struct chain *one = copy->busy; one; one = one->next) {
-        *end = item_take(&core->memory, &core->chains);
-        **end = (struct chain){.token = one->token};
-        end = &(*end)->next;
-    }
-    list(core, extents, second);
-    copy->stop = at;
-    settle(core, second);
-    return second;
+    second->length = (uint64_t)(stop_of(copy) - at);
+    second->serial = serial_new(core);
+    second->returned = second->kept = false;
+    for (const struct chain *one = keepers_of(core, number); one; one = one->next)
+        keep(core, made, one->token);
+    list(core, extents, at, made);
+    copy->length -= second->length;
+    settle(core, made);
+    return made;
 }
 
 void carve(struct caching *core, struct extents *extents, int64_t start, int64_t stop, which_copy *which, int64_t of,
@@ -110,103 +111,142 @@ void carve(struct caching *core, struct extents *extents, int64_t start, int64_t
     int64_t first = copies->count, kept = first;
     overlapping(core, extents, start, stop, copies);
     for (int64_t i = first; i < copies->count; i++) {
-        struct copy *copy = copy_of(copies, i);
-        if (which && !which(core, copy, of))
+        uint32_t number = number_of(copies, i);
+        if (which && !which(core, copy_at(core, number), of))
             continue;
-        if (copy->start < start)
-            copy = split(core, extents, copy, start);
-        if (copy->stop > stop)
-            split(core, extents, copy, stop);
-        ((struct copy **)copies->at)[kept++] = copy;
+        if (copy_at(core, number)->start < start)
+            number = split(core, extents, number, start);
+        if (stop_of(copy_at(core, number)) > stop)
+            split(core, extents, number, stop);
+        ((uint32_t *)copies->at)[kept++] = number;
     }
     copies->count = kept;
+}
+
+static uint32_t group_number(struct caching *core, struct part *part, int64_t space, int64_t node)
+{
+    const struct group *recent = core->recent_group ? item_at(&core->groups, core->recent_group) : NULL;
+    if (recent && recent->part == part && recent->space == space && recent->node == node)
+        return core->recent_group;
+    struct entry *entry = table_put(&core->memory, &core->group_numbers, part->file, part->number, space, node);
+    if (!entry->number) {
+        uint32_t number = number_take(&core->memory, &core->groups);
+        *(struct group *)item_at(&core->groups, number) = (struct group){part, (int32_t)space, (int32_t)node};
+        entry->number = number;
+    }
+    core->recent_group = (uint32_t)entry->number;
+    return core->recent_group;
 }
 
 struct copy *copy_new(struct caching *core, struct part *part, struct extents *extents, int64_t space, int64_t start,
                       int64_t length, int64_t address, int64_t node)
 {
-    struct copy *copy = item_take(&core->memory, &core->copies);
-    *copy = (struct copy){.start = start, .stop = start + length, .address = address, .serial = ++core->serial,
-                          .used = core->clock, .part = part, .node = (int32_t)node, .space = (int16_t)space};
-    list(core, extents, copy);
+    uint32_t group = group_number(core, part, space, node), number = number_take(&core->memory, &core->copies);
+    struct copy *copy = copy_at(core, number);
+    *copy = (struct copy){.start = start, .length = (uint64_t)length, .address = address,
+                          .serial = serial_new(core), .group = group};
+    copy_used(core, copy);
+    list(core, extents, start, number);
     return copy;
+}
+
+void copy_used(const struct caching *core, struct copy *copy)
+{
+    copy->used_lower = (uint32_t)core->clock;
+    copy->used_upper = (uint64_t)core->clock >> 32 & 0xff;
 }
 
 static bool is_clean(const struct copy *copy)
 {
-    return !copy->dirty && !copy->incoming;
+    return !copy->dirty && !copy->moving;
 }
 
-static bool is_before(const struct copy *one, int64_t used, int64_t serial)
+/* Orders copies that one request used. */
+static int64_t minor_of(const struct caching *core, uint32_t number)
 {
-    return one->used != used ? one->used < used : one->serial < serial;
+    return (int64_t)((uint64_t)copy_at(core, number)->serial << 32 | number);
 }
 
-static void insert_after(struct cache *cache, struct copy *colder, struct copy *copy)
+static bool is_before(const struct caching *core, uint32_t number, int64_t used, int64_t minor)
 {
-    copy->returned = false;
-    copy->colder = colder;
-    copy->warmer = colder ? colder->warmer : cache->coldest;
-    *(colder ? &colder->warmer : &cache->coldest) = copy;
-    *(copy->warmer ? &copy->warmer->colder : &cache->warmest) = copy;
+    int64_t own = used_of(copy_at(core, number));
+    return own != used ? own < used : minor_of(core, number) < minor;
 }
 
-void settle(struct caching *core, struct copy *copy)
+static void insert_after(struct caching *core, struct cache *cache, uint32_t colder, uint32_t number)
 {
-    struct cache *cache = &core->cache[copy->space];
+    number_widen(&core->memory, &core->copies, number);
+    struct links *links = links_of(core, number);
+    links->colder = colder;
+    links->warmer = colder ? links_of(core, colder)->warmer : cache->coldest;
+    *(colder ? &links_of(core, colder)->warmer : &cache->coldest) = number;
+    *(links->warmer ? &links_of(core, links->warmer)->colder : &cache->warmest) = number;
+    copy_at(core, number)->returned = false;
+}
+
+void settle(struct caching *core, uint32_t number)
+{
+    struct copy *copy = copy_at(core, number);
+    struct cache *cache = cache_of(core, copy);
     if (!is_clean(copy))
         return;
-    struct copy *colder = cache->warmest;
-    while (colder && colder->used == copy->used && colder->serial > copy->serial)
-        colder = colder->colder;
-    if (!colder || is_before(colder, copy->used, copy->serial)) {
-        insert_after(cache, colder, copy);
+    int64_t used = used_of(copy), minor = minor_of(core, number);
+    uint32_t colder = cache->warmest;
+    while (colder && used_of(copy_at(core, colder)) == used && minor_of(core, colder) > minor)
+        colder = links_of(core, colder)->colder;
+    if (!colder || is_before(core, colder, used, minor)) {
+        insert_after(core, cache, colder, number);
     } else {
-        ordered_put(&core->memory, &core->nodes, &cache->returned, copy->used, copy->serial, copy);
+        ordered_put(&core->memory, &core->nodes, &cache->returned, used, minor, number);
         copy->returned = true;
     }
 }
 
-void unlist(struct caching *core, struct copy *copy)
+void unlist(struct caching *core, uint32_t number)
 {
-    struct cache *cache = &core->cache[copy->space];
+    const struct copy *copy = copy_at(core, number);
+    struct cache *cache = cache_of(core, copy);
     if (!is_clean(copy))
         return;
     if (copy->returned) {
-        ordered_remove(&core->nodes, &cache->returned, copy->used, copy->serial);
+        ordered_remove(&core->nodes, &cache->returned, used_of(copy), minor_of(core, number));
         return;
     }
-    *(copy->colder ? &copy->colder->warmer : &cache->coldest) = copy->warmer;
-    *(copy->warmer ? &copy->warmer->colder : &cache->warmest) = copy->colder;
+    const struct links *links = links_of(core, number);
+    *(links->colder ? &links_of(core, links->colder)->warmer : &cache->coldest) = links->warmer;
+    *(links->warmer ? &links_of(core, links->warmer)->colder : &cache->warmest) = links->colder;
     cache->unlisted++;
 }
 
-struct copy *clean_next(struct cache *cache, struct caching_cursor *cursor)
+const struct copy *clean_next(const struct caching *core, struct cache *cache, struct caching_cursor *cursor)
 {
     /* The list cannot be searched: if the copy at the cursor may be gone, it is walked from its begin. */
-    const struct copy *at = cursor->unlisted == cache->unlisted ? cursor->at : NULL;
-    struct copy *listed = at ? at->warmer : cache->coldest;
-    for (; listed && is_before(listed, cursor->used, cursor->serial + 1); listed = listed->warmer)
+    uint32_t at = cursor->unlisted == cache->unlisted ? (uint32_t)cursor->at : 0;
+    uint32_t listed = at ? links_of(core, at)->warmer : cache->coldest;
+    for (; listed && is_before(core, listed, cursor->used, cursor->serial + 1);
+         listed = links_of(core, listed)->warmer)
         at = listed;
-    struct place_in next = ordered_upto(&cache->returned, cursor->used, cursor->serial);
-    next = next.leaf ? ordered_next(next) : ordered_first(&cache->returned);
-    struct copy *found = next.leaf ? next.leaf->pair[next.index].value : NULL;
-    if (listed && (!found || is_before(listed, found->used, found->serial)))
+    struct place_in next = ordered_upto(&core->nodes, &cache->returned, cursor->used, cursor->serial);
+    next = next.leaf ? ordered_next(next) : ordered_first(&core->nodes, &cache->returned);
+    uint32_t found = next.leaf ? next.leaf->value[next.index] : 0;
+    if (listed && (!found || is_before(core, listed, next.leaf->key[next.index], next.leaf->minor[next.index])))
         at = found = listed;
+    if (found) {
+        cursor->used = used_of(copy_at(core, found));
+        cursor->serial = minor_of(core, found);
+    }
     cursor->at = at;
     cursor->unlisted = cache->unlisted;
-    cursor->used = found ? found->used : cursor->used;
-    cursor->serial = found ? found->serial : cursor->serial;
-    return found;
+    return found ? copy_at(core, found) : NULL;
 }
 
 static bool is_readable(const struct caching *core, const struct copy *copy, bool arriving)
 {
-    bool here = !copy->incoming || (copy->urgent && arriving);
-    return copy->dirty || (here && core->cache[copy->space].space->reads);
+    bool here = !is_incoming(copy) || (copy->urgent && arriving);
+    return copy->dirty || (here && cache_of(core, copy)->space->reads);
 }
 
-static void source_add(struct caching *core, struct vector *found, int64_t start, int64_t stop, struct copy *copy)
+static void source_add(struct caching *core, struct vector *found, int64_t start, int64_t stop, uint32_t copy)
 {
     struct source *source = vector_add(&core->memory, found, sizeof *source);
     *source = (struct source){start, stop, copy};
@@ -239,15 +279,16 @@ static void look_in(struct caching *core, struct extents *extents, bool arriving
         overlapping(core, extents, gap.start, gap.stop, &core->found);
         int64_t readable = 0;
         for (int64_t j = 0; j < core->found.count; j++) {
-            struct copy *copy = copy_of(&core->found, j);
+            uint32_t number = number_of(&core->found, j);
+            const struct copy *copy = copy_at(core, number);
             if (!is_readable(core, copy, arriving))
                 continue;
             source_add(core, found, copy->start > gap.start ? copy->start : gap.start,
-                       copy->stop < gap.stop ? copy->stop : gap.stop, copy);
-            ((struct copy **)core->found.at)[readable++] = copy;
+                       stop_of(copy) < gap.stop ? stop_of(copy) : gap.stop, number);
+            ((uint32_t *)core->found.at)[readable++] = number;
         }
         core->found.count = readable;
-        between(core, &core->found, 0, gap.start, gap.stop, &core->rest);
+        between(core, &core->found, gap.start, gap.stop, &core->rest);
     }
     struct vector gaps = core->gaps;
     core->gaps = core->rest;
@@ -270,7 +311,7 @@ void sources(struct caching *core, struct part *part, int64_t start, int64_t sto
     int64_t second = found->count;
     for (int64_t i = 0; i < core->gaps.count; i++) {
         struct range gap = ((struct range *)core->gaps.at)[i];
-        source_add(core, found, gap.start, gap.stop, NULL);
+        source_add(core, found, gap.start, gap.stop, 0);
     }
     merge(core, found, second);
 }

@@ -76,6 +76,68 @@ void item_give(struct pool *pool, void *item)
     pool->free = item;
 }
 
+/* How many items a piece has: as many bytes as the piece that item_take() would take. */
+static uint32_t items_of(const struct numbered *items, uint32_t piece)
+{
+    size_t chunk = LEAST, most = (size_t)1 << LOWER_BITS;
+    while (--piece > 0 && chunk < MOST)
+        chunk *= 2;
+    size_t count = items->size < chunk ? chunk / items->size : 1;
+    return (uint32_t)(count < most ? count : most);
+}
+
+static void grow_pieces(struct memory *memory, struct numbered *items)
+{
+    uint32_t room = 2 * items->pieces + 16;
+    char **piece = memory_take(memory, 2 * room * sizeof *piece);
+    if (items->room > 0) {
+        memcpy(piece, items->piece, items->room * sizeof *piece);
+        memcpy(piece + room, items->more, items->room * sizeof *piece);
+    }
+    memory_give(memory, items->piece);
+    items->piece = piece;
+    items->more = piece + room;
+    items->room = room;
+}
+
+static void add_piece(struct memory *memory, struct numbered *items)
+{
+    uint32_t piece = items->pieces + 1;
+    if (piece >> (32 - LOWER_BITS))
+        longjmp(*memory->failed, CACHING_NO_MEMORY);
+    if (piece >= items->room)
+        grow_pieces(memory, items);
+    items->piece[piece] = memory_take(memory, items_of(items, piece) * items->size);
+    items->pieces = piece;
+    items->next = piece << LOWER_BITS;
+    items->end = items->next + items_of(items, piece);
+}
+
+uint32_t number_take(struct memory *memory, struct numbered *items)
+{
+    uint32_t number = items->free;
+    if (number) {
+        memcpy(&items->free, item_at(items, number), sizeof items->free);
+        return number;
+    }
+    if (items->next == items->end)
+        add_piece(memory, items);
+    return items->next++;
+}
+
+void number_give(struct numbered *items, uint32_t number)
+{
+    memcpy(item_at(items, number), &items->free, sizeof items->free);
+    items->free = number;
+}
+
+void number_widen(struct memory *memory, struct numbered *items, uint32_t number)
+{
+    uint32_t piece = number >> LOWER_BITS;
+    if (!items->more[piece])
+        items->more[piece] = memory_take(memory, items_of(items, piece) * items->beside);
+}
+
 void vector_grow(struct memory *memory, struct vector *vector, size_t size)
 {
     int64_t room = 2 * vector->room + 16;

@@ -11,23 +11,25 @@ struct job *job_known(const struct caching *core, int64_t token)
 struct job *job_new(struct caching *core, struct part *part, int64_t level, int64_t start, int64_t stop, int64_t node,
                     enum move_kind kind)
 {
-    struct job *job = item_take(&core->memory, &core->jobs);
-    *job = (struct job){.token = ++core->serial, .part = part, .level = level, .first = {start, stop, NULL},
-                        .node = node, .size = stop - start, .kind = kind,
+    uint32_t number = number_take(&core->memory, &core->jobs);
+    struct job *job = job_at(core, number);
+    *job = (struct job){.token = ++core->serial, .number = number, .part = part, .level = level,
+                        .first = {start, stop, NULL}, .node = node, .size = stop - start, .kind = kind,
                         .after = kind == PASS ? core->clock : core->after};
     job->last = &job->first;
     return job;
 }
 
-static void job_add(struct caching *core, struct job *job, const struct copy *copy)
+/* `follows`: what is between the copy and the move's last one is no copy of this move, and never will be. */
+static void job_add(struct caching *core, struct job *job, const struct copy *copy, bool follows)
 {
-    job->size += copy->stop - copy->start;
-    if (job->last->stop == copy->start) {
-        job->last->stop = copy->stop;
+    job->size += (int64_t)copy->length;
+    if (follows || job->last->stop == copy->start) {
+        job->last->stop = stop_of(copy);
         return;
     }
     struct span *span = item_take(&core->memory, &core->spans);
-    *span = (struct span){copy->start, copy->stop, NULL};
+    *span = (struct span){copy->start, stop_of(copy), NULL};
     job->last->next = span;
     job->last = span;
 }
@@ -57,20 +59,23 @@ static struct queue *queue_of(struct caching *core, int64_t node)
     return entry->more;
 }
 
-static void token_add(struct caching *core, struct chain **end, int64_t token)
+struct job *job_moving(const struct caching *core, const struct copy *copy)
 {
-    *end = item_take(&core->memory, &core->chains);
-    **end = (struct chain){.token = token};
+    struct job *job = copy->moving ? job_at(core, copy->moving) : NULL;
+    return job && job->started ? job : NULL;
 }
 
-/* The copy's addresses are in use until the move ends. */
-static void keep(struct caching *core, struct copy *copy, int64_t token)
+const struct chain *keepers_of(const struct caching *core, uint32_t number)
 {
-    struct chain **at = &copy->busy;
-    while (*at) {
+    return copy_at(core, number)->kept ? table_find(&core->keepers, number, 0, 0, 0)->more : NULL;
+}
+
+void keep(struct caching *core, uint32_t number, int64_t token)
+{
+    struct entry *entry = table_put(&core->memory, &core->keepers, number, 0, 0, 0);
+    struct chain *made = item_take(&core->memory, &core->chains), *first = entry->more, **at = &first;
+    while (*at && (*at)->token != token) {
         struct chain *one = *at;
-        if (one->token == token)
-            return;
         if (job_known(core, one->token)) {
             at = &one->next;
         } else {
@@ -78,7 +83,14 @@ static void keep(struct caching *core, struct copy *copy, int64_t token)
             item_give(&core->chains, one);
         }
     }
-    token_add(core, at, token);
+    if (*at) {
+        item_give(&core->chains, made);
+    } else {
+        *made = (struct chain){.token = token};
+        *at = made;
+    }
+    entry->more = first;
+    copy_at(core, number)->kept = true;
 }
 
 void transfer(struct caching *core, struct vector *stage, enum caching_op op, const struct part *part,
@@ -86,7 +98,7 @@ void transfer(struct caching *core, struct vector *stage, enum caching_op op, co
 {
     int64_t level = CACHING_HOME, server = part->number, address = start;
     if (copy) {
-        const struct caching_space *space = core->cache[copy->space].space;
+        const struct caching_space *space = cache_of(core, copy)->space;
         level = space->level;
         server = space->server;
         address = copy->address + start - copy->start;
@@ -120,7 +132,7 @@ static int64_t add_stages(struct caching *core, int64_t stage)
     return stage;
 }
 
-static void add_chunk(struct caching *core, const struct job *job, struct copy *copy, int64_t start, int64_t stop,
+static void add_chunk(struct caching *core, const struct job *job, const struct copy *copy, int64_t start, int64_t stop,
                       int64_t node)
 {
     if (job->kind == BACK) {
@@ -134,7 +146,8 @@ static void add_chunk(struct caching *core, const struct job *job, struct copy *
             struct source *source = (struct source *)core->move_sources.at + i;
             if (source->copy)
                 keep(core, source->copy, job->token);
-            transfer(core, &core->reads, CACHING_READ, job->part, source->copy, source->start, source->stop, node);
+            transfer(core, &core->reads, CACHING_READ, job->part, source->copy ? copy_at(core, source->copy) : NULL,
+                     source->start, source->stop, node);
         }
     }
     transfer(core, &core->writes, CACHING_WRITE, job->part, copy, start, stop, node);
@@ -147,20 +160,19 @@ static void job_start(struct caching *core, struct job *job)
     copies_of(core, job, &core->starting);
     core->reads.count = core->writes.count = 0;
     for (int64_t i = 0; i < core->starting.count; i++) {
-        struct copy *copy = copy_of(&core->starting, i);
-        if (job->token != (job->kind == BACK ? copy->cleaning : copy->incoming))
+        const struct copy *copy = copy_of(core, &core->starting, i);
+        if (copy->moving != job->number)
             continue;
-        keep(core, copy, job->token);
-        int64_t chunk = core->cache[copy->space].space->chunk;
-        for (int64_t start = copy->start; start < copy->stop; start += chunk) {
-            int64_t stop = copy->stop - start > chunk ? start + chunk : copy->stop;
+        int64_t chunk = cache_of(core, copy)->space->chunk, end = stop_of(copy);
+        for (int64_t start = copy->start; start < end; start += chunk) {
+            int64_t stop = end - start > chunk ? start + chunk : end;
             if (size + stop - start > chunk) {
                 stage = add_stages(core, stage);
                 size = 0;
             }
             size += stop - start;
             add_chunk(core, job, copy, start, stop, node);
-            if (stop == copy->stop)
+            if (stop == end)
                 break;
         }
     }
@@ -182,78 +194,106 @@ void job_queue(struct caching *core, struct job *job)
     job_start(core, job);
 }
 
-void write_back(struct caching *core, struct part *part, int64_t level, struct copy *const *copies, int64_t count)
+static bool are_in_order(const struct caching *core, const struct vector *copies)
+{
+    for (int64_t i = 1; i < copies->count; i++)
+        if (copy_of(core, copies, i)->start < stop_of(copy_of(core, copies, i - 1)))
+            return false;
+    return true;
+}
+
+void write_back(struct caching *core, struct part *part, int64_t level, const struct vector *copies)
 {
     struct vector *made = &core->jobs_made, *last = &core->jobs_last; /* all moves; the last one of each node */
+    const struct job *before = NULL;
+    bool in_order = are_in_order(core, copies);
     made->count = last->count = 0;
-    for (int64_t i = 0; i < count; i++) {
-        struct copy *copy = copies[i];
+    for (int64_t i = 0; i < copies->count; i++) {
+        struct copy *copy = copy_of(core, copies, i);
+        const struct group *group = group_of(core, copy);
         struct job **of = last->at, *job = NULL;
         int64_t number = 0;
-        if (copy->cleaning)
+        if (copy->moving)
             continue;
-        while (number < last->count && of[number]->node != copy->node)
+        while (number < last->count && of[number]->node != group->node)
             number++;
         if (number < last->count)
             job = of[number];
-        if (job && job->size < core->cache[copy->space].space->chunk) {
-            job_add(core, job, copy);
+        if (job && job->size < core->cache[group->space].space->chunk) {
+            job_add(core, job, copy, in_order && job == before);
         } else {
-            job = job_new(core, part, level, copy->start, copy->stop, copy->node, BACK);
+            job = job_new(core, part, level, copy->start, stop_of(copy), group->node, BACK);
             struct job **into = vector_add(&core->memory, made, sizeof *into);
             *into = job;
             into = number < last->count ? &of[number] : vector_add(&core->memory, last, sizeof *into);
             *into = job;
         }
-        copy->cleaning = job->token;
+        copy->moving = job->number;
+        before = job;
     }
     for (int64_t i = 0; i < made->count; i++)
         job_queue(core, ((struct job **)made->at)[i]);
 }
 
-void await(struct caching *core, int64_t token)
+void await(struct caching *core, struct job *job)
 {
-    struct job *job = job_known(core, token);
     if (job->awaited == core->steps)
         return;
     job->awaited = core->steps;
     int64_t *into = vector_add(&core->memory, &core->wait, sizeof *into);
-    *into = token;
+    *into = job->token;
 }
 
-/* Frees a copy's addresses, or lets the last move that uses them do it. */
-static void copy_free(struct caching *core, struct copy *copy)
+/* The move that will free a copy's addresses; NULL: no move uses them. RATIONALE: of several, one whose number the
+ * copy has, since it takes the number off the copy before another move can have it. */
+static struct job *user_of(const struct caching *core, uint32_t number)
 {
-    struct job *user = NULL;
-    for (const struct chain *one = copy->busy; one; one = one->next) {
-        struct job *job = job_known(core, one->token);
-        user = job ? job : user;
-    }
-    if (user) {
-        struct chain *one = item_take(&core->memory, &core->chains);
-        *one = (struct chain){.next = user->freed, .copy = copy};
-        user->freed = one;
-        return;
-    }
-    for (struct chain *one = copy->busy, *next; one; one = next) {
+    struct job *user = job_moving(core, copy_at(core, number));
+    for (const struct chain *one = keepers_of(core, number); one && !user; one = one->next)
+        user = job_known(core, one->token);
+    return user;
+}
+
+static void forget_keepers(struct caching *core, uint32_t number)
+{
+    struct entry *entry = table_find(&core->keepers, number, 0, 0, 0);
+    for (struct chain *one = entry->more, *next; one; one = next) {
         next = one->next;
         item_give(&core->chains, one);
     }
-    addresses_free(core, &core->cache[copy->space].addresses, copy->address, copy->stop - copy->start);
-    item_give(&core->copies, copy);
+    table_remove(&core->keepers, entry);
 }
 
-void copy_remove(struct caching *core, struct extents *extents, struct copy *copy)
+/* Frees a copy's addresses, or lets the last move that uses them do it. */
+static void copy_free(struct caching *core, uint32_t number)
 {
-    ordered_remove(&core->nodes, &extents->copies, copy->start, 0);
-    unlist(core, copy);
-    copy_free(core, copy);
+    struct copy *copy = copy_at(core, number);
+    struct job *user = user_of(core, number);
+    if (user) {
+        struct chain *one = item_take(&core->memory, &core->chains);
+        *one = (struct chain){.next = user->freed, .copy = number};
+        user->freed = one;
+        copy->moving = copy->moving == user->number ? copy->moving : 0;
+        return;
+    }
+    if (copy->kept)
+        forget_keepers(core, number);
+    addresses_free(core, &cache_of(core, copy)->addresses, copy->address, (int64_t)copy->length);
+    number_give(&core->copies, number);
+}
+
+void copy_remove(struct caching *core, struct extents *extents, uint32_t number)
+{
+    ordered_remove(&core->nodes, &extents->copies, copy_at(core, number)->start, 0);
+    unlist(core, number);
+    copy_free(core, number);
 }
 
 static void job_end(struct caching *core, struct job *job)
 {
     for (struct chain *one = job->freed, *next; one; one = next) {
         next = one->next;
+        copy_at(core, one->copy)->moving = 0;
         copy_free(core, one->copy);
         item_give(&core->chains, one);
     }
@@ -269,7 +309,7 @@ static void job_end(struct caching *core, struct job *job)
         else
             job_start(core, queue->first);
     }
-    item_give(&core->jobs, job);
+    number_give(&core->jobs, job->number);
 }
 
 void job_finish(struct caching *core, int64_t token)
@@ -280,16 +320,16 @@ void job_finish(struct caching *core, int64_t token)
     table_remove(&core->under_way, entry);
     copies_of(core, job, &core->ended);
     for (int64_t i = 0; i < core->ended.count; i++) {
-        struct copy *copy = copy_of(&core->ended, i);
-        if (copy->incoming == token) {
-            copy->incoming = 0;
-            settle(core, copy);
-        } else if (copy->cleaning == token) {
-            copy->cleaning = 0;
+        uint32_t number = number_of(&core->ended, i);
+        struct copy *copy = copy_at(core, number);
+        if (copy->moving != job->number)
+            continue;
+        copy->moving = 0;
+        if (copy->dirty && copy->doomed) {
+            copy_remove(core, extents, number);
+        } else {
             copy->dirty = false;
-            settle(core, copy);
-            if (copy->doomed)
-                copy_remove(core, extents, copy);
+            settle(core, number);
         }
     }
     job_end(core, job);

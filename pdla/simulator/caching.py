@@ -66,7 +66,7 @@ class Extent(ctypes.Structure):
 class Cursor(ctypes.Structure):
     """struct caching_cursor."""
 
-    _fields_ = (*_numbers("used serial unlisted"), ("at", ctypes.c_void_p))
+    _fields_ = _numbers("used serial unlisted at")
 
 
 class Transfer(ctypes.Structure):

@@ -1,6 +1,6 @@
 /* A B+-tree, or the addresses of a space, against a table of what should be in it:
  *
- *     trees SEED narrow|wide|addresses */
+ *     trees SEED narrow|wide|addresses|numbers */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,19 +26,24 @@ static void check(bool holds, const char *what)
     }
 }
 
+static uint32_t value_of(int64_t number)
+{
+    return UINT32_MAX - (uint32_t)number;
+}
+
 /* The number of a value: keys of a wide tree are equal for four of them. */
 static int64_t number_at(struct place_in at, bool wide)
 {
     if (!at.leaf)
         return -1;
-    int64_t number = wide ? at.leaf->pair[at.index].key * 4 + at.leaf->minor[at.index] : at.leaf->pair[at.index].key;
-    check(at.leaf->pair[at.index].value == &is_in[number], "the value belongs to another key");
+    int64_t key = at.leaf->key[at.index], number = wide ? key * 4 + at.leaf->minor[at.index] : key;
+    check(at.leaf->value[at.index] == value_of(number), "the value belongs to another key");
     return number;
 }
 
-static void check_all(const struct ordered *tree)
+static void check_all(const struct nodes *nodes, const struct ordered *tree)
 {
-    struct place_in at = ordered_first(tree);
+    struct place_in at = ordered_first(nodes, tree);
     for (int64_t number = 0; number < KEYS; number++)
         if (is_in[number]) {
             check(number_at(at, tree->wide) == number, "a value is missing, or in the wrong place");
@@ -50,9 +55,9 @@ static void check_all(const struct ordered *tree)
 static void check_tree(bool wide)
 {
     struct memory memory = {.left = (int64_t)1 << 40};
-    struct nodes nodes = {.narrow.size = sizeof(struct node),
-                          .wide.size = sizeof(struct node) + FANOUT * sizeof(int64_t)};
+    struct nodes nodes = {0};
     struct ordered tree = {.wide = wide};
+    nodes_begin(&nodes);
     for (int64_t step = 0; step < STEPS; step++) {
         /* It grows and shrinks in turns, at random places and in order. */
         bool grows = step / 30000 % 2 == 0, in_order = step / 60000 % 2;
@@ -61,22 +66,41 @@ static void check_tree(bool wide)
         int64_t before = number;
         while (before >= 0 && !is_in[before])
             before--;
-        check(number_at(ordered_upto(&tree, key, minor), tree.wide) == before, "the value before is another one");
+        check(number_at(ordered_upto(&nodes, &tree, key, minor), wide) == before, "the value before is another one");
         if (!is_in[number] && (grows || chance(4) == 0))
-            ordered_put(&memory, &nodes, &tree, key, minor, &is_in[number]);
+            ordered_put(&memory, &nodes, &tree, key, minor, value_of(number));
         else if (is_in[number] && (!grows || chance(4) == 0))
             ordered_remove(&nodes, &tree, key, minor);
         else
             continue;
         is_in[number] = !is_in[number];
         if (step % 1000 == 0)
-            check_all(&tree);
+            check_all(&nodes, &tree);
     }
-    check_all(&tree);
+    check_all(&nodes, &tree);
     for (int64_t number = 0; number < KEYS; number++)
         if (is_in[number])
             ordered_remove(&nodes, &tree, tree.wide ? number / 4 : number, tree.wide ? number % 4 : 0);
     check(!tree.root, "an empty tree has a node");
+    memory_end(&memory);
+}
+
+static int take_all(void *context)
+{
+    struct memory *memory = context;
+    struct numbered items = {.size = 4096, .pieces = (1 << 16) - 2}; /* all pieces but one are taken */
+    uint32_t before = 0, number;
+    while ((number = number_take(memory, &items)) > before)
+        before = number;
+    return CACHING_DONE;
+}
+
+/* The last numbers are given; then there is no memory, however much is left. */
+static void check_numbers(void)
+{
+    struct memory memory = {.left = (int64_t)1 << 40};
+    check(guarded(&memory, take_all, &memory) == CACHING_NO_MEMORY, "there is a number after the last one");
+    check(memory.left > (int64_t)1 << 39, "the memory is used up");
     memory_end(&memory);
 }
 
@@ -121,6 +145,8 @@ int main(int argc, char **argv)
     state = strtoull(argv[1], NULL, 10);
     if (strcmp(argv[2], "addresses") == 0)
         check_addresses();
+    else if (strcmp(argv[2], "numbers") == 0)
+        check_numbers();
     else
         check_tree(strcmp(argv[2], "wide") == 0);
     return 0;
