@@ -89,15 +89,15 @@ class Nodes:
             return devices, self.ceph.sequential("hdd", size, "write")
         return devices, rate_of_streams([self.originals], size, "write")
 
-    def cluster(self, processes: int) -> str:
-        """The text of a cluster.toml, for so many processes a node."""
+    def cluster(self, processes: int, kind: str) -> str:
+        """The text of a cluster.toml, for so many processes a node; ``kind``: of the pool of the nodes' devices."""
         devices = json.dumps([str(one) for one in self.devices])
         return (
             f'[home]\npool = "home"\nservers = 1\nstrip = {STRIP}\n\n'
-            f"[clients]\nprocesses_per_node = {processes}\nconnect_seconds = 2e-5\n"
+            f"[clients]\nnodes = {len(self.devices)}\nprocesses_per_node = {processes}\nconnect_seconds = 2e-5\n"
             f"network_seconds_per_byte = 1e-10\nsieve_read = 0\nsieve_write = 0\n\n"
             f'[pools.home]\nkind = "hdd"\n{_described(STORAGE)}where = {json.dumps([str(self.originals)])}\n\n'
-            f'[pools.ssd]\nkind = "ssd"\n{_described(SSD)}where = {devices}\n'
+            f'[pools.{kind}]\nkind = "{kind}"\n{_described(SSD)}where = {devices}\n'
         )
 
 

@@ -83,7 +83,8 @@ class Run:
     """One run.
 
     Attributes:
-        files: of each file the seconds of its open, its writes, the computation, and its close.
+        files: of each file the seconds of its open, its writes, the computation, and its close; and the processor time
+            of the process's other threads during the computation.
         elapsed: from the first open to the last close, seconds.
         bytes: written.
         memory: the most bytes that a process had in memory.
@@ -99,7 +100,7 @@ class Run:
     @property
     def waits(self) -> float:
         """Seconds in which the program waits for its output."""
-        return sum(opens + writes + closes for opens, writes, _, closes in self.files)
+        return sum(opens + writes + closes for opens, writes, _, closes, _ in self.files)
 
     @property
     def rate(self) -> float:
@@ -109,7 +110,7 @@ class Run:
     @property
     def perceived(self) -> float:
         """Bytes/s of Eq. 2, which does not count opens."""
-        return self.bytes / sum(writes + closes for _, writes, _, closes in self.files)
+        return self.bytes / sum(writes + closes for _, writes, _, closes, _ in self.files)
 
 
 class Experiment:
@@ -138,7 +139,7 @@ class Experiment:
     def plan(self) -> bool:
         """Trace the program, plan for the lease, and make the replicas. Returns whether there are any."""
         cluster, trace, plan = (self.directory / name for name in ("cluster.toml", "run.h5", "plan.json"))
-        cluster.write_text(self.nodes.cluster(self.case.ranks // len(self.nodes.launch)))
+        cluster.write_text(self.nodes.cluster(self.case.ranks // len(self.nodes.launch), "ssd"))
         self._pdla(LEASE, "trace", "-o", trace, "--", *self._program("--writeFile"))
         asked = ("--cluster", cluster, "--policy", "pdla-s", "--writes", "lease", "--json")
         found = self._pdla(LEASE, "plan", trace, *asked)

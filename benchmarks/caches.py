@@ -12,10 +12,11 @@ import argparse
 import fnmatch
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from benchmarks.bench import failures_noted
@@ -35,18 +36,20 @@ from benchmarks.cache_runs import (
     flash_io,
     ior,
 )
+from benchmarks.cache_simulated import HIDDEN, simulated
 from benchmarks.cases import COLLECTIVE, INDEPENDENT, SIEVING
 from benchmarks.cephfs import ceph_obstacle
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import compile_programs
 from benchmarks.processes import end_on_signals
 from benchmarks.results import add_rows, row
+from benchmarks.simulator_accuracy import in_order
 from benchmarks.throttled import obstacle
 from pdla.units import KiB, MiB
 
 EXTENTS = 10**6
-OF_DEVICES, OF_INDEPENDENT, OF_COLLECTIVE = 0.9, 10.0, 3.0
-HIDDEN = 1.25
+OF_DEVICES, OF_INDEPENDENT, OF_COLLECTIVE, ERROR, IN_ORDER = 0.9, 10.0, 3.0, 0.15, 0.95
+LONGER = 1.25
 """How many times as long as the flush the computation is that hides it."""
 SMALL = 16 * KiB
 """Pieces up to this size are small."""
@@ -73,10 +76,10 @@ STORAGES = {"disks": (obstacle, nodes_on_disks), "cephfs": (ceph_obstacle, nodes
 
 def parts() -> Iterator[Part]:
     """Everything, the most informative first."""
-    checkpoints = ior(64 * MiB, MiB, 4)
+    checkpoints, large = ior(64 * MiB, MiB, 4), ior(256 * MiB, MiB, 4)
     for case in cases(2):
         yield Part("disks", 2, case, contest)
-    yield Part("disks", 2, checkpoints, equation_2, "Eq. 2")
+    yield Part("disks", 2, large, equation_2, "Eq. 2")
     full = partial(nothing_to_gain, native=COLLECTIVE, reads=False, hints={"cache_bytes": 8 * MiB})
     yield Part("disks", 2, checkpoints, full, "full cache")
     one = partial(nothing_to_gain, native=COLLECTIVE, reads=False, hints={})
@@ -118,7 +121,7 @@ def contest(experiment: Experiment, rounds: int, contestants: Sequence[str] = CO
     # If ROMIO sieves on several ceph-fuse mounts, ranks overwrite one another's bytes.
     lacking = {*([] if planned else [LEASE]), *([SIEVING] if nodes.ceph else [])}
     chosen = [one for one in contestants if one not in lacking]
-    pause = round(1000 * HIDDEN * max(closes for *_, closes in experiment.run(ONCLOSE).files)) + 100
+    pause = round(1000 * LONGER * max(closes for *_, closes, _ in experiment.run(ONCLOSE).files)) + 100
     runs: dict[str, list[Run]] = {one: [] for one in chosen}
     hidden: list[Run] = []
     limits: list[tuple[float, float]] = []
@@ -151,7 +154,26 @@ def contest(experiment: Experiment, rounds: int, contestants: Sequence[str] = CO
         row("E10, hidden, total time, x least", [run.elapsed for run in hidden], "s", TOTAL, least),
     ]
     rows += [row(f"{one}, x {COLLECTIVE}", rates[one], "MB/s", OF_NATIVE, rates[COLLECTIVE]) for one in CACHED]
-    return rows
+    perceived = {one: [run.perceived / 1e6 for run in found] for one, found in {**runs, HIDDEN: hidden}.items()}
+    return rows + beside_the_simulator(experiment, pause, perceived)
+
+
+def beside_the_simulator(
+    experiment: Experiment, pause: int, perceived: Mapping[str, Sequence[float]]
+) -> list[dict[str, Any]]:
+    """What the simulator says for the same contest, and how far it is from that."""
+    nodes, case = experiment.nodes, experiment.case
+    if nodes.ceph:
+        return []
+    said = simulated(case, nodes.cluster(case.ranks // len(nodes.launch), "node"), pause / 1000, list(perceived))
+    pairs = {one: (median(perceived[one]), rate / 1e6) for one, rate in said.items()}
+    rows = [row(f"{one}, x simulated", perceived[one], "MB/s", None, [rate]) for one, (_, rate) in pairs.items()]
+    errors = [abs(found / rate - 1) for found, rate in pairs.values()]
+    return [
+        *rows,
+        row("simulator: mean absolute error", [mean(errors)], "of the time", ERROR),
+        row("simulator: pairs in order", [mean(in_order(pairs) or [True])], "share", IN_ORDER),
+    ]
 
 
 def main() -> None:

@@ -98,7 +98,8 @@ struct tally {
     int64_t bytes, calls, wrong;
 };
 
-enum phase { OPEN, ACCESS, COMPUTE, CLOSE, PHASES };
+/* MOVING: processor time of the process's other threads during the computation. */
+enum phase { OPEN, ACCESS, COMPUTE, CLOSE, MOVING, PHASES };
 
 /* Whether to stop; all ranks of collective calls agree on it. */
 static int late(double begin)
@@ -156,6 +157,15 @@ static double compute_next_step(void)
     return MPI_Wtime() - begin;
 }
 
+/* Processor time of the process's other threads, seconds. */
+static double other_threads(void)
+{
+    struct timespec all, own;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own);
+    return (double)(all.tv_sec - own.tv_sec) + (double)(all.tv_nsec - own.tv_nsec) / 1e9;
+}
+
 /* KiB that the process has had in memory at most. */
 static int64_t most_memory(void)
 {
@@ -190,7 +200,9 @@ static void run_file(const char *path, const struct access *access, char *buffer
     tally->wrong += write_file && synced && MPI_File_sync(file) != MPI_SUCCESS;
     seconds[OPEN] = opened - begin;
     seconds[ACCESS] = MPI_Wtime() - opened - (tally->aside - aside);
+    const double moved = other_threads();
     seconds[COMPUTE] = compute_next_step();
+    seconds[MOVING] = other_threads() - moved;
     tally->aside += seconds[COMPUTE];
     const double computed = MPI_Wtime();
     tally->wrong += MPI_File_close(&file) != MPI_SUCCESS;
@@ -205,8 +217,8 @@ static void print(const struct tally *tally, const double seconds[2], double ela
            seconds[0], seconds[1], elapsed, (long long)memory, (long long)tally->bytes, (long long)tally->calls,
            (long long)tally->wrong);
     for (long long i = 0; i < file_count; i++, phases += PHASES)
-        printf("%s[%.6f, %.6f, %.6f, %.6f]", i > 0 ? ", " : "", phases[OPEN], phases[ACCESS], phases[COMPUTE],
-               phases[CLOSE]);
+        printf("%s[%.6f, %.6f, %.6f, %.6f, %.6f]", i > 0 ? ", " : "", phases[OPEN], phases[ACCESS], phases[COMPUTE],
+               phases[CLOSE], phases[MOVING]);
     printf("]}\n");
 }
 
