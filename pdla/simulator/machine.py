@@ -37,11 +37,11 @@ class Machine:
         self.spaces: list[str] = []
         self._aligned = aligned
         self._first: dict[str, int] = {}
-        self._servers: list[tuple[Pool, int]] = []  # each with its place in the pool
+        self._servers: list[Pool] = []  # the pool of each
         for pool in cluster.pools:
             self._first[pool.name] = len(self._servers)
             count = max(pool.servers, cluster.home_servers) if pool.name == cluster.home_pool else pool.servers
-            self._servers += [(pool, place) for place in range(count)]
+            self._servers += [pool] * count
         if home not in (None, *self._first):
             raise ConfigError(f"{cluster.source}: there is no pool {home!r} for the originals")
         self._pools = len(self._servers)
@@ -115,21 +115,22 @@ class Machine:
 
         servers = np.zeros(len(self._free), SERVER)
         servers["node"] = -1
-        for number, (pool, place) in enumerate(self._servers):
-            one, device = servers[number], pool.device
+        for pool in self.cluster.pools:
+            first, device = self._first[pool.name], pool.device
+            same = servers[first : first + self._servers.count(pool)]
             curves = points(pool.startup), points(device.write_startup or pool.startup)
-            one["seconds_per_byte"] = pool.read_seconds_per_byte, pool.write_seconds_per_byte
-            one["curve"], one["points"] = zip(*curves, strict=True)
-            one["rotation"], one["slice"], one["idle"] = (
+            same["seconds_per_byte"] = pool.read_seconds_per_byte, pool.write_seconds_per_byte
+            same["curve"], same["points"] = zip(*curves, strict=True)
+            same["rotation"], same["slice"], same["idle"] = (
                 device.rotation_seconds, device.slice_seconds, device.idle_seconds,
             )  # fmt: skip
-            one["queue"], one["channels"], one["overlap"] = QUEUES.index(device.queue), device.channels, pool.overlap
-            one["depth"], one["share"] = device.queue_depth, device.background_share
-            one["memory_depth"] = device.memory_depth
-            one["host"] = self._host(pool, place)
-            one["memory"], one["read_ahead"] = device.memory, device.read_ahead
+            same["queue"], same["channels"], same["overlap"] = QUEUES.index(device.queue), device.channels, pool.overlap
+            same["depth"], same["share"] = device.queue_depth, device.background_share
+            same["memory_depth"] = device.memory_depth
+            same["host"] = self._host(pool) + np.arange(len(same))
+            same["memory"], same["read_ahead"] = device.memory, device.read_ahead
             if pool.kind == "node":
-                one["node"] = place
+                same["node"] = np.arange(len(same))
         memory = servers[self._pools :]
         memory["curve"], memory["points"] = points(((0, 0.0),))
         memory["channels"] = _ENDLESS
@@ -150,17 +151,17 @@ class Machine:
         """For values of each server, the sum in each pool, or the mean per one of ``counts``."""
         found = {}
         for name in self._first:
-            servers = [number for number, (pool, _) in enumerate(self._servers) if pool.name == name]
+            servers = [number for number, pool in enumerate(self._servers) if pool.name == name]
             count = 1 if counts is None else max(int(counts[servers].sum()), 1)
             found[name] = float(totals[servers].sum() / count)
         return found
 
-    def _host(self, pool: Pool, place: int) -> int:
+    def _host(self, pool: Pool) -> int:
         inside = pool.device.inside
         if inside and inside not in self._first:
             known = ", ".join(self._first)
             raise ConfigError(f"{self.cluster.source}: [pools.{pool.name}] is inside {inside!r}, not one of {known}")
-        return self._first[inside or pool.name] + place
+        return self._first[inside or pool.name]
 
     def numbers(self, ranks: int) -> dict[str, Any]:
         """The members of struct sim_input that describe the machine, as numbers, for so many ranks."""

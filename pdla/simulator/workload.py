@@ -190,8 +190,8 @@ def _matched(rank: Int64Array, kind: npt.NDArray[np.int64]) -> tuple[Int64Array,
     heads = np.flatnonzero(fresh)
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
-    _, number = np.unique(np.stack([kind, turn]), axis=1, return_inverse=True)
-    number = number.reshape(-1).astype(np.int64)
+    _, number = np.unique(kind * (len(order) + 1) + turn, return_inverse=True)
+    number = number.astype(np.int64)
     return number, np.bincount(number)[number] if len(number) else number
 
 
