@@ -212,6 +212,34 @@ def costs(rows: Rows) -> Table:
     return _table(("cost", "found", "compared with", "spread", "goal"), lines)
 
 
+CONTEST = re.compile(r"caches: (\w+, \d+ nodes): contest: (.*?, \d+ ranks): (.*)")
+CACHED = {
+    INDEPENDENT: "independent",
+    SIEVING: "sieving",
+    COLLECTIVE: "collective",
+    "S-PDLA, lease": "lease",
+    "E10, immediate": "E10",
+    "E10, on close": "E10, on close",
+    "E10, hidden": "E10, hidden",
+}
+"""The contestants of benchmarks/caches.py, as columns."""
+PERCEIVED, TIME = "E10, hidden, perceived, of devices", "E10, hidden, total time, x least"
+
+
+def caches(rows: Rows) -> Table:
+    """MB/s of checkpoints by each contestant; what a program perceives of the devices, and the time of all."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, one in rows.items():
+        if match := CONTEST.fullmatch(name):
+            found.setdefault(f"{match[1]}: {match[2]}", {})[match[3]] = one
+    lines = []
+    for case, who in found.items():
+        cells = [_short(who[one]["value"]) if one in who else "" for one in CACHED]
+        shares = [f"{who[one]['ratio']:.2f}" if one in who else "" for one in (PERCEIVED, TIME)]
+        lines.append([case, *cells, *shares])
+    return _table(("checkpoints", *CACHED.values(), "perceived, of the devices", "time, x least"), lines)
+
+
 def tables(rows: Rows) -> Iterator[Table]:
     """All tables that have a line."""
     disks, seeking, ceph = (figures(rows, storage) for storage in STORAGES)
@@ -223,6 +251,7 @@ def tables(rows: Rows) -> Iterator[Table]:
         rates("program, piece", seeking, CONTESTANTS[: CONTESTANTS.index(S_PDLA) + 1]),
         heads(seeking),
         beside_the_paper(rows),
+        caches(rows),
         costs(rows),
     )
     return (table for table in found if len(table) > 2)

@@ -227,6 +227,14 @@ def test_tables_of_the_documentation_are_made_of_rows() -> None:
     ]
 
 
+def test_a_table_of_caches_has_a_line_for_each_contest() -> None:
+    contest = "caches: disks, 2 nodes: contest: IOR, 16 KiB, 4 ranks: "
+    found = {"independent": (3.61, 0.1), "E10, hidden": (102.8, 3.0), "E10, hidden, total time, x least": (23.4, 1.037)}
+    every = {f"{contest}{name}": {"value": value, "ratio": ratio} for name, (value, ratio) in found.items()}
+    (table,) = tables({**every, "caches: disks, 2 nodes: mover: IOR, 1 MiB, 2 ranks: seconds": {"value": 1.0}})
+    assert table[2:] == ["| disks, 2 nodes: IOR, 16 KiB, 4 ranks | 3.6 |  |  |  |  |  | 103 |  | 1.04 |"]
+
+
 def test_a_table_takes_the_place_of_the_one_with_its_first_row() -> None:
     table = ["| a | b |", "|---|---|", "| 3 | 4 |", "| 5 | 6 |"]
     assert placed("Text\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n| c |\n", table) == (
