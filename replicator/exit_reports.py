@@ -86,6 +86,8 @@ class WriteReport:
             left.
         left_bytes: bytes that wait in replicas at the end.
         neighbour_reads: reads of bytes that other ranks of the node had in replicas.
+        leased_reads, leased_bytes: reads of bytes that an earlier run had left in replicas, and the
+            bytes that came from there.
         refused: why nothing was redirected after an open.
         errors: why the write-back failed.
     """
@@ -101,6 +103,8 @@ class WriteReport:
     earlier_seconds: float
     left_bytes: int
     neighbour_reads: int
+    leased_reads: int
+    leased_bytes: int
     refused: tuple[str, ...]
     errors: tuple[str, ...]
     passed: tuple[Passed, ...]
@@ -314,6 +318,8 @@ def _written(entry: Mapping[str, Any]) -> WriteReport:
         earlier_seconds=float(earlier["seconds"]),
         left_bytes=int(entry["left"]),
         neighbour_reads=int(entry["neighbours"]),
+        leased_reads=int(entry["leased"]["calls"]),
+        leased_bytes=int(entry["leased"]["bytes"]),
         refused=tuple(filter(None, [str(entry["refused"])])),
         errors=tuple(filter(None, [str(entry["error"])])),
         passed=read_passed(entry["passed"]),
@@ -381,7 +387,7 @@ def sentence(report: Mapping[str, Any]) -> str:
             f"{format_bytes(report['replica_bytes'])} from replicas in "
             f"{counted(report['replica_requests'], 'request')}, {share} of them contiguous"
         ]
-    elif any(file["redirected_calls"] for file in report.get("writes", ())) or report.get("cache"):
+    elif any(map(_has_written_parts, report.get("writes", ()))) or report.get("cache"):
         parts = []
     elif report["map"] or report.get("ranks"):
         parts = ["nothing was redirected"]
@@ -413,6 +419,10 @@ def _reason(why: str, files: Iterable[Mapping[str, Any]]) -> str:
     return f"{why}: " + ", ".join(sorted(_UNUSABLE.get(state, state.removeprefix("refused: ")) for state in states))
 
 
+def _has_written_parts(file: Mapping[str, Any]) -> bool:
+    return bool(file["redirected_calls"] or file.get("leased_reads"))
+
+
 def _written_parts(file: Mapping[str, Any]) -> list[str]:
     """What happened to the redirected writes to a file."""
     parts = []
@@ -420,6 +430,9 @@ def _written_parts(file: Mapping[str, Any]) -> list[str]:
         found = f"{format_bytes(file['earlier_bytes'])} of {file['path']}"
         took = format_seconds(file["earlier_seconds"])
         parts.append(f"wrote back {found} from an earlier run in {took}")
+    if reads := file.get("leased_reads"):
+        found = f"{format_bytes(file['leased_bytes'])} of {file['path']}"
+        parts.append(f"{counted(reads, 'read')} took {found} from where an earlier run left them")
     errors = [f"NOT WRITTEN BACK: {error}" for error in file["errors"]]
     if not file["redirected_calls"]:
         return parts + errors

@@ -117,7 +117,7 @@ def test_a_call_sees_the_same_or_fails(
 
 def check_next_open(leased: Leased) -> None:
     """An open at which nothing fails writes back what the lease has."""
-    leased.open("original", "r", "look")
+    leased.open("original", "b", "look")
     assert leased.place.journals == []
     check(leased.place, 1, 1)
 
@@ -127,7 +127,7 @@ def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Lea
     """The first lookup is for the directories of journals, the next for the journals in one of them."""
     either_leased.write()
     journals = either_leased.place.journals
-    seen = either_leased.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
+    seen = either_leased.open("original", "b", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
     error = {"mpich": 32, "openmpi": 35}[either_leased.place.mpi.name]
     assert seen == f"open class={error} -1\n" * 2
     assert either_leased.place.journals == journals
@@ -140,7 +140,7 @@ def test_h47_a_lookup_that_fails_is_not_taken_for_no_journals(either_leased: Lea
 )
 def test_h46_a_write_back_that_fails_at_an_open_is_made_at_the_next(either_leased: Leased, calls: str) -> None:  # noqa: F811
     either_leased.write()
-    either_leased.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
+    either_leased.open("original", "b", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
     check_next_open(either_leased)
 
 
@@ -153,7 +153,7 @@ def test_h47_writes_whose_note_fails_are_not_redirected(either_leased: Leased, m
 
 def test_h47_old_bytes_are_seen_where_the_user_allows_them(either_leased: Leased) -> None:  # noqa: F811
     either_leased.write()
-    seen = either_leased.open("original", "r", "look", extra=["PDLA_TEST_FAILING=fdatasync 1", "PDLA_OLD_BYTES=1"])
+    seen = either_leased.open("original", "b", "look", extra=["PDLA_TEST_FAILING=fdatasync 1", "PDLA_OLD_BYTES=1"])
     assert "position" in seen
     check_next_open(either_leased)
 
@@ -167,7 +167,7 @@ def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str
     failing = ["env", f"PDLA_TEST_FAILING={calls}"]
     file.original.write_bytes(b"")
     place.mpi.run(place.words(*failing, str(file.writer), str(file.original), str(said), "close", writes=writes))
-    file.open("original", "r", "look")
+    file.open("original", "b", "look")
     done = all("done 1" in said.with_name(f"said.{rank}").read_text() for rank in range(RANKS))
     assert place.journals == []
     check(place, int(done), 1)
@@ -176,21 +176,44 @@ def test_what_was_acknowledged_stays_when_a_call_fails(file: Leased, writes: str
 @pytest.mark.parametrize("calls", [*(f"agreements {n}th" for n in range(1, 9)), *(f"open {n}th" for n in range(2, 12))])
 def test_an_open_at_which_a_call_fails_loses_nothing(file: Leased, calls: str) -> None:  # noqa: F811
     file.write()
-    file.open("original", "r", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
+    file.open("original", "b", "look", extra=[f"PDLA_TEST_FAILING={calls}"])
     check_next_open(file)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        *(f"agreements {number}th" for number in range(1, 13)),
+        *("opendir 1", "readdir -4", "fcntl 1", "statx 1", "rename 1", "write 1", "fsync 1", "pwrite 1", "preadv 1"),
+        *("calloc 1", "calloc 3", "malloc -1", "malloc 4", "strdup 1", "strdup 3", "open -9", "open 5th", "open 8th"),
+        *("stat -1", "fstat -2", "lstat 1", "access 1"),
+    ],
+)
+def test_h47_a_reader_sees_the_newest_bytes_or_an_error_when_a_call_fails(either_leased: Leased, calls: str) -> None:  # noqa: F811
+    steps = ("look", "seek-end", "read", "look")
+    either_leased.write("native")
+    native = either_leased.open("native", "r", *steps)
+    either_leased.write()
+    error = IO_ERROR[either_leased.place.mpi.name]
+    seen = either_leased.open("original", "r", *steps, extra=[f"PDLA_TEST_FAILING={calls}"])
+    opened = [line for line in seen.splitlines() if not error.search(line)]
+    assert set(opened) <= set(native.splitlines())
+    assert opened or seen.count("open class=") == len(seen.splitlines()) == 2
+    assert either_leased.open("original", "r", *steps) == native
+    check_next_open(either_leased)
 
 
 def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_change(file: Leased) -> None:  # noqa: F811
     """Its intent was to end ten seconds before the kill, and has been renewed."""
     late = "PDLA_TEST_FAILING=clock_gettime 1th"
     file.write()
-    file.open("original", "r", "look", extra=[late])
+    file.open("original", "b", "look", extra=[late])
     assert file.place.journals == []
     file.write()
     preload = f"LD_PRELOAD={file.place.library}:{interrupter(file.place.directory)}"
     killed = ["INTERRUPT_AT=1", "INTERRUPT_HOW=torn", f"INTERRUPT_BELOW={file.original}"]
     with pytest.raises(AssertionError, match=r"exit 9|KILLED|signal"):
-        file.open("original", "r", "look", extra=[preload, *killed, late], ranks=1)
+        file.open("original", "b", "look", extra=[preload, *killed, late], ranks=1)
     assert file.place.journals != []
     check_next_open(file)
 
@@ -200,5 +223,5 @@ def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_lease
     program = mpi.compile(REPOSITORY / "tests/programs/many_requests.c", place.directory / "many", "-Wall", "-Wextra")
     assert mpi.run(place.words(str(program), str(place.original), writes="lease")).split() == [str(ROWS)] * RANKS
     assert len(place.journals) == RANKS
-    either_leased.open("original", "r", "look")
+    either_leased.open("original", "b", "look")
     check(place, 1, 1)

@@ -203,13 +203,13 @@ def test_h28_what_cannot_have_changed_the_bytes_does_not_stop_the_write_back(fil
 
 def test_h28_a_file_that_was_renamed_has_what_was_written_when_it_is_opened(file: Leased) -> None:
     file.write("native")
-    native = file.open("native", "r", *LOOKS)
+    native = file.open("native", "b", *LOOKS)
     file.write()
     moved = file.original.with_name("elsewhere")
     file.original.rename(moved)
     shutil.copy(moved, moved.with_name("data"))  # another file has the name
     out = Path(tempfile.mkdtemp(dir=file.place.directory)) / "rank"
-    file.place.mpi.run(file.place.mpi.command(2, *file.environment("original"), file.opener, moved, out, "r", *LOOKS))
+    file.place.mpi.run(file.place.mpi.command(2, *file.environment("original"), file.opener, moved, out, "b", *LOOKS))
     assert "".join(out.with_name(f"rank.{rank}").read_text() for rank in range(2)) == native
     assert file.place.journals == []
 
@@ -294,7 +294,7 @@ def test_h47_all_that_is_kept_of_writes_is_under_checksums(file: Leased, part: s
 @pytest.mark.parametrize("who", ["sync", "open"])
 def test_h47_of_two_states_the_newer_one_that_is_whole_counts(file: Leased, who: str) -> None:
     file.write("native")
-    native = file.open("native", "r", *LOOKS)
+    native = file.open("native", "b", *LOOKS)
     for spoiled in ("older", "newer"):
         file.write()
         for path in file.place.journals:
@@ -309,7 +309,7 @@ def test_h47_of_two_states_the_newer_one_that_is_whole_counts(file: Leased, who:
         if who == "sync":
             (row,) = write_back(file.place.catalog)
             assert row.problem == ""
-        assert file.open("original", "r", *LOOKS) == native
+        assert file.open("original", "b", *LOOKS) == native
         assert file.place.journals == []
 
 
@@ -385,7 +385,7 @@ def test_h46_an_intent_is_durable_before_the_first_write_and_goes_last(file: Lea
     preload = ":".join(map(str, [*libraries, interrupter(file.place.directory)]))
     watched = {"LD_PRELOAD": preload, "INTERRUPT_LOG": str(log), "INTERRUPT_BELOW": f"{file.original}:{journals}"}
     if who == "open":
-        file.open("original", "r", "look", ranks=1, extra=[f"{name}={value}" for name, value in watched.items()])
+        file.open("original", "b", "look", ranks=1, extra=[f"{name}={value}" for name, value in watched.items()])
     else:
         pdla = Path(sys.executable).with_name("pdla")
         subprocess.run([pdla, "sync"], env={**os.environ, **watched}, check=True, stdout=subprocess.DEVNULL)
@@ -406,7 +406,7 @@ def test_h46_an_intent_is_durable_before_the_first_write_and_goes_last(file: Lea
 def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(file: Leased, who: str) -> None:
     """A killed pdla sync has written some of it, without noting how it left the file."""
     file.write("native")
-    native = file.open("native", "r", *LOOKS)
+    native = file.open("native", "b", *LOOKS)
     file.write()
     with file.original.open("r+b") as original:
         HeldIntent(file.place.journals[0].parent, identity_of(original.fileno()))
@@ -416,7 +416,7 @@ def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(
     if who == "sync":
         (row,) = write_back(file.place.catalog)
         assert row.problem == ""
-    assert file.open("original", "r", *LOOKS) == native
+    assert file.open("original", "b", *LOOKS) == native
     assert file.place.journals == [] and not list(journals_of(file.place.map, file.original).glob("intent*"))
 
 
@@ -444,7 +444,7 @@ def test_h36_nothing_is_lost_where_paths_of_journals_are_too_long(file: Leased, 
     file.original.write_bytes(b"")
     words = [str(file.writer), str(file.original), str(file.place.directory / "said"), "close"]
     file.place.mpi.run(file.place.words(f"PDLA_MAP={deep}", *words, writes="lease"))
-    file.open("original", "r", "look", extra=[f"PDLA_MAP={deep}"])
+    file.open("original", "b", "look", extra=[f"PDLA_MAP={deep}"])
     check(file.place, 1, 1)
 
 
@@ -483,8 +483,8 @@ def test_ranks_with_different_maps_do_not_write_back(file: Leased) -> None:
     publish(file.place.catalog, other)
     rank = "PMI_RANK" if file.place.mpi.name == "mpich" else "OMPI_COMM_WORLD_RANK"
     differ = ["sh", "-c", f'[ "${rank}" = 0 ] || export PDLA_MAP={other}; exec "$@"', "sh"]
-    assert file.open("original", "r", "look", extra=differ) == f"open {ERR_IO} -1\n" * 2
-    assert "position" in file.open("original", "r", "look")
+    assert file.open("original", "b", "look", extra=differ) == f"open {ERR_IO} -1\n" * 2
+    assert "position" in file.open("original", "b", "look")
     assert file.place.journals == []
     check(file.place, 1, 1)
 
@@ -497,7 +497,7 @@ def test_an_open_is_refused_where_the_path_of_the_intent_is_too_long(file: Lease
     for number, path in enumerate(journals):
         shutil.copy(path, journals_of(deep, file.original) / f"{number}.journal")
     before = file.original.read_bytes()
-    assert file.open("original", "r", "look", extra=[f"PDLA_MAP={deep}"]) == f"open {ERR_IO} -1\n" * 2
+    assert file.open("original", "b", "look", extra=[f"PDLA_MAP={deep}"]) == f"open {ERR_IO} -1\n" * 2
     assert file.original.read_bytes() == before
-    assert "position" in file.open("original", "r", "look")
+    assert "position" in file.open("original", "b", "look")
     check(file.place, 1, 1)

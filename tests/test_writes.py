@@ -334,7 +334,7 @@ def test_h14_looking_at_the_size_moves_nothing(case: Case, ranks: int) -> None:
     _, reports = case.run("lease", *LOOKED, ranks=ranks)
     assert total(reports, "brought_back") == 0
     assert sum(report["left"] for report in reports) >= SIZE - START
-    case.run("original", "open-read", "close", ranks=ranks)
+    case.run("original", "open-both", "close", ranks=ranks)
     leased = case.original.read_bytes()
     case.original.unlink()
     case.run("native", *LOOKED, ranks=ranks)
@@ -560,14 +560,14 @@ def test_h34_a_killed_process_among_others_loses_nothing(mpich: Case) -> None:
         reports = mpich.run("lease", "open-both", "twice", "close", ranks=1)[1]
         assert total(reports, "redirected") > 0 and total(reports, "brought_back") > 0
         assert len(mpich.journals) == 2
-    seen = mpich.run("original", "open-read", "read-all", "close", ranks=1)[0]
+    seen = mpich.run("original", "open-both", "read-all", "close", ranks=1)[0]
     content = mpich.original.read_bytes()
     assert mpich.journals == []
     mpich.original.unlink()
     mpich.run("native", "open-both", "strided", "close", ranks=1)
     mpich.run("native", "open-both", "twice", "close", ranks=1)
     assert mpich.original.read_bytes() == content
-    assert mpich.run("native", "open-read", "read-all", "close", ranks=1)[0] == seen
+    assert mpich.run("native", "open-both", "read-all", "close", ranks=1)[0] == seen
 
 
 def test_h20_a_change_while_files_are_open_is_seen_after_a_kill(mpich: Case) -> None:
@@ -646,7 +646,7 @@ def test_random_programs_leave_and_see_what_they_do_natively(mpich: Case, seed: 
     mpich.compare(*random_steps(choose), ranks=choose.randint(1, 4), mode=choose.choice(["close", "lease"]))
 
 
-LEASED = ["open", "strided", "close", "open-both", "own-reads", "twice", "visible", "backwards", "close", "open-read"]
+LEASED = ["open", "strided", "close", "open-both", "own-reads", "twice", "visible", "backwards", "close", "open-both"]
 
 
 def test_h24_who_opens_a_leased_file_reads_what_was_written(case: Case) -> None:
@@ -659,11 +659,11 @@ def test_h24_who_opens_a_leased_file_reads_what_was_written(case: Case) -> None:
     case.original.unlink()
     case.run("lease", "open", "strided", "close", "open-both", "twice", "visible", "backwards", "close")
     assert len(case.journals) == 4 and case.original.read_bytes() != native
-    seen, reports = case.run("original", "open-read", "read-all", "close")
+    seen, reports = case.run("original", "open-both", "read-all", "close")
     assert (total(reports, "earlier"), total(reports, "brought_back")) == (SIZE - START, 0)
     assert all(report["earlier"]["seconds"] > 0 for report in reports)
     assert case.original.read_bytes() == native and case.journals == []
-    assert case.run("native", "open-read", "read-all", "close")[0] == seen
+    assert case.run("native", "open-both", "read-all", "close")[0] == seen
 
 
 def test_h24_a_replica_that_was_built_while_bytes_wait_is_not_served(mpich: Case) -> None:
@@ -679,6 +679,8 @@ def test_h24_a_replica_that_was_built_while_bytes_wait_is_not_served(mpich: Case
     old.build(mpich.original.read_bytes(), mpich.directory / "reading")
     write_map(mpich.directory / "map", [(mpich.original, [old])], targets=written)
     seen = mpich.run("original", "open-read", "read-all", "close")[0]
+    assert mpich.original.read_bytes() == bytes(SIZE)
+    assert mpich.run("original", "open-both", "read-all", "close")[0] == seen.replace("open-read", "open-both")
     assert mpich.run("native", "open-read", "read-all", "close")[0] == seen
     assert mpich.journals == [] and mpich.original.read_bytes() != bytes(SIZE)
 
@@ -788,7 +790,7 @@ def test_write_back_from_storage_that_does_not_answer_ends_with_an_error_and_los
     assert (report["left"], report["error"]) == (4 * ROWS * PIECE, "Connection timed out")
     monkeypatch.delenv("GONE_PLACE")
     write_places(gone.directory / "map.1.state", 0)
-    gone.run("close", "open-read", "close", ranks=1)
+    gone.run("original", "open-both", "close", ranks=1)
     assert gone.journals == []
     assert gone.original.read_bytes() == written
 

@@ -13,11 +13,12 @@ static bool is_component(const struct map_component *component, const struct sta
         && (found->st_uid == 0 || found->st_uid == geteuid());
 }
 
-static int open_component(const struct loaded_map *map, const struct map_component *component, enum timeout timeout)
+int component_open(const struct loaded_map *map, const struct map_component *component, int access,
+                   enum timeout timeout)
 {
     struct stat found;
     const char *path = map_at(map, component->path);
-    int fd = storage_open(map, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, timeout, &found);
+    int fd = storage_open(map, path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, timeout, &found);
     if (fd < 0 || is_component(component, &found))
         return fd;
     storage_close(map, path, fd);
@@ -55,7 +56,7 @@ int components_descriptor(const struct loaded_map *map, const struct map_replica
 {
     const struct map_component *files = map_at(map, replica->components);
     if (components[number] < 0)
-        components[number] = open_component(map, &files[number], timeout);
+        components[number] = component_open(map, &files[number], O_RDWR, timeout);
     return components[number];
 }
 
@@ -66,7 +67,8 @@ void components_drop(const struct loaded_map *map, const struct map_replica *rep
     const struct map_component *files = map_at(map, replica->components);
     for (uint32_t i = 0; i < replica->servers; i++) {
         const char *path = map_at(map, files[i].path);
-        int fd = files[i].size > 0 && !storage_remote(path) ? open_component(map, &files[i], TIMEOUT_SHORT) : -1;
+        const bool drops = files[i].size > 0 && !storage_remote(path);
+        int fd = drops ? component_open(map, &files[i], O_RDWR, TIMEOUT_SHORT) : -1;
         if (fd < 0)
             continue;
         if (!storage_remote(path))

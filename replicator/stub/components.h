@@ -12,6 +12,8 @@ void components_close(const struct loaded_map *, const struct map_replica *, int
 /* The descriptor of one component. -1: errno says why there is none. */
 int components_descriptor(const struct loaded_map *, const struct map_replica *, int *components, uint32_t number,
                           enum timeout);
+/* Opens one component with `access` (O_RDONLY or O_RDWR). -1: errno says why it cannot be used. */
+int component_open(const struct loaded_map *, const struct map_component *, int access, enum timeout);
 /* Discards the bytes of the components and keeps their space. RATIONALE: otherwise a write of a
  * part of a page first reads the page, with one request for each piece. Where the file system
  * cannot do this, writes work all the same. */

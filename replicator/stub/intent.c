@@ -33,6 +33,12 @@ enum intent_found intent_read(const char *directory, struct intent *intent)
     return whole ? INTENT_THERE : INTENT_DAMAGED;
 }
 
+bool intent_covers(const struct intent *intent, int64_t size, int64_t mtime_ns)
+{
+    return intent->busy == INTENT_BUSY ? mtime_ns - STAMP_SLACK_NS <= intent->until_ns
+                                       : intent->size == size && intent->mtime_ns == mtime_ns;
+}
+
 int directory_sync(const char *directory)
 {
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -18,6 +18,10 @@ enum intent_state {
     INTENT_DONE    /* the original has all bytes, durably; the journals are being removed */
 };
 
+/* The file system's time of a killed program's write is at most this much later than the program's
+ * own note of it. */
+static const int64_t STAMP_SLACK_NS = INT64_C(2000000000);
+
 /* The file `intent` in the directory of the journals. It is replaced as a whole, by rename. */
 struct intent {
     char magic[8];
@@ -33,6 +37,8 @@ _Static_assert(sizeof(struct intent) == 128, "no padding");
 
 enum intent_found { INTENT_NONE, INTENT_THERE, INTENT_DAMAGED };
 enum intent_found intent_read(const char *directory, struct intent *);
+/* Whether the work that an intent names explains why the original has this size and mtime. */
+bool intent_covers(const struct intent *, int64_t size, int64_t mtime_ns);
 /* Makes the entries of a directory durable. 0 or an errno. */
 int directory_sync(const char *directory);
 /* What intent_begin() makes, without the file. */

@@ -173,6 +173,20 @@ bool locate_piece(const struct loaded_map *map, const struct map_replica *replic
     return true;
 }
 
+void locate_span(const struct loaded_map *map, const struct map_replica *replica, int64_t *low, int64_t *high)
+{
+    const struct map_loop *loops = map_at(map, replica->loops);
+    const struct map_extent *extents = map_at(map, replica->extents);
+    *low = replica->start;
+    *high = replica->start + replica->length;
+    for (uint32_t k = 0; k < replica->loop_count; k++)
+        *high += (loops[k].count - 1) * loops[k].stride;
+    if (replica->extent_count > 0) {
+        *low = extents->start;
+        *high = extents[replica->extent_count - 1].start + extents[replica->extent_count - 1].length;
+    }
+}
+
 struct strip locate_strip(const struct loaded_map *map, const struct map_replica *replica, int64_t offset)
 {
     const int64_t *strips = map_at(map, replica->strips);

@@ -25,6 +25,9 @@ bool locate_piece(const struct loaded_map *, const struct map_replica *, int64_t
  * how many bytes from there on are contiguous in both. */
 int64_t locate_original(const struct loaded_map *, const struct map_replica *, int64_t offset, int64_t *length);
 
+/* The bytes [*low, *high) of the original that contain all that the replica has. */
+void locate_span(const struct loaded_map *, const struct map_replica *, int64_t *low, int64_t *high);
+
 /* Bytes of a replica that are contiguous on a component. */
 struct strip {
     uint32_t component;

@@ -19,5 +19,8 @@ bool lock_held(int fd, enum lock_kind, int64_t low, int64_t high, bool unknown);
 enum { LOCK_ABANDONED = 3 /* the byte for it */ };
 int lock_abandoned(int lock);
 bool lock_none_abandoned(int lock);
+/* The byte that whoever reads leased bytes where they are shares: the replicas must not be written
+ * to meanwhile. */
+enum { LOCK_READERS = LOCK_ABANDONED + 1 };
 
 #endif

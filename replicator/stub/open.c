@@ -11,6 +11,7 @@
 
 #include "collective_consensus.h"
 #include "freshness.h"
+#include "leased_open.h"
 #include "posix_coherence.h"
 #include "recovery.h"
 #include "report.h"
@@ -140,8 +141,7 @@ int component_of(struct reader *reader, int replica, uint32_t number)
     return none;
 }
 
-/* Prepares a replica to be read from. */
-static bool use_replica(const struct map_replica *replica, struct opened_replica *opened)
+bool replica_prepare(const struct map_replica *replica, struct opened_replica *opened)
 {
     opened->components = malloc(replica->servers * sizeof *opened->components);
     opened->progress = malloc(replica->servers * sizeof *opened->progress);
@@ -205,7 +205,7 @@ static bool use_replicas(struct reader *reader, const struct stat *found)
     for (uint32_t i = 0; i < source->file->replica_count; i++) {
         const struct map_replica *replica = replica_of(source, i);
         if (!replica_refused(source, i) && freshness_stale(source->map, replica) == STALE_NOT)
-            any |= use_replica(replica, &reader->replicas[i]);
+            any |= replica_prepare(replica, &reader->replicas[i]);
     }
     return any;
 }
@@ -288,10 +288,14 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
         redirection_of(handle)->reader = reader;
     }
     writer_open(handle, comm, rank, ranks, map, opening, all.no_target == 0);
+    struct leased *leased = (struct leased *)(intptr_t)opening->notes[NOTE_LEASED];
+    opening->notes[NOTE_LEASED] = 0;
+    if (leased != NULL)
+        leased_opened(leased, handle, comm, rank, ranks);
 }
 
 /* Why the file must not be opened, the same on all ranks: a literal. */
-static const char *recover_before_open(const struct opening *opening, int *lock)
+static const char *recover_before_open(const struct opening *opening, int *lock, struct leased **leased)
 {
     const struct mpi *mpi = running_mpi();
     const mpi_handle comm = opening->comm;
@@ -311,7 +315,9 @@ static const char *recover_before_open(const struct opening *opening, int *lock)
     const char *ignored;
     const bool keep = rank == 0 && writer_wanted(opening->amode)
         && writer_place(map_current(map_name(), &ignored), path, journals);
-    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock);
+    const bool only_reads = opening->amode & AMODE_RDONLY && unsuitable(opening->amode) == NULL;
+    return recovery_before_open(ranks == 1 ? mpi->comm_null : comm, rank, ranks, path, keep ? journals : NULL, lock,
+                                only_reads ? leased : NULL);
 }
 
 int redirector_opening(struct opening *opening)
@@ -320,8 +326,10 @@ int redirector_opening(struct opening *opening)
     opening->notes[NOTE_OPEN_BY_POSIX] = map_name() != NULL && opening->name != NULL && writer_wanted(opening->amode)
         && coherence_is_open(opening->name);
     const struct mpi *mpi = running_mpi();
-    const char *refused = recover_before_open(opening, &lock);
+    struct leased *leased = NULL;
+    const char *refused = recover_before_open(opening, &lock, &leased);
     opening->notes[NOTE_LOCK] = lock;
+    opening->notes[NOTE_LEASED] = (intptr_t)leased;
     int rc = refused == NULL ? 0 : mpi->err_io;
     if (rc != 0)
         raise_open_error(rc);
@@ -348,7 +356,8 @@ void redirector_opened(struct opening *opening, struct file_handle *handle)
         handle = NULL;
     if (map_name() != NULL)
         open_agreed(handle, opening);
-    if (handle != NULL && reader_of(handle) == NULL && writer_of(handle) == NULL)
+    if (handle != NULL && reader_of(handle) == NULL && writer_of(handle) == NULL
+        && redirection_of(handle)->leased == NULL)
         redirection_free(handle);
     redirector_not_opened(opening);
     errno = error;
@@ -359,6 +368,9 @@ void redirector_not_opened(struct opening *opening)
     if (opening->notes[NOTE_LOCK] >= 0)
         close((int)opening->notes[NOTE_LOCK]);
     opening->notes[NOTE_LOCK] = -1;
+    if (opening->notes[NOTE_LEASED] != 0)
+        leased_free((struct leased *)(intptr_t)opening->notes[NOTE_LEASED]);
+    opening->notes[NOTE_LEASED] = 0;
 }
 
 struct reader *reader_to_mark(const struct loaded_map *map, const char *path)
@@ -390,6 +402,8 @@ int redirector_closing(struct file_handle *handle)
     int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_close(handle);
     if (reader_of(handle) != NULL)
         close_reader(handle);
+    if (redirection_of(handle)->leased != NULL)
+        leased_free(redirection_of(handle)->leased);
     redirection_free(handle);
     errno = error;
     return rc;

@@ -6,8 +6,8 @@
 
 /* The notes of an open. NOTE_OPEN_BY_POSIX: the program also has the file open without MPI, and
  * must find there what it writes by MPI. NOTE_LOCK: rank 0's lock of the journals of the file's
- * writes, or -1. */
-enum { NOTE_OPEN_BY_POSIX, NOTE_LOCK };
+ * writes, or -1. NOTE_LEASED: the struct leased of the file, or 0. */
+enum { NOTE_OPEN_BY_POSIX, NOTE_LOCK, NOTE_LEASED };
 /* Before a real MPI_File_open, on every rank: writes back what earlier writes left in replicas.
  * Returns 0 if the call is to be made, otherwise what it is to return at once. */
 int redirector_opening(struct opening *);
@@ -25,6 +25,9 @@ int redirector_closing(struct file_handle *handle);
  * Ranks may have a server each of many, and with a metadata server an open takes as long as a read.
  */
 int component_of(struct reader *, int replica, uint32_t number);
+
+/* Prepares a replica to be read from. False: out of memory. */
+bool replica_prepare(const struct map_replica *, struct opened_replica *);
 
 /* The reader of an original whose replicas are not read but may have to be marked as stale. NULL:
  * the file has no replicas. */

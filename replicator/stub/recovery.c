@@ -12,6 +12,7 @@
 
 #include "collective_consensus.h"
 #include "components.h"
+#include "leased_open.h"
 #include "locks.h"
 #include "open.h"
 #include "pending_caches.h"
@@ -26,7 +27,7 @@ enum {
     LOCK_TRIES = 150000,  /* five minutes */
     REPORT_TRIES = 2500,  /* five seconds */
     MOST_DIRECTORIES = 8, /* with journals of one inode */
-    BROADCAST_RANGES = 512
+    BROADCAST_RANGES = 1 << 20 /* at a time */
 };
 
 static const struct map_target no_replicas;
@@ -226,6 +227,16 @@ bool recovery_lock_last(int lock)
     return lock_bytes(lock, LOCK_ALONE, OPENS, LOCK_ALL);
 }
 
+int recovery_lock_readers(const char *directory)
+{
+    return lock_journals(directory, LOCK_SHARED, LOCK_READERS, LOCK_READERS + 1);
+}
+
+bool recovery_lock_has_readers(int lock)
+{
+    return lock_held(lock, LOCK_ALONE, LOCK_READERS, LOCK_READERS + 1, true);
+}
+
 /* A process that has the lock alone writes its name into the lock file, for those who wait.
  * replicator/journals.py reads and writes it, too. */
 static void sign_lock(int fd)
@@ -306,6 +317,8 @@ struct recovery_task {
     uint64_t generation, checksum; /* of its map */
     uint64_t target, inode;
     uint64_t refused;              /* 1: the file must not be opened */
+    uint64_t in_place;             /* 1: they may be read where they are, */
+    int64_t size, mtime_ns;        /* while the original is like this */
 };
 
 /* One rank's part in a recovery. */
@@ -368,11 +381,15 @@ static bool participant_make(struct participant *participant, const struct loade
     return able;
 }
 
+static bool agree(mpi_handle comm, int ranks, bool mine)
+{
+    int64_t word = mine, all = 0;
+    return ranks == 1 ? mine : agree_reduce(&word, &all, 1, running_mpi()->op_min, comm) && all != 0;
+}
+
 static bool all_agree(const struct participant *participant, bool mine)
 {
-    const struct writer *writer = &participant->writer;
-    int64_t word = mine, all = 0;
-    return writer->ranks == 1 ? mine : agree_reduce(&word, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
+    return agree(participant->writer.comm, participant->writer.ranks, mine);
 }
 
 /* The write-back, on all ranks, which have the same ranges. NULL, or why it failed. */
@@ -440,26 +457,44 @@ static const char *bring_home(const struct loaded_map *map, const char *director
     return why;
 }
 
-/* Rank 0's ranges, on all ranks. NULL: out of memory. */
+/* Rank 0's ranges, on all ranks. NULL, on all ranks: one of them is out of memory. */
 static struct range *broadcast_ranges(struct range *ranges, uint64_t count, int rank, int ranks, mpi_handle comm)
 {
-    struct range part[BROADCAST_RANGES];
-    if (ranks == 1)
-        return ranges;
     if (rank != 0)
         ranges = malloc(count * sizeof *ranges);
-    bool complete = ranges != NULL;
-    for (uint64_t first = 0; first < count; first += BROADCAST_RANGES) {
-        size_t bytes = (count - first < BROADCAST_RANGES ? count - first : BROADCAST_RANGES) * sizeof *part;
-        if (rank == 0)
-            memcpy(part, ranges + first, bytes);
-        complete = agree_broadcast(part, (int)bytes, comm) && complete;
-        if (complete)
-            memcpy(ranges + first, part, bytes);
+    bool complete = agree(comm, ranks, ranges != NULL);
+    for (uint64_t first = 0; complete && ranks > 1 && first < count; first += BROADCAST_RANGES) {
+        const uint64_t part = count - first < BROADCAST_RANGES ? count - first : BROADCAST_RANGES;
+        complete = agree_broadcast(ranges + first, (int)(part * sizeof *ranges), comm);
     }
     if (complete)
         return ranges;
     free(ranges);
+    return NULL;
+}
+
+static bool same_map(const struct loaded_map *map, const struct recovery_task *what)
+{
+    return map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
+}
+
+/* All ranks get ready to read where they are the bytes that rank 0 has found. NULL, on all ranks: one
+ * of them cannot. */
+static struct leased *lease_in_place(mpi_handle comm, int rank, int ranks, const char *path,
+                                     const struct loaded_map *map, const struct recovery_task *what,
+                                     struct range *ranges)
+{
+    const struct original_state original = {.inode = what->inode, .size = what->size, .mtime_ns = what->mtime_ns};
+    struct leased *leased = NULL;
+    ranges = broadcast_ranges(ranges, what->ranges, rank, ranks, comm);
+    if (ranges != NULL && same_map(map, what))
+        leased = leased_make(map, &map->targets[what->target], path, &original, ranges, what->ranges);
+    else
+        free(ranges);
+    if (agree(comm, ranks, leased != NULL))
+        return leased;
+    if (leased != NULL)
+        leased_free(leased);
     return NULL;
 }
 
@@ -468,8 +503,7 @@ static const char *write_back(mpi_handle comm, int rank, int ranks, const char *
                               const struct recovery_task *what, struct range *ranges)
 {
     struct participant participant;
-    const bool same =
-        map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
+    const bool same = same_map(map, what);
     ranges = broadcast_ranges(ranges, what->ranges, rank, ranks, comm);
     if (!same)
         participant = (struct participant){.lock = -1,
@@ -543,10 +577,46 @@ static void print_refusal(const char *path, const char *why)
                   path, consequence, why);
 }
 
-/* Rank 0's part: finds one directory with something to write back. False: nothing is left for the
- * ranks to do. */
-static bool find_pending(const struct loaded_map *map, const char *path, const char *keep, int *kept, int *lock,
-                         struct recovery_task *what, struct pending *left)
+/* Rank 0's findings in one directory. */
+struct finding {
+    const struct map_target *target;
+    struct pending left;
+    int lock;
+};
+
+static void drop_finding(struct finding *finding)
+{
+    free(finding->left.ranges);
+    if (finding->lock >= 0)
+        close(finding->lock);
+    *finding = (struct finding){.lock = -1};
+}
+
+static struct recovery_task task_of(const struct loaded_map *map, const struct finding *finding,
+                                    const struct original_state *original)
+{
+    return (struct recovery_task){.ranges = finding->left.count, .generation = map->header->generation,
+                                  .checksum = map->header->checksum, .inode = original->inode,
+                                  .target = (uint64_t)(finding->target - map->targets)};
+}
+
+/* The same, if its bytes may stay where they are. */
+static struct recovery_task task_in_place(const struct loaded_map *map, struct finding *finding, const char *path,
+                                          struct original_state *original)
+{
+    const bool in_place = leased_prepare(map, finding->target, map_at(map, finding->target->journals), path, original,
+                                         finding->left.ranges, &finding->left.count);
+    struct recovery_task what = task_of(map, finding, original);
+    what.in_place = in_place;
+    what.size = original->size;
+    what.mtime_ns = original->mtime_ns;
+    return what;
+}
+
+/* Rank 0's part: finds one directory with something to write back or, with `in_place`, only one whose
+ * bytes can be read where they are. False: nothing is left for the ranks to do. */
+static bool find_pending(const struct loaded_map *map, const char *path, const char *keep, bool in_place, int *kept,
+                         struct recovery_task *what, struct finding *finding)
 {
     char (*directories)[4096] = malloc(MOST_DIRECTORIES * sizeof *directories);
     struct original_state original;
@@ -554,27 +624,40 @@ static bool find_pending(const struct loaded_map *map, const char *path, const c
     const int count =
         directories == NULL || unknown ? -1 : directories_of(map, path, exists ? &original : NULL, keep, directories);
     bool found = count < 0;
+    struct finding stays = {.lock = -1};
     *what = (struct recovery_task){.refused = found};
-    left->why = "the journals cannot be looked up";
+    *finding = (struct finding){.lock = -1, .left.why = "the journals cannot be looked up"};
     for (int i = 0; !found && i < count; i++) {
         const bool mine = i == 0 && keep != NULL;
         if (mine && *kept >= 0)
             continue;
         const enum pending_state state = examine_directory(map, directories[i], path, exists ? &original : NULL,
-                                                           mine, lock, left);
+                                                           mine, &finding->lock, &finding->left);
+        finding->target = target_with(map, directories[i]);
+        if (state == PENDING_READY && in_place && stays.target == NULL) {
+            stays = *finding;
+            *finding = (struct finding){.lock = -1};
+            continue;
+        }
         if (state == PENDING_READY)
-            *what = (struct recovery_task){.ranges = left->count, .generation = map->header->generation,
-                                        .checksum = map->header->checksum, .inode = original.inode,
-                                        .target = (uint64_t)(target_with(map, directories[i]) - map->targets)};
-        if (state == PENDING_READY) /* the other ranks help */
-            lock_bytes(*lock, LOCK_SHARED, HELPERS, OPENS);
+            *what = task_of(map, finding, &original);
         what->refused = state == PENDING_BLOCKED;
         found = what->ranges > 0 || what->refused;
         if (mine) {
-            *kept = *lock;
-            *lock = -1;
+            *kept = finding->lock;
+            finding->lock = -1;
         }
     }
+    if (stays.target != NULL && !found) {
+        *finding = stays;
+        *what = task_in_place(map, finding, path, &original);
+        found = true;
+    } else if (stays.target != NULL) {
+        drop_finding(&stays);
+    }
+    const int lock = finding->lock >= 0 ? finding->lock : *kept;
+    if (what->ranges > 0 && !what->in_place) /* the other ranks help */
+        lock_bytes(lock, LOCK_SHARED, HELPERS, OPENS);
     free(directories);
     return found;
 }
@@ -604,17 +687,18 @@ static bool wait_for_all_ranks(mpi_handle comm, int ranks)
     return ranks == 1 || agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm);
 }
 
-const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept)
+const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept,
+                                 struct leased **leased)
 {
     const char *why = wait_for_all_ranks(comm, ranks) ? NULL : "the ranks cannot agree";
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
+    bool in_place = leased != NULL;
     *kept = -1;
     for (bool more = true; more && why == NULL;) {
         struct recovery_task what = {0};
-        struct pending left = {0};
-        int lock = -1;
-        if (rank == 0 && find_pending(map, path, keep, kept, &lock, &what, &left) && what.refused) {
-            print_refusal(path, left.why);
+        struct finding finding = {.lock = -1};
+        if (rank == 0 && find_pending(map, path, keep, in_place, kept, &what, &finding) && what.refused) {
+            print_refusal(path, finding.left.why);
             what.refused = !old_bytes_allowed();
         }
         if (ranks > 1 && !agree_broadcast(&what, (int)sizeof what, comm))
@@ -622,16 +706,22 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
         more = what.ranges > 0;
         if (rank != 0 && more)
             map = current_map();
-        why = more ? write_back(comm, rank, ranks, path, map, &what, left.ranges)
-            : what.refused ? "its newest bytes are in replicas" : NULL;
-        if (more && why != NULL && rank == 0)
-            print_refusal(path, why);
-        if (more && why != NULL && old_bytes_allowed()) {
-            why = NULL;
-            more = false;
+        if (what.in_place && leased != NULL) {
+            *leased = lease_in_place(comm, rank, ranks, path, map, &what, finding.left.ranges);
+            in_place = false;
+            more = *leased == NULL;
+        } else {
+            why = more ? write_back(comm, rank, ranks, path, map, &what, finding.left.ranges)
+                : what.refused ? "its newest bytes are in replicas" : NULL;
+            if (more && why != NULL && rank == 0)
+                print_refusal(path, why);
+            if (more && why != NULL && old_bytes_allowed()) {
+                why = NULL;
+                more = false;
+            }
         }
-        if (lock >= 0)
-            close(lock);
+        if (finding.lock >= 0)
+            close(finding.lock);
     }
     if (why != NULL && *kept >= 0) {
         close(*kept);
@@ -645,7 +735,7 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
 int recovery_by_one_process(const char *path)
 {
     int kept;
-    return recovery_before_open(0, 0, 1, path, NULL, &kept) == NULL ? 0 : EIO;
+    return recovery_before_open(0, 0, 1, path, NULL, &kept, NULL) == NULL ? 0 : EIO;
 }
 
 void recovery_deleted(const char *path, uint64_t inode)

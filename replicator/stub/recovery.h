@@ -16,8 +16,12 @@ bool recovery_noted(uint64_t inode);
  * ranks.
  *
  * *lock: rank 0's lock of the journals in directory `keep`, for the open: alone, or shared with others
- * that have the file open. -1 if `keep` is NULL. */
-const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *lock);
+ * that have the file open. -1 if `keep` is NULL.
+ *
+ * `leased` NULL: everything is written back. Otherwise the file is opened for reading only, and its
+ * newest bytes may stay where they are; then *leased is not NULL, on any rank. */
+const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *lock,
+                                 struct leased **leased);
 
 /* The same for this process alone, which need not have MPI. 0, or an errno for the call that was
  * about to see the file. */
@@ -43,6 +47,11 @@ bool recovery_lock_take_alone(int lock);
 bool recovery_lock_share(int lock);
 /* For its other ranks. */
 int recovery_lock_shared(const char *directory);
+/* For a rank that reads the bytes of a lease where they are; whoever has the lock alone does so for
+ * it. */
+int recovery_lock_readers(const char *directory);
+/* Whether there are such ranks. */
+bool recovery_lock_has_readers(int lock);
 /* Nobody else has the file open, and nobody can open it until the lock is released. */
 bool recovery_lock_last(int lock);
 

@@ -69,11 +69,13 @@ struct reader {
 };
 
 struct writer; /* writer.h */
+struct leased; /* leased_open.h */
 
 /* Of one open file: handle->intercepted. */
 struct redirection {
     struct reader *reader;     /* NULL: there are no replicas to read from or to mark */
     struct writer *writer; /* NULL: writes go to the original */
+    struct leased *leased; /* NULL: the original has its newest bytes */
 };
 
 static inline struct redirection *redirection_of(const struct file_handle *handle)

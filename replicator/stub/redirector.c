@@ -1,6 +1,7 @@
 /* The redirector (PDLA_MAP) as an interceptor of the calls on MPI files. */
 #include <stdlib.h>
 
+#include "leased_read.h"
 #include "open.h"
 #include "read.h"
 #include "report.h"
@@ -35,8 +36,15 @@ static bool make_visible_for_good(struct io_call *call, int *rc)
         && is_independent(call);
 }
 
+static bool is_leased(const struct io_call *call)
+{
+    return redirection_of(call->handle)->leased != NULL;
+}
+
 static bool read_shared(struct io_call *call, int *rc)
 {
+    if (is_leased(call) && redirector_read_leased_shared(call, rc))
+        return true;
     if (make_visible_for_good(call, rc))
         return true;
     redirector_passed(call->handle, call->bytes, "shared file pointer");
@@ -49,6 +57,8 @@ static bool read_data(struct io_call *call, int *rc)
         *rc = 0;
         return true;
     }
+    if (is_leased(call) && redirector_read_leased(call, rc))
+        return true;
     const enum make_visible look = is_blocking_collective(call) ? VISIBLE_BY_ALL : VISIBLE_BY_ONE;
     if (writer_of(call->handle) != NULL && (*rc = make_visible(call->handle, call, look)) != 0
         && (look == VISIBLE_BY_ALL || is_independent(call)))

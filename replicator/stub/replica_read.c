@@ -10,11 +10,21 @@
 
 enum { BOUNCE_BYTES = 4 << 20 };
 
-/* Reads a range into contiguous memory. False: a read failed; *blame: it was a read of the
- * replica. */
-static bool read_stream(struct reader *reader, int chosen, const struct view_range *range, struct runs *runs,
-                        int64_t size, char *buffer, bool *blame)
+struct replica_runs {
+    struct reader *reader;
+    int chosen;
+    int64_t size; /* of the original */
+    struct runs runs;
+    bool blame;   /* out: a read of the replica failed */
+};
+
+/* Reads a range into contiguous memory. */
+static bool read_stream(void *context, const struct view_range *range, char *buffer)
 {
+    struct replica_runs *to = context;
+    struct reader *reader = to->reader;
+    struct runs *runs = &to->runs;
+    const int chosen = to->chosen;
     const struct source *source = reader->source;
     const struct map_replica *replica = chosen < 0 ? NULL : replica_of(source, (uint32_t)chosen);
     struct walk walk;
@@ -22,7 +32,7 @@ static bool read_stream(struct reader *reader, int chosen, const struct view_ran
     walk_start(&walk, source->map, replica, range);
     while (walk_next(&walk, &piece)) {
         /* Extents that do not ascend can pass the end of the file before the last one does. */
-        if (piece.offset < 0 || piece.length > size - piece.offset)
+        if (piece.offset < 0 || piece.length > to->size - piece.offset)
             return false;
         if (piece.replica_offset < 0) {
             if (run_add(runs, &runs->each[runs->components], piece.offset, piece.length, buffer) != DONE)
@@ -39,7 +49,7 @@ static bool read_stream(struct reader *reader, int chosen, const struct view_ran
                 return false;
             enum outcome outcome = run_add(runs, run, strip.offset, strip.length, buffer);
             if (outcome != DONE) {
-                *blame = outcome == FAILED;
+                to->blame = outcome == FAILED;
                 return false;
             }
             buffer += strip.length;
@@ -50,17 +60,15 @@ static bool read_stream(struct reader *reader, int chosen, const struct view_ran
     for (uint32_t i = 0; i <= runs->components; i++) {
         enum outcome outcome = run_flush(runs, &runs->each[i]);
         if (outcome != DONE) {
-            *blame = outcome == FAILED && i < runs->components;
+            to->blame = outcome == FAILED && i < runs->components;
             return false;
         }
     }
     return true;
 }
 
-/* The same into scattered memory, through a buffer: a read into many small places costs more than
- * the copy. */
-static bool read_scattered(struct reader *reader, int chosen, const struct view_range *range, struct runs *runs,
-                           int64_t size, char *buffer, const struct typemap *memory, bool *blame)
+bool read_scattered(const struct view_range *range, char *buffer, const struct typemap *memory,
+                    bool (*read_stream)(void *context, const struct view_range *, char *buffer), void *context)
 {
     struct typemap_cursor cursor;
     char *bounce = malloc(range->bytes < BOUNCE_BYTES ? (size_t)range->bytes : BOUNCE_BYTES);
@@ -70,7 +78,7 @@ static bool read_scattered(struct reader *reader, int chosen, const struct view_
         struct view_range part = *range;
         part.position += done;
         part.bytes = range->bytes - done < BOUNCE_BYTES ? range->bytes - done : BOUNCE_BYTES;
-        read = read_stream(reader, chosen, &part, runs, size, bounce, blame);
+        read = read_stream(context, &part, bounce);
         for (int64_t copied = 0; read && copied < part.bytes;) {
             struct extent place = typemap_cursor_next(&cursor, part.bytes - copied);
             memcpy(buffer + place.offset, bounce + copied, (size_t)place.length);
@@ -85,24 +93,29 @@ static bool read_scattered(struct reader *reader, int chosen, const struct view_
 bool replica_read(struct reader *reader, int chosen, const struct view_range *range, int64_t size, char *buffer,
                   const struct typemap *memory, struct served *served)
 {
-    struct runs runs = {.map = reader->source->map,
-                        .components = chosen < 0 ? 0 : replica_of(reader->source, (uint32_t)chosen)->servers,
-                        .no_nowait = chosen < 0 ? NULL : &reader->replicas[chosen].no_nowait};
-    if ((runs.each = calloc(runs.components + 1, sizeof *runs.each)) == NULL)
+    struct replica_runs to = {
+        .reader = reader,
+        .chosen = chosen,
+        .size = size,
+        .runs = {.map = reader->source->map,
+                 .components = chosen < 0 ? 0 : replica_of(reader->source, (uint32_t)chosen)->servers,
+                 .no_nowait = chosen < 0 ? NULL : &reader->replicas[chosen].no_nowait},
+    };
+    struct runs *runs = &to.runs;
+    if ((runs->each = calloc(runs->components + 1, sizeof *runs->each)) == NULL)
         return false;
-    for (uint32_t i = 0; i < runs.components; i++)
-        runs.each[i] = (struct run){.fd = __atomic_load_n(&reader->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
-                                    .progress = &reader->replicas[chosen].progress[i],
-                                    .tally = &served->replica};
-    runs.each[runs.components] = (struct run){.fd = reader->fd, .progress = &reader->progress,
-                                              .tally = &served->original};
-    bool blame = false;
-    bool read = memory == NULL ? read_stream(reader, chosen, range, &runs, size, buffer, &blame)
-                               : read_scattered(reader, chosen, range, &runs, size, buffer, memory, &blame);
-    for (uint32_t i = 0; i <= runs.components; i++)
-        free(runs.each[i].memory);
-    free(runs.each);
-    if (blame)
+    for (uint32_t i = 0; i < runs->components; i++)
+        runs->each[i] = (struct run){.fd = __atomic_load_n(&reader->replicas[chosen].components[i], __ATOMIC_ACQUIRE),
+                                     .progress = &reader->replicas[chosen].progress[i],
+                                     .tally = &served->replica};
+    runs->each[runs->components] = (struct run){.fd = reader->fd, .progress = &reader->progress,
+                                                .tally = &served->original};
+    const bool read = memory == NULL ? read_stream(&to, range, buffer)
+                                     : read_scattered(range, buffer, memory, read_stream, &to);
+    for (uint32_t i = 0; i <= runs->components; i++)
+        free(runs->each[i].memory);
+    free(runs->each);
+    if (to.blame)
         replica_refuse(reader->source, (uint32_t)chosen, "a read from it failed or was short");
     return read;
 }

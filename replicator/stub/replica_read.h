@@ -15,4 +15,9 @@ struct served {
 bool replica_read(struct reader *, int chosen, const struct view_range *, int64_t size, char *buffer,
                   const struct typemap *memory, struct served *);
 
+/* Reads a range into scattered memory by `read_stream`, which reads into contiguous memory. RATIONALE:
+ * a read into many small places costs more than the copy. */
+bool read_scattered(const struct view_range *, char *buffer, const struct typemap *memory,
+                    bool (*read_stream)(void *context, const struct view_range *, char *buffer), void *context);
+
 #endif

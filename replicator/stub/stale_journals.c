@@ -11,9 +11,6 @@
 #include <unistd.h>
 
 enum { MOST_LOOKED_AT = 256 /* journals that an open examines while others write */ };
-/* The file system's time of a killed program's write is at most this much later than the program's
- * own note of it. */
-static const int64_t STAMP_SLACK_NS = INT64_C(2000000000);
 
 static const char suffix[] = ".journal", unfinished[] = JOURNAL_UNFINISHED;
 

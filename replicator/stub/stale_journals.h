@@ -6,12 +6,9 @@
 
 #include "intent.h"
 #include "loadedmap.h"
+#include "ranges.h"
 
 enum { MOST_RANGES = 1 << 20 /* of all ranks; more are too many to send to all ranks */ };
-/* Bytes [start, stop) of replica `replica` of the target. */
-struct range {
-    int64_t replica, start, stop;
-};
 
 enum pending_state {
     PENDING_NONE,   /* no bytes wait */

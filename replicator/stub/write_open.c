@@ -115,6 +115,8 @@ static struct offer make_offer(const struct loaded_map *map, const struct openin
         why = "the journals cannot be locked";
     if (why == NULL && !lock_none_abandoned(lock))
         why = "an earlier write to the replicas has not ended";
+    if (why == NULL && target != NULL && recovery_lock_has_readers(lock))
+        why = "other programs read the bytes of an earlier run in the replicas";
     const bool alone = why == NULL && recovery_lock_take_alone(lock);
     if (why == NULL && stale_journals_pending(directory))
         why = "bytes of an earlier run wait for pdla sync";

@@ -46,6 +46,16 @@ void write_stats_peer_read(struct write_stats *written)
     pthread_mutex_unlock(&written->lock);
 }
 
+void write_stats_leased(struct write_stats *written, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    pthread_mutex_lock(&written->lock);
+    written->leased_reads++;
+    written->leased_bytes += bytes;
+    pthread_mutex_unlock(&written->lock);
+}
+
 void write_stats_hit(struct write_stats *written, int64_t bytes)
 {
     pthread_mutex_lock(&written->lock);
@@ -120,6 +130,8 @@ static void write_one(FILE *out, const struct write_stats *written)
             (unsigned long long)written->earlier_bytes, (unsigned long long)written->earlier_requests,
             (unsigned long long)written->earlier_ns / 1000000000, (unsigned long long)written->earlier_ns % 1000000000,
             (unsigned long long)still_left(written));
+    fprintf(out, "\"leased\":{\"calls\":%llu,\"bytes\":%llu},", (unsigned long long)written->leased_reads,
+            (unsigned long long)written->leased_bytes);
     fprintf(out, "\"neighbours\":%llu,\"refused\":", (unsigned long long)written->peer_reads);
     write_string(out, written->refused == NULL ? "" : written->refused);
     fputs(",\"error\":", out);

@@ -19,6 +19,7 @@ struct write_stats {
     char *left_in;                         /* in this journal; NULL: none */
     char *kept;                            /* the empty journal that the last close kept; NULL: none */
     uint64_t peer_reads;                   /* reads of bytes that other ranks of the node had in replicas */
+    uint64_t leased_reads, leased_bytes;   /* reads of bytes under a lease, and those that came from the replicas */
     uint64_t hits, hit_bytes;              /* reads from the cache */
     uint64_t moving_ns, waited_ns;         /* spent on bringing bytes home, and by the program in waiting for that */
     int error;                             /* errno of the last failed write-back */
@@ -38,6 +39,8 @@ uint64_t write_stats_waits(struct write_stats *);
 /* What was written back since `before` was of an earlier run. */
 void write_stats_earlier(struct write_stats *, const struct write_stats *before, int64_t nanoseconds);
 void write_stats_peer_read(struct write_stats *);
+/* A read, of which so many bytes came from the replicas of a lease. */
+void write_stats_leased(struct write_stats *, uint64_t bytes);
 void write_stats_hit(struct write_stats *, int64_t bytes);
 void write_stats_refuse(struct write_stats *, const char *why); /* at an open; NULL: writes are redirected */
 /* Members of the JSON arrays "writes" and "caches". */

@@ -28,30 +28,6 @@ enum {
     LOCK_TRIES = 2000
 };
 
-static int by_start(const void *one, const void *other)
-{
-    const struct range *a = one, *b = other;
-    if (a->replica != b->replica)
-        return a->replica < b->replica ? -1 : 1;
-    return a->start < b->start ? -1 : a->start > b->start;
-}
-
-/* Sorts the ranges and joins those that touch. Returns how many there are then. */
-static size_t merge(struct range *ranges, size_t count)
-{
-    size_t last = 0;
-    if (count == 0)
-        return 0;
-    qsort(ranges, count, sizeof *ranges, by_start);
-    for (size_t i = 1; i < count; i++) {
-        if (ranges[i].replica == ranges[last].replica && ranges[i].start <= ranges[last].stop)
-            ranges[last].stop = ranges[i].stop > ranges[last].stop ? ranges[i].stop : ranges[last].stop;
-        else
-            ranges[++last] = ranges[i];
-    }
-    return last + 1;
-}
-
 /* The entries of a journal. NULL: out of memory. */
 static struct range *ranges_of(const struct writer *writer, const struct journal *journal, size_t *count)
 {
@@ -67,7 +43,7 @@ static struct range *ranges_of(const struct writer *writer, const struct journal
             replica++;
         ranges[i] = (struct range){replica, entry.start, entry.start + length};
     }
-    *count = merge(ranges, *count);
+    *count = ranges_merge(ranges, *count);
     return ranges;
 }
 
@@ -212,27 +188,13 @@ static int batch_add(struct batch *batch, struct chunk chunk)
 
 /* ---- in the original's order ------------------------------------------------------------------------------------- */
 
-/* The first of the sorted ranges that ends after byte `offset` of a replica. */
-static size_t first_after(const struct range *ranges, size_t count, int64_t replica, int64_t offset)
-{
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (ranges[middle].replica < replica || (ranges[middle].replica == replica && ranges[middle].stop <= offset))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Adds what the ranges have of a piece of replica `replica`. */
 static int add_piece(struct batch *batch, const struct range *ranges, size_t count, int64_t replica,
                      const struct piece *piece)
 {
     const int64_t stop = piece->replica_offset + piece->length;
     int error = 0;
-    for (size_t i = first_after(ranges, count, replica, piece->replica_offset);
+    for (size_t i = ranges_after(ranges, count, replica, piece->replica_offset);
          error == 0 && i < count && ranges[i].replica == replica && ranges[i].start < stop; i++) {
         int64_t from = ranges[i].start > piece->replica_offset ? ranges[i].start : piece->replica_offset;
         int64_t to = ranges[i].stop < stop ? ranges[i].stop : stop;
@@ -482,7 +444,7 @@ static struct range *gather(const struct writer *writer, const struct range *min
     }
     free(counts);
     if (able) {
-        *merged = merge(all, (size_t)total);
+        *merged = ranges_merge(all, (size_t)total);
         return all;
     }
     free(all);
@@ -597,16 +559,8 @@ static void replicated_span(const struct writer *writer, int64_t *low, int64_t *
     *low = INT64_MAX;
     *high = 0;
     for (uint32_t i = 0; i < writer->target->replica_count; i++) {
-        const struct map_replica *replica = target_replica(writer, i);
-        const struct map_loop *loops = map_at(writer->map, replica->loops);
-        const struct map_extent *extents = map_at(writer->map, replica->extents);
-        int64_t start = replica->start, end = start + replica->length;
-        for (uint32_t k = 0; k < replica->loop_count; k++)
-            end += (loops[k].count - 1) * loops[k].stride;
-        if (replica->extent_count > 0) {
-            start = extents->start;
-            end = extents[replica->extent_count - 1].start + extents[replica->extent_count - 1].length;
-        }
+        int64_t start, end;
+        locate_span(writer->map, target_replica(writer, i), &start, &end);
         *low = start < *low ? start : *low;
         *high = end > *high ? end : *high;
     }
@@ -625,7 +579,7 @@ int write_back_pending(struct file_handle *handle, struct range *ranges, uint64_
     original_begin(handle);
     bool locked = lock_original(writer, low, high);
     if (error == 0)
-        error = add_share(&batch, ranges, merge(ranges, count), low, high);
+        error = add_share(&batch, ranges, ranges_merge(ranges, count), low, high);
     error = end_batch(&batch, error);
     unlock_original(writer, low, high, locked);
     original_end(handle);
