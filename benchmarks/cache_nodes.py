@@ -16,12 +16,13 @@ from pathlib import Path
 
 from benchmarks.cephfs import ThrottledCephFS, throttled_cephfs
 from benchmarks.storage import STRIP, forget, rate_of_streams, rates
-from benchmarks.throttled import HDD, NONE, SSD, Limits, limit, throttled_disk
+from benchmarks.throttled import NONE, Limits, limit, throttled_disk
 from pdla.units import MiB
 
 SYNCHRONOUS = "noatime,sync,nobarrier"
-STORAGE = Limits(2 * HDD.requests_per_second, 2 * HDD.bytes_per_second)
-"""Of two disks together: 240 requests/s and 100 MB/s."""
+DEVICE = Limits(2000, 50_000_000)
+STORAGE = Limits(240, 33_000_000)
+"""Of two disks together. Bytes are slow, so that few processors are enough for all ranks and what emulates devices."""
 LEAST = 64 * MiB
 """Bytes of a stream: the kernel lets the first ones through at once."""
 OVERHEAD = LEAST + 128 * MiB
@@ -97,7 +98,7 @@ class Nodes:
             f"[clients]\nnodes = {len(self.devices)}\nprocesses_per_node = {processes}\nconnect_seconds = 2e-5\n"
             f"network_seconds_per_byte = 1e-10\nsieve_read = 0\nsieve_write = 0\n\n"
             f'[pools.home]\nkind = "hdd"\n{_described(STORAGE)}where = {json.dumps([str(self.originals)])}\n\n'
-            f'[pools.{kind}]\nkind = "{kind}"\n{_described(SSD)}where = {devices}\n'
+            f'[pools.{kind}]\nkind = "{kind}"\n{_described(DEVICE)}where = {devices}\n'
         )
 
 
@@ -114,7 +115,7 @@ def nodes_on_disks(scratch: Path, count: int, size: int) -> Iterator[Nodes]:
         originals = stack.enter_context(throttled_disk(scratch, "originals", *options))
         devices = _devices(stack, scratch, count, size)
         launch = _launch(scratch, devices, [""] * count)
-        limits = [(originals, STORAGE), *((device, SSD) for device in devices)]
+        limits = [(originals, STORAGE), *((device, DEVICE) for device in devices)]
         yield Nodes(launch, originals, scratch / "cache", devices, limits)
 
 
@@ -126,13 +127,13 @@ def nodes_on_cephfs(scratch: Path, count: int, size: int) -> Iterator[Nodes]:
         devices = _devices(stack, scratch, count, size)
         mounts = [f'mount --bind "{mount}" "{ceph.ceph.mount}" && ' for mount in ceph.mounts[:count]]
         launch = _launch(scratch, devices, ["", *mounts[1:]])
-        limits = [(device, SSD) for device in devices]
+        limits = [(device, DEVICE) for device in devices]
         yield Nodes(launch, ceph.nodes[0].originals["hdd"], scratch / "cache", devices, limits, ceph)
 
 
 def _devices(stack: ExitStack, scratch: Path, count: int, size: int) -> list[Path]:
     """A device for each node, mounted."""
-    options = (2 * size + OVERHEAD, SSD, SYNCHRONOUS)
+    options = (2 * size + OVERHEAD, DEVICE, SYNCHRONOUS)
     return [stack.enter_context(throttled_disk(scratch, f"device{number}", *options)) for number in range(count)]
 
 

@@ -76,10 +76,10 @@ STORAGES = {"disks": (obstacle, nodes_on_disks), "cephfs": (ceph_obstacle, nodes
 
 def parts() -> Iterator[Part]:
     """Everything, the most informative first."""
-    checkpoints, large = ior(64 * MiB, MiB, 4), ior(256 * MiB, MiB, 4)
+    checkpoints = ior(64 * MiB, MiB, 4)
     for case in cases(2):
         yield Part("disks", 2, case, contest)
-    yield Part("disks", 2, large, equation_2, "Eq. 2")
+    yield Part("disks", 2, checkpoints, equation_2, "Eq. 2")
     full = partial(nothing_to_gain, native=COLLECTIVE, reads=False, hints={"cache_bytes": 8 * MiB})
     yield Part("disks", 2, checkpoints, full, "full cache")
     one = partial(nothing_to_gain, native=COLLECTIVE, reads=False, hints={})
@@ -107,7 +107,7 @@ def smoke() -> Iterator[Part]:
 def cases(nodes: int) -> list[Case]:
     """Programs for so many nodes, two ranks on each; files are smaller where pieces are, to be home in seconds."""
     ranks = 2 * nodes
-    sizes = {SMALL: 32, MiB: 128, 4 * KiB: 16, 64 * KiB: 64, 256 * KiB: 64, 4 * MiB: 128}
+    sizes = {SMALL: 32, MiB: 64, 4 * KiB: 16, 64 * KiB: 64, 256 * KiB: 64, 4 * MiB: 64}
     found = [ior(size * MiB, piece, ranks) for piece, size in sizes.items()]
     found[2:2] = [coll_perf(64 * MiB, ranks), flash_io(64 * MiB, ranks)]
     return found if nodes == 2 else found[:4]
