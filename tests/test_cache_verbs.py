@@ -432,7 +432,7 @@ def test_run_hands_policy_coherence_and_hints_to_the_library(pdla: Launching) ->
     always = {"PDLA_POLICY": "e10", "PDLA_E10_CACHE": "enable"}
     assert set_for(pdla) == {**always, "PDLA_COHERENCE": "node"}
     hints = ("e10_cache_path=/local/ssd", "e10_cache=coherent", "ind_wr_buffer_size=4M", "cache_bytes=10G")
-    flags = ("e10_cache_flush_flag=flush_onclose", "e10_cache_discard_flag=disable")
+    flags = ("e10_cache_flush_flag=flush_onclose", "e10_cache_discard_flag=disable", "deferred_close=check*")
     words = [word for hint in (*hints, *flags) for word in ("--hint", hint)]
     assert set_for(pdla, "--coherence", "mpi", *words) == {
         "PDLA_POLICY": "e10",
@@ -443,6 +443,7 @@ def test_run_hands_policy_coherence_and_hints_to_the_library(pdla: Launching) ->
         "PDLA_E10_CACHE_DISCARD_FLAG": "disable",
         "PDLA_IND_WR_BUFFER_SIZE": str(4 << 20),
         "PDLA_CACHE_BYTES": str(10 << 30),
+        "PDLA_DEFERRED_CLOSE": "check*",
     }
 
 
@@ -469,6 +470,7 @@ def test_planned_replicas_and_a_cache_go_together(pdla: Launching) -> None:
         (("--policy", "e10", "--hint", "e10_cache=yes"), "e10_cache must be enable, disable or coherent"),
         (("--policy", "e10", "--hint", "e10_cache_path=ssd"), "e10_cache_path must be an absolute path"),
         (("--policy", "e10", "--hint", "e10_cache_flush_flag=on"), "flush_immediate or flush_onclose (got 'on')"),
+        (("--policy", "e10", "--hint", "deferred_close="), "deferred_close must be a file name, with * and ? as in a shell"),
         (("--policy", "e10", "--hint", "ind_wr_buffer_size=0"), "ind_wr_buffer_size must be a number of bytes"),
     ],
 )

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,26 +158,50 @@ STEPS = {
     "others' after a barrier": ["write:0", "barrier", "other:0", "barrier", "again:0", "barrier", "other:0"],
     "others' after a sync": ["write:0", "sync", "barrier", "sync", "other:0", "all:0"],
     "collective reads": ["write:0", "all:0", "again:0", "all:0"],
-    "written again": ["write:0", "again:0", "write:1", "again:1", "again:0", "write:0"],
-    "written again after it went home": ["write:0", "nap:150", "again:0", "nap:150", "write:0", "read:0"],
     "holes": ["holes:0", "holes:1", "other:0"],
-    "overlapping pieces": ["write:0", "overlap:0", "read:0", "overlap:0", "barrier", "other:0"],
     "independent writes between": ["write:0", "one:0", "barrier", "read:0", "write:1", "one:0", "all:1"],
     "nonblocking and split": ["iwrite:0", "read:0", "split:1", "read:1", "iwrite:1", "split:0", "all:0"],
     "a close between": ["write:0", "reopen", "other:0", "again:0", "reopen", "other:0", "write:3"],
+}
+SIZES = {
     "sizes": ["write:0", "barrier", "size", "write:2", "barrier", "size", "end", "stat", "write:4", "barrier", "end"],
     "a file that is cut off": ["write:0", "write:1", "cut:30000", "size", "cut:5000", "barrier", "stat", "all:0"],
-    "forks and signals": ["write:0", "fork", "signals", "write:1", "nap:80", "fork", "signals", "read:0"],
 }
+AGAIN = {
+    "written again": ["write:0", "again:0", "write:1", "again:1", "again:0", "write:0"],
+    "written again after it went home": ["write:0", "nap:150", "again:0", "nap:150", "write:0", "read:0"],
+    "overlapping pieces": ["write:0", "overlap:0", "read:0", "overlap:0", "barrier", "other:0"],
+}
+
+
+def see_the_same(case: Case, flush: str, *steps: str) -> None:
+    ran = case.same(flush, *steps)
+    assert ran.total("written", "bytes") > 0
+    assert ran.total("home", "bytes") > 0
 
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_a_program_sees_and_leaves_the_same_bytes(case: Case, steps: list[str], flush: str) -> None:
-    """Hazards 45 (sizes), 49 (bytes that are written while they go home) and 50 (forks, signals)."""
-    ran = case.same(flush, *steps)
-    assert ran.total("written", "bytes") > 0
-    assert ran.total("home", "bytes") > 0
+    see_the_same(case, flush, *steps)
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+@pytest.mark.parametrize("steps", SIZES.values(), ids=SIZES)
+def test_h45_a_cached_file_has_the_size_that_was_written(case: Case, steps: list[str], flush: str) -> None:
+    see_the_same(case, flush, *steps)
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+@pytest.mark.parametrize("steps", AGAIN.values(), ids=AGAIN)
+def test_h49_what_is_written_while_older_bytes_go_home_counts(case: Case, steps: list[str], flush: str) -> None:
+    see_the_same(case, flush, *steps)
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+def test_h50_forks_and_signals_do_not_reach_the_mover(case: Case, flush: str) -> None:
+    steps = ("write:0", "fork", "signals", "write:1", "nap:80", "fork", "signals", "read:0")
+    see_the_same(case, flush, *steps)
 
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
@@ -331,7 +357,7 @@ def test_a_device_that_is_full_lets_writes_go_home(interrupted: Interrupted) -> 
 
 
 @pytest.mark.parametrize("harm", ["journal", "cache file", "another node"])
-def test_h47_h51_an_open_is_refused_while_newest_bytes_cannot_be_had(case: Case, harm: str) -> None:
+def test_h51_an_open_is_refused_while_newest_bytes_cannot_be_had(case: Case, harm: str) -> None:
     case.run(case.variables(ON_CLOSE), "write:0", "write:1", "kill", fails=True)
     before = case.original.read_bytes()
     spoiled = case.journals[0] if harm == "journal" else sorted(case.cache.iterdir())[0]
@@ -407,3 +433,143 @@ def test_hints_of_a_file_come_before_those_of_variables(case: Case) -> None:
 def test_the_cache_file_stays_if_the_hint_says_so(case: Case) -> None:
     case.run(case.variables(ON_CLOSE, PDLA_E10_CACHE_DISCARD_FLAG="disable"), "write:0")
     assert len(list(case.cache.iterdir())) == 3 and case.journals == []
+
+
+# ---- a close that does not wait --------------------------------------------------------------------------------------
+
+FILES = ["write:0", "file:1", "write:0", "write:1", "file:0", "read:0", "other:0", "file:2", "again:0", "alone:1"]
+ENDS = ["delete:1", "file:3", "write:2", "overlap:2", "file:2", "other:0", "end", "file:1", "write:0", "sync"]
+
+
+def deferred(case: Case, flush: str, pattern: str = "*data") -> dict[str, str]:
+    return case.variables(flush, PDLA_DEFERRED_CLOSE=pattern)
+
+
+def files_of(case: Case) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in case.directory.glob("*data")}
+
+
+def remove_files(case: Case) -> None:
+    for path in case.directory.glob("*data"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+def test_a_program_with_deferred_closes_sees_and_leaves_the_same_bytes(any_case: Case, flush: str, ranks: int) -> None:
+    native = any_case.natively(*FILES, *ENDS, ranks=ranks)
+    wanted = files_of(any_case)
+    remove_files(any_case)
+    ran = any_case.run(deferred(any_case, flush), *FILES, *ENDS, ranks=ranks)
+    assert ran.seen == native.seen
+    assert files_of(any_case) == wanted
+    assert ran.total("dirty") == 0 and ran.total("written", "bytes") > 0
+    assert list(any_case.cache.iterdir()) == [] and any_case.journals == []
+
+
+@dataclass
+class Held:
+    """A program whose first byte on its way home to `data` is held up until the gate opens."""
+
+    case: Interrupted
+    native: dict[str, bytes]
+    steps: tuple[str, ...]
+
+    @property
+    def gate(self) -> Path:
+        return self.case.directory / "gate"
+
+    @contextmanager
+    def running(self, pattern: str, *, until: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The program, when a rank has said ``until``; the original has its size already, but not its bytes."""
+        remove_files(self.case)
+        for path in self.case.directory.glob("out.*"):
+            path.unlink()
+        self.case.original.write_bytes(bytes(len(self.native["data"])))
+        variables = deferred(self.case, ON_CLOSE, pattern) | self.case.at(1, "held", self.case.original)
+        words = ["env", *(f"{name}={value}" for name, value in variables.items()), f"INTERRUPT_GATE={self.gate}"]
+        out = self.case.directory / "out"
+        command = self.case.mpi.command(2, *words, self.case.program, self.case.original, out, *self.steps)
+        with subprocess.Popen(command, env={**os.environ, **self.case.mpi.env}) as program:
+            try:
+                wait_until(lambda: until in said(out))
+                yield program
+            finally:
+                self.gate.touch()
+                program.wait(60)
+
+
+def said(out: Path) -> str:
+    return "".join(path.read_text() for path in out.parent.glob(f"{out.name}.*"))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def held(interrupted: Interrupted) -> Held:
+    steps = ("write:0", "write:1", "file:1", "write:0", "size", "nap:1", "file:0", "other:0")
+    interrupted.natively(*steps, ranks=2)
+    return Held(interrupted, files_of(interrupted), steps)
+
+
+def test_a_deferred_close_returns_before_the_bytes_are_home(held: Held) -> None:
+    """The files have different guards, so the open of the second does not wait. That of the first again does."""
+    with held.running("data", until="size") as program:
+        assert not any(held.case.original.read_bytes())
+        time.sleep(0.2)
+        assert "other" not in said(held.case.directory / "out")
+        assert program.poll() is None
+    assert files_of(held.case) == held.native
+
+
+def test_the_next_open_with_the_same_guard_waits(held: Held) -> None:
+    with held.running("*data", until="") as program:
+        wait_until(lambda: len(held.case.journals) == 2)
+        time.sleep(0.2)
+        assert program.poll() is None and "size" not in said(held.case.directory / "out")
+    assert files_of(held.case) == held.native
+
+
+def test_another_job_waits_for_a_file_whose_close_was_deferred(held: Held) -> None:
+    variables = held.case.variables(ON_CLOSE)
+    words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    out = held.case.directory / "other"
+    command = held.case.mpi.command(1, *words, held.case.program, held.case.original, out, "size", "alone:0")
+    with held.running("data", until="size"):
+        other = subprocess.Popen(command, env={**os.environ, **held.case.mpi.env})
+        time.sleep(0.3)
+        assert "size" not in said(out)
+    assert other.wait(60) == 0
+    rank_files = sorted(path.read_text() for path in held.case.directory.glob("other.*"))
+    held.case.run({}, "size", "alone:0", ranks=1)
+    assert rank_files == [(held.case.directory / "out.0").read_text()]
+
+
+def test_h46_a_program_killed_after_a_deferred_close_loses_nothing(held: Held) -> None:
+    held.steps = (*held.steps[:2], "file:1", "kill")
+    with held.running("data", until="write") as program:
+        assert program.wait(60) != 0
+    assert not any(held.case.original.read_bytes())
+    assert held.case.run(held.case.variables(ON_CLOSE), "size", "file:1", "size").bytes == held.native["data"]
+    assert list(held.case.cache.iterdir()) == [] and held.case.journals == []
+
+
+def test_a_deferred_close_that_fails_is_said_by_the_next_call(interrupted: Interrupted) -> None:
+    """The next open with the same guard; if no call waits, whichever comes next; and nothing is lost."""
+    steps = ["write:0", "write:1"]
+    native = interrupted.natively(*steps)
+    for pattern, then, failed in (("*data", ["file:1"], "open failed"), ("data", ["file:1", "nap:300"], "close failed")):
+        remove_files(interrupted)
+        interrupted.original.write_bytes(bytes(len(native.bytes)))
+        full = deferred(interrupted, ON_CLOSE, pattern) | interrupted.at(1, "full", interrupted.original)
+        ran = interrupted.run(full, *steps, *then, fails=True)
+        assert {failed in seen for seen in ran.seen} == {True}, ran.seen
+        assert "could not be brought home (No space left on device)" in ran.stderr
+        assert ran.total("dirty") > 0
+        ran = interrupted.run(interrupted.variables(ON_CLOSE), "size")
+        assert ran.bytes == native.bytes and interrupted.journals == []

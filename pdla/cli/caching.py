@@ -33,6 +33,12 @@ def _directory(value: str) -> str:
     return value
 
 
+def _pattern(value: str) -> str:
+    if not value:
+        raise ValueError("must be a file name, with * and ? as in a shell")
+    return value
+
+
 def _bytes(value: str) -> str:
     try:
         number = parse_bytes(value)
@@ -50,6 +56,7 @@ HINTS: Mapping[str, Callable[[str], str]] = {
     "e10_cache_discard_flag": _one_of("enable", "disable"),
     "ind_wr_buffer_size": _bytes,
     "cache_bytes": _bytes,
+    "deferred_close": _pattern,
 }
 """The hints that --hint may set, and what reads their values."""
 

@@ -1,9 +1,12 @@
 #include "cache_hints.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "loadedmap.h"
 
 enum { LONGEST = 900, LINE = 2048 };
 
@@ -68,6 +71,17 @@ static int64_t hint_number(mpi_handle info, const char *name)
     return number > 0 && *end == '\0' ? number : 0;
 }
 
+/* RATIONALE: a pattern without a slash is for names, as those of MPIWRAP (E10). */
+uint32_t cache_guard_of(const struct opening *opening, const char *path)
+{
+    char pattern[LONGEST];
+    if (!hint(opening->info, "deferred_close", pattern))
+        return 0;
+    const char *name = strchr(pattern, '/') == NULL ? strrchr(path, '/') : NULL;
+    const bool matches = fnmatch(pattern, name != NULL ? name + 1 : path, FNM_PATHNAME) == 0;
+    return matches ? crc32c(0, pattern, strlen(pattern)) | 1 : 0;
+}
+
 const char *cache_hints_of(const struct opening *opening, struct cache_hints *hints)
 {
     const mpi_handle info = opening->info;
@@ -75,7 +89,8 @@ const char *cache_hints_of(const struct opening *opening, struct cache_hints *hi
     *hints = (struct cache_hints){.on_close = hint_is(info, "e10_cache_flush_flag", "flush_onclose"),
                                   .keeps = hint_is(info, "e10_cache_discard_flag", "disable"),
                                   .request = hint_number(info, "ind_wr_buffer_size"),
-                                  .bytes = hint_number(info, "cache_bytes")};
+                                  .bytes = hint_number(info, "cache_bytes"),
+                                  .guard = cache_guard_of(opening, opening->path)};
     if (!hint(info, "e10_cache", value) || (strcmp(value, "enable") != 0 && strcmp(value, "coherent") != 0))
         return "the hint e10_cache does not enable the cache";
     if (!hint(info, "e10_cache_path", hints->directory))

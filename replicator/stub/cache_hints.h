@@ -11,6 +11,7 @@ struct cache_hints {
     bool keeps;           /* e10_cache_discard_flag: disable; the cache file stays until the user removes it */
     int64_t request;      /* ind_wr_buffer_size: bytes that are brought home at a time, at most; 0: no limit */
     int64_t bytes;        /* of the device, for all processes of the node; 0: what is free */
+    uint32_t guard;       /* deferred_close: a number for its pattern; 0: the close waits until the bytes are home */
 };
 
 /* Whether this process caches at all (PDLA_POLICY). */
@@ -18,5 +19,7 @@ bool cache_wanted(void);
 /* Reads the hints of an open: those of its MPI_Info first, then those of the file that ROMIO_HINTS
  * names, then the variables of pdla run. NULL, or why its writes are not cached: a literal. */
 const char *cache_hints_of(const struct opening *, struct cache_hints *);
+/* The guard of an open of the file at `path`. */
+uint32_t cache_guard_of(const struct opening *, const char *path);
 
 #endif

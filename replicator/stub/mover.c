@@ -9,16 +9,17 @@
 #include <unistd.h>
 
 #include "calls.h"
-#include "node_home.h"
 
 enum {
     STACK = 256 << 10,
     GATHER_NS = 50000000, /* RATIONALE: what is written within a moment goes home together */
+    HURRY_NS = 1000000,
     IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 /* of <linux/ioprio.h>, which older systems lack */
 };
 
 struct watched {
     struct file_handle *handle;
+    enum mover_next (*move)(struct file_handle *);
     bool busy; /* the thread is at work on it */
     struct watched *next;
 };
@@ -29,30 +30,44 @@ static struct watched *files;
 static pthread_t thread;
 static bool runs, ends;
 static bool wanted; /* atomic; something was written */
+static int waiting; /* threads of the program that wait */
 
 static void gather(void)
 {
+    const bool hurried = waiting > 0;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += GATHER_NS;
+    until.tv_nsec += hurried ? HURRY_NS : GATHER_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (!ends && pthread_cond_timedwait(&changed, &lock, &until) != ETIMEDOUT)
+    while (!ends && hurried == (waiting > 0) && pthread_cond_timedwait(&changed, &lock, &until) != ETIMEDOUT)
         ;
+}
+
+static void forget(struct watched *file)
+{
+    struct watched **link = &files;
+    while (*link != file)
+        link = &(*link)->next;
+    *link = file->next;
+    free(file);
 }
 
 /* Works on each file once. RATIONALE: the list may change while the lock is not held. */
 static bool work(void)
 {
     bool any = false;
-    for (struct watched *file = files; file != NULL && !ends; file = file->next) {
+    for (struct watched *file = files, *after; file != NULL && !ends; file = after) {
         file->busy = true;
         pthread_mutex_unlock(&lock);
-        const bool more = node_home_some(file->handle);
+        const enum mover_next next = file->move(file->handle);
         pthread_mutex_lock(&lock);
         file->busy = false;
         pthread_cond_broadcast(&changed);
-        any = any || more;
+        any = any || next == MOVER_AGAIN;
+        after = file->next;
+        if (next == MOVER_LEFT)
+            forget(file);
     }
     return any;
 }
@@ -88,13 +103,13 @@ static void begin(void)
     pthread_attr_destroy(&attributes);
 }
 
-void mover_watch(struct file_handle *handle)
+void mover_watch(struct file_handle *handle, enum mover_next (*move)(struct file_handle *))
 {
     struct watched *file = malloc(sizeof *file);
     if (file == NULL)
         return; /* its bytes go home when it is synchronized or closed */
     pthread_mutex_lock(&lock);
-    *file = (struct watched){.handle = handle, .next = files};
+    *file = (struct watched){.handle = handle, .move = move, .next = files};
     files = file;
     pthread_mutex_unlock(&lock);
 }
@@ -102,20 +117,14 @@ void mover_watch(struct file_handle *handle)
 void mover_leave(struct file_handle *handle)
 {
     pthread_mutex_lock(&lock);
-    struct watched **link = &files;
-    while (*link != NULL && (*link)->handle != handle)
-        link = &(*link)->next;
-    struct watched *file = *link;
+    struct watched *file = files;
+    while (file != NULL && file->handle != handle)
+        file = file->next;
     while (file != NULL && file->busy)
         pthread_cond_wait(&changed, &lock);
-    if (file != NULL) {
-        /* Other threads may have changed the list meanwhile. */
-        for (link = &files; *link != file;)
-            link = &(*link)->next;
-        *link = file->next;
-    }
+    if (file != NULL)
+        forget(file);
     pthread_mutex_unlock(&lock);
-    free(file);
 }
 
 void mover_wake(void)
@@ -127,6 +136,24 @@ void mover_wake(void)
         begin();
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
+}
+
+void mover_hurry(bool waits)
+{
+    pthread_mutex_lock(&lock);
+    waiting += waits ? 1 : -1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+bool mover_runs(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!runs && !ends)
+        begin();
+    const bool running = runs;
+    pthread_mutex_unlock(&lock);
+    return running;
 }
 
 void mover_end(void)

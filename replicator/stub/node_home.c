@@ -282,10 +282,9 @@ static int await(const struct writer *writer, uint64_t number)
     return has_failed(round, number) ? (int)__atomic_load_n(&round->error, __ATOMIC_ACQUIRE) : 0;
 }
 
-int node_home_all(struct file_handle *handle)
+int node_home_rest(struct file_handle *handle)
 {
     const struct writer *writer = writer_of(handle);
-    const int64_t start = clock_ns();
     bool begun = false;
     int error = 0;
     if (!node_home_waits(writer, NULL, HOME_OWN | HOME_PEERS) && !under_way(present(writer->peers->round)))
@@ -305,13 +304,21 @@ int node_home_all(struct file_handle *handle)
             error = 0;
         }
     }
+    return error;
+}
+
+int node_home_all(struct file_handle *handle)
+{
+    const struct writer *writer = writer_of(handle);
+    const int64_t start = clock_ns();
+    const int error = node_home_rest(handle);
     pthread_mutex_lock(&writer->written->lock);
     writer->written->waited_ns += (uint64_t)(clock_ns() - start);
     pthread_mutex_unlock(&writer->written->lock);
     return error;
 }
 
-bool node_home_some(struct file_handle *handle)
+enum mover_next node_home_some(struct file_handle *handle)
 {
     const struct writer *writer = writer_of(handle);
     struct homeward home = {0};
@@ -320,9 +327,9 @@ bool node_home_some(struct file_handle *handle)
     if (number != 0 && error == 0)
         error = take_part(handle, &home, number);
     homeward_free(&home);
-    if (number == 0)
-        return error == 0 && node_home_waits(writer, NULL, HOME_OWN);
-    return error == 0 && !has_failed(writer->peers->round, number);
+    const bool more = error == 0
+        && (number == 0 ? node_home_waits(writer, NULL, HOME_OWN) : !has_failed(writer->peers->round, number));
+    return more ? MOVER_AGAIN : MOVER_WAITS;
 }
 
 /* ---- what waits -------------------------------------------------------------------------------------------------- */

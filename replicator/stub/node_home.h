@@ -4,15 +4,18 @@
 #ifndef PDLA_NODE_HOME_H
 #define PDLA_NODE_HOME_H
 
+#include "mover.h"
 #include "node_peers.h"
 #include "replica_choice.h"
 
 /* Returns when the original has, durably, all that any rank of the node had listed in its journal
  * before the call. 0 or an errno. Makes no MPI call. */
 int node_home_all(struct file_handle *);
-/* The mover's turn: begins or joins a round, and does what it can get of it. Whether there may be more to do in a
+/* The same, but the program does not wait for it. */
+int node_home_rest(struct file_handle *);
+/* The mover's turn: begins or joins a round, and does what it can get of it. There may be more to do in a
  * moment, for instance when the other ranks have made the same collective call. */
-bool node_home_some(struct file_handle *);
+enum mover_next node_home_some(struct file_handle *);
 /* Whether this rank, or others of the node, may have bytes of a range (NULL: any) that are not home. */
 enum { HOME_OWN = 1, HOME_PEERS = 2 };
 bool node_home_waits(const struct writer *, const struct view_range *, int whose);

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache_hints.h"
 #include "collective_consensus.h"
+#include "deferred_close.h"
 #include "freshness.h"
 #include "leased_open.h"
 #include "posix_coherence.h"
@@ -320,6 +322,15 @@ static const char *recover_before_open(const struct opening *opening, int *lock,
                                 only_reads ? leased : NULL);
 }
 
+static void await_deferred_close(const struct opening *opening)
+{
+    char path[PATH_MAX];
+    if (opening->name == NULL || !cache_wanted())
+        return;
+    resolve_path(opening->name, path);
+    deferred_close_await(path, cache_guard_of(opening, path));
+}
+
 int redirector_opening(struct opening *opening)
 {
     int error = errno, lock = -1;
@@ -327,6 +338,7 @@ int redirector_opening(struct opening *opening)
         && coherence_is_open(opening->name);
     const struct mpi *mpi = running_mpi();
     struct leased *leased = NULL;
+    await_deferred_close(opening);
     const char *refused = recover_before_open(opening, &lock, &leased);
     opening->notes[NOTE_LOCK] = lock;
     opening->notes[NOTE_LEASED] = (intptr_t)leased;
@@ -400,6 +412,7 @@ static void close_reader(struct file_handle *handle)
 int redirector_closing(struct file_handle *handle)
 {
     int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_close(handle);
+    rc = rc != 0 ? rc : writer_raise(handle, deferred_close_error());
     if (reader_of(handle) != NULL)
         close_reader(handle);
     if (redirection_of(handle)->leased != NULL)

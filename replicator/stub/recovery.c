@@ -12,6 +12,7 @@
 
 #include "collective_consensus.h"
 #include "components.h"
+#include "deferred_close.h"
 #include "leased_open.h"
 #include "locks.h"
 #include "open.h"
@@ -681,16 +682,18 @@ static const struct loaded_map *map_for(const char *path)
 
 /* RATIONALE: rank 0 keeps others out until the file is open. A rank that first opens the file by
  * itself would wait for rank 0. */
-static bool wait_for_all_ranks(mpi_handle comm, int ranks)
+static const char *wait_for_all_ranks(mpi_handle comm, int ranks)
 {
-    int64_t mine = 0, all;
-    return ranks == 1 || agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm);
+    int64_t mine = -(int64_t)deferred_close_error(), all = mine;
+    if (ranks > 1 && !agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm))
+        return "the ranks cannot agree";
+    return all == 0 ? NULL : "a file that was closed before could not be brought home";
 }
 
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept,
                                  struct leased **leased)
 {
-    const char *why = wait_for_all_ranks(comm, ranks) ? NULL : "the ranks cannot agree";
+    const char *why = wait_for_all_ranks(comm, ranks);
     const struct loaded_map *map = rank == 0 ? map_for(path) : NULL;
     bool in_place = leased != NULL;
     *kept = -1;

@@ -1,6 +1,7 @@
 /* The redirector (PDLA_MAP) as an interceptor of the calls on MPI files. */
 #include <stdlib.h>
 
+#include "deferred_close.h"
 #include "leased_read.h"
 #include "open.h"
 #include "read.h"
@@ -80,6 +81,8 @@ static bool write_data(struct io_call *call, int *rc)
 
 static bool access_data(struct io_call *call, int *rc)
 {
+    if (is_independent(call) && (*rc = writer_raise(call->handle, deferred_close_error())) != 0)
+        return true;
     if (call->flags & CALL_WRITE)
         return write_data(call, rc);
     return call->flags & CALL_SHARED ? read_shared(call, rc) : read_data(call, rc);
@@ -99,7 +102,8 @@ static void viewed(struct file_handle *handle)
 
 static int sync_file(struct file_handle *handle)
 {
-    return writer_of(handle) == NULL ? 0 : make_visible(handle, NULL, VISIBLE_BY_ALL);
+    const int rc = writer_of(handle) == NULL ? 0 : make_visible(handle, NULL, VISIBLE_BY_ALL);
+    return rc != 0 ? rc : writer_raise(handle, deferred_close_error());
 }
 
 static int before_size(struct file_handle *handle, bool together)

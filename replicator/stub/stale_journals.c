@@ -333,6 +333,17 @@ bool stale_journals_pending(const char *directory)
     return any || files.failed;
 }
 
+bool stale_journals_in_use(const char *directory, const char *but)
+{
+    char path[4096];
+    bool any = false;
+    struct listing files = list(directory, suffix);
+    while (!any && next_file(&files, path))
+        any = strcmp(path, but) != 0 && is_in_use(path, false);
+    end_listing(&files);
+    return any;
+}
+
 /* ---- removing them ----------------------------------------------------------------------------------------------- */
 
 /* Removes the cache file of a journal. RATIONALE: without its journal nobody would find it, so the

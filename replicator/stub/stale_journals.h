@@ -40,6 +40,8 @@ enum pending_state stale_journals_read(const struct loaded_map *map, const struc
                                        const struct original_state *original, struct pending *);
 /* How many journals there are. UINT64_MAX: the lookup failed. */
 uint64_t stale_journals_count(const char *directory);
+/* Whether a process still has one of the journals open, except the one at `but`. */
+bool stale_journals_in_use(const char *directory, const char *but);
 /* While others write: whether an ended process left a journal with entries, or there are too many
  * journals to examine. */
 bool stale_journals_pending(const char *directory);

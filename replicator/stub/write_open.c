@@ -12,8 +12,10 @@
 #include "cache.h"
 #include "collective_consensus.h"
 #include "components.h"
+#include "deferred_close.h"
 #include "locks.h"
 #include "mover.h"
+#include "node_home.h"
 #include "node_peers.h"
 #include "open.h"
 #include "recovery.h"
@@ -147,6 +149,7 @@ static void free_writer(struct writer *writer)
     free(writer->components);
     peers_close(writer->peers);
     cache_close(writer);
+    deferred_close_free(writer->deferred);
     journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -294,6 +297,8 @@ static void write_back_unclosed(struct writer *writer, bool over)
 void redirector_ending(bool over)
 {
     int error = errno;
+    if (!over)
+        deferred_close_await(NULL, 0);
     mover_end();
     if (pthread_mutex_trylock(&open_lock) != 0)
         return;
@@ -323,8 +328,24 @@ static void enter_open(struct writer *writer)
 /* On all ranks; the result is the same. */
 static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 {
-    int64_t mine = writer->peers != NULL && cache_begin(writer, hints), all;
-    return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
+    writer->deferred = deferred_close_make(writer, writer->handle, hints->guard);
+    const int64_t mine[2] = {writer->peers != NULL && cache_begin(writer, hints), writer->deferred != NULL};
+    int64_t all[2];
+    if (!agree_reduce(mine, all, 2, running_mpi()->op_min, writer->comm) || all[0] == 0)
+        return false;
+    if (all[1] == 0) {
+        deferred_close_free(writer->deferred);
+        writer->deferred = NULL;
+    }
+    return true;
+}
+
+static void watch(struct writer *writer)
+{
+    if (writer->deferred != NULL)
+        mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
+    else if (cache_flushes(writer->cache))
+        mover_watch(writer->handle, node_home_some);
 }
 
 /* With rank 0's offer, which has the `lock` and hands it over. `objection`: why this rank's writes are not to be
@@ -364,8 +385,8 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
         opened = begin_cache(writer, &hints);
     if (opened) {
         enter_open(writer);
-        if (offer->cached && cache_flushes(writer->cache))
-            mover_watch(handle);
+        if (offer->cached)
+            watch(writer);
     } else {
         redirection_of(handle)->writer = NULL;
         if (writer->comm != mpi->comm_null)
@@ -425,17 +446,24 @@ enum other_writers {
     OTHERS_NONE
 };
 
+/* On rank 0. `own`: how many journals belong to the close. */
+static enum other_writers find_other_writers(const struct writer *writer, int own)
+{
+    const char *directory = writer->journals;
+    if (!recovery_lock_last(writer->lock))
+        return OTHERS_WRITE;
+    const bool left = stale_journals_count(directory) > (uint64_t)own;
+    if (left && stale_journals_pending(directory))
+        return OTHERS_LEFT_BYTES;
+    if (left)
+        stale_journals_remove_empty(directory);
+    return OTHERS_NONE;
+}
+
 /* The answer of rank 0, on all ranks. */
 static enum other_writers other_writers_of(const struct writer *writer)
 {
-    const char *directory = writer->journals;
-    uint64_t others = OTHERS_WRITE;
-    if (writer->rank == 0 && recovery_lock_last(writer->lock)) {
-        const bool left = stale_journals_count(directory) > (uint64_t)writer->ranks;
-        others = left && stale_journals_pending(directory) ? OTHERS_LEFT_BYTES : OTHERS_NONE;
-        if (left && others == OTHERS_NONE)
-            stale_journals_remove_empty(directory);
-    }
+    uint64_t others = writer->rank == 0 ? find_other_writers(writer, writer->ranks) : OTHERS_WRITE;
     return agree_broadcast(&others, (int)sizeof others, writer->comm) ? others : OTHERS_WRITE;
 }
 
@@ -449,8 +477,63 @@ static void end_journal(struct write_stats *written, struct journal *journal, en
     journal_close(journal, !kept);
 }
 
+/* Frees all of a writer but its journal and, on rank 0, the lock. Returns that; -1: elsewhere. */
+static int take_down(struct writer *writer, struct journal *journal)
+{
+    const int lock = writer->rank == 0 ? writer->lock : -1;
+    write_stats_left(writer->written, bytes_left(writer), writer->journal.path);
+    leave_open(writer);
+    cache_close(writer);
+    *journal = writer->journal;
+    writer->journal = (struct journal)JOURNAL_NONE;
+    if (lock >= 0)
+        writer->lock = -1;
+    free_writer(writer);
+    return lock;
+}
+
+void writer_end(struct writer *writer)
+{
+    struct write_stats *written = writer->written;
+    const bool removes = writer->rank == 0;
+    const enum other_writers others = removes ? find_other_writers(writer, 1) : OTHERS_NONE;
+    struct journal journal;
+    writer->deferred = NULL; /* its owner is the caller */
+    if (!removes)
+        journal_sync(&writer->journal);
+    const int lock = take_down(writer, &journal);
+    if (removes)
+        end_journal(written, &journal, others);
+    else
+        journal_close(&journal, false);
+    if (lock >= 0)
+        close(lock);
+}
+
+/* Leaves the rest of the close to the mover. False, the same on all ranks: this is not possible. */
+static bool defer_close(struct file_handle *handle)
+{
+    struct writer *writer = writer_of(handle);
+    const struct mpi *mpi = running_mpi();
+    if (writer->deferred == NULL)
+        return false;
+    pthread_mutex_lock(&writer->mutex);
+    int64_t mine = writer->error == 0 && !writer->opened_again && extend_original(handle) == 0 && mover_runs(), all;
+    pthread_mutex_unlock(&writer->mutex);
+    if (!agree_reduce(&mine, &all, 1, mpi->op_min, writer->comm) || all == 0
+        || other_writers_of(writer) != OTHERS_NONE)
+        return false;
+    if (writer->comm != mpi->comm_null)
+        mpi->Comm_free(&writer->comm);
+    redirection_of(handle)->writer = NULL;
+    deferred_close_begin(writer->deferred);
+    return true;
+}
+
 int writer_close(struct file_handle *handle)
 {
+    if (defer_close(handle))
+        return 0;
     struct writer *writer = writer_of(handle);
     const struct mpi *mpi = running_mpi();
     struct write_stats *written = writer->written;
@@ -465,17 +548,10 @@ int writer_close(struct file_handle *handle)
     if (error != 0)
         written->error = error;
     pthread_mutex_unlock(&written->lock);
-    write_stats_left(written, bytes_left(writer), writer->journal.path);
-    mover_leave(handle);
-    leave_open(writer);
-    cache_close(writer);
+    mover_leave(writer->deferred != NULL ? deferred_close_handle(writer->deferred) : handle);
     redirection_of(handle)->writer = NULL;
-    struct journal journal = writer->journal;
-    const int lock = writer->rank == 0 ? writer->lock : -1;
-    writer->journal = (struct journal)JOURNAL_NONE;
-    if (lock >= 0)
-        writer->lock = -1;
-    free_writer(writer);
+    struct journal journal;
+    const int lock = take_down(writer, &journal);
     /* Rank 0 is the last to release the lock, so the next open of the file finds it free.
      * RATIONALE: until then any rank's journal may be the only one with the last state of the
      * original, which is needed for ranks that have not yet cleared theirs. */

@@ -16,6 +16,9 @@ void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int rank
                  struct opening *opening, bool target);
 /* Before the close. Returns what MPI_File_close is to return if it succeeds. */
 int writer_close(struct file_handle *handle);
+/* Ends the writer of a file whose close was deferred, without the other ranks. On rank 0 these have
+ * ended theirs. */
+void writer_end(struct writer *);
 /* Whether this process has open files with redirected writes. */
 bool writers_any(void);
 /* Writes back what this process has redirected of the file, and redirects no more of its writes:

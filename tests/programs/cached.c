@@ -8,6 +8,7 @@
  *   read:K other:K all:K         reads of this rank's, of the next rank's pieces, and collectively of its own
  *   size end stat cut:BYTES      sizes; MPI_File_set_size
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
+ *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
  *   fork signals                 a child that ends; signals to this process
  *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
  *   leave                        ... with MPI_Finalize, but without close */
@@ -25,7 +26,8 @@ static int rank, ranks, piece = 96, count = 200;
 static MPI_File file;
 static FILE *out;
 static char *buffer;
-static const char *path;
+static const char *first;
+static char path[4096];
 static volatile sig_atomic_t alarms;
 
 static void on_alarm(int signal)
@@ -34,9 +36,26 @@ static void on_alarm(int signal)
     alarms++;
 }
 
+static void name_file(char name[4096], long number)
+{
+    const char *base = strrchr(first, '/') + 1;
+    if (number == 0)
+        snprintf(name, 4096, "%s", first);
+    else
+        snprintf(name, 4096, "%.*s%ld.%s", (int)(base - first), first, number, base);
+}
+
 static void open_file(void)
 {
-    MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    const int rc = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    if (rc != 0)
+        fprintf(out, "open failed\n");
+}
+
+static void close_file(void)
+{
+    if (file != MPI_FILE_NULL && MPI_File_close(&file) != 0)
+        fprintf(out, "close failed\n");
 }
 
 static void view(int place, int of, int each)
@@ -129,8 +148,30 @@ static void make_step(const char *name, long number)
     } else if (strcmp(name, "barrier") == 0) {
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "reopen") == 0) {
-        MPI_File_close(&file);
+        close_file();
         open_file();
+    } else if (strcmp(name, "file") == 0) {
+        close_file();
+        name_file(path, number);
+        open_file();
+    } else if (strcmp(name, "delete") == 0) {
+        char other[4096];
+        name_file(other, number);
+        if (rank == 0)
+            fprintf(out, "delete %d\n", MPI_File_delete(other, MPI_INFO_NULL));
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else if (strcmp(name, "alone") == 0) {
+        char other[4096];
+        MPI_File found_file;
+        name_file(other, number);
+        if (rank == ranks - 1) {
+            MPI_File_open(MPI_COMM_SELF, other, MPI_MODE_RDONLY, MPI_INFO_NULL, &found_file);
+            MPI_File_read(found_file, buffer, bytes, MPI_BYTE, &status);
+            MPI_Get_count(&status, MPI_BYTE, &got);
+            say_bytes("alone", got);
+            MPI_File_close(&found_file);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "nap") == 0) {
         usleep((useconds_t)number * 1000);
     } else if (strcmp(name, "fork") == 0) {
@@ -170,7 +211,8 @@ int main(int argc, char **argv)
         piece = atoi(getenv("PIECE"));
     if (getenv("COUNT") != NULL)
         count = atoi(getenv("COUNT"));
-    path = argv[1];
+    first = argv[1];
+    name_file(path, 0);
     snprintf(name, sizeof name, "%s.%d", argv[2], rank);
     out = fopen(name, "w");
     buffer = malloc((size_t)piece * (size_t)count);
@@ -182,7 +224,8 @@ int main(int argc, char **argv)
         make_step(argv[i], number == NULL ? 0 : atol(number));
         fflush(out);
     }
-    MPI_File_close(&file);
+    close_file();
+    fflush(out);
     MPI_Finalize();
     return 0;
 }

@@ -2,6 +2,7 @@
  *
  * INTERRUPT_AT      k; 0: never
  * INTERRUPT_HOW     kill: before the change · torn: after half of the bytes · full: no more bytes are written
+ *                   held: this change waits until the file INTERRUPT_GATE exists
  * INTERRUPT_BELOW   counts only changes of files whose paths begin so; several with : between them
  * INTERRUPT_RANK    counts only changes of this rank
  * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync: any call that
@@ -22,7 +23,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum how { KILL, TORN, FULL };
+enum how { KILL, TORN, FULL, HELD };
 
 static long left; /* changes until then; 0: never */
 static enum how how;
@@ -39,7 +40,7 @@ __attribute__((constructor)) void interrupt_arm(void)
     const char *wanted = getenv("INTERRUPT_RANK"), *rank = getenv("PMI_RANK");
     rank = rank != NULL ? rank : getenv("OMPI_COMM_WORLD_RANK");
     const bool mine = wanted == NULL || *wanted == '\0' || rank == NULL || strcmp(wanted, rank) == 0;
-    how = kind == NULL || *kind == 'k' ? KILL : *kind == 't' ? TORN : FULL;
+    how = kind == NULL || *kind == 'k' ? KILL : *kind == 't' ? TORN : *kind == 'h' ? HELD : FULL;
     snprintf(below, sizeof below, "%s", where == NULL ? "" : where);
     told = getenv("INTERRUPT_LOG");
     left = at == NULL || !mine ? 0 : atol(at);
@@ -76,7 +77,10 @@ static bool is_it(const char *call, const char *path)
         return false;
     if (now > 1 || how != FULL)
         __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED);
-    return now == 1;
+    if (now == 1 && how == HELD)
+        while (access(getenv("INTERRUPT_GATE"), F_OK) != 0)
+            usleep(1000);
+    return now == 1 && how != HELD;
 }
 
 static bool is_it_at(const char *call, int directory, const char *name)
