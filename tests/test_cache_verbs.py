@@ -470,7 +470,7 @@ def test_planned_replicas_and_a_cache_go_together(pdla: Launching) -> None:
         (("--policy", "e10", "--hint", "e10_cache=yes"), "e10_cache must be enable, disable or coherent"),
         (("--policy", "e10", "--hint", "e10_cache_path=ssd"), "e10_cache_path must be an absolute path"),
         (("--policy", "e10", "--hint", "e10_cache_flush_flag=on"), "flush_immediate or flush_onclose (got 'on')"),
-        (("--policy", "e10", "--hint", "deferred_close="), "deferred_close must be a file name, with * and ? as in a shell"),
+        (("--policy", "e10", "--hint", "deferred_close="), "deferred_close must be a file name, with *"),
         (("--policy", "e10", "--hint", "ind_wr_buffer_size=0"), "ind_wr_buffer_size must be a number of bytes"),
     ],
 )

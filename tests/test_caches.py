@@ -198,6 +198,19 @@ def test_h49_what_is_written_while_older_bytes_go_home_counts(case: Case, steps:
     see_the_same(case, flush, *steps)
 
 
+ACROSS = ["write:0", "barrier", "other:0", "barrier", "again:0", "barrier", "other:0", "read:0", "barrier", "again:1"]
+
+
+def test_a_coherent_cache_lets_reads_of_other_nodes_wait(any_case: Case) -> None:
+    """Ranks that look only at what MPI promises stand for ranks of several nodes."""
+    apart = {"PDLA_COHERENCE": "mpi"}
+    any_case.same(ON_CLOSE, *ACROSS, "barrier", "other:1", "other:0", PDLA_E10_CACHE="coherent", **apart)
+    native = any_case.natively("write:0", "barrier", "other:0")
+    any_case.original.unlink()
+    ran = any_case.run(any_case.variables(ON_CLOSE, **apart), "write:0", "barrier", "other:0")
+    assert ran.seen != native.seen
+
+
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
 def test_h50_forks_and_signals_do_not_reach_the_mover(case: Case, flush: str) -> None:
     steps = ("write:0", "fork", "signals", "write:1", "nap:80", "fork", "signals", "read:0")
@@ -563,7 +576,10 @@ def test_a_deferred_close_that_fails_is_said_by_the_next_call(interrupted: Inter
     """The next open with the same guard; if no call waits, whichever comes next; and nothing is lost."""
     steps = ["write:0", "write:1"]
     native = interrupted.natively(*steps)
-    for pattern, then, failed in (("*data", ["file:1"], "open failed"), ("data", ["file:1", "nap:300"], "close failed")):
+    for pattern, then, failed in [
+        ("*data", ["file:1"], "open failed"),
+        ("data", ["file:1", "nap:300"], "close failed"),
+    ]:
         remove_files(interrupted)
         interrupted.original.write_bytes(bytes(len(native.bytes)))
         full = deferred(interrupted, ON_CLOSE, pattern) | interrupted.at(1, "full", interrupted.original)

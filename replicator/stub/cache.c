@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "cache_marks.h"
 #include "caching.h"
 #include "node_peers.h"
 
@@ -28,6 +29,7 @@ struct cache {
     int fd;
     char path[1024];
     bool on_close, keeps;
+    struct cache_marks *marks; /* NULL: not coherent */
     int64_t request;
     struct caching_space space;
     struct caching *core;     /* NULL until cache_begin() */
@@ -76,6 +78,8 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
                                         .space = &cache->space, .limit = MEMORY};
     const struct caching_e10 e10 = {.flush_on_close = 1, .discard = 1};
     cache->core = caching_new(&setup);
+    if (hints->coherent && (cache->marks = cache_marks_open(writer->journals)) == NULL)
+        return false;
     return cache->core != NULL && caching_use_e10(cache->core, &e10) == CACHING_DONE;
 }
 
@@ -93,6 +97,7 @@ void cache_close(struct writer *writer)
     cache_abandon(writer);
     close(cache->fd);
     caching_free(cache->core);
+    cache_marks_close(cache->marks);
     free(cache->moves);
     free(cache->placed);
     free(cache);
@@ -100,6 +105,7 @@ void cache_close(struct writer *writer)
 }
 
 bool cache_flushes(const struct cache *cache) { return !cache->on_close; }
+bool cache_is_coherent(const struct cache *cache) { return cache->marks != NULL; }
 int cache_descriptor(const struct cache *cache) { return cache->fd; }
 int64_t cache_request(const struct cache *cache) { return cache->request; }
 
@@ -139,10 +145,17 @@ static void end_moves(struct cache *cache)
     cache->cleaning = 0;
 }
 
+void cache_settle(struct writer *writer)
+{
+    if (writer->cache->marks != NULL)
+        cache_unmark(writer->cache->marks, journal_home(&writer->journal));
+}
+
 void cache_follow(struct writer *writer)
 {
     struct cache *cache = writer->cache;
     struct journal *journal = &writer->journal;
+    cache_settle(writer);
     if (cache->cleaning != 0 && journal_home(journal) >= cache->cleaning)
         end_moves(cache);
     if (cache->cleaning != 0 || journal_count(journal) == 0)
@@ -318,15 +331,54 @@ static int note(struct writer *writer)
     return error;
 }
 
+/* The bytes of the original that contain a range; all of them, if it is not known. */
+static void span_of(const struct view_range *range, int64_t *low, int64_t *high)
+{
+    struct typemap_cursor cursor;
+    *low = 0;
+    *high = INT64_MAX;
+    if (range == NULL)
+        return;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    *low = typemap_cursor_next(&cursor, 1).offset;
+    *high = view_range_last(range) + 1;
+}
+
+static bool mark(const struct cache *cache, const struct view_range *range)
+{
+    int64_t low, high;
+    span_of(range, &low, &high);
+    return cache->marks == NULL || cache_mark(cache->marks, low, high);
+}
+
+bool cache_is_behind(const struct writer *writer, const struct view_range *range)
+{
+    int64_t low, high;
+    span_of(range, &low, &high);
+    return writer->cache->marks != NULL && cache_marked(writer->cache->marks, low, high);
+}
+
+void cache_await(const struct writer *writer, const struct view_range *range)
+{
+    int64_t low, high;
+    span_of(range, &low, &high);
+    if (writer->cache->marks != NULL)
+        cache_marks_await(writer->cache->marks, low, high);
+}
+
 int cache_write(struct writer *writer, const struct view_range *range, const char *buffer,
                 const struct typemap *memory, uint64_t *requests)
 {
     struct cache *cache = writer->cache;
     cache_follow(writer);
-    int error = place_range(cache, CACHING_WRITE, range);
+    int error = mark(cache, range) ? place_range(cache, CACHING_WRITE, range) : ENOLCK;
     if (error == 0)
         error = move(cache, true, (char *)(uintptr_t)buffer, memory, requests);
-    return error != 0 ? error : note(writer);
+    if (error == 0)
+        error = note(writer);
+    if (cache->marks != NULL)
+        cache_marks_listed(cache->marks, journal_count(&writer->journal));
+    return error;
 }
 
 void cache_called(struct writer *writer)

@@ -37,8 +37,15 @@ void cache_called(struct writer *);
 bool cache_read(struct writer *, const struct view_range *, char *buffer, const struct typemap *memory);
 /* What the original has by now needs no space in the cache any more. */
 void cache_follow(struct writer *);
+/* Nobody has to wait any more for what the original has. Any thread may call this. */
+void cache_settle(struct writer *);
 /* Whether bytes go home without being asked for. */
 bool cache_flushes(const struct cache *);
+bool cache_is_coherent(const struct cache *); /* e10_cache=coherent */
+/* With it: whether other processes have bytes of the range (NULL: of the file) that are not home; waits
+ * until they are home. */
+bool cache_is_behind(const struct writer *, const struct view_range *);
+void cache_await(const struct writer *, const struct view_range *);
 int cache_descriptor(const struct cache *);
 int64_t cache_request(const struct cache *);
 

@@ -86,7 +86,10 @@ const char *cache_hints_of(const struct opening *opening, struct cache_hints *hi
 {
     const mpi_handle info = opening->info;
     char value[LONGEST];
-    *hints = (struct cache_hints){.on_close = hint_is(info, "e10_cache_flush_flag", "flush_onclose"),
+    const bool coherent = hint_is(info, "e10_cache", "coherent");
+    /* RATIONALE: a read would wait for a close that may come after it. */
+    *hints = (struct cache_hints){.coherent = coherent,
+                                  .on_close = !coherent && hint_is(info, "e10_cache_flush_flag", "flush_onclose"),
                                   .keeps = hint_is(info, "e10_cache_discard_flag", "disable"),
                                   .request = hint_number(info, "ind_wr_buffer_size"),
                                   .bytes = hint_number(info, "cache_bytes"),

@@ -7,6 +7,7 @@
 
 struct cache_hints {
     char directory[900];  /* e10_cache_path */
+    bool coherent;        /* e10_cache: coherent; reads on other nodes wait for bytes that are not home */
     bool on_close;        /* e10_cache_flush_flag: flush_onclose; otherwise flush_immediate */
     bool keeps;           /* e10_cache_discard_flag: disable; the cache file stays until the user removes it */
     int64_t request;      /* ind_wr_buffer_size: bytes that are brought home at a time, at most; 0: no limit */

@@ -320,13 +320,17 @@ int node_home_all(struct file_handle *handle)
 
 enum mover_next node_home_some(struct file_handle *handle)
 {
-    const struct writer *writer = writer_of(handle);
+    struct writer *writer = writer_of(handle);
     struct homeward home = {0};
     int error;
-    const uint64_t number = begin(writer, false, &home, &error);
+    uint64_t number = begin(writer, false, &home, &error);
+    /* RATIONALE: another rank may make its part of a call after a read that waits for ours. */
+    if (number == 0 && error == 0 && cache_is_coherent(writer->cache) && node_home_waits(writer, NULL, HOME_OWN))
+        number = begin(writer, true, &home, &error);
     if (number != 0 && error == 0)
         error = take_part(handle, &home, number);
     homeward_free(&home);
+    cache_settle(writer);
     const bool more = error == 0
         && (number == 0 ? node_home_waits(writer, NULL, HOME_OWN) : !has_failed(writer->peers->round, number));
     return more ? MOVER_AGAIN : MOVER_WAITS;

@@ -539,14 +539,19 @@ void writer_original_end(struct file_handle *handle)
     pthread_mutex_unlock(&writer->mutex);
 }
 
+/* The bytes of a call. NULL: they are not known. */
+static const struct view_range *known_range(const struct io_call *call, struct view_range *range)
+{
+    return !(call->flags & CALL_SHARED) && view_range_of(call, range) == NULL ? range : NULL;
+}
+
 /* Whether a call of one rank may see bytes that are in caches. Ranks of a node see each other's, unless
  * they are content with what MPI promises. */
 static bool is_looked_at(const struct writer *writer, const struct io_call *call)
 {
     struct view_range range;
     const int whose = writer->coherent ? HOME_OWN | HOME_PEERS : HOME_OWN;
-    const bool known = !(call->flags & CALL_SHARED) && view_range_of(call, &range) == NULL;
-    return call->bytes != 0 && node_home_waits(writer, known ? &range : NULL, whose);
+    return call->bytes != 0 && node_home_waits(writer, known_range(call, &range), whose);
 }
 
 bool redirector_read_cached(struct io_call *call)
@@ -562,7 +567,7 @@ bool redirector_read_cached(struct io_call *call)
     const int saved = errno;
     pthread_mutex_lock(&writer->mutex);
     const bool served = !(writer->coherent && node_home_waits(writer, &range, HOME_PEERS))
-        && cache_read(writer, &range, call->buffer, memory) && result_set(call);
+        && !cache_is_behind(writer, &range) && cache_read(writer, &range, call->buffer, memory) && result_set(call);
     pthread_mutex_unlock(&writer->mutex);
     typemap_release(memory);
     if (served) {
@@ -576,6 +581,7 @@ bool redirector_read_cached(struct io_call *call)
 int make_visible(struct file_handle *handle, const struct io_call *call, enum make_visible how)
 {
     struct writer *writer = writer_of(handle);
+    struct view_range range;
     int saved = errno, error;
     bool found = false;
     if (how == VISIBLE_BY_ALL) {
@@ -586,6 +592,8 @@ int make_visible(struct file_handle *handle, const struct io_call *call, enum ma
         if (error == 0 && call->flags & CALL_READ)
             error = peers_write_back(handle, call, &found);
         pthread_mutex_unlock(&writer->mutex);
+        if (error == 0 && writer->cache != NULL && call->flags & CALL_READ && call->bytes != 0)
+            cache_await(writer, known_range(call, &range));
     }
     if (found)
         write_stats_peer_read(writer->written);

@@ -1,0 +1,26 @@
+/* Marks of the hint e10_cache=coherent: the parts of a file of which caches have bytes that the original
+ * does not have yet. Reads of other processes wait for them. A mark is a shared lock of these bytes in a
+ * file beside the journals: it counts on all nodes, and ends with its process. */
+#ifndef PDLA_CACHE_MARKS_H
+#define PDLA_CACHE_MARKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cache_marks;
+
+/* Of the journals in a directory. NULL: the files cannot be made, or memory is used up. */
+struct cache_marks *cache_marks_open(const char *journals);
+void cache_marks_close(struct cache_marks *);
+/* Before bytes in [low, high) are written to the cache. False: they cannot be marked. */
+bool cache_mark(struct cache_marks *, int64_t low, int64_t high);
+/* The journal lists what was marked: it has `count` entries. */
+void cache_marks_listed(struct cache_marks *, uint64_t count);
+/* The original has the first `home` entries of the journal. */
+void cache_unmark(struct cache_marks *, uint64_t home);
+/* Whether other processes have marked any byte in [low, high). */
+bool cache_marked(const struct cache_marks *, int64_t low, int64_t high);
+/* Waits until what they have marked there is home. */
+void cache_marks_await(const struct cache_marks *, int64_t low, int64_t high);
+
+#endif
