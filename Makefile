@@ -1,7 +1,7 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
 # make test    runs the tests, under MPICH and Open MPI
 # make bench   what replicas and caches gain and cost on this machine, in three hours; root for throttled storage. BENCH=..., CACHES=... have options
-# make bench-smoke   checks in two minutes that the benchmarks work
+# make bench-smoke   checks in three minutes that the benchmarks work
 # make docs    builds the documentation, build/docs/index.html
 # make papers  compares the papers' numbers with simulated ones: tables in docs/papers*.md, plots in build/papers
 # make kills   kills builds, daemons, write-back and writers at random moments, 500 times in all; KILLS=... is how often

@@ -24,10 +24,14 @@ Rows = list[dict[str, Any]]
 
 
 def equation_2(experiment: Experiment, rounds: int) -> Rows:
-    """Perceived bandwidth and total time beside what the limits of the devices and the storage say for them."""
+    """Perceived bandwidth and total time beside what the limits of the devices and the storage say for them.
+
+    Eq. 2 has a flush that begins after the writes. An early one begins with them.
+    """
     case = experiment.case
     runs: dict[float, list[Run]] = {share: [] for share in SHARES}
     perceived: dict[float, list[float]] = {share: [] for share in SHARES}
+    early: dict[float, list[float]] = {share: [] for share in SHARES}
     least: dict[float, list[float]] = {share: [] for share in SHARES}
     experiment.nodes.sequential(case.size)
     flush = case.size / experiment.nodes.sequential(case.size)[1]
@@ -37,7 +41,9 @@ def equation_2(experiment: Experiment, rounds: int) -> Rows:
         for share in (*SHARES[number % len(SHARES) :], *SHARES[: number % len(SHARES)]):
             pause = round(1000 * share * flush)
             runs[share].append(experiment.run(IMMEDIATE, "--pause", pause))
-            perceived[share].append(bandwidth([Phase(case.size, cached, synced, pause / 1000)] * case.files) / 1e6)
+            phase = Phase(case.size, cached, synced, pause / 1000)
+            perceived[share].append(bandwidth([phase]) / 1e6)
+            early[share].append(bandwidth([phase._replace(sync=max(0.0, synced - cached))]) / 1e6)
             least[share].append(case.files * max(cached + pause / 1000, synced))
     rows, away, total = [], [], []
     for share, found in runs.items():
@@ -45,9 +51,10 @@ def equation_2(experiment: Experiment, rounds: int) -> Rows:
         rates, seconds = [one.perceived / 1e6 for one in found], [one.elapsed for one in found]
         rows += [
             row(f"{name}: perceived, x Eq. 2", rates, "MB/s", None, perceived[share]),
+            row(f"{name}: perceived, x Eq. 2 with an early flush", rates, "MB/s", None, early[share]),
             row(f"{name}: total time, x least", seconds, "s", TOTAL, least[share]),
         ]
-        away.append(max(abs(own / other - 1) for own, other in [(median(rates), median(perceived[share]))]))
+        away.append(abs(median(rates) / median(perceived[share]) - 1))
         total.append(rows[-1]["ratio"])
     rows.append(row("largest deviation from Eq. 2", [max(away)], "of it", DEVIATION))
     rows.append(row("largest total time", [max(total)], "x least", TOTAL))
