@@ -462,6 +462,17 @@ def test_h46_a_change_after_an_interrupted_write_back_is_not_overlooked(consumer
     assert consumer.seen().count(f"part {ERR_IO} -1") == 2
 
 
+def test_a_directory_of_journals_that_has_two_names_is_one(consumer: Consumer) -> None:
+    native = consumer.native(*LOOK)
+    consumer.leased.write()
+    place = consumer.leased.place
+    link = place.directory / "link"
+    link.symlink_to(place.map.parent)
+    for alias in (f"{place.map.parent}//{place.map.name}", f"{link}/{place.map.name}"):
+        assert consumer.read("original", *LOOK, extra=[f"PDLA_MAP={alias}"]) == native
+        assert consumer.in_place > 0
+
+
 def test_several_jobs_read_in_place_at_the_same_time(either: Consumer) -> None:
     native = either.native("part", *LOOK)
     either.leased.write()

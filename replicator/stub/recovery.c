@@ -144,11 +144,20 @@ static const struct map_target *target_with(const struct loaded_map *map, const 
     return NULL;
 }
 
+/* RATIONALE: the directory of the map may be given by a link, or with a slash too many. Two names of
+ * a directory would wait for each other's lock. */
+static bool same_directory(const char *one, const char *other)
+{
+    struct stat a, b;
+    return strcmp(one, other) == 0
+        || (stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+}
+
 /* Adds a directory to those found, unless it is there. Returns how many there are. */
 static int add_directory(char found[MOST_DIRECTORIES][4096], int count, const char *directory)
 {
     for (int i = 0; i < count; i++)
-        if (strcmp(found[i], directory) == 0)
+        if (same_directory(found[i], directory))
             return count;
     return count + (count < MOST_DIRECTORIES && snprintf(found[count], sizeof found[count], "%s", directory) < 4096);
 }
