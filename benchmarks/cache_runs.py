@@ -64,10 +64,11 @@ def ior(size: int, piece: int, ranks: int, files: int = FILES) -> Case:
 
 
 def coll_perf(size: int, ranks: int) -> Case:
-    """An array of ints, a block for each rank."""
+    """An array of ints, a block for each rank: with four ranks its rows are whole, and follow one another."""
     points = round((size / 4) ** (1 / 3)) // 16 * 16
     options = ("--asize", str(points), "--bufferSize", str(CALLS[2]))
-    return Case("coll_perf", "coll_perf", options, ranks, 4 * points**3, points // (2 if ranks == 8 else 1) * 4)
+    piece = points * points // 2 * 4 if ranks == 4 else points // 2 * 4
+    return Case("coll_perf", "coll_perf", options, ranks, 4 * points**3, piece)
 
 
 def flash_io(size: int, ranks: int) -> Case:
