@@ -102,32 +102,54 @@ struct place_in ordered_first(const struct nodes *nodes, const struct ordered *t
 /* The last value that is not after (key, minor). */
 struct place_in ordered_upto(const struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor);
 struct place_in ordered_next(struct place_in at);
+/* Begins to bring the leaf where (key, minor) belongs to the processor's cache. */
+void ordered_fetch(const struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor);
 
 /* table.c: entries by four numbers, in the order in which they were put. */
 struct entry {
     int64_t key[4];
-    struct entry *chained;
     int64_t number;
-    double value;
-    void *more;
-    struct entry *before, *next;
+    union {
+        double value;
+        void *more;
+    };
+    uint32_t chained, before, next;
 };
 
 struct table {
-    struct entry **bucket;
+    uint32_t *bucket;
     int64_t buckets, count;
-    struct entry *first, *last;
-    struct pool entries;
+    uint32_t first, last;
+    struct numbered entries;
 };
 
-/* Begins to bring an entry to the processor's cache. */
+/* Begin to bring to the processor's cache where an entry's number is; after other work, the entry; and then (NULL:
+ * there is none) its neighbours. */
 void table_fetch(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
+void table_fetch_more(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
+void table_fetch_around(const struct table *table, const struct entry *entry);
 struct entry *table_find(const struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
 /* The entry with this key, a new one at the end if there is none. */
 struct entry *table_put(struct memory *memory, struct table *table, int64_t a, int64_t b, int64_t c, int64_t d);
 void table_remove(struct table *table, struct entry *entry);
 void table_to_end(struct table *table, struct entry *entry);
 void table_clear(struct table *table);
+
+static inline struct entry *entry_at(const struct table *table, uint32_t number)
+{
+    return number ? (struct entry *)table->entries.piece[number >> LOWER_BITS] + (number & ((1u << LOWER_BITS) - 1))
+                  : NULL;
+}
+
+static inline struct entry *table_first(const struct table *table)
+{
+    return entry_at(table, table->first);
+}
+
+static inline struct entry *table_next(const struct table *table, const struct entry *entry)
+{
+    return entry_at(table, entry->next);
+}
 
 struct range {
     int64_t start, stop;
@@ -343,6 +365,8 @@ struct part *part_of(struct caching *core, int64_t file, int64_t number);
 struct part *part_known(const struct caching *core, int64_t file, int64_t number); /* NULL: it was never used */
 struct extents *extents_made(struct part *part, int64_t level);
 void range_add(struct caching *core, struct vector *ranges, int64_t start, int64_t stop);
+/* Begins to bring what overlapping() will look at to the processor's cache. */
+void overlapping_fetch(const struct caching *core, struct part *part, int64_t start);
 /* Adds the copies that have bytes of [start, stop), in order. */
 void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies);

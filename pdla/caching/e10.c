@@ -44,7 +44,7 @@ static int close(void *state, struct caching *core, int64_t file)
     const struct e10 *e10 = state;
     if (file >= 0)
         close_file(e10, core, file);
-    for (const struct entry *one = file < 0 ? e10->files.first : NULL; one; one = one->next)
+    for (const struct entry *one = file < 0 ? table_first(&e10->files) : NULL; one; one = table_next(&e10->files, one))
         close_file(e10, core, one->key[0]);
     return 0;
 }

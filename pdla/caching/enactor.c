@@ -81,9 +81,9 @@ static void refuse(struct caching *core, const struct caching_wish *wish, enum c
 
 int64_t caching_refused(const struct caching *core, int64_t number, struct caching_wish *wish)
 {
-    const struct entry *one = core->reasons.first;
+    const struct entry *one = table_first(&core->reasons);
     while (one && number-- > 0)
-        one = one->next;
+        one = table_next(&core->reasons, one);
     if (!one)
         return 0;
     *wish = (struct caching_wish){.kind = one->key[0], .reason = (const char *)(intptr_t)one->key[1]};
@@ -357,6 +357,7 @@ static void own_add(struct caching *core, int64_t file, int64_t number, int64_t 
 {
     struct own *own = vector_add(&core->memory, &core->own, sizeof *own);
     *own = (struct own){part_of(core, file, number), start, stop};
+    overlapping_fetch(core, own->part, start);
 }
 
 /* What the request accesses; of parts, each is contiguous. */
@@ -621,7 +622,7 @@ static int dirty(void *context)
     struct called *with = context;
     struct caching *core = with->core;
     core->extents_seen.count = 0;
-    for (const struct entry *entry = core->parts.first; entry; entry = entry->next) {
+    for (const struct entry *entry = table_first(&core->parts); entry; entry = table_next(&core->parts, entry)) {
         const struct part *part = entry->more;
         for (int64_t i = 0; i < part->levels; i++)
             for (struct place_in at = ordered_first(&core->nodes, &part->extents[i].copies); at.leaf;

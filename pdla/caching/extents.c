@@ -52,6 +52,20 @@ static void copy_add(struct caching *core, struct vector *copies, uint32_t numbe
     *into = number;
 }
 
+void overlapping_fetch(const struct caching *core, struct part *part, int64_t start)
+{
+    for (int64_t i = 0; i < part->levels; i++)
+        ordered_fetch(&core->nodes, &part->extents[i].copies, start, 0);
+}
+
+/* Brings what is beside the copy, too: a copy that is used changes its place among the clean ones. */
+static const struct copy *looked_at(const struct caching *core, uint32_t number)
+{
+    if (core->copies.more[number >> LOWER_BITS])
+        __builtin_prefetch(links_of(core, number));
+    return copy_at(core, number);
+}
+
 void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies)
 {
@@ -60,7 +74,7 @@ void overlapping(struct caching *core, struct extents *extents, int64_t start, i
         at = ordered_first(&core->nodes, &extents->copies);
     for (; at.leaf && at.leaf->key[at.index] < stop; at = ordered_next(at)) {
         uint32_t number = at.leaf->value[at.index];
-        if (at.leaf->key[at.index] >= start || stop_of(copy_at(core, number)) > start)
+        if (stop_of(looked_at(core, number)) > start)
             copy_add(core, copies, number);
     }
 }

@@ -79,7 +79,8 @@ static void find_victims(struct caching *core, struct ibridge *ibridge, int64_t 
                          double spare, int64_t *missing)
 {
     ibridge->victims.count = 0;
-    for (struct entry *entry = share->held.first; entry && *missing > 0 && spare > 0; entry = entry->next) {
+    for (struct entry *entry = table_first(&share->held); entry && *missing > 0 && spare > 0;
+         entry = table_next(&share->held, entry)) {
         int64_t count, i = 0, size = entry->key[2] - entry->key[1];
         const struct caching_extent *extent = see(core, entry->key[0], server, entry->key[1], entry->key[2], &count);
         while (i < count && !extent[i].dirty)
@@ -148,6 +149,12 @@ static void look(struct caching *core, struct ibridge *ibridge, const struct cac
                  const struct own *own)
 {
     int64_t server = own->part->number, count;
+    struct entry *entry[KINDS];
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct table *held = &ibridge->server[server].share[kind].held;
+        entry[kind] = table_find(held, request->file, own->start, own->stop, 0);
+        table_fetch_around(held, entry[kind]);
+    }
     const struct caching_extent *extent = see(core, request->file, server, own->start, own->stop, &count);
     ibridge->missed.count = 0;
     for (int64_t i = 0; i < count; i++)
@@ -155,12 +162,9 @@ static void look(struct caching *core, struct ibridge *ibridge, const struct cac
             range_add(core, &ibridge->missed, extent[i].start, extent[i].stop);
         else if (request->op == CACHING_WRITE)
             soil(core, ibridge, server, request->file, extent[i].start, extent[i].stop);
-    for (int kind = 0; kind < KINDS; kind++) {
-        struct table *held = &ibridge->server[server].share[kind].held;
-        struct entry *entry = table_find(held, request->file, own->start, own->stop, 0);
-        if (entry)
-            table_to_end(held, entry);
-    }
+    for (int kind = 0; kind < KINDS; kind++)
+        if (entry[kind])
+            table_to_end(&ibridge->server[server].share[kind].held, entry[kind]);
 }
 
 static void sub_request(struct caching *core, struct ibridge *ibridge, const struct caching_request *request,
@@ -194,7 +198,11 @@ static int request(void *state, struct caching *core, const struct caching_reque
     ibridge->averages.count = 0;
     for (int64_t i = 0; i < core->own.count; i++) {
         double *average = vector_add(&core->memory, &ibridge->averages, sizeof *average);
-        *average = ibridge->server[((struct own *)core->own.at)[i].part->number].exchanged;
+        const struct own *own = (struct own *)core->own.at + i;
+        const struct server *server = &ibridge->server[own->part->number];
+        *average = server->exchanged;
+        for (int kind = 0; kind < KINDS; kind++)
+            table_fetch(&server->share[kind].held, request->file, own->start, own->stop, 0);
     }
     for (int64_t i = 0; i < core->own.count; i++)
         sub_request(core, ibridge, request, (struct own *)core->own.at + i, i);
@@ -207,7 +215,7 @@ static int tick(void *state, struct caching *core)
     struct ibridge *ibridge = state;
     for (int64_t i = 0; i < core->setup.home_servers; i++)
         ibridge->server[i].exchanged = ibridge->server[i].average;
-    for (const struct entry *one = ibridge->dirty.first; one; one = one->next) {
+    for (const struct entry *one = table_first(&ibridge->dirty); one; one = table_next(&ibridge->dirty, one)) {
         struct caching_wish made = {.kind = CACHING_WRITE_BACK, .file = one->key[1], .part = one->key[0],
                                     .start = one->key[2], .stop = one->key[3], .node = -1, .reason = "dirty"};
         wish(core, &made);

@@ -80,8 +80,9 @@ static void enlist(struct caching *core, struct liu *liu, struct name name, int6
 {
     const struct table *all = &liu->lifted[name.server];
     int64_t ssd = ssd_of(core, name.server);
-    if (caching_room(core, ssd) < length && all->first) {
-        struct name first = {all->first->key[0], name.server, all->first->key[1]};
+    const struct entry *oldest = table_first(all);
+    if (caching_room(core, ssd) < length && oldest) {
+        struct name first = {oldest->key[0], name.server, oldest->key[1]};
         de_lift(core, liu, first, "the SSD is full");
     }
     if (caching_room(core, ssd) >= length)
@@ -127,7 +128,7 @@ static void measure(struct caching *core, struct liu *liu, struct name name, str
 static void forget_ghosts(struct caching *core, struct liu *liu, int64_t server, int64_t most)
 {
     struct entry *bottom;
-    for (; most > 0 && (bottom = liu->stack[server].first); most--) {
+    for (; most > 0 && (bottom = table_first(&liu->stack[server])); most--) {
         const struct segment *segment = bottom->more;
         if (segment->regular)
             return;
@@ -141,9 +142,9 @@ static void make_room(struct caching *core, struct liu *liu, int64_t server, int
 {
     const struct table *stack = &liu->stack[server];
     while (caching_room(core, server) < length) {
-        struct entry *entry = stack->first;
+        struct entry *entry = table_first(stack);
         while (entry && !((struct segment *)entry->more)->regular)
-            entry = entry->next;
+            entry = table_next(stack, entry);
         if (!entry)
             return;
         struct name name = {entry->key[0], server, entry->key[1]};
@@ -228,6 +229,19 @@ static void flag(struct caching *core, struct liu *liu, struct name name, int64_
         forget_ghosts(core, liu, name.server, 1);
 }
 
+/* Begins to bring what is known of a segment to the processor's cache. */
+static void fetch(const struct liu *liu, struct name name)
+{
+    const struct table *tables[] = {&liu->stack[name.server], &liu->lifted[name.server]};
+    for (int i = 0; i < 2; i++)
+        table_fetch(tables[i], name.file, name.number, 0, 0);
+    table_fetch(&liu->locality, name.file, name.server, name.number, 0);
+    for (int i = 0; i < 2; i++)
+        table_fetch_more(tables[i], name.file, name.number, 0, 0);
+    table_fetch_more(&liu->locality, name.file, name.server, name.number, 0);
+    table_fetch_around(tables[0], table_find(tables[0], name.file, name.number, 0, 0));
+}
+
 static int request(void *state, struct caching *core, const struct caching_request *request)
 {
     struct liu *liu = state;
@@ -238,6 +252,7 @@ static int request(void *state, struct caching *core, const struct caching_reque
             int64_t low = number * size > own.start ? number * size : own.start;
             int64_t high = (number + 1) * size < own.stop ? (number + 1) * size : own.stop;
             struct name name = {request->file, own.part->number, number};
+            fetch(liu, name);
             if (request->op == CACHING_WRITE)
                 written(core, liu, name, low, high);
             else

@@ -274,6 +274,12 @@ struct place_in ordered_first(const struct nodes *nodes, const struct ordered *t
     return (struct place_in){node, 0};
 }
 
+void ordered_fetch(const struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor)
+{
+    if (tree->root && tree->height > 0)
+        tree->recent = leaf_of(nodes, tree, key, minor);
+}
+
 struct place_in ordered_upto(const struct nodes *nodes, struct ordered *tree, int64_t key, int64_t minor)
 {
     if (!tree->root)

@@ -186,6 +186,7 @@ static int request(void *state, struct caching *core, const struct caching_reque
     struct s4d *s4d = state;
     table_fetch(&s4d->critical, request->file, request->start, request->stop, 0);
     double saved = benefit(core, s4d, request);
+    table_fetch_more(&s4d->critical, request->file, request->start, request->stop, 0);
     /* What is seen stays until the policy looks again: the wishes below do not. */
     int64_t count;
     const struct caching_extent *extent = see(core, request->file, -1, request->start, request->stop, &count);
@@ -248,7 +249,7 @@ static int tick(void *state, struct caching *core)
         wish(core, &made);
     }
     s4d->dirty.count = s4d->order.count = 0;
-    for (const struct entry *entry = s4d->flagged.first; entry; entry = entry->next) {
+    for (const struct entry *entry = table_first(&s4d->flagged); entry; entry = table_next(&s4d->flagged, entry)) {
         struct flagged *into = vector_add(&core->memory, &s4d->order, sizeof *into);
         *into = (struct flagged){entry, s4d->order.count};
     }
