@@ -56,6 +56,7 @@ bench: .venv/test-ready
 bench-smoke: .venv/demo-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 	$(BIN)/python -m benchmarks.caches --smoke --rounds 1
+	$(BIN)/python -m benchmarks.leased --rounds 1 --ranges 1000 --amount 16M
 
 # --fresh-env, because Sphinx does not warn about a page that it does not read again.
 docs: .venv/docs-ready

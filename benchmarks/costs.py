@@ -15,6 +15,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "planner": ("10000",),
     "builder": ("--rounds", "3", "--only", "64 KiB"),
     "stub": ("--rounds", "3"),
+    "leased": ("--rounds", "5"),
     "library": ("--rounds", "15"),
     "maintenance": ("10000", "--size", "1"),
 }

@@ -290,6 +290,7 @@ def test_h47_a_reader_of_damaged_journals_gets_an_error(consumer: Consumer, part
 
 def test_h47_a_reader_of_a_replica_that_lost_a_component_gets_an_error(consumer: Consumer) -> None:
     consumer.leased.write()
+    consumer.read("original", "size")  # the file has its size
     (replica,) = consumer.leased.place.catalog.replicas.find()
     component = Path(replica.components[1].path)
     component.rename(component.with_suffix(".away"))
