@@ -62,6 +62,11 @@ def test_a_write_back_does_not_begin_before_its_request_is_served(decisions: Pat
     run(decisions, policy, seed, 2000)
 
 
+def test_a_write_waits_for_an_older_write_back_of_its_bytes(decisions: Path) -> None:
+    """In this run the bytes are written in their copy first, and then elsewhere, while the write-back is under way."""
+    run(decisions, "whims", 35, 2000)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_core_without_memory_says_so_and_decides_nothing_more(decisions: Path, policy: str) -> None:
     """Wherever it ends: in the middle of a decision, of a wish, or before the first one."""
