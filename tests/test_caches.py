@@ -395,6 +395,8 @@ def test_h52_a_cache_that_is_full_lets_writes_go_home(case: Case) -> None:
     ran = case.same(ON_CLOSE, "write:0", "write:1", "write:2", "write:3", "again:0", "again:3", "read:3", **room)
     assert "no room in the cache" in ran.passed
     assert 0 < ran.total("written", "bytes") < 6 * 3 * 19200
+    ran = case.same(ON_CLOSE, "write:0", "both:1", "write:1", **room)
+    assert sorted(cache["written"]["calls"] for cache in ran.caches) == [1] * 3 + [2] * 3
     ran = case.same(IMMEDIATE, "write:0", "write:1", "sync", "write:2", "write:3", "sync", "write:4", **room)
     assert ran.total("written", "bytes") == 5 * 3 * 19200
 

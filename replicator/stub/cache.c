@@ -20,6 +20,8 @@ enum {
     FREE_SHARE = 10       /* of the free space one part is left */
 };
 
+static int64_t held_by_all; /* atomic; by the caches of this process */
+
 /* Bytes of a call and where in the cache file they are. */
 struct placed {
     int64_t place, offset, length; /* in the cache file, and in the original */
@@ -33,6 +35,7 @@ struct cache {
     int64_t request;
     struct caching_space space;
     struct caching *core;     /* NULL until cache_begin() */
+    int64_t held, limit;      /* bytes of the device: that this cache holds, and that all caches of the process may */
     uint64_t cleaning;        /* the core takes the first so many entries of the journal to be on their way; 0: none */
     int64_t *moves;           /* tokens of the moves that bring them home */
     size_t count, room;
@@ -74,6 +77,7 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
     cache->space = (struct caching_space){.name = "device", .server = 0, .on_nodes = 1, .chunk = CHUNK, .reads = 1,
                                           .capacity = share(cache, hints, peers_count(writer->peers) + 1),
                                           .writes = 1};
+    cache->limit = hints->bytes > 0 ? cache->space.capacity : INT64_MAX;
     const struct caching_setup setup = {.home_servers = 1, .home_strip = CHUNK, .spaces = 1, .levels = 1,
                                         .space = &cache->space, .limit = MEMORY};
     const struct caching_e10 e10 = {.flush_on_close = 1, .discard = 1};
@@ -95,6 +99,7 @@ void cache_close(struct writer *writer)
     if (cache == NULL)
         return;
     cache_abandon(writer);
+    __atomic_sub_fetch(&held_by_all, cache->held, __ATOMIC_ACQ_REL);
     close(cache->fd);
     caching_free(cache->core);
     cache_marks_close(cache->marks);
@@ -136,13 +141,24 @@ static void begin_moves(struct writer *writer)
         cache->cleaning = journal_count(&writer->journal);
 }
 
+/* Counts what the cache holds. */
+static void count_held(struct cache *cache)
+{
+    const int64_t held = cache->space.capacity - caching_room(cache->core, 0);
+    __atomic_add_fetch(&held_by_all, held - cache->held, __ATOMIC_ACQ_REL);
+    cache->held = held;
+}
+
 static void end_moves(struct cache *cache)
 {
     struct caching_step step;
-    while (cache->count > 0 && caching_finished(cache->core, cache->moves[--cache->count], 0, &step) == CACHING_DONE)
-        if (!remember(cache, &step))
-            return;
-    cache->cleaning = 0;
+    bool enough = true;
+    while (enough && cache->count > 0
+           && caching_finished(cache->core, cache->moves[--cache->count], 0, &step) == CACHING_DONE)
+        enough = remember(cache, &step);
+    if (enough)
+        cache->cleaning = 0;
+    count_held(cache);
 }
 
 void cache_settle(struct writer *writer)
@@ -173,14 +189,21 @@ void cache_follow(struct writer *writer)
     peers_unlock(writer);
 }
 
+static int64_t room(const struct cache *cache)
+{
+    const int64_t here = caching_room(cache->core, 0);
+    const int64_t left = cache->limit - __atomic_load_n(&held_by_all, __ATOMIC_ACQUIRE);
+    return left < 0 ? 0 : here < left ? here : left;
+}
+
 int64_t cache_fits(struct writer *writer, int64_t bytes)
 {
     const struct cache *cache = writer->cache;
     if (bytes <= 0)
         return INT64_MAX;
-    if (caching_room(cache->core, 0) < bytes)
+    if (room(cache) < bytes)
         cache_follow(writer);
-    return caching_room(cache->core, 0) / bytes;
+    return room(cache) / bytes;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -374,6 +397,7 @@ int cache_write(struct writer *writer, const struct view_range *range, const cha
     int error = mark(cache, range) ? place_range(cache, CACHING_WRITE, range) : ENOLCK;
     if (error == 0)
         error = move(cache, true, (char *)(uintptr_t)buffer, memory, requests);
+    count_held(cache);
     if (error == 0)
         error = note(writer);
     if (cache->marks != NULL)

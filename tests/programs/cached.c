@@ -9,6 +9,7 @@
  *   size end stat cut:BYTES      sizes; MPI_File_set_size
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
  *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
+ *   both:N                       writes N.FILE while FILE is open
  *   fork signals                 a child that ends; signals to this process
  *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
  *   leave                        ... with MPI_Finalize, but without close */
@@ -150,6 +151,15 @@ static void make_step(const char *name, long number)
     } else if (strcmp(name, "reopen") == 0) {
         close_file();
         open_file();
+    } else if (strcmp(name, "both") == 0) {
+        MPI_File kept_file = file;
+        name_file(path, number);
+        open_file();
+        make_step("write", 0);
+        make_step("write", 1);
+        close_file();
+        name_file(path, 0);
+        file = kept_file;
     } else if (strcmp(name, "file") == 0) {
         close_file();
         name_file(path, number);
