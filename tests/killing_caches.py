@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdla.replicator.journals import read_journal
+from tests.mpiio import CACHED
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library
 
 RANKS, PIECE, COUNT, PLACES = 3, 96, 200, 4
@@ -46,7 +47,7 @@ class Round:
     def original(self) -> Path:
         return self.directory / "data"
 
-    def launch(self, flush: str, *steps: str) -> subprocess.Popen[bytes]:
+    def launch(self, mode: str, *steps: str) -> subprocess.Popen[bytes]:
         (cache := self.directory / "cache").mkdir(exist_ok=True)
         (home := self.directory / "home").mkdir(exist_ok=True)
         variables = {
@@ -56,7 +57,7 @@ class Round:
             "PDLA_POLICY": "e10",
             "PDLA_E10_CACHE": "enable",
             "PDLA_E10_CACHE_PATH": cache,
-            "PDLA_E10_CACHE_FLUSH_FLAG": flush,
+            **{f"PDLA_{name}": value for name, value in CACHED[mode].items()},
         }
         words = ["env", *(f"{name}={value}" for name, value in variables.items())]
         command = self.mpi.command(RANKS, *words, self.program, self.original, self.directory / "out", *steps)
@@ -84,13 +85,17 @@ class Round:
                 continue
         process.wait(60)
 
-    def steps(self) -> list[str]:
+    def steps(self, mode: str) -> list[str]:
         choose, steps = self.choose, []
         for _ in range(choose.randint(4, 14)):
-            kind = choose.choice([*SEEDS, *SEEDS, "sync", "barrier", "nap", "read", "other"])
+            kind = choose.choice([*SEEDS, *SEEDS, "sync", "barrier", "nap", "read", "other", "reopen"])
             number = choose.randint(1, 60) if kind == "nap" else choose.randrange(PLACES)
             steps.append(f"{kind}:{number}")
-        return [*steps, "nap:300"]
+        return [*steps, *self.another(mode), "nap:300"]
+
+    def another(self, mode: str) -> list[str]:
+        """With deferred closes the next file is open while the bytes of this one go home."""
+        return ["file:9"] if mode == "e10-deferred" else []
 
     def done(self, rank: int, steps: Sequence[str]) -> int:
         """How many steps a rank has certainly ended: it says so after each of some kinds."""
@@ -125,8 +130,9 @@ class Round:
         return ""
 
     def play(self) -> str:
-        steps, flush = self.steps(), self.choose.choice(["flush_immediate", "flush_onclose"])
-        self.kill(self.launch(flush, *steps), self.choose.uniform(0, 0.4))
+        mode = self.choose.choice(list(CACHED))
+        steps = self.steps(mode)
+        self.kill(self.launch(mode, *steps), self.choose.uniform(0, 0.4))
         journals = self.directory.glob("home/journals/cache-*/*.journal")
         self.waited = any(len(read_journal(path).entries) for path in journals)
         for _ in range(self.choose.choice([0, 0, 1, 2])):
@@ -135,7 +141,7 @@ class Round:
             kept = {rank: path.read_bytes() for rank, path in out.items() if path.exists()}
             for path in out.values():
                 path.unlink(missing_ok=True)
-            self.kill(self.launch(flush, "read:0", "nap:200"), self.choose.uniform(0, 0.05))
+            self.kill(self.launch(mode, "read:0", "nap:200"), self.choose.uniform(0, 0.05))
             for rank, path in out.items():
                 path.unlink(missing_ok=True)
                 if rank in kept:
@@ -149,13 +155,13 @@ class Round:
             wrong = self.lost(steps)
         else:
             kept = {path: path.read_bytes() for path in self.directory.glob("out.*")}
-            code = self.launch(flush, "barrier").wait(60)
+            code = self.launch(mode, "barrier", *self.another(mode)).wait(60)
             for path, text in kept.items():
                 path.write_bytes(text)
             wrong = f"the next open ended with {code}" if code else self.lost(steps)
         left = [*self.directory.glob("cache/*"), *self.directory.glob("home/journals/cache-*/*.journal")]
         what = f"{wrong}; left {len(left)}" if wrong or left else ""
-        return f"{how} {flush} {' '.join(steps)}: {what}" if what else ""
+        return f"{how} {mode} {' '.join(steps)}: {what}" if what else ""
 
 
 def is_write(step: str, place: int) -> bool:
