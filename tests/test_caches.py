@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,6 @@ class Case:
     program: Path
     libraries: str
     directory: Path
-    hints: dict[str, str] = field(default_factory=dict)
 
     @property
     def original(self) -> Path:
@@ -399,6 +398,20 @@ def test_h52_a_cache_that_is_full_lets_writes_go_home(case: Case) -> None:
     assert sorted(cache["written"]["calls"] for cache in ran.caches) == [1] * 3 + [2] * 3
     ran = case.same(IMMEDIATE, "write:0", "write:1", "sync", "write:2", "write:3", "sync", "write:4", **room)
     assert ran.total("written", "bytes") == 5 * 3 * 19200
+
+
+def test_a_million_pieces_of_a_process_are_cached(case: Case) -> None:
+    """They also go home together with those of the other rank."""
+    steps = [f"write:{place}" for place in range(8)]
+    ran = case.same(ON_CLOSE, *steps, "again:3", "read:3", "sync", "write:0", ranks=2, PIECE="8", COUNT="125000")
+    assert ran.passed == set()
+    assert ran.total("written", "calls") == 2 * 10
+
+
+def test_h52_a_call_of_more_pieces_than_the_core_has_memory_for_goes_home(case: Case) -> None:
+    """What was cached before, and what is written after it is home, is not concerned."""
+    ran = case.same(ON_CLOSE, "write:0", "one:1", "sync", ranks=2, PIECE="1", COUNT="1500000")
+    assert ran.passed == {"no room in the cache", "not a collective write"}
 
 
 def test_h53_a_rank_whose_device_refuses_keeps_all_from_the_cache(case: Case) -> None:

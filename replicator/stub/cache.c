@@ -15,7 +15,7 @@
 
 enum {
     CHUNK = 8 << 20,
-    MEMORY = 48 << 20,    /* of the core; a write that needs more goes to the original */
+    MEMORY = 64 << 20,    /* of the core; a write that needs more goes to the original */
     PARTS = 256,          /* of the buffer, in a system call */
     FREE_SHARE = 10       /* of the free space one part is left */
 };
@@ -35,6 +35,7 @@ struct cache {
     int64_t request;
     struct caching_space space;
     struct caching *core;     /* NULL until cache_begin() */
+    bool exhausted;           /* its memory is used up: it decides nothing more */
     int64_t held, limit;      /* bytes of the device: that this cache holds, and that all caches of the process may */
     uint64_t cleaning;        /* the core takes the first so many entries of the journal to be on their way; 0: none */
     int64_t *moves;           /* tokens of the moves that bring them home */
@@ -71,6 +72,20 @@ static int64_t share(const struct cache *cache, const struct cache_hints *hints,
     return bytes / processes;
 }
 
+/* A new core, which knows of no bytes. */
+static bool renew_core(struct cache *cache)
+{
+    const struct caching_setup setup = {.home_servers = 1, .home_strip = CHUNK, .spaces = 1, .levels = 1,
+                                        .space = &cache->space, .limit = MEMORY};
+    const struct caching_e10 e10 = {.flush_on_close = 1, .discard = 1};
+    caching_free(cache->core);
+    cache->core = caching_new(&setup);
+    cache->exhausted = cache->core == NULL || caching_use_e10(cache->core, &e10) != CACHING_DONE;
+    cache->cleaning = 0;
+    cache->count = 0;
+    return !cache->exhausted;
+}
+
 bool cache_begin(struct writer *writer, const struct cache_hints *hints)
 {
     struct cache *cache = writer->cache;
@@ -78,13 +93,9 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
                                           .capacity = share(cache, hints, peers_count(writer->peers) + 1),
                                           .writes = 1};
     cache->limit = hints->bytes > 0 ? cache->space.capacity : INT64_MAX;
-    const struct caching_setup setup = {.home_servers = 1, .home_strip = CHUNK, .spaces = 1, .levels = 1,
-                                        .space = &cache->space, .limit = MEMORY};
-    const struct caching_e10 e10 = {.flush_on_close = 1, .discard = 1};
-    cache->core = caching_new(&setup);
     if (hints->coherent && (cache->marks = cache_marks_open(writer->journals)) == NULL)
         return false;
-    return cache->core != NULL && caching_use_e10(cache->core, &e10) == CACHING_DONE;
+    return renew_core(cache);
 }
 
 void cache_abandon(struct writer *writer)
@@ -137,14 +148,14 @@ static void begin_moves(struct writer *writer)
 {
     struct cache *cache = writer->cache;
     struct caching_step step;
-    if (caching_close(cache->core, 0, 0, &step) == CACHING_DONE && remember(cache, &step))
-        cache->cleaning = journal_count(&writer->journal);
+    cache->exhausted = caching_close(cache->core, 0, 0, &step) != CACHING_DONE || !remember(cache, &step);
+    cache->cleaning = cache->exhausted ? 0 : journal_count(&writer->journal);
 }
 
 /* Counts what the cache holds. */
 static void count_held(struct cache *cache)
 {
-    const int64_t held = cache->space.capacity - caching_room(cache->core, 0);
+    const int64_t held = cache->core == NULL ? 0 : cache->space.capacity - caching_room(cache->core, 0);
     __atomic_add_fetch(&held_by_all, held - cache->held, __ATOMIC_ACQ_REL);
     cache->held = held;
 }
@@ -152,13 +163,19 @@ static void count_held(struct cache *cache)
 static void end_moves(struct cache *cache)
 {
     struct caching_step step;
-    bool enough = true;
-    while (enough && cache->count > 0
-           && caching_finished(cache->core, cache->moves[--cache->count], 0, &step) == CACHING_DONE)
-        enough = remember(cache, &step);
-    if (enough)
-        cache->cleaning = 0;
+    while (!cache->exhausted && cache->count > 0)
+        cache->exhausted = caching_finished(cache->core, cache->moves[--cache->count], 0, &step) != CACHING_DONE
+            || !remember(cache, &step);
+    cache->cleaning = 0;
     count_held(cache);
+}
+
+/* For further writes. */
+static int64_t room(const struct cache *cache)
+{
+    const int64_t here = cache->exhausted ? 0 : caching_room(cache->core, 0);
+    const int64_t left = cache->limit - __atomic_load_n(&held_by_all, __ATOMIC_ACQUIRE);
+    return left < 0 ? 0 : here < left ? here : left;
 }
 
 void cache_settle(struct writer *writer)
@@ -174,26 +191,22 @@ void cache_follow(struct writer *writer)
     cache_settle(writer);
     if (cache->cleaning != 0 && journal_home(journal) >= cache->cleaning)
         end_moves(cache);
-    if (cache->cleaning != 0 || journal_count(journal) == 0)
+    if (journal_waiting(journal) > 0) {
+        /* RATIONALE: the core needs memory for each move, which pays only where room gets short. */
+        if (cache->cleaning == 0 && !cache->exhausted && room(cache) < cache->space.capacity / 2)
+            begin_moves(writer);
         return;
-    const bool all = journal_waiting(journal) == 0;
-    begin_moves(writer);
-    if (!all)
+    }
+    if (journal_count(journal) == 0 && !cache->exhausted)
         return;
-    end_moves(cache);
+    renew_core(cache);
+    count_held(cache);
     peers_lock(writer);
     journal_clear(journal);
     memset(writer->peers->own->after, 0, sizeof writer->peers->own->after);
     writer->low = INT64_MAX;
     writer->high = 0;
     peers_unlock(writer);
-}
-
-static int64_t room(const struct cache *cache)
-{
-    const int64_t here = caching_room(cache->core, 0);
-    const int64_t left = cache->limit - __atomic_load_n(&held_by_all, __ATOMIC_ACQUIRE);
-    return left < 0 ? 0 : here < left ? here : left;
 }
 
 int64_t cache_fits(struct writer *writer, int64_t bytes)
@@ -228,12 +241,13 @@ static int place_at(struct cache *cache, int64_t place, int64_t offset, int64_t 
 }
 
 /* Asks the core where bytes of the original are, or are to be written. 0 or an errno; ENOSPC: not
- * all of them in the cache. */
+ * all of them in the cache; ENOMEM: the core can say no more. */
 static int ask(struct cache *cache, enum caching_op op, int64_t offset, int64_t length)
 {
     const struct caching_request request = {.op = op, .start = offset, .stop = offset + length, .collective = 1};
     struct caching_step step;
-    int error = caching_serve(cache->core, &request, &step) == CACHING_DONE ? 0 : ENOSPC;
+    cache->exhausted = cache->exhausted || caching_serve(cache->core, &request, &step) != CACHING_DONE;
+    int error = cache->exhausted ? ENOMEM : 0;
     for (int64_t i = 0; error == 0 && i < step.transfers; i++) {
         const struct caching_transfer *one = &step.foreground[i];
         error = one->level < 0 ? ENOSPC : place_at(cache, one->start, one->first, one->stop - one->start);
@@ -400,6 +414,8 @@ int cache_write(struct writer *writer, const struct view_range *range, const cha
     count_held(cache);
     if (error == 0)
         error = note(writer);
+    /* RATIONALE: the core may take bytes to be there that are not. */
+    cache->exhausted = cache->exhausted || error == ENOMEM;
     if (cache->marks != NULL)
         cache_marks_listed(cache->marks, journal_count(&writer->journal));
     return error;

@@ -28,7 +28,7 @@ void cache_abandon(struct writer *);
 int64_t cache_fits(struct writer *, int64_t bytes);
 /* Writes the bytes of a call, which fit, to the cache and lists them in the journal. `memory` NULL: the
  * buffer is contiguous. 0 or an errno; after an error none of them count, and neither cache_write()
- * nor cache_read() may be called again. */
+ * nor cache_read() may be called again. Except after ENOMEM: the cache is full, until its bytes are home. */
 int cache_write(struct writer *, const struct view_range *, const char *buffer, const struct typemap *memory,
                 uint64_t *requests);
 /* A collective call has been done, even if it wrote nothing on this rank. */

@@ -314,9 +314,13 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
     pthread_mutex_lock(&writer->mutex);
     if (journal_count(&writer->journal) >= MOST_ENTRIES)
         error = writer_write_back(call->handle);
-    const bool full = writer->cache != NULL && cache_fits(writer, call->bytes) == 0;
+    bool full = writer->cache != NULL && cache_fits(writer, call->bytes) == 0;
     if (call->bytes > 0 && error == 0 && !full)
         error = (writer->cache != NULL ? deliver_to_cache : deliver)(call, write, &requests);
+    if (writer->cache != NULL && error == ENOMEM) {
+        full = true;
+        error = 0;
+    }
     if (writer->cache != NULL && error == 0)
         cache_called(writer);
     pthread_mutex_unlock(&writer->mutex);
