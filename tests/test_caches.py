@@ -587,18 +587,19 @@ def test_h46_a_program_killed_after_a_deferred_close_loses_nothing(held: Held) -
     assert list(held.case.cache.iterdir()) == [] and held.case.journals == []
 
 
-def test_a_deferred_close_that_fails_is_said_by_the_next_call(interrupted: Interrupted) -> None:
-    """The next open with the same guard; if no call waits, whichever comes next; and nothing is lost."""
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_deferred_close_that_fails_is_said_by_the_next_call(interrupted: Interrupted, ranks: int) -> None:
+    """The next open with the same guard; if no call waits, whichever of MPI comes next; and nothing is lost."""
     steps = ["write:0", "write:1"]
-    native = interrupted.natively(*steps)
+    native = interrupted.natively(*steps, ranks=ranks)
     for pattern, then, failed in [
         ("*data", ["file:1"], "open failed"),
-        ("data", ["file:1", "nap:300"], "close failed"),
+        ("data", ["file:1", "nap:300", "stat"], "close failed"),
     ]:
         remove_files(interrupted)
         interrupted.original.write_bytes(bytes(len(native.bytes)))
         full = deferred(interrupted, ON_CLOSE, pattern) | interrupted.at(1, "full", interrupted.original)
-        ran = interrupted.run(full, *steps, *then, fails=True)
+        ran = interrupted.run(full, *steps, *then, ranks=ranks, fails=True)
         assert {failed in seen for seen in ran.seen} == {True}, ran.seen
         assert "could not be brought home (No space left on device)" in ran.stderr
         assert ran.total("dirty") > 0

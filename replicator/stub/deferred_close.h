@@ -22,7 +22,8 @@ void deferred_close_begin(struct deferred_close *);
 /* Waits until files that this process has closed are home: the one at `path`, and all with the same
  * `guard` (0: none). `path` NULL: all files. */
 void deferred_close_await(const char *path, uint32_t guard);
-/* The errno of a deferred close that failed, once; 0: there is none. */
+/* The errno of a deferred close that failed, once; 0: there is none. The next call of MPI on a file says it. */
 int deferred_close_error(void);
+#define DEFERRED_CLOSE_FAILED "a file that was closed before could not be brought home"
 
 #endif

@@ -313,6 +313,8 @@ static const char *recover_before_open(const struct opening *opening, int *lock,
     if (mpi == NULL || comm == mpi->comm_null || mpi->Comm_test_inter(comm, &inter) != 0 || inter
         || mpi->Comm_rank(comm, &rank) != 0 || mpi->Comm_size(comm, &ranks) != 0)
         return NULL;
+    if (ranks == 1 && deferred_close_error() != 0)
+        return DEFERRED_CLOSE_FAILED;
     char journals[4096];
     const char *ignored;
     const bool keep = rank == 0 && writer_wanted(opening->amode)

@@ -693,10 +693,12 @@ static const struct loaded_map *map_for(const char *path)
  * itself would wait for rank 0. */
 static const char *wait_for_all_ranks(mpi_handle comm, int ranks)
 {
-    int64_t mine = -(int64_t)deferred_close_error(), all = mine;
-    if (ranks > 1 && !agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm))
+    if (ranks == 1)
+        return NULL;
+    int64_t mine = -(int64_t)deferred_close_error(), all;
+    if (!agree_reduce(&mine, &all, 1, running_mpi()->op_min, comm))
         return "the ranks cannot agree";
-    return all == 0 ? NULL : "a file that was closed before could not be brought home";
+    return all == 0 ? NULL : DEFERRED_CLOSE_FAILED;
 }
 
 const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const char *path, const char *keep, int *kept,
