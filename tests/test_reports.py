@@ -165,6 +165,7 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
             "earlier": {"bytes": 300, "requests": 2, "seconds": calls / 2},
             "left": left,
             "neighbours": 6,
+            "leased": {"calls": 2, "bytes": 40},
             "refused": "",
             "error": error,
             "passed": [{"why": "atomic mode", "calls": 1, "bytes": 10}],
@@ -173,7 +174,9 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
     leave(tmp_path, {**process(0), "writes": [written(3, 0, "")]}, {**process(1), "writes": [written(4, 60, "full")]})
     report = collect(tmp_path, "")
     passed = (Passed("atomic mode", 2, 20),)
-    assert report.writes == (WriteReport("/out", 7, 700, 7, 1000, 2, 600, 4, 2.0, 60, 12, (), ("full",), passed),)
+    assert report.writes == (
+        WriteReport("/out", 7, 700, 7, 1000, 2, 600, 4, 2.0, 60, 12, 4, 80, (), ("full",), passed),
+    )
     assert report.errors == ("/out: full",)
     assert report.sentence == (
         "wrote back 600 B of /out from an earlier run in 2 s; 7 writes redirected, 1000 B written back in "
