@@ -180,8 +180,8 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
     assert report.errors == ("/out: full",)
     assert report.sentence == (
         "wrote back 600 B of /out from an earlier run in 2 s; 4 reads took 80 B of /out from where an earlier run left "
-        "them; 7 writes redirected, 1000 B written back in 2 requests; 12 reads of bytes that other ranks of the node had just written; 60 B wait in replicas (pdla "
-        "sync); to the original: 2 calls (atomic mode); "
+        "them; 7 writes redirected, 1000 B written back in 2 requests; 12 reads of bytes that other ranks of the node "
+        "had just written; 60 B wait in replicas (pdla sync); to the original: 2 calls (atomic mode); "
         "NOT WRITTEN BACK: full"
     )
 
