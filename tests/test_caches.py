@@ -495,6 +495,15 @@ def test_a_program_with_deferred_closes_sees_and_leaves_the_same_bytes(any_case:
     assert list(any_case.cache.iterdir()) == [] and any_case.journals == []
 
 
+def test_a_child_of_the_program_does_not_keep_a_deferred_close_waiting(case: Case) -> None:
+    steps = ["write:0", "child", "file:1", "write:0", "file:0", "other:0"]
+    native = case.natively(*steps)
+    wanted = files_of(case)
+    remove_files(case)
+    assert case.run(deferred(case, ON_CLOSE), *steps).seen == native.seen
+    assert files_of(case) == wanted and case.journals == []
+
+
 @dataclass
 class Held:
     """A program whose first byte on its way home to `data` is held up until the gate opens."""

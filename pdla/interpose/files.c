@@ -224,10 +224,11 @@ EXPORT int MPI_File_set_atomicity(mpi_handle file, int flag)
         return leave(real(file, flag));
     struct file_call set = {.number = CALL_File_set_atomicity, .start = clock_ns(), .flags = CALL_COLLECTIVE};
     struct file_handle *handle = handle_find(file);
-    int rc = handle && handle->intercepted ? ASK(sync, (handle)) : 0;
-    rc = rc ? rc : real(file, flag);
+    const int error = handle && handle->intercepted ? ASK(sync, (handle)) : 0;
+    int rc = real(file, flag);
     if (handle && rc == 0)
         handle->atomic = flag != 0;
+    rc = rc ? rc : error;
     return leave(called(&set, handle, rc));
 }
 ALIAS(File_set_atomicity)

@@ -180,8 +180,11 @@ static int64_t room(const struct cache *cache)
 
 void cache_settle(struct writer *writer)
 {
-    if (writer->cache->marks != NULL)
-        cache_unmark(writer->cache->marks, journal_home(&writer->journal));
+    if (writer->cache->marks == NULL)
+        return;
+    peers_lock(writer); /* the journal may be cleared, and its entries are counted anew */
+    cache_unmark(writer->cache->marks, journal_home(&writer->journal));
+    peers_unlock(writer);
 }
 
 void cache_follow(struct writer *writer)
@@ -202,6 +205,8 @@ void cache_follow(struct writer *writer)
     renew_core(cache);
     count_held(cache);
     peers_lock(writer);
+    if (cache->marks != NULL)
+        cache_unmark(cache->marks, journal_count(journal));
     journal_clear(journal);
     memset(writer->peers->own->after, 0, sizeof writer->peers->own->after);
     writer->low = INT64_MAX;
@@ -395,12 +400,11 @@ bool cache_is_behind(const struct writer *writer, const struct view_range *range
     return writer->cache->marks != NULL && cache_marked(writer->cache->marks, low, high);
 }
 
-void cache_await(const struct writer *writer, const struct view_range *range)
+int cache_await(const struct writer *writer, const struct view_range *range)
 {
     int64_t low, high;
     span_of(range, &low, &high);
-    if (writer->cache->marks != NULL)
-        cache_marks_await(writer->cache->marks, low, high);
+    return writer->cache->marks == NULL || cache_marks_await(writer->cache->marks, low, high) ? 0 : EIO;
 }
 
 int cache_write(struct writer *writer, const struct view_range *range, const char *buffer,
@@ -418,6 +422,8 @@ int cache_write(struct writer *writer, const struct view_range *range, const cha
     cache->exhausted = cache->exhausted || error == ENOMEM;
     if (cache->marks != NULL)
         cache_marks_listed(cache->marks, journal_count(&writer->journal));
+    if (error != 0)
+        cache_settle(writer);
     return error;
 }
 

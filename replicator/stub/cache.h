@@ -43,9 +43,9 @@ void cache_settle(struct writer *);
 bool cache_flushes(const struct cache *);
 bool cache_is_coherent(const struct cache *); /* e10_cache=coherent */
 /* With it: whether other processes have bytes of the range (NULL: of the file) that are not home; waits
- * until they are home. */
+ * until they are home: 0, or an errno if that takes too long. */
 bool cache_is_behind(const struct writer *, const struct view_range *);
-void cache_await(const struct writer *, const struct view_range *);
+int cache_await(const struct writer *, const struct view_range *);
 int cache_descriptor(const struct cache *);
 int64_t cache_request(const struct cache *);
 

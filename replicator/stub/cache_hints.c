@@ -94,6 +94,8 @@ const char *cache_hints_of(const struct opening *opening, struct cache_hints *hi
                                   .request = hint_number(info, "ind_wr_buffer_size"),
                                   .bytes = hint_number(info, "cache_bytes"),
                                   .guard = cache_guard_of(opening, opening->path)};
+    if (hints->keeps)
+        hints->guard = 0; /* rank 0 of a deferred close removes what the others leave */
     if (!hint(info, "e10_cache", value) || (strcmp(value, "enable") != 0 && strcmp(value, "coherent") != 0))
         return "the hint e10_cache does not enable the cache";
     if (!hint(info, "e10_cache_path", hints->directory))

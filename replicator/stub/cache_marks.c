@@ -9,7 +9,7 @@
 
 #include "locks.h"
 
-enum { PAUSE_NS = 1000000, FILES = 2 };
+enum { PAUSE_NS = 1000000, TRIES = 300000, FILES = 2 };
 
 /* RATIONALE: there are two files, and new marks are in one of them while those in the other run out. In
  * a single file the marks of a process that writes all the time would never end. */
@@ -43,8 +43,7 @@ struct cache_marks *cache_marks_open(const char *journals)
 void cache_marks_close(struct cache_marks *marks)
 {
     for (int i = 0; marks != NULL && i < FILES; i++)
-        if (marks->fd[i] >= 0)
-            close(marks->fd[i]);
+        lock_close(marks->fd[i]);
     if (marks != NULL)
         pthread_mutex_destroy(&marks->lock);
     free(marks);
@@ -91,10 +90,14 @@ bool cache_marked(const struct cache_marks *marks, int64_t low, int64_t high)
         || lock_held(marks->fd[1], LOCK_ALONE, low, high, false);
 }
 
-void cache_marks_await(const struct cache_marks *marks, int64_t low, int64_t high)
+bool cache_marks_await(const struct cache_marks *marks, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    for (int i = 0; i < FILES; i++)
-        while (lock_held(marks->fd[i], LOCK_ALONE, low, high, false))
+    for (int i = 0, tries = 0; i < FILES; i++)
+        for (; lock_held(marks->fd[i], LOCK_ALONE, low, high, false); tries++) {
+            if (tries > TRIES)
+                return false;
             nanosleep(&pause, NULL);
+        }
+    return true;
 }

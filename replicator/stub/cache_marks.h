@@ -20,7 +20,7 @@ void cache_marks_listed(struct cache_marks *, uint64_t count);
 void cache_unmark(struct cache_marks *, uint64_t home);
 /* Whether other processes have marked any byte in [low, high). */
 bool cache_marked(const struct cache_marks *, int64_t low, int64_t high);
-/* Waits until what they have marked there is home. */
-void cache_marks_await(const struct cache_marks *, int64_t low, int64_t high);
+/* Waits until what they have marked there is home. False: it was not in five minutes. */
+bool cache_marks_await(const struct cache_marks *, int64_t low, int64_t high);
 
 #endif

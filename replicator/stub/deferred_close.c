@@ -57,7 +57,6 @@ struct file_handle *deferred_close_handle(struct deferred_close *one)
 
 void deferred_close_begin(struct deferred_close *one)
 {
-    one->redirection.writer->handle = &one->handle;
     pthread_mutex_lock(&lock);
     one->next = closed_files;
     closed_files = one;

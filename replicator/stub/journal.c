@@ -416,7 +416,7 @@ void journal_close(struct journal *journal, bool remove)
     if (remove && journal_waiting(journal) == 0)
         unlink(journal->path);
     journal_unmap(journal);
-    close(journal->fd);
+    lock_close(journal->fd);
     free(journal->path);
     *journal = (struct journal)JOURNAL_NONE;
 }

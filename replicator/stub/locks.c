@@ -19,6 +19,14 @@ bool lock_bytes(int fd, enum lock_kind kind, int64_t low, int64_t high)
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
+void lock_close(int fd)
+{
+    if (fd < 0)
+        return;
+    lock_bytes(fd, LOCK_NONE, 0, INT64_MAX);
+    close(fd);
+}
+
 bool lock_held(int fd, enum lock_kind kind, int64_t low, int64_t high, bool unknown)
 {
     struct flock lock = lock_of(kind, low, high);

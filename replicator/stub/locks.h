@@ -10,6 +10,9 @@ enum lock_kind { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 
 /* Locks bytes [low, high) without waiting. False: another process, or another descriptor of this
  * one, has a lock in the way. */
+/* Closes a file (-1: none) with the locks of its descriptor. RATIONALE: the child of a fork has a copy of
+ * the descriptor, which would keep them. */
+void lock_close(int fd);
 bool lock_bytes(int fd, enum lock_kind, int64_t low, int64_t high);
 /* Whether another lock would make lock_bytes() fail; `unknown` if the file system does not answer. */
 bool lock_held(int fd, enum lock_kind, int64_t low, int64_t high, bool unknown);

@@ -103,15 +103,16 @@ static void begin(void)
     pthread_attr_destroy(&attributes);
 }
 
-void mover_watch(struct file_handle *handle, enum mover_next (*move)(struct file_handle *))
+bool mover_watch(struct file_handle *handle, enum mover_next (*move)(struct file_handle *))
 {
     struct watched *file = malloc(sizeof *file);
     if (file == NULL)
-        return; /* its bytes go home when it is synchronized or closed */
+        return false;
     pthread_mutex_lock(&lock);
     *file = (struct watched){.handle = handle, .move = move, .next = files};
     files = file;
     pthread_mutex_unlock(&lock);
+    return true;
 }
 
 void mover_leave(struct file_handle *handle)

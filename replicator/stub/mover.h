@@ -9,8 +9,9 @@
  * and the handle is gone. */
 enum mover_next { MOVER_WAITS, MOVER_AGAIN, MOVER_LEFT };
 
-/* The thread is to call `move` with the handle when something was written. */
-void mover_watch(struct file_handle *, enum mover_next (*move)(struct file_handle *));
+/* The thread is to call `move` with the handle when something was written. False: out of memory; the bytes go
+ * home when the file is synchronized or closed. */
+bool mover_watch(struct file_handle *, enum mover_next (*move)(struct file_handle *));
 /* Before the file's close: returns when the thread has let go of it. */
 void mover_leave(struct file_handle *);
 /* Something was written to a watched file. Begins the thread at the first call. */

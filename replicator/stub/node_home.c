@@ -76,7 +76,9 @@ static int add_journal(const struct writer *writer, int i, struct homeward *home
         shared_lock(&shared->mutex); /* its owner may add to it now, and move it */
     if (shared->until > shared->from && !own && journal_follow(journal) < 0)
         error = ENOMEM;
-    for (uint64_t entry = shared->from; error == 0 && entry < shared->until; entry++) {
+    /* RATIONALE: the round may be over, and the journal shorter. */
+    const uint64_t count = journal_count(journal), until = shared->until < count ? shared->until : count;
+    for (uint64_t entry = shared->from; error == 0 && entry < until; entry++) {
         int64_t length;
         const struct journal_entry found = journal_entry(journal, entry, &length);
         error = homeward_add(home, (uint32_t)i, entry, &found, length) ? 0 : ENOMEM;

@@ -322,15 +322,20 @@ static bool is_pending(const char *path)
     return pending;
 }
 
-bool stale_journals_pending(const char *directory)
+bool stale_journals_wait(const char *directory)
 {
     char path[4096];
-    bool any = stale_journals_count(directory) > MOST_LOOKED_AT;
+    bool any = false;
     struct listing files = list(directory, suffix);
     while (!any && next_file(&files, path))
         any = is_pending(path);
     end_listing(&files);
     return any || files.failed;
+}
+
+bool stale_journals_pending(const char *directory)
+{
+    return stale_journals_count(directory) > MOST_LOOKED_AT || stale_journals_wait(directory);
 }
 
 bool stale_journals_in_use(const char *directory, const char *but)
@@ -339,9 +344,9 @@ bool stale_journals_in_use(const char *directory, const char *but)
     bool any = false;
     struct listing files = list(directory, suffix);
     while (!any && next_file(&files, path))
-        any = strcmp(path, but) != 0 && is_in_use(path, false);
+        any = strcmp(path, but) != 0 && is_in_use(path, true);
     end_listing(&files);
-    return any;
+    return any || files.failed;
 }
 
 /* ---- removing them ----------------------------------------------------------------------------------------------- */

@@ -38,6 +38,8 @@ bool stale_journals_any(const char *directory);
  * `original` NULL: there is no such file. */
 enum pending_state stale_journals_read(const struct loaded_map *map, const struct map_target *, const char *directory,
                                        const struct original_state *original, struct pending *);
+/* While nobody writes: whether a process left a journal with entries. */
+bool stale_journals_wait(const char *directory);
 /* How many journals there are. UINT64_MAX: the lookup failed. */
 uint64_t stale_journals_count(const char *directory);
 /* Whether a process still has one of the journals open, except the one at `but`. */

@@ -153,8 +153,7 @@ static void free_writer(struct writer *writer)
     journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
-    if (writer->lock >= 0)
-        close(writer->lock);
+    lock_close(writer->lock);
     pthread_mutex_destroy(&writer->mutex);
     free(writer->path);
     free(writer->journals);
@@ -343,9 +342,9 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 static void watch(struct writer *writer)
 {
     if (writer->deferred != NULL)
-        mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
+        writer->watched = mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
     else if (cache_flushes(writer->cache))
-        mover_watch(writer->handle, node_home_some);
+        writer->watched = mover_watch(writer->handle, node_home_some);
 }
 
 /* With rank 0's offer, which has the `lock` and hands it over. `objection`: why this rank's writes are not to be
@@ -446,13 +445,13 @@ enum other_writers {
     OTHERS_NONE
 };
 
-/* On rank 0. `own`: how many journals belong to the close. */
-static enum other_writers find_other_writers(const struct writer *writer, int own)
+/* On rank 0. */
+static enum other_writers find_other_writers(const struct writer *writer)
 {
     const char *directory = writer->journals;
     if (!recovery_lock_last(writer->lock))
         return OTHERS_WRITE;
-    const bool left = stale_journals_count(directory) > (uint64_t)own;
+    const bool left = stale_journals_count(directory) > (uint64_t)writer->ranks;
     if (left && stale_journals_pending(directory))
         return OTHERS_LEFT_BYTES;
     if (left)
@@ -463,7 +462,7 @@ static enum other_writers find_other_writers(const struct writer *writer, int ow
 /* The answer of rank 0, on all ranks. */
 static enum other_writers other_writers_of(const struct writer *writer)
 {
-    uint64_t others = writer->rank == 0 ? find_other_writers(writer, writer->ranks) : OTHERS_WRITE;
+    uint64_t others = writer->rank == 0 ? find_other_writers(writer) : OTHERS_WRITE;
     return agree_broadcast(&others, (int)sizeof others, writer->comm) ? others : OTHERS_WRITE;
 }
 
@@ -496,18 +495,19 @@ void writer_end(struct writer *writer)
 {
     struct write_stats *written = writer->written;
     const bool removes = writer->rank == 0;
-    const enum other_writers others = removes ? find_other_writers(writer, 1) : OTHERS_NONE;
+    const bool left = removes && stale_journals_wait(writer->journals);
     struct journal journal;
     writer->deferred = NULL; /* its owner is the caller */
-    if (!removes)
+    if (removes && !left)
+        stale_journals_remove_empty(writer->journals);
+    if (!removes && journal_waiting(&writer->journal) == 0)
         journal_sync(&writer->journal);
     const int lock = take_down(writer, &journal);
     if (removes)
-        end_journal(written, &journal, others);
+        end_journal(written, &journal, left ? OTHERS_LEFT_BYTES : OTHERS_NONE);
     else
         journal_close(&journal, false);
-    if (lock >= 0)
-        close(lock);
+    lock_close(lock);
 }
 
 /* Leaves the rest of the close to the mover. False, the same on all ranks: this is not possible. */
@@ -518,15 +518,22 @@ static bool defer_close(struct file_handle *handle)
     if (writer->deferred == NULL)
         return false;
     pthread_mutex_lock(&writer->mutex);
-    int64_t mine = writer->error == 0 && !writer->opened_again && extend_original(handle) == 0 && mover_runs(), all;
+    const bool moves = writer->watched && mover_runs();
+    int64_t mine = moves && writer->error == 0 && !writer->opened_again && extend_original(handle) == 0, all;
     pthread_mutex_unlock(&writer->mutex);
     if (!agree_reduce(&mine, &all, 1, mpi->op_min, writer->comm) || all == 0
         || other_writers_of(writer) != OTHERS_NONE)
         return false;
     if (writer->comm != mpi->comm_null)
         mpi->Comm_free(&writer->comm);
+    /* Other threads may be at work with the writer's handle, which the program frees now. */
+    pthread_mutex_lock(&open_lock);
+    pthread_mutex_lock(&writer->mutex);
     redirection_of(handle)->writer = NULL;
+    writer->handle = deferred_close_handle(writer->deferred);
+    pthread_mutex_unlock(&writer->mutex);
     deferred_close_begin(writer->deferred);
+    pthread_mutex_unlock(&open_lock);
     return true;
 }
 
@@ -558,8 +565,7 @@ int writer_close(struct file_handle *handle)
     int64_t mine = 0, all;
     agree_reduce(&mine, &all, 1, mpi->op_min, comm);
     end_journal(written, &journal, others);
-    if (lock >= 0)
-        close(lock);
+    lock_close(lock);
     if (comm != mpi->comm_null)
         mpi->Comm_free(&comm);
     /* Last, since an error handler may not return. */

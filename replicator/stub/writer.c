@@ -287,7 +287,7 @@ static int deliver_to_cache(const struct io_call *call, const struct prepared_wr
     replicas_write_begin(call->handle, call);
     const int error = cache_write(writer, &write->range, call->buffer, write->memory, requests);
     replicas_write_end(call->handle);
-    if (error == 0 && cache_flushes(writer->cache))
+    if (cache_flushes(writer->cache))
         mover_wake();
     return error;
 }
@@ -566,11 +566,12 @@ bool redirector_read_cached(struct io_call *call)
     if (writer->cache == NULL || call->refused || !(call->handle->amode & AMODE_RDWR) || call->bytes <= 0
         || call->flags & (CALL_COLLECTIVE | CALL_SHARED)
         || __atomic_load_n(&writer->why_not, __ATOMIC_ACQUIRE) != NULL || view_range_of(call, &range) != NULL
-        || result_fits(call) != NULL || !node_home_waits(writer, &range, HOME_OWN) || !memory_of(call, &memory))
+        || result_fits(call) != NULL || !memory_of(call, &memory))
         return false;
     const int saved = errno;
     pthread_mutex_lock(&writer->mutex);
-    const bool served = !(writer->coherent && node_home_waits(writer, &range, HOME_PEERS))
+    const bool served = node_home_waits(writer, &range, HOME_OWN)
+        && !(writer->coherent && node_home_waits(writer, &range, HOME_PEERS))
         && !cache_is_behind(writer, &range) && cache_read(writer, &range, call->buffer, memory) && result_set(call);
     pthread_mutex_unlock(&writer->mutex);
     typemap_release(memory);
@@ -597,7 +598,7 @@ int make_visible(struct file_handle *handle, const struct io_call *call, enum ma
             error = peers_write_back(handle, call, &found);
         pthread_mutex_unlock(&writer->mutex);
         if (error == 0 && writer->cache != NULL && call->flags & CALL_READ && call->bytes != 0)
-            cache_await(writer, known_range(call, &range));
+            error = cache_await(writer, known_range(call, &range));
     }
     if (found)
         write_stats_peer_read(writer->written);

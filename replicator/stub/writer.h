@@ -20,6 +20,7 @@ struct writer {
     char *path;           /* of the original */
     char *journals;       /* their directory */
     struct cache *cache;  /* where writes go; NULL: to the replicas */
+    bool watched;         /* of a cache: the mover looks after it */
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
     bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
     int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */

@@ -10,7 +10,7 @@
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
  *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
  *   both:N                       writes N.FILE while FILE is open
- *   fork signals                 a child that ends; signals to this process
+ *   fork child signals           a child that ends, or stays until this process ends; signals to this process
  *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
  *   leave                        ... with MPI_Finalize, but without close */
 #define _GNU_SOURCE
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -190,6 +191,11 @@ static void make_step(const char *name, long number)
             exit(0);
         waitpid(child, &got, 0);
         fprintf(out, "fork %d\n", WIFEXITED(got) ? WEXITSTATUS(got) : -1);
+    } else if (strcmp(name, "child") == 0) {
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            pause();
+        }
     } else if (strcmp(name, "signals") == 0) {
         signal(SIGUSR1, on_alarm);
         for (int i = 0; i < 100; i++)
