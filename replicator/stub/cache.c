@@ -12,6 +12,7 @@
 #include "cache_marks.h"
 #include "caching.h"
 #include "node_peers.h"
+#include "transfer.h"
 
 enum {
     CHUNK = 8 << 20,
@@ -273,24 +274,6 @@ static int place_range(struct cache *cache, enum caching_op op, const struct vie
         left -= extent.length;
     }
     return error;
-}
-
-static int move_parts(int fd, bool writing, struct iovec *parts, int count, int64_t place)
-{
-    for (int first = 0; first < count;) {
-        ssize_t moved = (writing ? pwritev : preadv)(fd, parts + first, count - first, place);
-        if (moved == 0)
-            return EIO;
-        if (moved < 0 && errno != EINTR)
-            return errno;
-        for (place += moved > 0 ? moved : 0; first < count && moved >= (ssize_t)parts[first].iov_len; first++)
-            moved -= (ssize_t)parts[first].iov_len;
-        if (first < count && moved > 0) {
-            parts[first].iov_base = (char *)parts[first].iov_base + moved;
-            parts[first].iov_len -= (size_t)moved;
-        }
-    }
-    return 0;
 }
 
 /* The parts of a buffer, gathered until the cache file's place jumps. */

@@ -86,25 +86,6 @@ void homeward_free(struct homeward *home)
     *home = (struct homeward){0};
 }
 
-/* Reads parts of one cache file that follow one another there. */
-static int read_parts(int fd, struct iovec *parts, int count, int64_t place)
-{
-    for (int first = 0; first < count;) {
-        ssize_t moved = preadv(fd, parts + first, count - first, place);
-        if (moved == 0)
-            return ENODATA;
-        if (moved < 0 && errno != EINTR)
-            return errno;
-        for (place += moved > 0 ? moved : 0; first < count && moved >= (ssize_t)parts[first].iov_len; first++)
-            moved -= (ssize_t)parts[first].iov_len;
-        if (first < count && moved > 0) {
-            parts[first].iov_base = (char *)parts[first].iov_base + moved;
-            parts[first].iov_len -= (size_t)moved;
-        }
-    }
-    return 0;
-}
-
 /* Reads the pieces, in their present order, to where they belong in the chunk that begins at `base`. */
 static int read_pieces(const struct homeward_piece *pieces, size_t count, const int *sources, int64_t base,
                        char *buffer)
@@ -119,7 +100,7 @@ static int read_pieces(const struct homeward_piece *pieces, size_t count, const 
             parts[next - first] = (struct iovec){buffer + (pieces[next].offset - base), pieces[next].length};
             end += pieces[next].length;
         }
-        error = read_parts(sources[start->source], parts, (int)(next - first), start->place);
+        error = move_parts(sources[start->source], false, parts, (int)(next - first), start->place);
     }
     return error;
 }

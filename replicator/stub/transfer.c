@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "components.h"
@@ -148,6 +147,24 @@ int write_whole(int fd, const char *memory, int64_t length, int64_t offset)
         memory += written;
         length -= written;
         offset += written;
+    }
+    return 0;
+}
+
+int move_parts(int fd, bool writing, struct iovec *parts, int count, int64_t place)
+{
+    for (int first = 0; first < count;) {
+        ssize_t moved = (writing ? pwritev : preadv)(fd, parts + first, count - first, place);
+        if (moved == 0)
+            return ENODATA;
+        if (moved < 0 && errno != EINTR)
+            return errno;
+        for (place += moved > 0 ? moved : 0; first < count && moved >= (ssize_t)parts[first].iov_len; first++)
+            moved -= (ssize_t)parts[first].iov_len;
+        if (first < count && moved > 0) {
+            parts[first].iov_base = (char *)parts[first].iov_base + moved;
+            parts[first].iov_len -= (size_t)moved;
+        }
     }
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "locate.h"
 
@@ -37,5 +38,8 @@ void transfer_free(struct transfer *);
 
 /* Writes `length` bytes at `offset`. 0 or an errno. */
 int write_whole(int fd, const char *memory, int64_t length, int64_t offset);
+/* Reads or writes parts of memory that follow one another in a file from `place` on. Changes `parts`. 0 or an
+ * errno; ENODATA: the file ends before. */
+int move_parts(int fd, bool writing, struct iovec *parts, int count, int64_t place);
 
 #endif
