@@ -168,6 +168,29 @@ struct caching_e10 {
     int64_t flush_on_close, discard;
 };
 
+/* What the ranks of a collective write write together. */
+struct caching_collective {
+    int64_t ranks, nodes;
+    int64_t bytes, span;   /* all of them; from the first to the last in the file */
+    int64_t piece, joined; /* bytes without a gap, on average: that a node writes; that all of them write */
+    double compute;        /* seconds for which the program computes before it waits for the bytes */
+};
+
+/* Seconds: of the storage for a request, and for a byte, with all nodes at work; of a message from rank
+ * to rank; of a byte between nodes, and of one that is copied in memory. */
+struct caching_costs {
+    double request, byte, message, network, copy;
+};
+
+/* What is best for a collective write. Unit u of the file, of `unit` bytes, is for the cache of the rank
+ * whose turn it is (u modulo the ranks); an exchange has rounds of `at_a_time` units. Element 0: without
+ * an exchange; 1: with one. */
+struct caching_exchange {
+    int64_t exchanges, unit, at_a_time;
+    int64_t requests[2]; /* with which the bytes go home */
+    double seconds[2];   /* that the program perceives, beside those of the caches' devices */
+};
+
 /* A new core without a policy, or NULL without memory. */
 CACHING_API struct caching *caching_new(const struct caching_setup *setup);
 CACHING_API void caching_free(struct caching *core);
@@ -213,6 +236,10 @@ CACHING_API int64_t caching_peak(const struct caching *core, int64_t space);
 /* Of the refused wishes of the same kind and reason: how many there are, and one of them; `number`
  * counts the reasons from 0 on, in the order of their first refusal. 0: there are no more. */
 CACHING_API int64_t caching_refused(const struct caching *core, int64_t number, struct caching_wish *wish);
+
+/* Decides it by a model of the costs. */
+CACHING_API void caching_exchange(const struct caching_collective *call, const struct caching_costs *costs,
+                                  struct caching_exchange *found);
 
 /* Writes why a wish was refused, or the wish's own reason; returns the length of the whole text. */
 CACHING_API int64_t caching_why(const struct caching *core, const struct caching_refusal *refusal, char *text,
