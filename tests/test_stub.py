@@ -561,6 +561,11 @@ def test_h01_a_write_through_another_handle_or_of_more_than_the_replica_is_seen(
     check_written(mpich, step)
 
 
+@pytest.mark.parametrize("how", ["shared", "ordered", "external32", "nested"])
+def test_h01_a_write_whose_place_is_not_known_is_seen(case: Case, how: str) -> None:
+    check_written(case, f"write-{how}")
+
+
 def test_h20_a_replica_stays_stale_in_the_next_run(mpich: Case) -> None:
     mpich.publish(mpich.columns())
     mpich.run("writable", "write-inside", redirected=True)

@@ -402,6 +402,42 @@ static void put_together(void)
         MPI_File_write_at(file, 200 + rank * 10, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
 }
 
+/* By the shared file pointer, so that only the MPI library knows the place. */
+static void put_shared(void)
+{
+    MPI_File_seek_shared(file, 1000, MPI_SEEK_SET);
+    if (rank == 0)
+        MPI_File_write_shared(file, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
+}
+
+static void put_in_order(void)
+{
+    MPI_File_seek_shared(file, 1000, MPI_SEEK_SET);
+    MPI_File_write_ordered(file, bytes, 10, MPI_BYTE, MPI_STATUS_IGNORE);
+}
+
+static void put_by_view(MPI_Datatype filetype, const char *representation)
+{
+    MPI_File_set_view(file, 1000, MPI_BYTE, filetype, representation, MPI_INFO_NULL);
+    put(0, 0, 10);
+    whole_view();
+}
+
+/* A view of more constructors in one another than the library takes apart. */
+static void put_nested(void)
+{
+    MPI_Datatype nested, inner;
+    MPI_Type_contiguous(10, MPI_BYTE, &nested);
+    for (int i = 0; i < 300; i++) {
+        inner = nested;
+        MPI_Type_dup(inner, &nested);
+        MPI_Type_free(&inner);
+    }
+    MPI_Type_commit(&nested);
+    put_by_view(nested, "native");
+    MPI_Type_free(&nested);
+}
+
 static void write_only(const char *path)
 {
     MPI_File other;
@@ -521,6 +557,14 @@ int main(int argc, char **argv)
             put(0, 100, 10);
         else if (strcmp(step, "write-long") == 0)
             put(0, 0, 4096);
+        else if (strcmp(step, "write-shared") == 0)
+            put_shared();
+        else if (strcmp(step, "write-ordered") == 0)
+            put_in_order();
+        else if (strcmp(step, "write-external32") == 0)
+            put_by_view(MPI_BYTE, "external32");
+        else if (strcmp(step, "write-nested") == 0)
+            put_nested();
         else if (strcmp(step, "shrink") == 0)
             MPI_File_set_size(file, 9000);
         else
