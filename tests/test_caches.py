@@ -86,15 +86,18 @@ class Case:
             **hints,
         }
 
-    def run(self, variables: Mapping[str, str], *steps: str, ranks: int = 3, fails: bool = False) -> Ran:
-        """Run the steps on a file that stays from run to run."""
-        out = self.directory / "out"
-        shutil.rmtree(self.directory / "reports", ignore_errors=True)
-        (self.directory / "reports").mkdir()
+    def command(self, variables: Mapping[str, str], *steps: str, ranks: int) -> list[str]:
+        """The command of a run; what the last one has said is removed."""
         for path in self.directory.glob("out.*"):
             path.unlink()
         words = ["env", *(f"{name}={value}" for name, value in variables.items())]
-        command = self.mpi.command(ranks, *words, self.program, self.original, out, *steps)
+        return self.mpi.command(ranks, *words, self.program, self.original, self.directory / "out", *steps)
+
+    def run(self, variables: Mapping[str, str], *steps: str, ranks: int = 3, fails: bool = False) -> Ran:
+        """Run the steps on a file that stays from run to run."""
+        shutil.rmtree(self.directory / "reports", ignore_errors=True)
+        (self.directory / "reports").mkdir()
+        command = self.command(variables, *steps, ranks=ranks)
         ran = subprocess.run(
             command, env={**os.environ, **self.mpi.env}, capture_output=True, text=True, timeout=120, check=False
         )
@@ -358,6 +361,24 @@ def test_a_full_disk_at_home_is_an_error_and_loses_nothing(interrupted: Interrup
     assert ran.bytes == native.bytes and interrupted.journals == []
 
 
+def test_the_mover_tries_again_what_failed(interrupted: Interrupted) -> None:
+    """A full disk gets room while the program makes no call. It is killed, so that no close brings its bytes home."""
+    steps = ["write:0", "write:1"]
+    native = interrupted.natively(*steps)
+    interrupted.original.unlink()
+    gate, log, end = (interrupted.directory / name for name in ("gate", "log", "data.end"))
+    full = interrupted.at(1, "full", interrupted.original) | {"INTERRUPT_GATE": str(gate), "INTERRUPT_LOG": str(log)}
+    command = interrupted.command(interrupted.variables(IMMEDIATE) | full, *steps, "until", "kill", ranks=3)
+    with subprocess.Popen(command, env={**os.environ, **interrupted.mpi.env}) as program:
+        try:  # each write of each rank lets a mover try once
+            wait_until(lambda: log.exists() and log.read_text().count("write") > 6)
+            gate.touch()
+            wait_until(lambda: interrupted.original.read_bytes() == native.bytes)
+        finally:
+            end.touch()
+            program.wait(60)
+
+
 def test_a_device_that_is_full_lets_writes_go_home(interrupted: Interrupted) -> None:
     steps = ["write:0", "write:1", "write:2", "again:0", "other:1"]
     native = interrupted.natively(*steps)
@@ -520,16 +541,12 @@ class Held:
     def running(self, pattern: str, *, until: str) -> Iterator[subprocess.Popen[bytes]]:
         """The program, when a rank has said ``until``; the original has its size already, but not its bytes."""
         remove_files(self.case)
-        for path in self.case.directory.glob("out.*"):
-            path.unlink()
         self.case.original.write_bytes(bytes(len(self.native["data"])))
-        variables = deferred(self.case, ON_CLOSE, pattern) | self.case.at(1, "held", self.case.original)
-        words = ["env", *(f"{name}={value}" for name, value in variables.items()), f"INTERRUPT_GATE={self.gate}"]
-        out = self.case.directory / "out"
-        command = self.case.mpi.command(2, *words, self.case.program, self.case.original, out, *self.steps)
+        held = self.case.at(1, "held", self.case.original) | {"INTERRUPT_GATE": str(self.gate)}
+        command = self.case.command(deferred(self.case, ON_CLOSE, pattern) | held, *self.steps, ranks=2)
         with subprocess.Popen(command, env={**os.environ, **self.case.mpi.env}) as program:
             try:
-                wait_until(lambda: until in said(out))
+                wait_until(lambda: until in said(self.case.directory / "out"))
                 yield program
             finally:
                 self.gate.touch()

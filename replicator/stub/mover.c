@@ -17,6 +17,8 @@ enum {
     IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 /* of <linux/ioprio.h>, which older systems lack */
 };
 
+static const int64_t FIRST_PAUSE_NS = 100000000, LONGEST_PAUSE_NS = 10000000000;
+
 struct watched {
     struct file_handle *handle;
     enum mover_next (*move)(struct file_handle *);
@@ -31,15 +33,27 @@ static pthread_t thread;
 static bool runs, ends;
 static bool wanted; /* atomic; something was written */
 static int waiting; /* threads of the program that wait */
+static int64_t pause_ns; /* before it is tried again, since it failed; 0: it did not */
+
+static struct timespec moment_after(int64_t ns)
+{
+    struct timespec moment;
+    clock_gettime(CLOCK_REALTIME, &moment);
+    ns += moment.tv_nsec;
+    moment.tv_sec += ns / 1000000000;
+    moment.tv_nsec = ns % 1000000000;
+    return moment;
+}
+
+static int64_t longer(int64_t pause)
+{
+    return pause == 0 ? FIRST_PAUSE_NS : 2 * pause < LONGEST_PAUSE_NS ? 2 * pause : LONGEST_PAUSE_NS;
+}
 
 static void gather(void)
 {
     const bool hurried = waiting > 0;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += hurried ? HURRY_NS : GATHER_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = moment_after(hurried ? HURRY_NS : GATHER_NS);
     while (!ends && hurried == (waiting > 0) && pthread_cond_timedwait(&changed, &lock, &until) != ETIMEDOUT)
         ;
 }
@@ -53,10 +67,20 @@ static void forget(struct watched *file)
     free(file);
 }
 
-/* Works on each file once. RATIONALE: the list may change while the lock is not held. */
-static bool work(void)
+/* Waits for a write, or until the pause after a failure is over. */
+static void await_work(void)
 {
-    bool any = false;
+    const struct timespec until = moment_after(pause_ns);
+    if (pause_ns == 0)
+        pthread_cond_wait(&changed, &lock);
+    else if (pthread_cond_timedwait(&changed, &lock, &until) == ETIMEDOUT)
+        __atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
+}
+
+/* Works on each file once. RATIONALE: the list may change while the lock is not held. */
+static enum mover_next work(void)
+{
+    enum mover_next most = MOVER_WAITS;
     for (struct watched *file = files, *after; file != NULL && !ends; file = after) {
         file->busy = true;
         pthread_mutex_unlock(&lock);
@@ -64,12 +88,13 @@ static bool work(void)
         pthread_mutex_lock(&lock);
         file->busy = false;
         pthread_cond_broadcast(&changed);
-        any = any || next == MOVER_AGAIN;
         after = file->next;
         if (next == MOVER_LEFT)
             forget(file);
+        else if (next > most)
+            most = next;
     }
-    return any;
+    return most;
 }
 
 static void *run(void *unused)
@@ -79,12 +104,17 @@ static void *run(void *unused)
     pthread_mutex_lock(&lock);
     while (!ends) {
         if (!__atomic_exchange_n(&wanted, false, __ATOMIC_ACQ_REL)) {
-            pthread_cond_wait(&changed, &lock);
+            await_work();
             continue;
         }
         gather();
-        if (work())
+        const enum mover_next next = work();
+        if (next == MOVER_AGAIN)
             __atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
+        else if (next == MOVER_WAITS)
+            pause_ns = 0;
+        else
+            pause_ns = longer(pause_ns);
     }
     pthread_mutex_unlock(&lock);
     return unused;

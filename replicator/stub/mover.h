@@ -5,9 +5,9 @@
 
 #include "redirection.h"
 
-/* Whether there is more to do for a file: not before the next write to a file; in a moment; or never,
- * and the handle is gone. */
-enum mover_next { MOVER_WAITS, MOVER_AGAIN, MOVER_LEFT };
+/* Whether there is more to do for a file: not before the next write to a file; later, since it failed; in
+ * a moment; or never, and the handle is gone. */
+enum mover_next { MOVER_WAITS, MOVER_LATER, MOVER_AGAIN, MOVER_LEFT };
 
 /* The thread is to call `move` with the handle when something was written. False: out of memory; the bytes go
  * home when the file is synchronized or closed. */

@@ -333,9 +333,9 @@ enum mover_next node_home_some(struct file_handle *handle)
         error = take_part(handle, &home, number);
     homeward_free(&home);
     cache_settle(writer);
-    const bool more = error == 0
-        && (number == 0 ? node_home_waits(writer, NULL, HOME_OWN) : !has_failed(writer->peers->round, number));
-    return more ? MOVER_AGAIN : MOVER_WAITS;
+    if (error != 0 || (number != 0 && has_failed(writer->peers->round, number)))
+        return MOVER_LATER;
+    return number != 0 || node_home_waits(writer, NULL, HOME_OWN) ? MOVER_AGAIN : MOVER_WAITS;
 }
 
 /* ---- what waits -------------------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
  *   read:K other:K all:K         reads of this rank's, of the next rank's pieces, and collectively of its own
  *   size end stat cut:BYTES      sizes; MPI_File_set_size
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
+ *   until                        waits until there is FILE.end
  *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
  *   both:N                       writes N.FILE while FILE is open
  *   fork child signals           a child that ends, or stays until this process ends; signals to this process
@@ -185,6 +186,11 @@ static void make_step(const char *name, long number)
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "nap") == 0) {
         usleep((useconds_t)number * 1000);
+    } else if (strcmp(name, "until") == 0) {
+        char end[4096 + 4];
+        snprintf(end, sizeof end, "%s.end", first);
+        while (access(end, F_OK) != 0)
+            usleep(1000);
     } else if (strcmp(name, "fork") == 0) {
         pid_t child = fork();
         if (child == 0)

@@ -1,8 +1,8 @@
 /* Preloaded: kills its process at the k-th change of a file, or makes the disk full from then on.
  *
  * INTERRUPT_AT      k; 0: never
- * INTERRUPT_HOW     kill: before the change · torn: after half of the bytes · full: no more bytes are written
- *                   held: this change waits until the file INTERRUPT_GATE exists
+ * INTERRUPT_HOW     kill: before the change · torn: after half of the bytes · full: no more bytes are written,
+ *                   until the file INTERRUPT_GATE exists · held: this change waits until then
  * INTERRUPT_BELOW   counts only changes of files whose paths begin so; several with : between them
  * INTERRUPT_RANK    counts only changes of this rank
  * INTERRUPT_LOG     a file for lines "CALL PATH", one for each change that counts; sync: any call that
@@ -57,7 +57,12 @@ static bool counts(const char *path)
     return false;
 }
 
-/* Whether the change of the file at `path` is the one. */
+static bool gate_is_open(void)
+{
+    const char *gate = getenv("INTERRUPT_GATE");
+    return gate != NULL && access(gate, F_OK) == 0;
+}
+
 /* In one write, since several ranks use the log. */
 static void tell(const char *call, const char *path)
 {
@@ -69,6 +74,7 @@ static void tell(const char *call, const char *path)
         close(fd);
 }
 
+/* Whether the change of the file at `path` is the one. */
 static bool is_it(const char *call, const char *path)
 {
     tell(call, path);
@@ -78,9 +84,9 @@ static bool is_it(const char *call, const char *path)
     if (now > 1 || how != FULL)
         __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED);
     if (now == 1 && how == HELD)
-        while (access(getenv("INTERRUPT_GATE"), F_OK) != 0)
+        while (!gate_is_open())
             usleep(1000);
-    return now == 1 && how != HELD;
+    return now == 1 && how != HELD && (how != FULL || !gate_is_open());
 }
 
 static bool is_it_at(const char *call, int directory, const char *name)
