@@ -1,6 +1,8 @@
 """Kill a lease's write-back at each step or at random moments, and fill the disk under it: the next sync completes it.
 
-python -m tests.killing_write_backs [MOMENTS] [SEED] [mpich|openmpi]
+python -m tests.killing_write_backs [MOMENTS] [SEED] [mpich|openmpi] [LIBRARY]
+
+LIBRARY is the compiled library; without it, it is compiled first.
 """
 
 from __future__ import annotations
@@ -48,9 +50,10 @@ class Tools:
     interrupter: Path
 
     @classmethod
-    def prepare(cls, mpi: Mpi, directory: Path) -> Tools:
+    def prepare(cls, mpi: Mpi, directory: Path, library: str = "") -> Tools:
         program = mpi.compile(REPOSITORY / "tests/programs/leased.c", directory / "leased", "-Wall", "-Wextra")
-        return cls(mpi, program, build_library(directory / "libpdla.so"), interrupter(directory))
+        compiled = Path(library) if library else build_library(directory / "libpdla.so")
+        return cls(mpi, program, compiled, interrupter(directory))
 
 
 def interrupter(directory: Path) -> Path:
@@ -291,12 +294,12 @@ def kill_at_random(killer: Killer, moments: int, seed: int = 0) -> None:
         )
 
 
-def main(moments: str = "0", seed: str = "0", name: str = "mpich") -> int:
+def main(moments: str = "0", seed: str = "0", name: str = "mpich", library: str = "") -> int:
     (mpi,) = [parameter.values[0] for parameter in available_mpis() if parameter.id == name]
     began = time.monotonic()
     daemon.LEAST_SECONDS = 0.0
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as scratch:
-        killer = Killer(Tools.prepare(mpi, Path(scratch)), Path(scratch))
+        killer = Killer(Tools.prepare(mpi, Path(scratch), library), Path(scratch))
         if int(moments):
             kill_at_random(killer, int(moments), int(seed))
         else:

@@ -421,9 +421,9 @@ def test_h46_a_write_back_with_an_intent_is_not_taken_for_somebody_elses_change(
     assert file.place.journals == [] and not list(journals_of(file.place.map, file.original).glob("intent*"))
 
 
-def test_h46_whoever_comes_next_ends_what_was_interrupted() -> None:
+def test_h46_whoever_comes_next_ends_what_was_interrupted(library: Path) -> None:
     """pdla sync, the daemon and opens, killed or on a full disk; make kills does that at every step."""
-    command = [sys.executable, "-m", "tests.killing_write_backs", "8", "3"]
+    command = [sys.executable, "-m", "tests.killing_write_backs", "8", "3", "mpich", str(library)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " 0 went wrong" in done.stdout, done.stdout + done.stderr
 
