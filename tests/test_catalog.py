@@ -33,7 +33,7 @@ from pdla.catalog import Catalog, Checksum, Component, Occurrence, Replica, Run,
 from pdla.catalog.leases import has_ended
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
-from pdla.catalog.tables import Base
+from pdla.catalog.tables import Base, MetaRow
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Loop, Signature
 from tests.conftest import REPOSITORY
@@ -364,8 +364,21 @@ def test_only_one_process_at_a_time_changes_replicas(catalog: Catalog):
     assert subprocess.run(command, capture_output=True, text=True).stdout == "mine\n"
 
 
+def test_nobody_writes_between_the_reads_and_the_writes_of_a_transaction(catalog: Catalog):
+    """Otherwise SQLite would refuse its writes."""
+    other = open_catalog(str(catalog))
+    writer = threading.Thread(target=other.next_generation, args=[0])
+    with catalog.database.session(alone=True) as session:
+        row = session.get_one(MetaRow, "generation")
+        writer.start()
+        writer.join(0.5)
+        row.value = str(int(row.value) + 1)
+    writer.join()
+    other.close()
+    assert catalog.next_generation(0) == 3
+
+
 def test_concurrent_writers_wait_for_one_another(catalog: Catalog):
-    """A transaction that reads before it writes must not fail because another one wrote in between."""
     url = str(catalog)
 
     def work() -> None:
