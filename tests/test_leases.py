@@ -262,7 +262,7 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
 
 
 def damage(part: str, path: Path) -> None:
-    """Flip one bit of a journal, or of the intent next to it."""
+    """Change one number of a journal, or one bit of the intent next to it."""
     image = Image(path)
     if part == "intent":
         HeldIntent(path.parent, read_journal(path).identity)
@@ -272,6 +272,8 @@ def damage(part: str, path: Path) -> None:
         intent.write_bytes(record)
     elif part == "entry":
         image.entries[0]["start"] ^= 1
+    elif part == "length":
+        image.entries[0]["seal"] -= 1
     elif part == "states":
         image.header["states"]["size"] ^= 1
     else:
@@ -279,7 +281,7 @@ def damage(part: str, path: Path) -> None:
     path.write_bytes(image.bytes)
 
 
-@pytest.mark.parametrize("part", ["inode", "count", "synced", "states", "entry", "intent"])
+@pytest.mark.parametrize("part", ["inode", "count", "synced", "states", "entry", "length", "intent"])
 def test_h47_all_that_is_kept_of_writes_is_under_checksums(file: Leased, part: str) -> None:
     file.write()
     before = file.original.read_bytes()
