@@ -104,7 +104,7 @@ class Nodes:
 
 def _described(limits: Limits) -> str:
     startup = f"startup = [[0, 0.0], [1, {1 / limits.requests_per_second}]]\noverlap = true\n"
-    return startup + rates(1 / limits.bytes_per_second)
+    return startup + "duplex = true\n" + rates(1 / limits.bytes_per_second)
 
 
 @contextmanager

@@ -213,6 +213,7 @@ class Device:
             wait.
         slice_seconds: for "cfq": how long a process has the device.
         idle_seconds: for "cfq": how long the device waits for the next request of the process that has the slice.
+        duplex: reads and writes do not wait for each other.
         memory: bytes of writes that a server keeps in memory, so that they return before the device serves them; the
             device takes them in the order of their addresses.
         memory_depth: number of writes in memory that are ordered at a time; 0: all.
@@ -228,6 +229,7 @@ class Device:
     rotation_seconds: float = 0.0
     slice_seconds: float = 0.1
     idle_seconds: float = 0.008
+    duplex: bool = False
     memory: int = 0
     memory_depth: int = 0
     read_ahead: int = 0
@@ -281,6 +283,7 @@ class Cluster:
     sieve_write: int = 512 << 10
     jitter_seconds: float = 0.0  # the mean of the random time by which a rank is late with each call
     client_cache: bool = False  # nodes keep in memory what they have read and written
+    client_sync: bool = False  # with it: what is written goes to the storage at once, too
     client_read_ahead: int = 0  # bytes at most
     cores: int | None = None  # that the processes of a node share; None: each process has its own
     call_seconds: float = 0.0  # of a processor, for a request of a file; below: for a byte of it, and of a message

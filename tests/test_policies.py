@@ -78,7 +78,7 @@ def test_a_policy_has_the_parameters_of_its_paper_by_default(name: str) -> None:
         "s4d": {"period": 1.0, "by_part": False},
         "ibridge": {"fragment": None, "random": None, "period": 1.0, "by_part": True},
         "liu": {"head": 1048576, "body": 4194304, "sections": 4, "buffer": 268435456, "locality": 0.5, "by_part": True},
-        "e10": {"flush": "immediate", "discard": True, "chunk": 524288, "period": None, "by_part": False},
+        "e10": {"flush": "immediate", "discard": True, "period": None, "by_part": False},
     }[name]
     assert {key: getattr(made, key) for key in wanted} == wanted
 

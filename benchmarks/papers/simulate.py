@@ -254,7 +254,8 @@ def _e10(one: Run) -> Measured:
     """Four files with 30 s of computation between them by Eq. 2, with the times of one file."""
     assert one.program.trace is not None
     closes = list[tuple[int, float]]()
-    result = simulate_online(from_trace(one.program.trace), one.cluster, E10(), COLLECTIVE, closes=closes)
+    policy = E10(exchange="two-phase")
+    result = simulate_online(from_trace(one.program.trace), one.cluster, policy, COLLECTIVE, closes=closes)
     cached = closes[0][1]
     pauses = [one.parameters["compute_seconds"]] * one.parameters["files"]
     if one.parameters["last"]:

@@ -58,6 +58,7 @@ struct caching_space {
 struct caching_setup {
     int64_t home_servers, home_strip; /* how the originals are striped */
     int64_t by_part;                  /* the policy is one of the data servers */
+    int64_t together;                 /* the driver makes the moves of a node together: it gets them all at once */
     int64_t spaces, levels;
     const struct caching_space *space;
     int64_t limit; /* bytes of memory that the core may take */

@@ -1,5 +1,5 @@
 /* Moves: transfers in the background. Each node (for a policy of the data servers, each server) makes
- * its moves one after another. */
+ * its moves one after another, unless the driver makes them together. */
 #include "core.h"
 
 struct job *job_known(const struct caching *core, int64_t token)
@@ -43,9 +43,9 @@ static void copies_of(struct caching *core, const struct job *job, struct vector
 }
 
 /* Whether it is one of the moves that a node makes one after another. */
-static bool is_queued(const struct job *job)
+static bool is_queued(const struct caching *core, const struct job *job)
 {
-    return job->kind == BACK || job->kind == FETCH;
+    return !core->setup.together && (job->kind == BACK || job->kind == FETCH);
 }
 
 static struct queue *queue_of(struct caching *core, int64_t node)
@@ -184,7 +184,7 @@ static void job_start(struct caching *core, struct job *job)
 void job_queue(struct caching *core, struct job *job)
 {
     table_put(&core->memory, &core->under_way, job->token, 0, 0, 0)->more = job;
-    if (is_queued(job)) {
+    if (is_queued(core, job)) {
         struct queue *queue = queue_of(core, job->node);
         *(queue->last ? &queue->last->next : &queue->first) = job;
         queue->last = job;
@@ -301,7 +301,7 @@ static void job_end(struct caching *core, struct job *job)
         next = span->next;
         item_give(&core->spans, span);
     }
-    if (is_queued(job)) {
+    if (is_queued(core, job)) {
         struct queue *queue = queue_of(core, job->node);
         queue->first = job->next;
         if (!queue->first)

@@ -9,18 +9,25 @@ bytes at a time (``ind_wr_buffer_size``). The cache is not read: a read waits un
 written back (the paper forbids a read before; III-B). A block for which the device has no room goes
 directly to the original, as when ``fallocate`` fails.
 
+``pdla run --policy e10`` is different in two ways, which are the default here. Pieces are exchanged
+only if that pays (``exchange``). And what all ranks of a node have written comes home together, in
+rounds (docs/adr/0028-caches-come-home-by-nodes.md).
+
 What it decides while a program runs is in pdla/caching/e10.c.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pdla.model import Candidate, Cluster, Signature
 from pdla.policies import base
 from pdla.policies.online import BuiltIn, Online, Space, pool_of
+
+HOME_CHUNK = 8 << 20
+"""Bytes that a node brings home at a time (replicator/stub/homeward.h)."""
 
 
 @dataclass(eq=False)
@@ -30,18 +37,37 @@ class E10(Online):
     Attributes:
         flush: ``e10_cache_flush_flag``.
         discard: ``e10_cache_discard_flag``: remove the cache file when the file is closed.
-        chunk: ``ind_wr_buffer_size``, in bytes; 512 KB in IV.
+        exchange: how a collective write gets to the caches. ``"two-phase"``: as in the paper, by two-phase I/O, with
+            an aggregator for each node. All others are the library's: ``"disable"``: each rank writes its own pieces
+            to the cache of its node; ``"enable"``: all ranks are aggregators, and get units of the file in turn;
+            ``"auto"``: whichever of these two the core finds better (pdla/caching/exchange.c).
+        chunk: ``ind_wr_buffer_size``, in bytes; 512 KB in IV. None: that if ``exchange`` is ``"two-phase"``; else
+            requests are as large as what a node has.
     """
 
     flush: Literal["immediate", "close"] = "immediate"
     discard: bool = True
-    chunk: int = 512 << 10
+    exchange: Literal["auto", "enable", "disable", "two-phase"] = "auto"
+    chunk: int | None = None
 
     def spaces(self, cluster: Cluster) -> Sequence[Space]:
         """The device of every node, which is written and not read."""
         pool = pool_of(cluster, "node", "e10")
         capacity = (pool.capacity or 1 << 60) // pool.servers
-        return [Space(f"{pool.name}/{node}", capacity, reads=False, chunk=self.chunk) for node in range(pool.servers)]
+        chunk = self.chunk or (512 << 10 if self.exchange == "two-phase" else HOME_CHUNK)
+        return [Space(f"{pool.name}/{node}", capacity, reads=False, chunk=chunk) for node in range(pool.servers)]
+
+    def clients(self, cluster: Cluster) -> Mapping[str, int | float]:
+        """How the library writes to caches, and brings home what they have."""
+        pool = cluster.pool(cluster.home_pool)
+        startup = pool.device.write_startup or pool.startup
+        return {
+            "exchange": ("two-phase", "auto", "enable", "disable").index(self.exchange),
+            "home_chunk": HOME_CHUNK,
+            "home_request": self.chunk or 0,
+            "storage_request": max(seconds for _, seconds in startup) / cluster.home_servers,
+            "storage_byte": pool.write_seconds_per_byte / cluster.home_servers,
+        }
 
     def built_in(self, cluster: Cluster) -> BuiltIn:
         """pdla/caching/e10.c."""

@@ -239,8 +239,8 @@ def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
 
 
 ONLY_SIMULATED = (
-    "aggregators", "sieve_read", "sieve_write", "jitter_seconds", "client_cache", "client_read_ahead", "cores",
-    "call_seconds", "copy_seconds_per_byte", "exchange_seconds_per_byte",
+    "aggregators", "sieve_read", "sieve_write", "jitter_seconds", "client_cache", "client_sync", "client_read_ahead",
+    "cores", "call_seconds", "copy_seconds_per_byte", "exchange_seconds_per_byte",
 )  # fmt: skip
 """What plans do not depend on, and do not contain."""
 

@@ -28,7 +28,7 @@ class Setup(ctypes.Structure):
     """struct caching_setup."""
 
     _fields_ = (
-        *_numbers("home_servers home_strip by_part spaces levels"),
+        *_numbers("home_servers home_strip by_part together spaces levels"),
         ("space", ctypes.POINTER(Space)),
         *_numbers("limit"),
     )

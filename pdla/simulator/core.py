@@ -36,7 +36,7 @@ def _record(text: str) -> np.dtype[Any]:
 
 SERVER = _record(
     "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 queue depth channels overlap memory_depth "
-    "memory read_ahead node host"
+    "memory read_ahead node host writer"
 )
 OBJECT = _record("groups width section strips first space")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")
@@ -69,7 +69,8 @@ Closing = Callable[[int], Sequence[tuple[int, ...]]]
 _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "spaces")
 _PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
 _NUMBERS = ("seed", "open_loop")
-_METHODS = ("collective_buffer", "aggregators", "client_cache", "client_read_ahead", "always")
+_METHODS = ("collective_buffer", "aggregators", "client_cache", "client_sync", "client_read_ahead", "always")
+_CACHES = ("exchange", "home_chunk", "home_request")
 _ARRAYS = (
     "server", "curve_distance", "curve_seconds", "object", "strips", "server_of", "bases", "sizes", "first_map", "map",
     "map_loops", "extents", "first_call", "call", "item", "loop", "nest", "pattern", "first_part", "part",
@@ -86,7 +87,8 @@ class _Input(ctypes.Structure):
         ("cores", ctypes.c_int64),
         *((name, ctypes.c_int64) for name in _NUMBERS),
         ("sieve", ctypes.c_int64 * 2),
-        *((name, ctypes.c_int64) for name in _METHODS),
+        *((name, ctypes.c_int64) for name in (*_METHODS, *_CACHES)),
+        *((name, ctypes.c_double) for name in ("storage_request", "storage_byte")),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
         ("caching", ctypes.c_void_p),
         ("level_object", ctypes.c_void_p),

@@ -111,7 +111,8 @@ class Refusal(NamedTuple):
 class Enactor:
     """Serves requests as ``policy`` wishes; it is also the policy's View.
 
-    ``files`` are the sizes of the files; writes beyond them make files longer.
+    ``files`` are the sizes of the files; writes beyond them make files longer. ``together``: it returns all moves at
+    once, and whoever makes them brings home together what a node has.
 
     Attributes:
         refused: the refused wishes, in order.
@@ -121,7 +122,9 @@ class Enactor:
         PdlaError: there is no core, or no memory.
     """
 
-    def __init__(self, policy: Online, cluster: Cluster, files: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, policy: Online, cluster: Cluster, files: Mapping[int, int] | None = None, together: bool = False
+    ) -> None:
         self.policy = policy
         self.cluster = cluster
         self.refused: list[Refusal] = []
@@ -134,7 +137,7 @@ class Enactor:
         self._reasons: dict[str, bytes] = {}  # the core points to them
         self._made: list[Wish] = []  # in the present step
         self._library = core.library()
-        self._setup = self._set_up()
+        self._setup = self._set_up(together)
         self.core: int = self._library.caching_new(ctypes.byref(self._setup)) or 0
         if not self.core:
             raise PdlaError("there is not enough memory for the policy")
@@ -152,7 +155,7 @@ class Enactor:
                 wanted = f"a pool with a layout, or one of its servers ({', '.join(servers)})"
                 raise ConfigError(f"there is no space {space.name!r}: a space is {wanted}")
 
-    def _set_up(self) -> caching.Setup:
+    def _set_up(self, together: bool) -> caching.Setup:
         spaces = (caching.Space * len(self._spaces))()
         for one, space in zip(spaces, self._spaces.values(), strict=True):
             server = _server(space)
@@ -162,7 +165,7 @@ class Enactor:
             one.capacity, one.chunk, one.reads, one.writes = space.capacity, space.chunk, space.reads, space.writes
         home = self.cluster.home_servers, self.cluster.home_strip
         counts = len(self._spaces), len(self.levels)
-        return caching.Setup(*home, self.policy.by_part, *counts, spaces, _ENDLESS)
+        return caching.Setup(*home, self.policy.by_part, together, *counts, spaces, _ENDLESS)
 
     def _use_policy(self) -> None:
         """Give the core its own policy, or hooks that ask the one in Python."""

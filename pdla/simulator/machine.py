@@ -45,6 +45,8 @@ class Machine:
         if home not in (None, *self._first):
             raise ConfigError(f"{cluster.source}: there is no pool {home!r} for the originals")
         self._pools = len(self._servers)
+        # What serves the writes of a duplex device is a server of its own, after all others.
+        self._writing = [number for number, pool in enumerate(self._servers) if pool.device.duplex]
         pool = cluster.pool(home or cluster.home_pool)
         width = cluster.home_servers if home is None else pool.servers
         self.home = Layout(pool.name, width, 1, (cluster.home_strip,) * width, _ENDLESS)
@@ -113,8 +115,9 @@ class Machine:
                 curve.extend(of)
             return places[of], len(of)
 
-        servers = np.zeros(len(self._free), SERVER)
+        servers = np.zeros(len(self._free) + len(self._writing), SERVER)
         servers["node"] = -1
+        servers["writer"] = np.arange(len(servers))
         for pool in self.cluster.pools:
             first, device = self._first[pool.name], pool.device
             same = servers[first : first + self._servers.count(pool)]
@@ -131,10 +134,12 @@ class Machine:
             same["memory"], same["read_ahead"] = device.memory, device.read_ahead
             if pool.kind == "node":
                 same["node"] = np.arange(len(same))
-        memory = servers[self._pools :]
+        memory = servers[self._pools : len(self._free)]
         memory["curve"], memory["points"] = points(((0, 0.0),))
         memory["channels"] = _ENDLESS
         memory["host"] = self._first[self.home.pool] + np.arange(self.home.servers)
+        servers["writer"][self._writing] = np.arange(len(self._free), len(servers))
+        servers[len(self._free) :] = servers[self._writing]
         distances, seconds = zip(*curve, strict=True)
         return {
             "server": servers,
@@ -152,6 +157,7 @@ class Machine:
         found = {}
         for name in self._first:
             servers = [number for number, pool in enumerate(self._servers) if pool.name == name]
+            servers += [len(self._free) + i for i, number in enumerate(self._writing) if number in servers]
             count = 1 if counts is None else max(int(counts[servers].sum()), 1)
             found[name] = float(totals[servers].sum() / count)
         return found
@@ -171,7 +177,7 @@ class Machine:
             "nodes": max([-(-ranks // per_node), 1, *(pool.servers for pool in cluster.pools if pool.kind == "node")]),
             "ranks_per_node": per_node,
             "places": len(self._server_of),
-            "servers": len(self._free),
+            "servers": len(self._free) + len(self._writing),
             "spaces": len(self.spaces),
             "connect": cluster.connect_seconds,
             "seconds_per_byte": cluster.network_seconds_per_byte,

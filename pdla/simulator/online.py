@@ -32,10 +32,13 @@ def simulate_online(
     machine = Machine(cluster, aligned=policy.by_part)
     for size in workload.sizes:
         machine.add_file(size)
-    enactor = Enactor(policy, cluster, dict(enumerate(workload.sizes)))
+    clients = policy.clients(cluster)
+    enactor = Enactor(policy, cluster, dict(enumerate(workload.sizes)), together=bool(clients.get("exchange")))
     decider = core.Decider(enactor.core, _objects(enactor, machine), policy.period or 0.0, enactor.raised)
     replicas = Replicas.of(None, workload, machine)
-    outcome = outcome_of(workload, machine, scheme, replicas, open_loop=open_loop, seed=seed, decider=decider)
+    outcome = outcome_of(
+        workload, machine, scheme, replicas, open_loop=open_loop, seed=seed, clients=clients, decider=decider
+    )
     if closes is not None:
         closes += [(int(one["file"]), float(one["time"])) for one in outcome.closes if one["file"] >= 0]
     space: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,10 @@ def outcome_of(
     *,
     open_loop: bool = False,
     seed: int = 0,
+    clients: Mapping[str, int | float] = MappingProxyType({}),
     **options: Any,
 ) -> core.Outcome:
-    """The core's outcome; ``options`` are those of core.simulate."""
+    """The core's outcome; ``clients`` are those of a policy, ``options`` those of core.simulate."""
     programs = workload.together() if scheme.together else workload
     numbers = {
         **machine.numbers(workload.ranks),
@@ -109,6 +111,7 @@ def outcome_of(
         "files": len(workload.files),
         "seed": seed,
         "open_loop": open_loop,
+        **clients,
     }
     return core.simulate(numbers, {**programs.arrays, **machine.arrays(), **replicas.arrays()}, **options)
 

@@ -58,6 +58,7 @@ def methods(scheme: Scheme, cluster: Cluster) -> dict[str, Any]:
         "collective_buffer": cluster.collective_buffer if scheme.collective else 0,
         "aggregators": cluster.aggregators or 0,
         "client_cache": cluster.client_cache,
+        "client_sync": cluster.client_sync,
         "client_read_ahead": cluster.client_read_ahead,
         "always": scheme.together,
     }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { BITS = 64 };
+
 struct access *access_new(struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop)
 {
     struct access *access = pool_take(engine, &engine->accesses);
@@ -42,8 +44,6 @@ static bool overlaps_any(const struct list *list, const struct access *access)
     return false;
 }
 
-static void continue_access(struct engine *engine, struct access *access);
-
 static double work(const struct engine *engine, int64_t bytes)
 {
     return engine->in->call_seconds + (double)bytes * engine->in->copy_seconds;
@@ -59,17 +59,35 @@ static void *copied(struct engine *engine, const void *from, size_t size)
     return size > 0 ? memcpy(hold(engine, size), from, size) : NULL;
 }
 
-static void set_transfers(struct engine *engine, struct access *access, const struct caching_transfer *transfer,
+static void *grown(struct engine *engine, void *from, size_t size, size_t more)
+{
+    void *made = hold(engine, size + more);
+    if (size > 0)
+        memcpy(made, from, size);
+    release_memory(engine, from);
+    return made;
+}
+
+/* Adds transfers. The first one may continue the last one so far. */
+static void add_transfers(struct engine *engine, struct access *access, const struct caching_transfer *transfer,
                           int64_t transfers)
 {
-    access->done = 0;
-    access->transfers = transfers;
-    access->transfer = transfers > 0 ? hold(engine, (size_t)transfers * sizeof *access->transfer) : NULL;
+    size_t size = sizeof *access->transfer;
+    if (access->transfers + transfers > access->room) {
+        int64_t more = access->transfers + transfers;
+        access->transfer = grown(engine, access->transfer, (size_t)access->transfers * size, (size_t)more * size);
+        access->room = access->transfers + more;
+    }
     for (int64_t i = 0; i < transfers; i++) {
         const struct caching_transfer *one = &transfer[i];
         int64_t object = one->level < 0 ? one->file : engine->in->level_object[one->level];
-        access->transfer[i] =
-            (struct sim_transfer){one->stage, object, one->server, one->op, one->start, one->stop, one->node};
+        struct sim_transfer *last = access->transfers > 0 ? &access->transfer[access->transfers - 1] : NULL;
+        if (i == 0 && last && last->stage == one->stage && last->object == object && last->server == one->server
+            && last->op == one->op && last->stop == one->start && last->node == one->node)
+            last->stop = one->stop;
+        else
+            access->transfer[access->transfers++] =
+                (struct sim_transfer){one->stage, object, one->server, one->op, one->start, one->stop, one->node};
     }
 }
 
@@ -79,40 +97,103 @@ static struct access *move_new(struct engine *engine, const struct access *acces
     struct access *move = access_new(engine, access->rank, access->file, false, access->start, access->stop);
     move->background = !made->urgent;
     move->token = made->token;
-    set_transfers(engine, move, step->moved + made->first, made->transfers);
+    add_transfers(engine, move, step->moved + made->first, made->transfers);
     engine->out->moves++;
     return move;
 }
 
-/* Does what was decided for an access: its transfers, once it need not wait any more, and moves. */
-static void enact(struct engine *engine, struct access *access, int result, const struct caching_step *step)
+/* What was decided: transfers, moves to wait for, and moves. */
+static void add_step(struct engine *engine, struct access *access, int result, const struct caching_step *step,
+                     struct access ***last_now)
 {
     if (result != CACHING_DONE)
         longjmp(engine->failed, result == CACHING_NO_MEMORY ? SIM_NO_MEMORY : SIM_STOPPED);
-    set_transfers(engine, access, step->foreground, step->transfers);
-    access->waits = step->waits;
-    access->wait = copied(engine, step->wait, (size_t)step->waits * sizeof *step->wait);
-    access->waited = 0;
-    if (access->waits > 0) {
-        access->waited = engine->now;
-        append(&engine->waiting, &access->turn, access);
+    add_transfers(engine, access, step->foreground, step->transfers);
+    if (step->waits > 0) {
+        size_t had = (size_t)access->waits * sizeof *access->wait, more = (size_t)step->waits * sizeof *access->wait;
+        access->wait = grown(engine, access->wait, had, more);
+        memcpy(access->wait + access->waits, step->wait, more);
+        access->waits += step->waits;
     }
-    bool waits = access->waits > 0;
-    struct access *now = NULL, **last_now = &now, **last_after = &access->after;
+    if (!access->after)
+        access->after_end = &access->after;
     for (int64_t i = 0; i < step->moves; i++) {
         /* RATIONALE: bytes have no contents here, so a move that begins when another one ends need not wait. */
-        struct access ***last = step->move[i].after && access->rank >= 0 ? &last_after : &last_now;
+        struct access ***last = step->move[i].after && access->rank >= 0 ? &access->after_end : last_now;
         **last = move_new(engine, access, step, &step->move[i]);
         *last = &(**last)->next;
     }
-    /* RATIONALE: what starts here may finish at once, and then the next step is decided. The present
-     * one is no longer needed. */
-    for (struct access *next; now; now = next) {
-        next = now->next;
-        continue_access(engine, now);
+}
+
+static void begin_moves(struct engine *engine, struct access *moves)
+{
+    for (struct access *next; moves; moves = next) {
+        next = moves->next;
+        moves->next = NULL;
+        if (engine->in->exchange != SIM_TWO_PHASE && moves->transfers > 0)
+            homeward_add(engine, moves);
+        else
+            access_continue(engine, moves);
     }
-    if (!waits)
-        continue_access(engine, access);
+}
+
+void part_written(struct engine *engine, struct part *part, struct access *moves)
+{
+    if (!part->moves)
+        part->end = &part->moves;
+    for (*part->end = moves; *part->end; part->end = &(*part->end)->next)
+        ;
+    if (--part->pending > 0)
+        return;
+    begin_moves(engine, part->moves);
+    release_memory(engine, part);
+}
+
+/* Does what was decided: the transfers of an access, once it need not wait any more, and moves.
+ * RATIONALE: what starts here may finish at once, and then the next step is decided. The present one is no longer
+ * needed. */
+static void carry_out(struct engine *engine, struct access *access, struct access *now)
+{
+    bool waits = access->waits > 0;
+    access->waited = 0;
+    if (waits) {
+        access->waited = engine->now;
+        append(&engine->waiting, &access->turn, access);
+    }
+    begin_moves(engine, now);
+    if (waits)
+        homeward_hurry(engine);
+    else
+        access_continue(engine, access);
+}
+
+static void enact(struct engine *engine, struct access *access, int result, const struct caching_step *step)
+{
+    struct access *now = NULL, **last = &now;
+    add_step(engine, access, result, step, &last);
+    carry_out(engine, access, now);
+}
+
+static int serve_by_core(struct engine *engine, const struct access *access, struct caching_step *step)
+{
+    const struct caching_request request = {
+        .time = engine->now, .rank = access->rank, .node = access->node, .file = access->file, .op = access->write,
+        .start = access->start, .stop = access->stop, .collective = access->jointly};
+    *step = (struct caching_step){0};
+    return caching_serve(engine->in->caching, &request, step);
+}
+
+void access_place(struct engine *engine, struct access *access, range_next *next, void *context)
+{
+    struct access *now = NULL, **last = &now;
+    struct caching_step step;
+    access->jointly = true;
+    while (next(context, &access->start, &access->stop)) {
+        access->uncached += access->stop - access->start;
+        int result = serve_by_core(engine, access, &step);
+        add_step(engine, access, result, &step, &last);
+    }
+    carry_out(engine, access, now);
 }
 
 static void request_transfers(struct engine *engine, struct access *access)
@@ -124,11 +205,9 @@ static void request_transfers(struct engine *engine, struct access *access)
         request_start(engine, request);
         return;
     }
-    struct caching_step step = {0};
-    struct caching_request request = {
-        .time = engine->now, .rank = access->rank, .node = access->node, .file = access->file, .op = access->write,
-        .start = access->start, .stop = access->stop, .collective = access->jointly};
-    enact(engine, access, caching_serve(engine->in->caching, &request, &step), &step);
+    struct caching_step step;
+    int result = serve_by_core(engine, access, &step);
+    enact(engine, access, result, &step);
 }
 
 void access_tick(struct engine *engine)
@@ -151,10 +230,9 @@ static void close_file(struct engine *engine, struct access *access)
     struct sim_answer answer = {0};
     if (engine->in->closing(access->file, &answer) != 0)
         longjmp(engine->failed, SIM_STOPPED);
-    access->done = 0;
     access->transfers = answer.transfers;
     access->transfer = copied(engine, answer.transfer, (size_t)answer.transfers * sizeof *answer.transfer);
-    continue_access(engine, access);
+    access_continue(engine, access);
 }
 
 /* Accesses the storage, or the pages of the node. */
@@ -186,22 +264,38 @@ void access_start(struct engine *engine, struct access *access)
     serve(engine, access);
 }
 
-void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
-                  int64_t stop, struct fetch *fetch)
+/* An access of a page cache to the storage, by the object that the pages are of. */
+static void pass(struct engine *engine, struct access *access, const struct access *of, int64_t object, int64_t place)
 {
-    struct access *access = access_new(engine, reader->rank, reader->file, false, start, stop);
-    access->node = reader->node;
-    access->jointly = reader->jointly;
-    access->fetch = fetch;
+    access->node = of->node;
+    access->jointly = of->jointly;
     if (place < 0) {
         access->file = object;
         request_transfers(engine, access);
         return;
     }
-    struct request *request = request_new(engine, access, access->node, false);
-    request_add(engine, request, object, place - engine->in->object[object].first, start, stop);
+    struct request *request = request_new(engine, access, access->node, access->write);
+    int64_t server = place - engine->in->object[object].first;
+    request_add(engine, request, object, server, access->start, access->stop);
     access->pending = 1;
     request_start(engine, request);
+}
+
+void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
+                  int64_t stop, struct fetch *fetch)
+{
+    struct access *access = access_new(engine, reader->rank, reader->file, false, start, stop);
+    access->fetch = fetch;
+    pass(engine, access, reader, object, place);
+}
+
+void access_write_through(struct engine *engine, struct access *writer, int64_t object, int64_t place, int64_t start,
+                          int64_t stop)
+{
+    struct access *access = access_new(engine, writer->rank, writer->file, true, start, stop);
+    access->through = writer;
+    writer->pending++;
+    pass(engine, access, writer, object, place);
 }
 
 void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush)
@@ -236,17 +330,33 @@ static void unlock(struct engine *engine, struct access *access)
     }
 }
 
+static bool has_ended(const struct engine *engine, int64_t token)
+{
+    return token / BITS < engine->ended_words && engine->ended[token / BITS] >> token % BITS & 1;
+}
+
+static void set_ended(struct engine *engine, int64_t token)
+{
+    if (token / BITS >= engine->ended_words) {
+        int64_t words = 2 * (token / BITS) + BITS;
+        size_t had = (size_t)engine->ended_words * sizeof *engine->ended;
+        engine->ended = grown(engine, engine->ended, had, (size_t)words * sizeof *engine->ended - had);
+        engine->ended_words = words;
+    }
+    engine->ended[token / BITS] |= (uint64_t)1 << token % BITS;
+}
+
 /* The accesses that waited for it continue, and other moves begin. */
 static void moved(struct engine *engine, int64_t token)
 {
     engine->out->settled = engine->now;
     struct list ready = {0};
+    set_ended(engine, token);
     for (struct link *one = engine->waiting.first, *next; one; one = next) {
         struct access *access = one->access;
         next = one->next;
-        for (int64_t i = 0; i < access->waits; i++)
-            if (access->wait[i] == token)
-                access->wait[i--] = access->wait[--access->waits];
+        while (access->waits > 0 && has_ended(engine, access->wait[access->waits - 1]))
+            access->waits--;
         if (access->waits == 0) {
             take_out(&engine->waiting, one);
             access->waited = engine->now - access->waited;
@@ -258,13 +368,13 @@ static void moved(struct engine *engine, int64_t token)
     enact(engine, access_new(engine, -1, -1, false, 0, 0), result, &step);
     for (struct link *one = ready.first, *next; one; one = next) {
         next = one->next;
-        continue_access(engine, one->access);
+        access_continue(engine, one->access);
     }
 }
 
 enum { CLOSED = 3 }; /* dirty pages flushed; then what is moved at a close; then what they wrote flushed */
 
-static void finish(struct engine *engine, struct access *access)
+void access_end(struct engine *engine, struct access *access)
 {
     if (access->uncached > 0 && work(engine, access->uncached) > 0) {
         later(engine, processed(engine, access->node, work(engine, access->uncached)), 0, PROCESSED, access);
@@ -274,12 +384,15 @@ static void finish(struct engine *engine, struct access *access)
     release_memory(engine, access->wait);
     access->transfer = NULL;
     access->wait = NULL;
+    access->transfers = access->room = access->done = 0;
     struct access *after = access->after;
+    struct part *part = access->part;
     access->after = NULL;
-    for (struct access *next; after; after = next) {
-        next = after->next;
-        continue_access(engine, after);
-    }
+    access->part = NULL;
+    if (part)
+        part_written(engine, part, after);
+    else
+        begin_moves(engine, after);
     if (access->closing > 0 && access->closing < CLOSED) {
         access_close(engine, access);
         return;
@@ -298,8 +411,14 @@ static void finish(struct engine *engine, struct access *access)
     struct collective *collective = access->collective;
     struct fetch *fetch = access->fetch;
     struct flush *flush = access->flush;
+    struct home *home = access->home;
+    struct access *through = access->through;
     pool_give(&engine->accesses, access);
-    if (fetch)
+    if (through)
+        access_ends_request(engine, through);
+    else if (home)
+        homeward_taken(engine, home);
+    else if (fetch)
         cache_fetched(engine, fetch);
     else if (flush)
         later(engine, engine->now, 0, FLUSHED, flush);
@@ -326,8 +445,7 @@ static void transfer(struct engine *engine, struct access *access, const struct 
     request_start(engine, request);
 }
 
-/* Its next stage that takes time. */
-static void continue_access(struct engine *engine, struct access *access)
+void access_continue(struct engine *engine, struct access *access)
 {
     while (access->done < access->transfers) {
         const struct sim_transfer *first = &access->transfer[access->done], *end = access->transfer + access->transfers;
@@ -345,17 +463,17 @@ static void continue_access(struct engine *engine, struct access *access)
         if (--access->pending > 0)
             return;
     }
-    finish(engine, access);
+    access_end(engine, access);
 }
 
 void access_ends_request(struct engine *engine, struct access *access)
 {
     if (--access->pending == 0)
-        continue_access(engine, access);
+        access_continue(engine, access);
 }
 
 void access_processed(struct engine *engine, struct access *access)
 {
     access->uncached = 0;
-    finish(engine, access);
+    access_end(engine, access);
 }

@@ -244,7 +244,7 @@ static void continue_reading(struct engine *engine, struct reading *reading)
             return;
         for (int64_t page = reading->start / PAGE; page <= (reading->stop - 1) / PAGE; page++) {
             set(engine, reading->pages, HAS, page, true);
-            set(engine, reading->pages, DIRTY, page, true);
+            set(engine, reading->pages, DIRTY, page, !in->client_sync);
         }
     } else {
         for (; reading->at < reading->stop; reading->at = (reading->at / PAGE + 1) * PAGE)
@@ -252,6 +252,8 @@ static void continue_reading(struct engine *engine, struct reading *reading)
                 return;
         ahead_of(engine, reading)->stopped = reading->stop / PAGE;
     }
+    if (reading->write && in->client_sync)
+        access_write_through(engine, reading->access, reading->object, reading->place, reading->start, reading->stop);
     double work = in->call_seconds + (double)(reading->stop - reading->start) * in->copy_seconds;
     later(engine, processed(engine, reading->access->node, work), 0, CACHED, reading->access);
     pool_give(&engine->readings, reading);

@@ -5,9 +5,9 @@
 
 #include "random.h"
 
-/* The next access, with all that adjoin it. False: there is none. */
-static bool next_range(struct call *call, int64_t *start, int64_t *stop)
+bool call_range(void *of, int64_t *start, int64_t *stop)
 {
+    struct call *call = of;
     if (!call->more)
         return false;
     *start = call->start;
@@ -74,7 +74,7 @@ static void serve_mapped(struct engine *engine, struct call *call)
     gathered.request->cached = engine->in->client_cache;
     access->uncached = engine->in->client_cache ? 0 : call->bytes;
     int64_t start, stop;
-    while (next_range(call, &start, &stop))
+    while (call_range(call, &start, &stop))
         map_range(engine, call->file, call->write, start, stop, gather, &gathered);
     add_gathered(&gathered);
     request_start(engine, gathered.request);
@@ -94,7 +94,7 @@ void call_continue(struct engine *engine, struct call *call)
     if (call->sieved)
         sieve(engine, call, &start, &stop);
     else
-        next_range(call, &start, &stop);
+        call_range(call, &start, &stop);
     struct access *access = access_new(engine, call->rank, call->file, call->write, start, stop);
     access->call = call;
     access->rewrites = call->write && call->sieved; /* ROMIO does not look for holes before it reads */

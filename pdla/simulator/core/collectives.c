@@ -8,6 +8,16 @@
 
 #include <stdlib.h>
 
+static int64_t least(int64_t one, int64_t other)
+{
+    return one < other ? one : other;
+}
+
+static int64_t most(int64_t one, int64_t other)
+{
+    return one > other ? one : other;
+}
+
 static struct collective **bucket_of(struct engine *engine, int64_t number)
 {
     return &engine->bucket[(uint64_t)number * 0x9e3779b97f4a7c15u >> 52];
@@ -37,18 +47,21 @@ void collective_join(struct engine *engine, struct call *call)
         run(engine, one);
 }
 
+static void forget(struct engine *engine, struct collective *collective)
+{
+    release_memory(engine, collective->window);
+    release_memory(engine, collective->node_bytes);
+    release_memory(engine, collective->gathered);
+    release_memory(engine, collective->run);
+    pool_give(&engine->collectives, collective);
+}
+
 /* All its calls end, or each continues by itself. */
 static void release_calls(struct engine *engine, struct collective *collective,
                           void (*go)(struct engine *, struct call *))
 {
     struct call *call = collective->first;
-    if (collective->window) {
-        release_memory(engine, collective->window);
-        release_memory(engine, collective->node_bytes);
-        release_memory(engine, collective->aggregator);
-        release_memory(engine, collective->own);
-    }
-    pool_give(&engine->collectives, collective);
+    forget(engine, collective);
     for (struct call *next; call; call = next) {
         next = call->next;
         go(engine, call);
@@ -122,40 +135,55 @@ static void add_piece(struct collective *collective, int64_t low, int64_t domain
     }
 }
 
+static void count_bytes(struct engine *engine, struct collective *collective)
+{
+    size_t nodes = (size_t)engine->in->nodes;
+    collective->node_bytes = hold(engine, nodes * sizeof *collective->node_bytes);
+    collective->gathered = hold(engine, nodes * sizeof *collective->gathered);
+    for (const struct call *call = collective->first; call; call = call->next) {
+        collective->node_bytes[call->rank / engine->in->ranks_per_node] += call->bytes;
+        collective->bytes += call->bytes;
+    }
+}
+
+static void set_aggregator(const struct collective *collective, struct window *window, const struct call *call)
+{
+    window->rank = call->rank;
+    window->own = (double)call->bytes / (double)collective->bytes;
+}
+
 /* Which ranks aggregate, and what in which round. */
 static void share_out(struct engine *engine, struct collective *collective, int64_t low, int64_t high)
 {
     const struct sim_input *in = engine->in;
     size_t nodes = (size_t)in->nodes;
-    collective->node_bytes = hold(engine, nodes * sizeof *collective->node_bytes);
-    collective->aggregator = hold(engine, nodes * sizeof *collective->aggregator);
+    count_bytes(engine, collective);
+    int64_t *aggregator = hold(engine, nodes * sizeof *aggregator);
     int64_t *first = hold(engine, nodes * sizeof *first); /* of each node the first rank, counted from 1 */
     for (const struct call *call = collective->first; call; call = call->next) {
         int64_t node = call->rank / in->ranks_per_node;
         if (first[node] == 0 || call->rank + 1 < first[node])
             first[node] = call->rank + 1;
-        collective->node_bytes[node] += call->bytes;
-        collective->bytes += call->bytes;
     }
     int64_t most = in->aggregators > 0 ? in->aggregators : in->nodes;
     for (int64_t node = 0; node < in->nodes; node++) {
         bool aggregates = first[node] > 0 && collective->aggregators < most;
         if (aggregates)
-            collective->aggregator[collective->aggregators] = first[node] - 1;
+            aggregator[collective->aggregators] = first[node] - 1;
         first[node] = aggregates ? collective->aggregators++ : -1;
     }
-    collective->own = hold(engine, (size_t)collective->aggregators * sizeof *collective->own);
-    for (const struct call *call = collective->first; call; call = call->next) {
-        int64_t a = first[call->rank / in->ranks_per_node];
-        if (a >= 0 && collective->aggregator[a] == call->rank)
-            collective->own[a] = (double)call->bytes / (double)collective->bytes;
-    }
-    release_memory(engine, first);
-
     int64_t domain = (high - low + collective->aggregators - 1) / collective->aggregators;
     collective->rounds = (domain + in->collective_buffer - 1) / in->collective_buffer;
     collective->window =
         hold(engine, (size_t)(collective->rounds * collective->aggregators) * sizeof *collective->window);
+    for (const struct call *call = collective->first; call; call = call->next) {
+        int64_t a = first[call->rank / in->ranks_per_node];
+        bool aggregates = a >= 0 && aggregator[a] == call->rank;
+        for (int64_t round = 0; aggregates && round < collective->rounds; round++)
+            set_aggregator(collective, &collective->window[round * collective->aggregators + a], call);
+    }
+    release_memory(engine, first);
+    release_memory(engine, aggregator);
     for (const struct call *call = collective->first; call; call = call->next) {
         struct pieces rest;
         int64_t start, stop;
@@ -165,6 +193,7 @@ static void share_out(struct engine *engine, struct collective *collective, int6
 }
 
 static void one_round(struct engine *engine, struct collective *collective);
+static void write_to_caches(struct engine *engine, struct collective *collective);
 
 static void run(struct engine *engine, struct collective *collective)
 {
@@ -183,7 +212,11 @@ static void run(struct engine *engine, struct collective *collective)
         } else {
             release_calls(engine, collective, call_ends);
         }
-    } else if (call->mapped || engine->in->collective_buffer == 0 || !spans(engine, collective, &low, &high)) {
+    } else if (call->mapped || engine->in->collective_buffer == 0) {
+        release_calls(engine, collective, call_continue);
+    } else if (collective->write && engine->in->caching && engine->in->exchange != SIM_TWO_PHASE) {
+        write_to_caches(engine, collective);
+    } else if (!spans(engine, collective, &low, &high)) {
         release_calls(engine, collective, call_continue);
     } else {
         share_out(engine, collective, low, high);
@@ -202,14 +235,17 @@ static void shuffle(struct engine *engine, struct collective *collective)
     const struct sim_input *in = engine->in;
     const struct window *window = windows_of(collective);
     double done = engine->now, round = 0;
-    for (int64_t a = 0; a < collective->aggregators; a++)
+    for (int64_t node = 0; node < in->nodes; node++)
+        collective->gathered[node] = 0;
+    for (int64_t a = 0; a < collective->aggregators; a++) {
         round += (double)window[a].bytes;
+        collective->gathered[window[a].rank / in->ranks_per_node] += (double)window[a].bytes;
+    }
     double share = round / (double)collective->bytes;
     bool out = !collective->write;
-    for (int64_t node = 0, a = 0; node < in->nodes; node++) {
-        double gathered = 0, own = (double)collective->node_bytes[node] / (double)collective->bytes;
-        if (a < collective->aggregators && collective->aggregator[a] / in->ranks_per_node == node)
-            gathered = (double)window[a++].bytes;
+    for (int64_t node = 0; node < in->nodes; node++) {
+        double gathered = collective->gathered[node];
+        double own = (double)collective->node_bytes[node] / (double)collective->bytes;
         double *link = engine->node[node].link_free;
         /* The bytes of the node's own ranks do not leave it. */
         double given = (double)collective->node_bytes[node] * share - gathered * own;
@@ -224,11 +260,193 @@ static void shuffle(struct engine *engine, struct collective *collective)
     }
     /* A processor of an aggregator moves the bytes of other ranks. */
     for (int64_t a = 0; a < collective->aggregators; a++) {
-        double others = (double)window[a].bytes * (1 - collective->own[a]);
-        double moved = processed(engine, collective->aggregator[a] / in->ranks_per_node, others * in->exchange_seconds);
+        double others = (double)window[a].bytes * (1 - window[a].own);
+        double moved = processed(engine, window[a].rank / in->ranks_per_node, others * in->exchange_seconds);
         done = moved > done ? moved : done;
     }
     later(engine, done, 0, SHUFFLED, collective);
+}
+
+/* ---- writes to caches on the nodes ---- */
+
+/* A piece of a call, or what is contiguous of a node. */
+struct piece {
+    int64_t start, stop, node;
+};
+
+static int by_start(const void *a, const void *b)
+{
+    const struct piece *one = a, *other = b;
+    return (one->start > other->start) - (one->start < other->start);
+}
+
+/* What all calls write, in order; overlapping pieces are one. Returns how many they are without gaps of a node. */
+static int64_t join(struct engine *engine, struct collective *collective)
+{
+    const struct call *call;
+    struct pieces rest;
+    int64_t count = 0, start, stop, node_runs = 0;
+    for (call = collective->first; call; call = call->next)
+        for (bool more = first_piece(call, &rest, &start, &stop); more; more = pieces_next(&rest, &start, &stop))
+            count++;
+    struct piece *piece = hold(engine, (size_t)count * sizeof *piece);
+    int64_t *end = hold(engine, (size_t)engine->in->nodes * sizeof *end); /* of each node's last piece, + 1 */
+    count = 0;
+    for (call = collective->first; call; call = call->next)
+        for (bool more = first_piece(call, &rest, &start, &stop); more; more = pieces_next(&rest, &start, &stop))
+            piece[count++] = (struct piece){start, stop, call->rank / engine->in->ranks_per_node};
+    qsort(piece, (size_t)count, sizeof *piece, by_start);
+    collective->run = hold(engine, (size_t)count * sizeof *collective->run);
+    for (int64_t i = 0; i < count; i++) {
+        struct range *last = collective->run + collective->runs - 1;
+        node_runs += end[piece[i].node] <= piece[i].start;
+        end[piece[i].node] = piece[i].stop + 1;
+        if (collective->runs > 0 && piece[i].start <= last->stop)
+            last->stop = piece[i].stop > last->stop ? piece[i].stop : last->stop;
+        else
+            collective->run[collective->runs++] = (struct range){piece[i].start, piece[i].stop};
+    }
+    release_memory(engine, piece);
+    release_memory(engine, end);
+    return node_runs;
+}
+
+/* Whether the library would exchange the pieces first, and in which units. */
+static struct caching_exchange decide(struct engine *engine, struct collective *collective, int64_t node_runs)
+{
+    const struct sim_input *in = engine->in;
+    struct caching_collective made = {
+        .ranks = collective->arrived, .bytes = collective->bytes, .piece = collective->bytes / node_runs,
+        .joined = collective->bytes / collective->runs,
+        .span = collective->run[collective->runs - 1].stop - collective->run[0].start};
+    for (int64_t node = 0; node < in->nodes; node++)
+        made.nodes += collective->node_bytes[node] > 0;
+    const struct caching_costs costs = {
+        .request = in->storage_request, .byte = in->storage_byte, .message = in->connect,
+        .network = in->seconds_per_byte, .copy = in->copy_seconds + in->exchange_seconds};
+    struct caching_exchange found;
+    caching_exchange(&made, &costs, &found);
+    if (in->exchange != SIM_AUTO)
+        found.exchanges = in->exchange == SIM_ALWAYS && made.nodes > 1;
+    return found;
+}
+
+static struct part *part_of(struct engine *engine, struct collective *collective, int64_t rank)
+{
+    struct part **part = &collective->part[rank / engine->in->ranks_per_node];
+    if (!*part)
+        *part = hold(engine, sizeof **part);
+    (*part)->pending++;
+    return *part;
+}
+
+/* Each rank writes its own pieces. */
+static void write_apart(struct engine *engine, struct collective *collective)
+{
+    struct part **part = collective->part;
+    for (const struct call *call = collective->first; call; call = call->next)
+        part_of(engine, collective, call->rank);
+    struct call *call = collective->first;
+    forget(engine, collective);
+    for (struct call *next; call; call = next) {
+        next = call->next;
+        struct access *access = access_new(engine, call->rank, call->file, true, 0, 0);
+        access->call = call;
+        access->part = part[access->node];
+        access_place(engine, access, call_range, call);
+    }
+    release_memory(engine, part);
+}
+
+/* The ranks to which units belong in turn: neighbours are on different nodes. */
+static const struct call **in_turn(struct engine *engine, const struct collective *collective)
+{
+    int64_t per_node = engine->in->ranks_per_node, count = 0;
+    const struct call **order = hold(engine, (size_t)collective->arrived * sizeof *order);
+    const struct call **of = hold(engine, (size_t)engine->in->ranks * sizeof *of);
+    for (const struct call *call = collective->first; call; call = call->next)
+        of[call->rank] = call;
+    for (int64_t i = 0; i < per_node; i++)
+        for (int64_t rank = i; rank < engine->in->ranks; rank += per_node)
+            if (of[rank])
+                order[count++] = of[rank];
+    release_memory(engine, of);
+    return order;
+}
+
+/* The windows of an exchange are units of the file. */
+static void share_units(struct engine *engine, struct collective *collective, const struct caching_exchange *found)
+{
+    const struct range *run = collective->run, *last = run + collective->runs - 1;
+    const struct call **order = in_turn(engine, collective);
+    int64_t unit = found->unit, first = run->start / unit, units = (last->stop - 1) / unit + 1 - first;
+    collective->aggregators = found->at_a_time;
+    collective->rounds = (units + found->at_a_time - 1) / found->at_a_time;
+    collective->window =
+        hold(engine, (size_t)(collective->rounds * collective->aggregators) * sizeof *collective->window);
+    for (int64_t i = 0; i < collective->rounds * collective->aggregators; i++) {
+        struct window *window = &collective->window[i];
+        int64_t number = first + i;
+        set_aggregator(collective, window, order[number % collective->arrived]);
+        window->start = number * unit;
+        window->stop = window->start + unit;
+        while (run <= last && run->stop <= window->start)
+            run++;
+        window->run = run - collective->run;
+        for (const struct range *one = run; one <= last && one->start < window->stop; one++)
+            window->bytes += least(one->stop, window->stop) - most(one->start, window->start);
+    }
+    release_memory(engine, order);
+    for (const struct call *call = collective->first; call; call = call->next)
+        if (!collective->part[call->rank / engine->in->ranks_per_node])
+            part_of(engine, collective, call->rank); /* until all rounds are over */
+}
+
+struct runs {
+    const struct collective *collective;
+    const struct window *window;
+    int64_t next;
+};
+
+static bool next_run(void *of, int64_t *start, int64_t *stop)
+{
+    struct runs *runs = of;
+    const struct range *run = runs->collective->run + runs->next++;
+    if (runs->next > runs->collective->runs || run->start >= runs->window->stop)
+        return false;
+    *start = most(run->start, runs->window->start);
+    *stop = least(run->stop, runs->window->stop);
+    return true;
+}
+
+static void place_window(struct engine *engine, struct collective *collective, const struct window *window,
+                         struct access *access)
+{
+    access->part = part_of(engine, collective, window->rank);
+    access_place(engine, access, next_run, &(struct runs){collective, window, window->run});
+}
+
+static void end_exchange(struct engine *engine, struct collective *collective)
+{
+    for (int64_t node = 0; collective->part && node < engine->in->nodes; node++)
+        if (collective->part[node])
+            part_written(engine, collective->part[node], NULL);
+}
+
+/* As pdla's library (replicator/stub/cache.c). */
+static void write_to_caches(struct engine *engine, struct collective *collective)
+{
+    count_bytes(engine, collective);
+    collective->part = hold(engine, (size_t)engine->in->nodes * sizeof(struct part *));
+    struct caching_exchange found = {0};
+    if (collective->bytes > 0 && engine->in->exchange != SIM_NEVER)
+        found = decide(engine, collective, join(engine, collective));
+    if (!found.exchanges) {
+        write_apart(engine, collective);
+        return;
+    }
+    share_units(engine, collective, &found);
+    one_round(engine, collective);
 }
 
 static void access_windows(struct engine *engine, struct collective *collective)
@@ -240,11 +458,15 @@ static void access_windows(struct engine *engine, struct collective *collective)
     for (int64_t a = 0; a < collective->aggregators; a++) {
         if (window[a].bytes == 0)
             continue;
-        struct access *access = access_new(engine, collective->aggregator[a], file, collective->write, window[a].start,
+        struct access *access = access_new(engine, window[a].rank, file, collective->write, window[a].start,
                                            window[a].stop);
         access->collective = collective;
-        access->rewrites = collective->write && window[a].bytes < window[a].stop - window[a].start;
         collective->pending++;
+        if (collective->run) {
+            place_window(engine, collective, &window[a], access);
+            continue;
+        }
+        access->rewrites = collective->write && window[a].bytes < window[a].stop - window[a].start;
         access_start(engine, access);
     }
     collective_accessed(engine, collective);
@@ -262,12 +484,15 @@ static void one_round(struct engine *engine, struct collective *collective)
 {
     while (collective->round < collective->rounds && is_empty(collective))
         collective->round++;
-    if (collective->round == collective->rounds)
+    if (collective->round == collective->rounds) {
+        end_exchange(engine, collective);
+        release_memory(engine, collective->part);
         release_calls(engine, collective, call_ends);
-    else if (collective->write)
+    } else if (collective->write) {
         shuffle(engine, collective);
-    else
+    } else {
         access_windows(engine, collective);
+    }
 }
 
 void collective_accessed(struct engine *engine, struct collective *collective)

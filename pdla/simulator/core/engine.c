@@ -142,6 +142,9 @@ static void handle(struct engine *engine, const struct event *event)
     case PROCESSED:
         access_processed(engine, event->what);
         break;
+    case HOMEWARD:
+        homeward_due(engine, event->what);
+        break;
     case TICK:
         tick(engine);
         break;

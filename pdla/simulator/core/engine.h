@@ -12,7 +12,9 @@
 #include "server.h"
 #include "simulator.h"
 
-enum kind { RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, SHUFFLED, CACHED, FLUSHED, PROCESSED, TICK };
+enum kind {
+    RANK_READY, ARRIVAL, CONNECTED, TRANSFERRED, SERVED, IDLE, SHUFFLED, CACHED, FLUSHED, PROCESSED, HOMEWARD, TICK
+};
 
 /* Items of one size that come and go. An item does not move while it is used. */
 struct pool {
@@ -29,6 +31,7 @@ struct fetch;
 struct flush;
 struct pages;
 struct ahead;
+struct home;
 
 /* A place in a list of accesses. */
 struct link {
@@ -40,6 +43,15 @@ struct list {
     struct link *first, **end;
 };
 
+/* Ranges of a file, one after the other. */
+typedef bool range_next(void *context, int64_t *start, int64_t *stop);
+
+/* What the ranks of a node write of a collective call: their moves begin when all of it is written. */
+struct part {
+    int64_t pending;
+    struct access *moves, **end;
+};
+
 /* A file request under way, by the transfers that were decided; or a move in the background. */
 struct access {
     struct link turn, lock;       /* the accesses that wait; those that have or want their range's lock */
@@ -48,10 +60,13 @@ struct access {
     int64_t rank, node, file, start, stop;
     int64_t token;                 /* of a move */
     struct sim_transfer *transfer; /* of which `done` have been started */
-    int64_t transfers, done, pending;
+    int64_t transfers, room, done, pending;
     int64_t *wait, waits; /* tokens of moves */
     double waited;        /* seconds that they took; while it waits: since when */
-    struct access *after, *next; /* the first move that starts when it is done; of a move, the next one */
+    struct access *after, **after_end, *next; /* the moves that start when it is done; of a move, the next one */
+    struct part *part;           /* if not NULL, all of which must be done first */
+    struct home *home;           /* it brings a chunk of a round home */
+    struct access *through;      /* which waits for it: it takes to the storage what goes to a page cache, too */
     struct fetch *fetch;         /* bytes that come to a page cache by it */
     struct flush *flush;         /* bytes that leave one */
     int64_t uncached;            /* bytes that a processor moves when it is done */
@@ -76,9 +91,16 @@ struct call {
     struct pieces pieces;
 };
 
-/* What an aggregator accesses at once: `bytes` of all calls, from `start` to `stop`. */
+/* What an aggregator accesses at once: `bytes` of all calls, from `start` to `stop`; of all bytes of the calls, its own
+ * rank asks for the share `own`. */
 struct window {
-    int64_t start, stop, bytes;
+    int64_t start, stop, bytes, rank;
+    double own;
+    int64_t run; /* its first one, if they are for caches */
+};
+
+struct range {
+    int64_t start, stop;
 };
 
 struct collective {
@@ -87,8 +109,11 @@ struct collective {
     struct call *first, *last;
     int64_t aggregators, rounds, round, pending, bytes;
     struct window *window; /* of aggregator a in round r: at r * aggregators + a */
-    int64_t *node_bytes, *aggregator; /* bytes of every node, and the ranks that are aggregators */
-    double *own;                      /* of all bytes, those that each aggregator's own rank asks for */
+    int64_t *node_bytes;   /* that each node's ranks ask for */
+    double *gathered;      /* of the present round, by the aggregators of each node */
+    struct range *run;     /* if they are for caches: what all calls write, without gaps, in order */
+    int64_t runs;
+    struct part **part;    /* likewise: of each node */
     bool write;
 };
 
@@ -109,6 +134,7 @@ struct node {
     double connect_free, link_free[2]; /* of its link: outgoing, incoming */
     double *core_free;
     struct pages *pages; /* of each file, then of each component */
+    struct home *home;   /* what it has for the originals */
 };
 
 enum { BUCKETS = 4096 };
@@ -126,6 +152,8 @@ struct engine {
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
     struct held *held;
+    uint64_t *ended; /* a bit for each token of a move: it is done */
+    int64_t ended_words;
     int64_t in_calls, running; /* ranks; in an open loop, calls */
     bool closing, ticks; /* a tick is among the events */
     double calls_since;
@@ -182,17 +210,33 @@ struct access *access_new(struct engine *engine, int64_t rank, int64_t file, boo
 void access_start(struct engine *engine, struct access *access);
 void access_ends_request(struct engine *engine, struct access *access);
 void access_processed(struct engine *engine, struct access *access);
+/* What of a file's ranges is written together goes where the core says. */
+void access_place(struct engine *engine, struct access *access, range_next *next, void *context);
+/* Starts the next stage that takes time. */
+void access_continue(struct engine *engine, struct access *access);
+/* All of it is done. */
+void access_end(struct engine *engine, struct access *access);
+/* Something of a part is written, and has these moves. */
+void part_written(struct engine *engine, struct part *part, struct access *moves);
 /* A close of a file, or (-1) of all. Dirty pages go to the storage before and after what
  * is moved then. */
 void access_close(struct engine *engine, struct access *access);
 /* Accesses of a page cache. */
 void access_fetch(struct engine *engine, const struct access *reader, int64_t object, int64_t place, int64_t start,
                   int64_t stop, struct fetch *fetch);
+void access_write_through(struct engine *engine, struct access *writer, int64_t object, int64_t place, int64_t start,
+                          int64_t stop);
 void access_flush(struct engine *engine, int64_t node, int64_t file, int64_t start, int64_t stop, struct flush *flush);
 /* What must be done for a period. */
 void access_tick(struct engine *engine);
 /* Whether somebody decides at closes, or about requests as well. */
 bool decides(const struct engine *engine);
+
+/* homeward.c: how nodes bring home together what their ranks have. */
+void homeward_add(struct engine *engine, struct access *move);
+void homeward_taken(struct engine *engine, struct home *home); /* a chunk is home */
+void homeward_due(struct engine *engine, struct home *home);
+void homeward_hurry(struct engine *engine); /* somebody waits */
 
 /* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */
 bool is_mapped(const struct engine *engine, int64_t file, bool write);
@@ -207,6 +251,8 @@ void rank_arrives(struct engine *engine, struct rank *rank);
 void rank_ready(struct engine *engine, struct rank *rank);
 void call_continue(struct engine *engine, struct call *call);
 void call_ends(struct engine *engine, struct call *call);
+/* The next access of a call, with all that adjoin it: a range_next. */
+bool call_range(void *call, int64_t *start, int64_t *stop);
 
 /* collectives.c: calls that all their ranks make together. */
 void collective_join(struct engine *engine, struct call *call);

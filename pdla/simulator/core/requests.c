@@ -31,6 +31,7 @@ static void add_sub(struct engine *engine, struct request *request, int64_t obje
     }
     struct sub *last = request->last;
     int64_t server = in->server_of[place], address = in->bases[place] + start;
+    server = request->write ? in->server[server].writer : server;
     request->bytes += length;
     if (last && last->server == server && last->address + last->length == address) {
         last->length += length;
@@ -227,7 +228,7 @@ void sub_done(struct engine *engine, struct sub *sub)
 {
     struct request *request = sub->request;
     const struct access *access = request->access;
-    if (access->token == 0 && access->file >= 0) {
+    if (access->token == 0 && !access->home && access->file >= 0) {
         engine->out->file_latency[access->file] += access->waited + engine->now - sub->arrived;
         engine->out->file_requests[access->file]++;
     }

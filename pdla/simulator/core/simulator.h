@@ -11,6 +11,7 @@
 struct caching;
 
 enum sim_op { SIM_READ, SIM_WRITE };
+enum sim_exchange { SIM_TWO_PHASE, SIM_AUTO, SIM_ALWAYS, SIM_NEVER };
 enum sim_queue { SIM_FIFO, SIM_ELEVATOR, SIM_CFQ };
 enum sim_flags { SIM_WRITES = 1, SIM_CLOSES = 2, SIM_SYNCS = 4 };
 enum sim_logged { SIM_CALL, SIM_QUEUED, SIM_STARTED, SIM_SERVED, SIM_RETURNED };
@@ -33,6 +34,7 @@ struct sim_server {
     int64_t memory, read_ahead; /* bytes: of writes that it holds for the device, and of each reading ahead */
     int64_t node;    /* the client node that it is in, or -1 */
     int64_t host;    /* a server, whose link and connections it shares */
+    int64_t writer;  /* the server that serves its writes: itself, unless it is duplex */
 };
 
 /* Bytes striped over servers (pdla.model.Layout). The strips, bases and servers of server j are at
@@ -115,8 +117,13 @@ struct sim_input {
     int64_t collective_buffer; /* bytes; 0: collective calls are served like others */
     int64_t aggregators;       /* at most so many, one a node; 0: one on every node */
     int64_t client_cache;      /* nodes keep what they have read and written */
+    int64_t client_sync;       /* what is written goes to the storage at once, too */
     int64_t client_read_ahead; /* the most bytes that they read ahead, and write at once */
     int64_t always;            /* collective buffering even if the ranks' accesses do not interleave */
+    int64_t exchange;          /* how ranks write together if somebody decides about requests (enum sim_exchange) */
+    int64_t home_chunk;        /* bytes: unless it is SIM_TWO_PHASE, a node brings home what it has in such chunks, */
+    int64_t home_request;      /* in requests of at most so many; 0: of all that is contiguous */
+    double storage_request, storage_byte; /* seconds of the home servers together */
     const struct sim_server *server;
     const int64_t *curve_distance;
     const double *curve_seconds;
