@@ -11,6 +11,21 @@ from pdla.units import counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """Why the ranks exchanged the pieces of a collective write between nodes first, or did not (pdla/caching).
+
+    Attributes:
+        unit: bytes of the file that a rank gets in the exchange.
+        requests: with which the bytes of the call go home, without an exchange and with one.
+        seconds: for which the program waits then, by the model of the costs.
+    """
+
+    unit: int
+    requests: tuple[int, int]
+    seconds: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class CacheReport:
     """A file whose writes a policy could cache.
 
@@ -19,6 +34,8 @@ class CacheReport:
         hit_calls, hit_bytes: reads, or parts of them, that the cache served.
         home_bytes, home_requests: brought home, in so many contiguous writes to the file.
         dirty_bytes: bytes that wait in cache files at the end.
+        exchanged_calls, exchanged_bytes: collective writes whose pieces were exchanged between nodes first.
+        exchange: the last decision about that; None: there was only one node, or nothing to decide.
         moving_seconds: what the movers, and calls that waited, spent with that.
         waited_seconds: what the program waited for it.
         refused: why nothing was cached after an open.
@@ -36,6 +53,9 @@ class CacheReport:
     home_bytes: int
     home_requests: int
     dirty_bytes: int
+    exchanged_calls: int
+    exchanged_bytes: int
+    exchange: Exchange | None
     moving_seconds: float
     waited_seconds: float
     refused: tuple[str, ...]
@@ -46,6 +66,7 @@ class CacheReport:
 def read_cached(entry: Mapping[str, Any]) -> CacheReport:
     """From the JSON of the exit report of a process."""
     written, hits, home, seconds = entry["written"], entry["hits"], entry["home"], entry["seconds"]
+    exchange = entry["exchange"]
     return CacheReport(
         path=str(entry["path"]),
         policy=str(entry["policy"]),
@@ -57,12 +78,20 @@ def read_cached(entry: Mapping[str, Any]) -> CacheReport:
         home_bytes=int(home["bytes"]),
         home_requests=int(home["requests"]),
         dirty_bytes=int(entry["dirty"]),
+        exchanged_calls=int(exchange["calls"]),
+        exchanged_bytes=int(exchange["bytes"]),
+        exchange=_read_exchange(exchange),
         moving_seconds=float(seconds["moving"]),
         waited_seconds=float(seconds["waited"]),
         refused=tuple(filter(None, [str(entry["refused"])])),
         errors=tuple(filter(None, [str(entry["error"])])),
         passed=read_passed(entry["passed"]),
     )
+
+
+def _read_exchange(entry: Mapping[str, Any]) -> Exchange | None:
+    requests, seconds = map(int, entry["requests"]), map(float, entry["seconds"])
+    return Exchange(int(entry["unit"]), (*requests,), (*seconds,)) if entry["unit"] else None  # type: ignore[arg-type]
 
 
 def merge_cached(files: Sequence[CacheReport]) -> CacheReport:
@@ -75,6 +104,7 @@ def merge_cached(files: Sequence[CacheReport]) -> CacheReport:
     return CacheReport(
         path=files[0].path,
         policy=files[0].policy,
+        exchange=next((file.exchange for file in files if file.exchange), None),
         refused=tuple(sorted({why for file in files for why in file.refused})),
         errors=tuple(sorted({error for file in files for error in file.errors})),
         passed=merge_passed(entry for file in files for entry in file.passed),
@@ -125,6 +155,8 @@ def cache_parts(report: Mapping[str, Any]) -> list[str]:
             f"{format_bytes(cache['home_bytes'])} brought home in {counted(requests, 'request')}, "
             f"{format_seconds(cache['seconds_hidden'])} of that while the program computed",
         ]
+    if exchanged := sum(file["exchanged_calls"] for file in files):
+        parts.append(_exchanged(exchanged, next(file["exchange"] for file in files if file["exchanged_calls"])))
     if hits:
         parts.append(f"{counted(hits, 'read')} ({format_bytes(cache['hit_bytes'])}) hit the cache")
     if cache["dirty_bytes"]:
@@ -136,3 +168,12 @@ def cache_parts(report: Mapping[str, Any]) -> list[str]:
     if refused:
         parts.append("not cached: " + ", ".join(refused))
     return parts + [f"NOT BROUGHT HOME: {file['path']}: {error}" for file in files for error in file["errors"]]
+
+
+def _exchanged(calls: int, decision: Mapping[str, Any]) -> str:
+    """How many calls exchanged their pieces, and the last decision for it."""
+    home = [
+        f"{counted(requests, 'request')} and {format_seconds(seconds)}"
+        for requests, seconds in zip(decision["requests"], decision["seconds"], strict=True)
+    ]
+    return f"pieces of {counted(calls, 'write')} exchanged between nodes first: a call would take {home[0]}, not {home[1]}"

@@ -174,6 +174,7 @@ struct caching_collective {
     int64_t ranks, nodes;
     int64_t bytes, span;   /* all of them; from the first to the last in the file */
     int64_t piece, joined; /* bytes without a gap, on average: that a node writes; that all of them write */
+    int64_t unit;          /* bytes that are exchanged as one (cb_buffer_size); 0: as the core thinks best */
     double compute;        /* seconds for which the program computes before it waits for the bytes */
 };
 

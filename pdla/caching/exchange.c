@@ -4,16 +4,16 @@
 
 enum { LEAST_UNIT = 1 << 20, MOST_UNIT = 8 << 20, AT_A_TIME = 128 };
 
+static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
+
 /* RATIONALE: all ranks are to get something of the call, and a unit is to be a large request. */
 static int64_t unit_of(const struct caching_collective *call)
 {
     int64_t unit = LEAST_UNIT;
     while (unit < MOST_UNIT && unit < call->span / call->ranks)
         unit *= 2;
-    return unit;
+    return call->unit > 0 ? least(call->unit, MOST_UNIT) : unit;
 }
-
-static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
 
 static int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 

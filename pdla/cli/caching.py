@@ -54,6 +54,8 @@ HINTS: Mapping[str, Callable[[str], str]] = {
     "e10_cache_path": _directory,
     "e10_cache_flush_flag": _one_of("flush_immediate", "flush_onclose"),
     "e10_cache_discard_flag": _one_of("enable", "disable"),
+    "romio_cb_write": _one_of("enable", "disable", "automatic"),
+    "cb_buffer_size": _bytes,
     "ind_wr_buffer_size": _bytes,
     "cache_bytes": _bytes,
     "deferred_close": _pattern,
@@ -102,7 +104,14 @@ def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cl
         found |= _device(cluster, needs_path="e10_cache_path" not in hints)
     found |= hints
     named = {f"PDLA_{name.upper()}": value for name, value in found.items()}
-    return {"PDLA_POLICY": policy, "PDLA_COHERENCE": coherence, **named}
+    return {"PDLA_POLICY": policy, "PDLA_COHERENCE": coherence, **_costs(cluster), **named}
+
+
+def _costs(cluster: Cluster | None) -> dict[str, str]:
+    """What decides whether pieces are exchanged; without a cluster the library has values of its own."""
+    from pdla.policies.e10 import exchange_costs
+
+    return {} if cluster is None else {"PDLA_EXCHANGE_COSTS": ",".join(map(repr, exchange_costs(cluster)))}
 
 
 def _device(cluster: Cluster, *, needs_path: bool) -> dict[str, str]:

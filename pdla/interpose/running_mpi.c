@@ -166,6 +166,8 @@ static void find_calls(struct mpi *mpi)
     FIND(Ibcast);
     FIND(Iallgather);
     FIND(Iallgatherv);
+    FIND(Ialltoall);
+    FIND(Ialltoallv);
     FIND(Wait);
     FIND(Test);
     FIND(Cancel);

@@ -44,6 +44,9 @@ struct mpi {
     int (*Iallgather)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle, mpi_handle *);
     int (*Iallgatherv)(const void *, int, mpi_handle, void *, const int *, const int *, mpi_handle, mpi_handle,
                        mpi_handle *);
+    int (*Ialltoall)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle, mpi_handle *);
+    int (*Ialltoallv)(const void *, const int *, const int *, mpi_handle, void *, const int *, const int *, mpi_handle,
+                      mpi_handle, mpi_handle *);
     int (*Wait)(mpi_handle *, void *);
     int (*Test)(mpi_handle *, int *, void *);
     int (*Cancel)(mpi_handle *);

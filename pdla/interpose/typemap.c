@@ -169,6 +169,23 @@ struct typemap *typemap_bytes(int64_t length)
     return typemap_build(&builder, (struct part){0, length, NULL}, length);
 }
 
+struct typemap *typemap_extents(const struct extent *extents, int64_t count)
+{
+    struct builder builder = {0};
+    struct part *parts = malloc((size_t)count * sizeof *parts);
+    int64_t end = 0;
+    if (!parts)
+        return NULL;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t stop = extents[i].offset + extents[i].length;
+        parts[i] = (struct part){extents[i].offset, extents[i].length, NULL};
+        end = stop > end ? stop : end;
+    }
+    struct part root = typemap_list(&builder, parts, count);
+    free(parts);
+    return typemap_build(&builder, root, end);
+}
+
 struct typemap *typemap_retain(struct typemap *map)
 {
     __atomic_add_fetch(&map->references, 1, __ATOMIC_RELAXED);

@@ -19,6 +19,14 @@ struct typemap *typemap_flatten(uintptr_t datatype);
 /* A typemap of `length` contiguous bytes (extent = length > 0). NULL: out of memory. */
 struct typemap *typemap_bytes(int64_t length);
 
+struct extent {
+    int64_t offset; /* bytes from the start of the file or of the buffer */
+    int64_t length; /* > 0 */
+};
+
+/* A typemap of `count` > 0 extents, one after another in the data stream. NULL: out of memory. */
+struct typemap *typemap_extents(const struct extent *, int64_t count);
+
 struct typemap *typemap_retain(struct typemap *);
 void typemap_release(struct typemap *); /* NULL is allowed */
 
@@ -38,11 +46,6 @@ enum typemap_word { TYPEMAP_BLOCK = 0, TYPEMAP_LOOP = 1, TYPEMAP_LIST = 2, TYPEM
 /* Encodes the tree as these words. Returns their number, and writes them if `words` has room for
  * that many (`capacity`). */
 size_t typemap_encode(const struct typemap *, int64_t *words, size_t capacity);
-
-struct extent {
-    int64_t offset; /* bytes from the start of the file or of the buffer */
-    int64_t length; /* > 0 */
-};
 
 enum { TYPEMAP_DEPTH = 32 }; /* deeper trees are refused by typemap_flatten */
 

@@ -74,6 +74,36 @@ class E10(Online):
         return BuiltIn("e10", {"flush_on_close": self.flush == "close", "discard": self.discard})
 
 
+class ExchangeCosts(NamedTuple):
+    """What an exchange of pieces between nodes costs, and what it saves: ``struct caching_costs`` of pdla/caching.
+
+    Attributes:
+        request: seconds of the storage for a request, with all nodes at work.
+        byte: likewise for a byte.
+        message: seconds for a message from rank to rank.
+        network: seconds for a byte between nodes.
+        copy: seconds for a byte that is copied in memory.
+    """
+
+    request: float
+    byte: float
+    message: float
+    network: float
+    copy: float
+
+
+def exchange_costs(cluster: Cluster) -> ExchangeCosts:
+    """Those of a cluster; its servers share the requests, and each of these may need the longest start-up."""
+    home = cluster.pool(cluster.home_pool)
+    return ExchangeCosts(
+        request=home.startup[-1][1] / cluster.home_servers,
+        byte=home.write_seconds_per_byte / cluster.home_servers,
+        message=cluster.connect_seconds,
+        network=cluster.network_seconds_per_byte,
+        copy=cluster.copy_seconds_per_byte + cluster.exchange_seconds_per_byte,
+    )
+
+
 @dataclass(frozen=True)
 class CollectiveWrites(base.Replicate):
     """The policy before a run: patterns that write collectively may have replicas on the nodes' devices.

@@ -31,8 +31,8 @@ struct placed {
 struct cache {
     int fd;
     char path[1024];
-    bool on_close, keeps;
-    struct cache_marks *marks; /* NULL: not coherent */
+    bool on_close, keeps, coherent;
+    struct cache_marks *marks; /* NULL: nobody needs them yet */
     int64_t request;
     struct caching_space space;
     struct caching *core;     /* NULL until cache_begin() */
@@ -45,6 +45,12 @@ struct cache {
     size_t pieces, most;
 };
 
+/* RATIONALE: they may be opened while the mover is at work. */
+static struct cache_marks *marks_of(const struct cache *cache)
+{
+    return __atomic_load_n(&cache->marks, __ATOMIC_ACQUIRE);
+}
+
 struct cache *cache_open(const struct journal *journal, const struct cache_hints *hints, int *error)
 {
     struct cache *cache = calloc(1, sizeof *cache);
@@ -54,6 +60,7 @@ struct cache *cache_open(const struct journal *journal, const struct cache_hints
     strcpy(cache->path, journal->header->cache);
     cache->on_close = hints->on_close;
     cache->keeps = hints->keeps;
+    cache->coherent = hints->coherent;
     cache->request = hints->request;
     cache->fd = open(cache->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     *error = cache->fd >= 0 ? 0 : errno;
@@ -94,7 +101,7 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
                                           .capacity = share(cache, hints, peers_count(writer->peers) + 1),
                                           .writes = 1};
     cache->limit = hints->bytes > 0 ? cache->space.capacity : INT64_MAX;
-    if (hints->coherent && (cache->marks = cache_marks_open(writer->journals)) == NULL)
+    if (hints->coherent && !cache_marks_all(writer))
         return false;
     return renew_core(cache);
 }
@@ -122,9 +129,18 @@ void cache_close(struct writer *writer)
 }
 
 bool cache_flushes(const struct cache *cache) { return !cache->on_close; }
-bool cache_is_coherent(const struct cache *cache) { return cache->marks != NULL; }
+bool cache_is_coherent(const struct cache *cache) { return cache->coherent; }
+bool cache_is_asked(const struct cache *cache) { return marks_of(cache) != NULL && cache_marks_asked(marks_of(cache)); }
 int cache_descriptor(const struct cache *cache) { return cache->fd; }
 int64_t cache_request(const struct cache *cache) { return cache->request; }
+
+bool cache_marks_all(const struct writer *writer)
+{
+    struct cache *cache = writer->cache;
+    if (marks_of(cache) == NULL)
+        __atomic_store_n(&cache->marks, cache_marks_open(writer->journals), __ATOMIC_RELEASE);
+    return marks_of(cache) != NULL;
+}
 
 /* ---- what the original has by now -------------------------------------------------------------------------------- */
 
@@ -181,10 +197,10 @@ static int64_t room(const struct cache *cache)
 
 void cache_settle(struct writer *writer)
 {
-    if (writer->cache->marks == NULL)
+    if (marks_of(writer->cache) == NULL)
         return;
     peers_lock(writer); /* the journal may be cleared, and its entries are counted anew */
-    cache_unmark(writer->cache->marks, journal_home(&writer->journal));
+    cache_unmark(marks_of(writer->cache), journal_home(&writer->journal));
     peers_unlock(writer);
 }
 
@@ -206,8 +222,8 @@ void cache_follow(struct writer *writer)
     renew_core(cache);
     count_held(cache);
     peers_lock(writer);
-    if (cache->marks != NULL)
-        cache_unmark(cache->marks, journal_count(journal));
+    if (marks_of(cache) != NULL)
+        cache_unmark(marks_of(cache), journal_count(journal));
     journal_clear(journal);
     memset(writer->peers->own->after, 0, sizeof writer->peers->own->after);
     writer->low = INT64_MAX;
@@ -361,7 +377,7 @@ static void span_of(const struct view_range *range, int64_t *low, int64_t *high)
 {
     struct typemap_cursor cursor;
     *low = 0;
-    *high = INT64_MAX;
+    *high = CACHE_MARKS_END;
     if (range == NULL)
         return;
     typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
@@ -373,21 +389,21 @@ static bool mark(const struct cache *cache, const struct view_range *range)
 {
     int64_t low, high;
     span_of(range, &low, &high);
-    return cache->marks == NULL || cache_mark(cache->marks, low, high);
+    return marks_of(cache) == NULL || cache_mark(marks_of(cache), low, high);
 }
 
 bool cache_is_behind(const struct writer *writer, const struct view_range *range)
 {
     int64_t low, high;
     span_of(range, &low, &high);
-    return writer->cache->marks != NULL && cache_marked(writer->cache->marks, low, high);
+    return marks_of(writer->cache) != NULL && cache_marked(marks_of(writer->cache), low, high);
 }
 
 int cache_await(const struct writer *writer, const struct view_range *range)
 {
     int64_t low, high;
     span_of(range, &low, &high);
-    return writer->cache->marks == NULL || cache_marks_await(writer->cache->marks, low, high) ? 0 : EIO;
+    return marks_of(writer->cache) == NULL || cache_marks_await(marks_of(writer->cache), low, high) ? 0 : EIO;
 }
 
 int cache_write(struct writer *writer, const struct view_range *range, const char *buffer,
@@ -403,8 +419,8 @@ int cache_write(struct writer *writer, const struct view_range *range, const cha
         error = note(writer);
     /* RATIONALE: the core may take bytes to be there that are not. */
     cache->exhausted = cache->exhausted || error == ENOMEM;
-    if (cache->marks != NULL)
-        cache_marks_listed(cache->marks, journal_count(&writer->journal));
+    if (marks_of(cache) != NULL)
+        cache_marks_listed(marks_of(cache), journal_count(&writer->journal));
     if (error != 0)
         cache_settle(writer);
     return error;

@@ -42,7 +42,11 @@ void cache_settle(struct writer *);
 /* Whether bytes go home without being asked for. */
 bool cache_flushes(const struct cache *);
 bool cache_is_coherent(const struct cache *); /* e10_cache=coherent */
-/* With it: whether other processes have bytes of the range (NULL: of the file) that are not home; waits
+/* From now on what this process writes to the cache is marked, as with that hint. False: not possible. */
+bool cache_marks_all(const struct writer *);
+/* Whether some process waits for marked bytes of the file. */
+bool cache_is_asked(const struct cache *);
+/* With marks: whether other processes have bytes of the range (NULL: of the file) that are not home; waits
  * until they are home: 0, or an errno if that takes too long. */
 bool cache_is_behind(const struct writer *, const struct view_range *);
 int cache_await(const struct writer *, const struct view_range *);

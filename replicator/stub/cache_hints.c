@@ -93,6 +93,10 @@ const char *cache_hints_of(const struct opening *opening, struct cache_hints *hi
                                   .keeps = hint_is(info, "e10_cache_discard_flag", "disable"),
                                   .request = hint_number(info, "ind_wr_buffer_size"),
                                   .bytes = hint_number(info, "cache_bytes"),
+                                  .exchange = hint_is(info, "romio_cb_write", "enable") ? EXCHANGE_ALWAYS
+                                      : hint_is(info, "romio_cb_write", "disable")      ? EXCHANGE_NEVER
+                                                                                        : EXCHANGE_AUTOMATIC,
+                                  .unit = hint_number(info, "cb_buffer_size"),
                                   .guard = cache_guard_of(opening, opening->path)};
     if (hints->keeps)
         hints->guard = 0; /* rank 0 of a deferred close removes what the others leave */

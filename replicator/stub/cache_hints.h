@@ -5,6 +5,9 @@
 
 #include "interpose.h"
 
+/* romio_cb_write: whether pieces of a collective write are exchanged between nodes first. */
+enum exchange_wish { EXCHANGE_AUTOMATIC, EXCHANGE_ALWAYS, EXCHANGE_NEVER };
+
 struct cache_hints {
     char directory[900];  /* e10_cache_path */
     bool coherent;        /* e10_cache: coherent; reads on other nodes wait for bytes that are not home */
@@ -12,6 +15,8 @@ struct cache_hints {
     bool keeps;           /* e10_cache_discard_flag: disable; the cache file stays until the user removes it */
     int64_t request;      /* ind_wr_buffer_size: bytes that are brought home at a time, at most; 0: no limit */
     int64_t bytes;        /* of the device, for all processes of the node; 0: what is free */
+    enum exchange_wish exchange;
+    int64_t unit;         /* cb_buffer_size: bytes that are exchanged as one; 0: chosen for each view */
     uint32_t guard;       /* deferred_close: a number for its pattern; 0: the close waits until the bytes are home */
 };
 

@@ -9,7 +9,7 @@
 
 #include "locks.h"
 
-enum { PAUSE_NS = 1000000, TRIES = 300000, FILES = 2 };
+enum { PAUSE_NS = 1000000, TRIES = 300000, FILES = 2, REPEAT = 100 };
 
 /* RATIONALE: there are two files, and new marks are in one of them while those in the other run out. In
  * a single file the marks of a process that writes all the time would never end. */
@@ -76,7 +76,7 @@ void cache_unmark(struct cache_marks *marks, uint64_t home)
     pthread_mutex_lock(&marks->lock);
     for (int i = 0; i < FILES; i++)
         if (marks->any[i] && marks->until[i] <= home) {
-            lock_bytes(marks->fd[i], LOCK_NONE, 0, INT64_MAX);
+            lock_bytes(marks->fd[i], LOCK_NONE, 0, CACHE_MARKS_END);
             marks->any[i] = false;
         }
     if (marks->any[marks->present] && !marks->any[1 - marks->present])
@@ -93,11 +93,20 @@ bool cache_marked(const struct cache_marks *marks, int64_t low, int64_t high)
 bool cache_marks_await(const struct cache_marks *marks, int64_t low, int64_t high)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    for (int i = 0, tries = 0; i < FILES; i++)
-        for (; lock_held(marks->fd[i], LOCK_ALONE, low, high, false); tries++) {
-            if (tries > TRIES)
-                return false;
+    int tries = 0;
+    for (int i = 0; i < FILES; i++)
+        for (; tries <= TRIES && lock_held(marks->fd[i], LOCK_ALONE, low, high, false); tries++) {
+            /* RATIONALE: it says that somebody waits. Another thread that waited may have ended it. */
+            if (tries % REPEAT == 0)
+                lock_bytes(marks->fd[0], LOCK_SHARED, CACHE_MARKS_END, CACHE_MARKS_END + 1);
             nanosleep(&pause, NULL);
         }
-    return true;
+    if (tries > 0)
+        lock_bytes(marks->fd[0], LOCK_NONE, CACHE_MARKS_END, CACHE_MARKS_END + 1);
+    return tries <= TRIES;
+}
+
+bool cache_marks_asked(const struct cache_marks *marks)
+{
+    return lock_held(marks->fd[0], LOCK_ALONE, CACHE_MARKS_END, CACHE_MARKS_END + 1, false);
 }

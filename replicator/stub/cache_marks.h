@@ -1,5 +1,5 @@
-/* Marks of the hint e10_cache=coherent: the parts of a file of which caches have bytes that the original
- * does not have yet. Reads of other processes wait for them. A mark is a shared lock of these bytes in a
+/* Marks of exchanged pieces and of the hint e10_cache=coherent: the parts of a file of which caches have bytes that the original
+ * does not have yet. Other processes wait for them. A mark is a shared lock of these bytes in a
  * file beside the journals: it counts on all nodes, and ends with its process. */
 #ifndef PDLA_CACHE_MARKS_H
 #define PDLA_CACHE_MARKS_H
@@ -8,6 +8,9 @@
 #include <stdint.h>
 
 struct cache_marks;
+
+/* The end of all ranges. RATIONALE: the byte there is locked by those who wait. */
+#define CACHE_MARKS_END (INT64_MAX - 1)
 
 /* Of the journals in a directory. NULL: the files cannot be made, or memory is used up. */
 struct cache_marks *cache_marks_open(const char *journals);
@@ -22,5 +25,7 @@ void cache_unmark(struct cache_marks *, uint64_t home);
 bool cache_marked(const struct cache_marks *, int64_t low, int64_t high);
 /* Waits until what they have marked there is home. False: it was not in five minutes. */
 bool cache_marks_await(const struct cache_marks *, int64_t low, int64_t high);
+/* Whether some process waits for bytes of the file. */
+bool cache_marks_asked(const struct cache_marks *);
 
 #endif

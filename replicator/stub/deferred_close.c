@@ -102,7 +102,7 @@ enum mover_next deferred_close_move(struct file_handle *handle)
     struct deferred_close *one = (struct deferred_close *)handle;
     const struct writer *writer = one->redirection.writer;
     if (!__atomic_load_n(&one->closed, __ATOMIC_ACQUIRE))
-        return cache_flushes(writer->cache) ? node_home_some(handle) : MOVER_WAITS;
+        return node_home_some(handle);
     if (!one->tried)
         bring_home(one);
     if (writer->rank == 0 && stale_journals_in_use(writer->journals, writer->journal.path))

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "exchange.h"
 #include "homeward.h"
 #include "write_stats.h"
 #include "writeback.h"
@@ -325,6 +326,12 @@ enum mover_next node_home_some(struct file_handle *handle)
     struct writer *writer = writer_of(handle);
     struct homeward home = {0};
     int error;
+    /* RATIONALE: with flush_onclose bytes move before the close only for those who wait for exchanged ones. */
+    if (!cache_flushes(writer->cache) && !cache_is_asked(writer->cache)) {
+        const bool waits = exchange_waits(writer) && node_home_waits(writer, NULL, HOME_OWN);
+        cache_settle(writer);
+        return waits ? MOVER_AGAIN : MOVER_WAITS;
+    }
     uint64_t number = begin(writer, false, &home, &error);
     /* RATIONALE: another rank may make its part of a call after a read that waits for ours. */
     if (number == 0 && error == 0 && cache_is_coherent(writer->cache) && node_home_waits(writer, NULL, HOME_OWN))

@@ -123,11 +123,15 @@ struct peers *peers_open(const struct writer *writer)
     struct address *all = malloc((size_t)writer->ranks * sizeof *all);
     struct peers *peers = calloc(1, sizeof *peers + (size_t)writer->ranks * sizeof *peers->each);
     struct shared *own = make_shared(&writer->journal);
+    if (peers != NULL)
+        peers->node = calloc((size_t)writer->ranks, sizeof *peers->node);
     int64_t able = all != NULL && peers != NULL && own != NULL, agreed;
     able = agree_reduce(&able, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed
         && agree_gather(&mine, sizeof mine, all, NULL, NULL, writer->comm);
-    bool complete = mine.node != 0;
-    for (int rank = 0; able && rank < writer->ranks; rank++)
+    bool complete = mine.node != 0 && (peers == NULL || peers->node != NULL);
+    for (int rank = 0; able && rank < writer->ranks; rank++) {
+        if (peers->node != NULL)
+            peers->node[rank] = all[rank].node;
         if (rank != writer->rank && mine.node != 0 && all[rank].node == mine.node) {
             struct peer *peer = &peers->each[peers->count];
             const bool mapped = map_peer(peer, directory, all[rank].name);
@@ -136,6 +140,7 @@ struct peers *peers_open(const struct writer *writer)
             if (mapped && peers->round == NULL && rank < writer->rank)
                 peers->round = &peer->shared->round;
         }
+    }
     free(all);
     /* RATIONALE: ranks that bring home together must all know each other. */
     if (able && writer->cache != NULL)
@@ -148,6 +153,8 @@ struct peers *peers_open(const struct writer *writer)
     for (int i = 0; peers != NULL && i < peers->count; i++)
         unmap_peer(&peers->each[i]);
     unmap_shared(own);
+    if (peers != NULL)
+        free(peers->node);
     free(peers);
     return NULL;
 }
@@ -159,6 +166,7 @@ void peers_close(struct peers *peers)
     for (int i = 0; i < peers->count; i++)
         unmap_peer(&peers->each[i]);
     unmap_shared(peers->own);
+    free(peers->node);
     free(peers);
 }
 

@@ -41,6 +41,7 @@ struct peer {
 struct peers {
     struct shared *own;
     struct round *round;
+    uint64_t *node; /* [ranks]; a number for the node of each rank */
     int count;
     struct peer each[];
 };

@@ -13,6 +13,7 @@
 #include "collective_consensus.h"
 #include "components.h"
 #include "deferred_close.h"
+#include "exchange.h"
 #include "locks.h"
 #include "mover.h"
 #include "node_home.h"
@@ -147,6 +148,7 @@ static void free_writer(struct writer *writer)
     for (uint32_t i = 0; writer->components != NULL && i < writer->target->replica_count; i++)
         components_close(writer->map, target_replica(writer, i), writer->components[i]);
     free(writer->components);
+    exchange_free(writer->exchange);
     peers_close(writer->peers);
     cache_close(writer);
     deferred_close_free(writer->deferred);
@@ -233,6 +235,8 @@ bool writers_end_redirection(uint64_t device, uint64_t inode, const char *why)
         if (writer->inode == inode && writer->device == device) {
             bool found;
             pthread_mutex_lock(&writer->mutex);
+            if (exchange_waits(writer))
+                cache_await(writer, NULL);
             if (writer_write_back(writer->handle) == 0)
                 peers_write_back(writer->handle, NULL, &found);
             writer->opened_again = any = true;
@@ -328,10 +332,16 @@ static void enter_open(struct writer *writer)
 static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 {
     writer->deferred = deferred_close_make(writer, writer->handle, hints->guard);
-    const int64_t mine[2] = {writer->peers != NULL && cache_begin(writer, hints), writer->deferred != NULL};
+    if (writer->peers != NULL)
+        writer->exchange = exchange_make(writer, hints);
+    const int64_t mine[2] = {writer->exchange != NULL && cache_begin(writer, hints), writer->deferred != NULL};
     int64_t all[2];
     if (!agree_reduce(mine, all, 2, running_mpi()->op_min, writer->comm) || all[0] == 0)
         return false;
+    if (!exchange_is_possible(writer)) {
+        exchange_free(writer->exchange);
+        writer->exchange = NULL;
+    }
     if (all[1] == 0) {
         deferred_close_free(writer->deferred);
         writer->deferred = NULL;
@@ -343,7 +353,7 @@ static void watch(struct writer *writer)
 {
     if (writer->deferred != NULL)
         writer->watched = mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
-    else if (cache_flushes(writer->cache))
+    else if (cache_flushes(writer->cache) || writer->exchange != NULL)
         writer->watched = mover_watch(writer->handle, node_home_some);
 }
 

@@ -158,6 +158,11 @@ static void write_cached(FILE *out, const struct write_stats *written)
     fprintf(out, ",\"home\":{\"bytes\":%llu,\"requests\":%llu},\"dirty\":%llu,",
             (unsigned long long)written->back_bytes, (unsigned long long)written->back_requests,
             (unsigned long long)still_left(written));
+    fprintf(out, "\"exchange\":{\"calls\":%llu,\"bytes\":%llu,\"unit\":%lld,\"requests\":[%lld,%lld],"
+                 "\"seconds\":[%.9f,%.9f]},",
+            (unsigned long long)written->exchanged, (unsigned long long)written->exchanged_bytes,
+            (long long)written->exchange.unit, (long long)written->exchange.requests[0],
+            (long long)written->exchange.requests[1], written->exchange.seconds[0], written->exchange.seconds[1]);
     fputs("\"seconds\":{", out);
     write_seconds(out, "moving", written->moving_ns);
     fputc(',', out);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "caching.h"
 #include "redirection.h"
 
 /* Counters of a file whose writes go to replicas or to a cache, for the exit report. */
@@ -21,6 +22,8 @@ struct write_stats {
     uint64_t peer_reads;                   /* reads of bytes that other ranks of the node had in replicas */
     uint64_t leased_reads, leased_bytes;   /* reads of bytes under a lease, and those that came from the replicas */
     uint64_t hits, hit_bytes;              /* reads from the cache */
+    uint64_t exchanged, exchanged_bytes;   /* collective calls whose pieces were exchanged, and their bytes */
+    struct caching_exchange exchange;      /* the last decision about that; all 0: there was none */
     uint64_t moving_ns, waited_ns;         /* spent on bringing bytes home, and by the program in waiting for that */
     int error;                             /* errno of the last failed write-back */
     struct passed passed[PASSED_REASONS];

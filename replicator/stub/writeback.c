@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "exchange.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "locks.h"
@@ -403,7 +404,7 @@ int extend_original_to(struct file_handle *handle, int64_t high)
         return errno;
     if (found.st_size >= high)
         return 0;
-    if (writer->cache != NULL && !node_home_byte(writer, high - 1, &last))
+    if (writer->cache != NULL && !node_home_byte(writer, high - 1, &last) && exchange_end(writer, &last) != high)
         return 0; /* it has just gone home */
     int error = writer->cache != NULL ? 0 : read_last(writer, high, &last);
     original_begin(handle);
@@ -416,8 +417,11 @@ int extend_original_to(struct file_handle *handle, int64_t high)
 int extend_original(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
-    if (writer->cache != NULL)
-        return extend_original_to(handle, node_home_end(writer));
+    if (writer->cache != NULL) {
+        char last;
+        const int64_t here = node_home_end(writer), elsewhere = exchange_end(writer, &last);
+        return extend_original_to(handle, here > elsewhere ? here : elsewhere);
+    }
     int error = journal_count(&writer->journal) == 0 ? 0 : extend_original_to(handle, writer->high);
     return error != 0 ? error : peers_extend_original(handle);
 }
@@ -508,12 +512,15 @@ int agree_error(const struct writer *writer, int error)
 static int write_back_caches(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
+    exchange_awaited(writer);
     pthread_mutex_lock(&writer->mutex);
     int error = agree_error(writer, writer->error);
     if (error == 0)
         error = agree_error(writer, write_back_cache(handle));
     if (error != 0)
         writer->error = error;
+    else
+        exchange_home(writer);
     pthread_mutex_unlock(&writer->mutex);
     return error;
 }

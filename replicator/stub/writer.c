@@ -6,6 +6,7 @@
 
 #include "cache.h"
 #include "collective_consensus.h"
+#include "exchange.h"
 #include "mover.h"
 #include "node_home.h"
 #include "node_peers.h"
@@ -51,6 +52,11 @@ int writer_write_back(struct file_handle *handle)
         writer_stop(writer, "an earlier write-back failed");
     }
     return error;
+}
+
+int writer_make_room(struct file_handle *handle)
+{
+    return journal_count(&writer_of(handle)->journal) < MOST_ENTRIES ? 0 : writer_write_back(handle);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -305,15 +311,25 @@ static bool has_room(const struct io_call *call, int64_t *calls)
     return *calls > 0;
 }
 
+/* Counts a call that was redirected. */
+static void count_call(struct io_call *call, uint64_t requests)
+{
+    struct write_stats *written = writer_of(call->handle)->written;
+    call->redirected = call->bytes > 0;
+    pthread_mutex_lock(&written->lock);
+    written->calls += call->bytes > 0;
+    written->bytes += (uint64_t)call->bytes;
+    written->requests += requests;
+    pthread_mutex_unlock(&written->lock);
+}
+
 /* Redirects a prepared call. False: the MPI library is to write it. */
 static bool redirect(struct io_call *call, const struct prepared_write *write, const char **why)
 {
     struct writer *writer = writer_of(call->handle);
     uint64_t requests = 0;
-    int error = 0;
     pthread_mutex_lock(&writer->mutex);
-    if (journal_count(&writer->journal) >= MOST_ENTRIES)
-        error = writer_write_back(call->handle);
+    int error = writer_make_room(call->handle);
     bool full = writer->cache != NULL && cache_fits(writer, call->bytes) == 0;
     if (call->bytes > 0 && error == 0 && !full)
         error = (writer->cache != NULL ? deliver_to_cache : deliver)(call, write, &requests);
@@ -330,11 +346,44 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
         writer_stop(writer, *why);
     if (full || error != 0 || !result_set(call))
         return false;
-    call->redirected = call->bytes > 0;
+    count_call(call, requests);
+    return true;
+}
+
+/* Writes by the MPI library's independent call. Returns its result. */
+static int write_apart(struct io_call *call, const char *why)
+{
+    write_stats_passed(writer_of(call->handle)->written, call->bytes, why);
+    int rc = redirector_write_begin(call->handle, call);
+    rc = rc != 0 ? rc : call_independently(call);
+    redirector_write_end(call->handle);
+    return rc;
+}
+
+/* Redirects a prepared collective call, whose pieces the ranks exchange. False, on all ranks: the MPI library is to
+ * write it. */
+static bool redirect_exchanged(struct io_call *call, const struct prepared_write *write, int *rc, const char **why)
+{
+    struct writer *writer = writer_of(call->handle);
+    const struct view_range *range = call->bytes > 0 ? &write->range : NULL;
+    uint64_t requests = 0;
+    replicas_write_begin(call->handle, call);
+    *why = exchange_write(call, range, write->memory, &requests);
+    replicas_write_end(call->handle);
+    mover_wake();
+    if (*why != NULL)
+        return false;
+    pthread_mutex_lock(&writer->mutex);
+    cache_called(writer);
+    pthread_mutex_unlock(&writer->mutex);
+    if (!result_set(call)) {
+        *rc = write_apart(call, "the result cannot be set");
+        return true;
+    }
+    count_call(call, requests);
     pthread_mutex_lock(&writer->written->lock);
-    writer->written->calls += call->bytes > 0;
-    writer->written->bytes += (uint64_t)call->bytes;
-    writer->written->requests += requests;
+    writer->written->exchanged += call->bytes > 0;
+    writer->written->exchanged_bytes += (uint64_t)call->bytes;
     pthread_mutex_unlock(&writer->written->lock);
     return true;
 }
@@ -346,16 +395,6 @@ static bool write_alone(struct io_call *call, const char **why)
     if (call->bytes != 0)
         typemap_release(write.memory);
     return done;
-}
-
-/* Writes by the MPI library's independent call. Returns its result. */
-static int write_apart(struct io_call *call, const char *why)
-{
-    write_stats_passed(writer_of(call->handle)->written, call->bytes, why);
-    int rc = redirector_write_begin(call->handle, call);
-    rc = rc != 0 ? rc : call_independently(call);
-    redirector_write_end(call->handle);
-    return rc;
 }
 
 /* The bytes of the original that a call may write to. */
@@ -395,7 +434,7 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
 {
     struct writer *writer = writer_of(call->handle);
     unsigned views = call->handle->views;
-    bool holds = agreement_holds(&writer->agreement, views);
+    bool holds = !exchange_waits(writer) && agreement_holds(&writer->agreement, views);
     struct prepared_write write;
     const char *mine = prepare(call, &write);
     int64_t fit;
@@ -404,8 +443,18 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     bool redirects = holds ? writer->agreement.redirects
                            : agreement_make(&writer->agreement, writer->comm, true, views, mine, fit);
     *why = agreement_why(holds, mine);
-    if (redirects && (mine != NULL || !redirect(call, &write, &mine)))
+    enum pieces pieces = PIECES_STAY;
+    if (redirects && !holds && writer->exchange != NULL)
+        pieces = exchange_decide(call, call->bytes > 0 ? &write.range : NULL);
+    if (pieces == PIECES_FAIL) {
+        redirects = false;
+        *why = "the pieces cannot be exchanged";
+    } else if (pieces == PIECES_GO) {
+        redirects = redirect_exchanged(call, &write, rc, why);
+    } else if (redirects && (mine != NULL || !redirect(call, &write, &mine))) {
         *rc = write_apart(call, mine);
+    }
+    exchange_called(writer);
     typemap_release(write.memory);
     return redirects;
 }
@@ -423,6 +472,9 @@ static bool write_joining(struct io_call *call, int *rc, const char **why)
         return false;
     call->joins = true;
     const char *mine = prepare(call, &write);
+    /* RATIONALE: a cache of another node may have older bytes, which must not go home after these. */
+    if (mine == NULL && exchange_waits(writer))
+        mine = "nonblocking or split collective after exchanged pieces";
     if (mine != NULL || !redirect(call, &write, &mine))
         *rc = write_apart(call, mine);
     typemap_release(write.memory);
@@ -503,12 +555,21 @@ static bool overtakes(const struct writer *writer, const struct io_call *call)
     return false;
 }
 
+/* The bytes of a call. NULL: they are not known. */
+static const struct view_range *known_range(const struct io_call *call, struct view_range *range)
+{
+    return !(call->flags & CALL_SHARED) && view_range_of(call, range) == NULL ? range : NULL;
+}
+
 int writer_original_begin(struct file_handle *handle, const struct io_call *call)
 {
     struct writer *writer = writer_of(handle);
-    pthread_mutex_lock(&writer->mutex);
+    struct view_range range;
     bool found;
-    int error = overtakes(writer, call) ? writer_write_back(handle) : 0;
+    int error = exchange_waits(writer) && call->bytes != 0 ? cache_await(writer, known_range(call, &range)) : 0;
+    pthread_mutex_lock(&writer->mutex);
+    if (error == 0 && overtakes(writer, call))
+        error = writer_write_back(handle);
     if (error != 0)
         journal_overtaken(&writer->journal);
     else
@@ -541,12 +602,6 @@ void writer_original_end(struct file_handle *handle)
     pthread_mutex_lock(&writer->mutex);
     journal_original_end(&writer->journal, writer->fd);
     pthread_mutex_unlock(&writer->mutex);
-}
-
-/* The bytes of a call. NULL: they are not known. */
-static const struct view_range *known_range(const struct io_call *call, struct view_range *range)
-{
-    return !(call->flags & CALL_SHARED) && view_range_of(call, range) == NULL ? range : NULL;
 }
 
 /* Whether a call of one rank may see bytes that are in caches. Ranks of a node see each other's, unless

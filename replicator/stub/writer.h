@@ -21,6 +21,7 @@ struct writer {
     char *journals;       /* their directory */
     struct cache *cache;  /* where writes go; NULL: to the replicas */
     bool watched;         /* of a cache: the mover looks after it */
+    struct exchange *exchange; /* of a cache on several nodes; NULL: pieces stay where they are written */
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
     bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
     int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */
@@ -73,6 +74,8 @@ int make_size_visible(struct file_handle *handle, bool together);
 int writer_raise(const struct file_handle *handle, int error);
 /* This process redirects no more of the handle's writes; `why` is a literal. */
 void writer_stop(struct writer *, const char *why);
+/* Writes back what the journal lists, if it is full. 0 or an errno. */
+int writer_make_room(struct file_handle *);
 /* Writes back what this process has in its journal. The mutex is held. 0 or an errno; after an
  * error it stays in the journal, for pdla sync. */
 int writer_write_back(struct file_handle *handle);
