@@ -1,6 +1,6 @@
-/* Marks of exchanged pieces and of the hint e10_cache=coherent: the parts of a file of which caches have bytes that the original
- * does not have yet. Other processes wait for them. A mark is a shared lock of these bytes in a
- * file beside the journals: it counts on all nodes, and ends with its process. */
+/* Marks of exchanged pieces, and of the hint e10_cache=coherent: the parts of a file of which caches have
+ * bytes that the original does not have yet. Other processes wait for them. A mark is a shared lock of
+ * these bytes in a file beside the journals: it counts on all nodes, and ends with its process. */
 #ifndef PDLA_CACHE_MARKS_H
 #define PDLA_CACHE_MARKS_H
 

@@ -385,7 +385,8 @@ struct packing {
     int64_t passed;       /* bytes of the call before `next` */
 };
 
-static struct packing packing_of(const struct io_call *call, const struct view_range *range, const struct typemap *memory)
+static struct packing packing_of(const struct io_call *call, const struct view_range *range,
+                                 const struct typemap *memory)
 {
     struct packing packing = {.buffer = call->buffer, .layout = memory};
     if (range == NULL)
