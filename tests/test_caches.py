@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pdla.replicator.identity import identity_of
 from pdla.replicator.intent import HeldIntent
 from pdla.replicator.journals import read_journal, set_home
 from tests.killing_write_backs import interrupter
+from tests.support.handmade_journals import Image
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, unavailable
 
 IMMEDIATE, ON_CLOSE = "flush_immediate", "flush_onclose"
@@ -163,6 +164,8 @@ STEPS = {
     "holes": ["holes:0", "holes:1", "other:0"],
     "independent writes between": ["write:0", "one:0", "barrier", "read:0", "write:1", "one:0", "all:1"],
     "nonblocking and split": ["iwrite:0", "read:0", "split:1", "read:1", "iwrite:1", "split:0", "all:0"],
+    "memory in parts": ["vector:0", "vector:1", "other:0"],
+    "shared file pointers": ["write:0", "ordered", "write:1"],
     "a close between": ["write:0", "reopen", "other:0", "again:0", "reopen", "other:0", "write:3"],
 }
 SIZES = {
@@ -211,6 +214,25 @@ def test_a_coherent_cache_lets_reads_of_other_nodes_wait(any_case: Case) -> None
     any_case.original.unlink()
     ran = any_case.run(any_case.variables(ON_CLOSE, **apart), "write:0", "barrier", "other:0")
     assert ran.seen != native.seen
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_reads_of_a_coherent_cache_see_all_bytes(case: Case, apart: bool) -> None:
+    """Of a rank that has all of them, and of ranks whose pieces interleave; shared pointers may lead anywhere."""
+    coherent = {"PDLA_E10_CACHE": "coherent", **({"PDLA_COHERENCE": "mpi"} if apart else {})}
+    ran = case.same(ON_CLOSE, "write:0", "read:0", "again:0", "nap:150", "read:0", ranks=1, **coherent)
+    assert ran.total("hits", "calls") >= 1
+    case.same(ON_CLOSE, "write:0", "read:0", "ordered", "write:1", "barrier", "other:1", "ordered", **coherent)
+
+
+def test_a_cache_that_cannot_be_coherent_is_not_used(case: Case) -> None:
+    """The files for its locks cannot be made."""
+    case.same(ON_CLOSE, "write:0", PDLA_E10_CACHE="coherent")
+    for marks in (case.directory / "home/journals").glob("cache-*/marks.1"):
+        marks.unlink()
+        marks.mkdir()
+    ran = case.same(ON_CLOSE, "write:0", "other:0", PDLA_E10_CACHE="coherent")
+    assert ran.total("written", "bytes") == 0
 
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
@@ -334,6 +356,25 @@ def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, h
     assert number > 5
 
 
+def test_ranks_bring_home_what_a_killed_mover_had_begun(interrupted: Interrupted) -> None:
+    """Rank 1 is killed at its first write to the file; rank 0 brings nothing home before it needs the bytes."""
+    script = interrupted.directory / "ranked"
+    script.write_text(
+        f"#!/bin/sh\ntrap '' USR1\n"  # by which the launcher tells ranks of the death of another
+        f'[ "$PMI_RANK" = 1 ] || export PDLA_E10_CACHE_FLUSH_FLAG={ON_CLOSE}\nexec {interrupted.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    native = interrupted.natively("plain:0", "next:0", ranks=2)
+    interrupted.original.unlink()
+    mpi = replace(interrupted.mpi, mpiexec=[*interrupted.mpi.mpiexec, "-disable-auto-cleanup"])
+    ranked = Interrupted(mpi, script, interrupted.libraries, interrupted.directory)
+    kills = interrupted.at(1, "kill", interrupted.original) | {"INTERRUPT_RANK": "1"}
+    steps = ("plain:0", "nap:300", "next:0", "die")
+    ran = ranked.run(interrupted.variables(IMMEDIATE) | kills, *steps, ranks=2, fails=True)
+    assert ran.seen[0] == native.seen[0]
+    assert ran.bytes == native.bytes
+
+
 def test_h46_bytes_that_are_home_replace_older_ones_that_wait(case: Case) -> None:
     """A process was killed when it had noted in one of the journals what is home."""
     steps = ["write:0", "overlap:0"]
@@ -407,6 +448,32 @@ def test_h51_an_open_is_refused_while_newest_bytes_cannot_be_had(case: Case, har
     ran = case.run(case.variables(ON_CLOSE), "other:0")
     assert ran.bytes != before
     assert ran.bytes == case.natively(*native_steps).bytes
+
+
+@pytest.mark.parametrize("which", ["waits", "home"])
+def test_h47_an_open_is_refused_while_an_entry_is_damaged(case: Case, which: str) -> None:
+    """Also one of bytes that are home, which may be newer than others that wait."""
+    case.run(case.variables(ON_CLOSE), "write:0", "overlap:0", "kill", fails=True)
+    before = case.original.read_bytes()
+    newest = max(case.journals, key=lambda path: int(read_journal(path).stamps[-1]))
+    if which == "home":
+        set_home(newest, len(read_journal(newest).entries))
+    image = Image(newest)
+    image.entries[0]["seal"] -= 1
+    newest.write_bytes(image.bytes)
+    ran = case.run(case.variables(ON_CLOSE), "size", fails=True)
+    assert "cannot be opened" in ran.stderr and "a journal is damaged" in ran.stderr
+    assert case.original.read_bytes() == before and len(case.journals) == 3
+
+
+def test_an_open_is_refused_while_its_file_has_no_room_for_newest_bytes(interrupted: Interrupted) -> None:
+    native = interrupted.natively("write:0")
+    interrupted.original.unlink()
+    interrupted.run(interrupted.variables(ON_CLOSE), "write:0", "kill", fails=True)
+    full = interrupted.variables(ON_CLOSE) | interrupted.at(1, "full", interrupted.original)
+    ran = interrupted.run(full, "size", fails=True)
+    assert "there is no space for them in the file" in ran.stderr
+    assert interrupted.run(interrupted.variables(ON_CLOSE), "size").bytes == native.bytes
 
 
 def test_h52_a_cache_that_is_full_lets_writes_go_home(case: Case) -> None:
@@ -527,7 +594,7 @@ def test_a_child_of_the_program_does_not_keep_a_deferred_close_waiting(case: Cas
 
 @dataclass
 class Held:
-    """A program whose first byte on its way home to `data` is held up until the gate opens."""
+    """A program whose first byte on its way home to a file is held up until the gate opens."""
 
     case: Interrupted
     native: dict[str, bytes]
@@ -538,11 +605,12 @@ class Held:
         return self.case.directory / "gate"
 
     @contextmanager
-    def running(self, pattern: str, *, until: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, pattern: str, *, until: str, name: str = "data") -> Iterator[subprocess.Popen[bytes]]:
         """The program, when a rank has said ``until``; the original has its size already, but not its bytes."""
         remove_files(self.case)
-        self.case.original.write_bytes(bytes(len(self.native["data"])))
-        held = self.case.at(1, "held", self.case.original) | {"INTERRUPT_GATE": str(self.gate)}
+        held_file = self.case.original.with_name(name)
+        held_file.write_bytes(bytes(len(self.native[name])))
+        held = self.case.at(1, "held", held_file) | {"INTERRUPT_GATE": str(self.gate)}
         command = self.case.command(deferred(self.case, ON_CLOSE, pattern) | held, *self.steps, ranks=2)
         with subprocess.Popen(command, env={**os.environ, **self.case.mpi.env}) as program:
             try:
@@ -584,6 +652,18 @@ def test_a_deferred_close_returns_before_the_bytes_are_home(held: Held) -> None:
 def test_the_next_open_with_the_same_guard_waits(held: Held) -> None:
     with held.running("*data", until="") as program:
         wait_until(lambda: len(held.case.journals) == 2)
+        time.sleep(0.2)
+        assert program.poll() is None and "size" not in said(held.case.directory / "out")
+    assert files_of(held.case) == held.native
+
+
+def test_files_that_are_open_at_the_same_time_are_closed_one_after_another(held: Held) -> None:
+    """The file that is closed first comes home first; the other one is closed by then."""
+    held.steps = ("write:0", "both:1", "file:2", "size")
+    held.case.natively(*held.steps, ranks=2)
+    held.native = files_of(held.case)
+    with held.running("*data", until="write", name="1.data") as program:
+        wait_until(lambda: said(held.case.directory / "out").count("write") == 6)
         time.sleep(0.2)
         assert program.poll() is None and "size" not in said(held.case.directory / "out")
     assert files_of(held.case) == held.native
