@@ -27,10 +27,11 @@ HINTS: Mapping[str, Mapping[str, str]] = {
     SIEVING: {"romio_cb_write": "disable", "romio_ds_write": "enable"},
     COLLECTIVE: TWO_PHASE,
     LEASE: TWO_PHASE,
-    IMMEDIATE: {**TWO_PHASE, "e10_cache": "enable", "e10_cache_flush_flag": "flush_immediate"},
-    ONCLOSE: {**TWO_PHASE, "e10_cache": "enable", "e10_cache_flush_flag": "flush_onclose"},
+    IMMEDIATE: {"e10_cache": "enable", "e10_cache_flush_flag": "flush_immediate"},
+    ONCLOSE: {"e10_cache": "enable", "e10_cache_flush_flag": "flush_onclose"},
 }
-"""All contestants make the same collective calls; hints say how the MPI library serves them."""
+"""All contestants make the same collective calls; hints say how the MPI library serves them. E10 exchanges pieces where
+that pays."""
 FILES = 4
 CALLS = (64 * KiB, MiB, 4 * MiB)
 """Bytes of a rank's call: up to the first size of pieces the second, else the third. What is slow can stop earlier."""
@@ -123,10 +124,10 @@ class Experiment:
         # ROMIO's default is an aggregator for each node, which it knows by its hostname; but mpiexec starts all
         # ranks on this one.
         aggregators = {"cb_config_list": "*:*", "cb_nodes": str(len(nodes.launch))}
-        cache = {"e10_cache_path": str(nodes.cache)}
         for how, hints in HINTS.items():
-            given = {**hints, **aggregators, **(cache if how in CACHED else {})}
+            given = {**hints, **aggregators}
             (directory / how).write_text("".join(f"{key} {value}\n" for key, value in given.items()))
+        (directory / "nodes.toml").write_text(nodes.cluster(case.ranks // len(nodes.launch), "node"))
         for file in self.files:
             nodes.place(file, case.size)
             fill(file, case.size)
@@ -165,13 +166,15 @@ class Experiment:
             options += ("--fsync",) if contestant in NATIVE else ()
             options += () if contestant in CACHED else ("--deadlineForStonewalling", DEADLINE)
         command = self._program(*options, "--setTimeStampSignature", self.signature)
+        hints = {"e10_cache_path": self.nodes.cache, **hints}
         further = [word for key, value in hints.items() for word in ("--hint", f"{key}={value}")]
         if contestant in NATIVE:
             said = output_of(command, self._variables(contestant))
         elif contestant == LEASE:
             said = self._pdla(contestant, "run", "--json", "--writes", "lease", "--", *command)
         else:
-            said = self._pdla(contestant, "run", "--json", "--policy", "e10", *further, "--", *command)
+            cluster = "--cluster", self.directory / "nodes.toml"
+            said = self._pdla(contestant, "run", "--json", "--policy", "e10", *cluster, *further, "--", *command)
         lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         result, report = lines[0], lines[-1]
         with self.nodes.unlimited():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from benchmarks.cases import COLLECTIVE, INDEPENDENT, SIEVING
 from benchmarks.simulator_accuracy import NODE, _counting
 from pdla.collectors import workloads
 from pdla.layouts.config import load_cluster
-from pdla.policies.e10 import E10, Phase, bandwidth
+from pdla.policies.e10 import E10
 from pdla.simulator import core
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import simulate
@@ -30,11 +31,16 @@ SCHEMES = {
 }
 SIEVED = 512 * KiB
 """ROMIO's ind_wr_buffer_size."""
-POLICIES = {IMMEDIATE: lambda: E10(exchange="disable"), ONCLOSE: lambda: E10(flush="close", exchange="disable")}
 CLIENTS = {name: value for name, value in NODE.items() if name != "cores"} | {"client_sync": True}
 GRIDS = {4: (2, 2, 1), 8: (2, 2, 2)}
 """Of MPI_Dims_create."""
 HIDDEN = f"{IMMEDIATE}, hidden"
+POLICIES: Mapping[str, tuple[Mapping[str, Any], bool]] = {
+    IMMEDIATE: ({}, False),
+    HIDDEN: ({}, True),
+    ONCLOSE: ({"flush": "close"}, False),
+}
+"""What is given to E10, and whether the program computes."""
 
 
 def simulated(case: Case, description: str, pause: float, contestants: Sequence[str]) -> dict[str, float]:
@@ -50,23 +56,20 @@ def simulated(case: Case, description: str, pause: float, contestants: Sequence[
     cluster = replace(cluster, pools=tuple(map(_counting, cluster.pools)))
     found = {}
     for contestant in contestants:
-        workload = one_file(case)
         if contestant in SCHEMES:
             # Ranks of all nodes share the page cache of the one machine.
             machine = cluster if contestant == COLLECTIVE else replace(cluster, nodes=1, processes_per_node=case.ranks)
-            found[contestant] = simulate(workload, machine, SCHEMES[contestant]).bandwidth
+            found[contestant] = simulate(program(case, 1, 0.0), machine, SCHEMES[contestant]).bandwidth
         elif contestant in POLICIES:
-            closes: list[tuple[int, float]] = []
-            result = simulate_online(workload, cluster, POLICIES[contestant](), TWO_PHASE, closes=closes)
-            phase = Phase(case.size, closes[0][1], result.until - closes[0][1], 0.0)
-            found[contestant] = bandwidth([phase])
-            if contestant == IMMEDIATE:
-                found[HIDDEN] = bandwidth([phase._replace(compute=pause)])
+            policy, computes = POLICIES[contestant]
+            workload = program(case, case.files, pause * computes)
+            result = simulate_online(workload, cluster, E10(**policy), TWO_PHASE)
+            found[contestant] = case.files * case.size / (result.until - case.files * pause * computes)
     return found
 
 
-def one_file(case: Case) -> Workload:
-    """The program's calls for one of its files, all collective; then the close."""
+def program(case: Case, files: int, pause: float) -> Workload:
+    """The program's calls for so many of its files, all collective; each is closed after ``pause`` seconds."""
     given = dict(itertools.pairwise(case.options))
     if case.program == "coll_perf":
         trace = workloads.coll_perf(GRIDS[case.ranks], (int(given["--asize"]),) * 3)
@@ -82,14 +85,21 @@ def one_file(case: Case) -> Workload:
     each = len(items) // case.ranks
     pieces = max(1, int(given["--bufferSize"]) // int(items["length"][0]))
     count = -(-each // pieces)
-    calls = np.zeros(case.ranks * (count + 1) + 1, core.CALL)
-    calls["collective"], calls["participants"] = -1, 1
-    for rank in range(case.ranks):
-        own = calls[rank * (count + 1) : (rank + 1) * (count + 1)]
-        own["item"] = [*range(rank * each, (rank + 1) * each, pieces), (rank + 1) * each]
-        own["flags"] = [core.WRITES] * count + [core.WRITES | core.CLOSES]
-        own["collective"], own["participants"] = np.arange(count + 1), case.ranks
-    calls["item"][-1] = len(items)
-    first = np.arange(case.ranks + 1) * (count + 1)
-    arrays = {**from_signatures((), case.ranks).arrays, "first_call": first, "call": calls, "item": items}
-    return Workload(case.ranks, ("file",), (case.size,), arrays, (0, case.size))
+    calls = np.zeros((case.ranks, files, count + 1), core.CALL)
+    # A call has the items up to those of the next one, so each file has items of its own.
+    calls["item"] = np.arange(0, case.ranks * files * each, each).reshape(case.ranks, files, 1)
+    calls["item"] += [*range(0, each, pieces), each]
+    calls["flags"] = [core.WRITES] * count + [core.WRITES | core.CLOSES]
+    calls["file"] = np.arange(files)[:, None]
+    calls["collective"] = np.arange(files * (count + 1)).reshape(files, count + 1)
+    calls["participants"] = case.ranks
+    calls["think"][:, :, -1] = pause
+    end = np.zeros(1, core.CALL)
+    end["item"] = files * len(items)
+    arrays = from_signatures((), case.ranks).arrays | {
+        "first_call": np.arange(case.ranks + 1) * files * (count + 1),
+        "call": np.concatenate([calls.reshape(-1), end]),
+        "item": np.repeat(items.reshape(case.ranks, 1, each), files, axis=1).reshape(-1),
+    }
+    names = tuple(f"file.{number}" for number in range(files))
+    return Workload(case.ranks, names, (case.size,) * files, arrays, (0, case.size * files))

@@ -176,4 +176,6 @@ def _exchanged(calls: int, decision: Mapping[str, Any]) -> str:
         f"{counted(requests, 'request')} and {format_seconds(seconds)}"
         for requests, seconds in zip(decision["requests"], decision["seconds"], strict=True)
     ]
-    return f"pieces of {counted(calls, 'write')} exchanged between nodes first: a call would take {home[0]}, not {home[1]}"
+    return (
+        f"pieces of {counted(calls, 'write')} exchanged between nodes first: a call would take {home[0]}, not {home[1]}"
+    )

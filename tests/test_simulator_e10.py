@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cache_runs import ior
+from benchmarks.cache_simulated import program as checkpoints
 from pdla.model import Cluster, Device, Pool
 from pdla.policies.e10 import E10
 from pdla.policies.online import Request
@@ -121,6 +123,13 @@ def test_ranks_exchange_pieces_if_the_core_says_that_it_pays(slow: float, nodes:
     """Small requests cost more than an exchange, unless the network is slow, or nobody is there to exchange with."""
     cluster = replace(STORAGE, network_seconds_per_byte=slow, nodes=nodes, processes_per_node=4 // nodes)
     assert simulated(cluster=cluster) == simulated(cluster=cluster, exchange=same)
+
+
+def test_a_computation_that_hides_the_way_home_makes_an_exchange_useless() -> None:
+    """It is known from the file before: the first one is exchanged (4 units), the second one is not (32 runs)."""
+    case = ior(SIZE, PIECE, 4, files=2)
+    for pause, requests in ((0.0, 4 + 4), (1.0, 4 + 32)):
+        assert simulated(checkpoints(case, 2, pause)).served["hdd"] == requests
 
 
 def test_a_core_returns_the_moves_of_a_node_at_once_to_who_makes_them_together() -> None:

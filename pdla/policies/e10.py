@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pdla.model import Candidate, Cluster, Signature
 from pdla.policies import base
@@ -28,50 +28,6 @@ from pdla.policies.online import BuiltIn, Online, Space, pool_of
 
 HOME_CHUNK = 8 << 20
 """Bytes that a node brings home at a time (replicator/stub/homeward.h)."""
-
-
-@dataclass(eq=False)
-class E10(Online):
-    """The policy ``e10``, with the hints of Table II.
-
-    Attributes:
-        flush: ``e10_cache_flush_flag``.
-        discard: ``e10_cache_discard_flag``: remove the cache file when the file is closed.
-        exchange: how a collective write gets to the caches. ``"two-phase"``: as in the paper, by two-phase I/O, with
-            an aggregator for each node. All others are the library's: ``"disable"``: each rank writes its own pieces
-            to the cache of its node; ``"enable"``: all ranks are aggregators, and get units of the file in turn;
-            ``"auto"``: whichever of these two the core finds better (pdla/caching/exchange.c).
-        chunk: ``ind_wr_buffer_size``, in bytes; 512 KB in IV. None: that if ``exchange`` is ``"two-phase"``; else
-            requests are as large as what a node has.
-    """
-
-    flush: Literal["immediate", "close"] = "immediate"
-    discard: bool = True
-    exchange: Literal["auto", "enable", "disable", "two-phase"] = "auto"
-    chunk: int | None = None
-
-    def spaces(self, cluster: Cluster) -> Sequence[Space]:
-        """The device of every node, which is written and not read."""
-        pool = pool_of(cluster, "node", "e10")
-        capacity = (pool.capacity or 1 << 60) // pool.servers
-        chunk = self.chunk or (512 << 10 if self.exchange == "two-phase" else HOME_CHUNK)
-        return [Space(f"{pool.name}/{node}", capacity, reads=False, chunk=chunk) for node in range(pool.servers)]
-
-    def clients(self, cluster: Cluster) -> Mapping[str, int | float]:
-        """How the library writes to caches, and brings home what they have."""
-        pool = cluster.pool(cluster.home_pool)
-        startup = pool.device.write_startup or pool.startup
-        return {
-            "exchange": ("two-phase", "auto", "enable", "disable").index(self.exchange),
-            "home_chunk": HOME_CHUNK,
-            "home_request": self.chunk or 0,
-            "storage_request": max(seconds for _, seconds in startup) / cluster.home_servers,
-            "storage_byte": pool.write_seconds_per_byte / cluster.home_servers,
-        }
-
-    def built_in(self, cluster: Cluster) -> BuiltIn:
-        """pdla/caching/e10.c."""
-        return BuiltIn("e10", {"flush_on_close": self.flush == "close", "discard": self.discard})
 
 
 class ExchangeCosts(NamedTuple):
@@ -102,6 +58,47 @@ def exchange_costs(cluster: Cluster) -> ExchangeCosts:
         network=cluster.network_seconds_per_byte,
         copy=cluster.copy_seconds_per_byte + cluster.exchange_seconds_per_byte,
     )
+
+
+@dataclass(eq=False)
+class E10(Online):
+    """The policy ``e10``, with the hints of Table II.
+
+    Attributes:
+        flush: ``e10_cache_flush_flag``.
+        discard: ``e10_cache_discard_flag``: remove the cache file when the file is closed.
+        exchange: how a collective write gets to the caches. ``"two-phase"``: as in the paper, by two-phase I/O, with
+            an aggregator for each node. All others are the library's: ``"disable"``: each rank writes its own pieces
+            to the cache of its node; ``"enable"``: all ranks are aggregators, and get units of the file in turn;
+            ``"auto"``: whichever of these two the core finds better (pdla/caching/exchange.c).
+        chunk: ``ind_wr_buffer_size``, in bytes; 512 KB in IV. None: that if ``exchange`` is ``"two-phase"``; else
+            requests are as large as what a node has.
+    """
+
+    flush: Literal["immediate", "close"] = "immediate"
+    discard: bool = True
+    exchange: Literal["auto", "enable", "disable", "two-phase"] = "auto"
+    chunk: int | None = None
+
+    def spaces(self, cluster: Cluster) -> Sequence[Space]:
+        """The device of every node, which is written and not read."""
+        pool = pool_of(cluster, "node", "e10")
+        capacity = (pool.capacity or 1 << 60) // pool.servers
+        chunk = self.chunk or (512 << 10 if self.exchange == "two-phase" else HOME_CHUNK)
+        return [Space(f"{pool.name}/{node}", capacity, reads=False, chunk=chunk) for node in range(pool.servers)]
+
+    def clients(self, cluster: Cluster) -> Mapping[str, Any]:
+        """How the library writes to caches, and brings home what they have."""
+        return {
+            "exchange": ("two-phase", "auto", "enable", "disable").index(self.exchange),
+            "home_chunk": HOME_CHUNK,
+            "home_request": self.chunk or 0,
+            "exchange_costs": exchange_costs(cluster),
+        }
+
+    def built_in(self, cluster: Cluster) -> BuiltIn:
+        """pdla/caching/e10.c."""
+        return BuiltIn("e10", {"flush_on_close": self.flush == "close", "discard": self.discard})
 
 
 @dataclass(frozen=True)

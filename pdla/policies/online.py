@@ -196,7 +196,7 @@ class Online:
         """The policy of the core that decides instead of the methods below; None: they do."""
         return None
 
-    def clients(self, cluster: Cluster) -> Mapping[str, int | float]:
+    def clients(self, cluster: Cluster) -> Mapping[str, Any]:
         """The members of struct sim_input that say how clients write together and make moves, if it is not their way
         without a policy: two-phase I/O, and move by move. Not required.
         """

@@ -88,7 +88,7 @@ class _Input(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _NUMBERS),
         ("sieve", ctypes.c_int64 * 2),
         *((name, ctypes.c_int64) for name in (*_METHODS, *_CACHES)),
-        *((name, ctypes.c_double) for name in ("storage_request", "storage_byte")),
+        ("exchange_costs", ctypes.c_double * 5),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
         ("caching", ctypes.c_void_p),
         ("level_object", ctypes.c_void_p),
@@ -184,7 +184,7 @@ class Decider:
 
 
 def simulate(
-    numbers: dict[str, int | float | tuple[int, int]],
+    numbers: dict[str, Any],
     arrays: dict[str, Array],
     decider: Decider | None = None,
     closing: Closing | None = None,

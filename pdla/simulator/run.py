@@ -100,7 +100,7 @@ def outcome_of(
     *,
     open_loop: bool = False,
     seed: int = 0,
-    clients: Mapping[str, int | float] = MappingProxyType({}),
+    clients: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> core.Outcome:
     """The core's outcome; ``clients`` are those of a policy, ``options`` those of core.simulate."""

@@ -217,8 +217,20 @@ void access_tick(struct engine *engine)
     enact(engine, access_new(engine, -1, -1, false, 0, 0), result, &step);
 }
 
+/* How long the program has computed since it wrote. RATIONALE: what one checkpoint has seen is the best guess for the
+ * next one (replicator/stub/exchange.c). */
+static void note_wait(struct engine *engine, int64_t file)
+{
+    struct written *written = file >= 0 ? &engine->written[file] : NULL;
+    if (!written || written->calls == 0)
+        return;
+    engine->computed = (engine->now - written->since) / (double)written->calls;
+    *written = (struct written){0};
+}
+
 static void close_file(struct engine *engine, struct access *access)
 {
+    note_wait(engine, access->file);
     if (engine->in->closes)
         engine->in->closes[engine->out->closes++] = (struct sim_close){engine->now, access->file};
     if (engine->in->caching) {

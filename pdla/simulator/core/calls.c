@@ -154,6 +154,9 @@ void call_ends(struct engine *engine, struct call *call)
         out->longest_call = took > out->longest_call ? took : out->longest_call;
     }
     note(engine, SIM_RETURNED, call->rank, call->file, call->start, call->bytes);
+    struct written *written = &engine->written[call->file];
+    if (written->calls == 1 && written->since == 0)
+        written->since = engine->now;
     if (--engine->in_calls == 0)
         out->io_seconds += engine->now - engine->calls_since;
     struct rank *rank = &engine->rank[call->rank];

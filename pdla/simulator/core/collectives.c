@@ -318,12 +318,11 @@ static struct caching_exchange decide(struct engine *engine, struct collective *
     struct caching_collective made = {
         .ranks = collective->arrived, .bytes = collective->bytes, .piece = collective->bytes / node_runs,
         .joined = collective->bytes / collective->runs,
-        .span = collective->run[collective->runs - 1].stop - collective->run[0].start};
+        .span = collective->run[collective->runs - 1].stop - collective->run[0].start, .compute = engine->computed};
     for (int64_t node = 0; node < in->nodes; node++)
         made.nodes += collective->node_bytes[node] > 0;
-    const struct caching_costs costs = {
-        .request = in->storage_request, .byte = in->storage_byte, .message = in->connect,
-        .network = in->seconds_per_byte, .copy = in->copy_seconds + in->exchange_seconds};
+    const double *cost = in->exchange_costs;
+    const struct caching_costs costs = {cost[0], cost[1], cost[2], cost[3], cost[4]};
     struct caching_exchange found;
     caching_exchange(&made, &costs, &found);
     if (in->exchange != SIM_AUTO)
@@ -437,6 +436,7 @@ static void end_exchange(struct engine *engine, struct collective *collective)
 static void write_to_caches(struct engine *engine, struct collective *collective)
 {
     count_bytes(engine, collective);
+    engine->written[collective->first->file].calls++;
     collective->part = hold(engine, (size_t)engine->in->nodes * sizeof(struct part *));
     struct caching_exchange found = {0};
     if (collective->bytes > 0 && engine->in->exchange != SIM_NEVER)

@@ -223,8 +223,10 @@ __attribute__((visibility("default"))) int sim_run(const struct sim_input *in, s
     engine->server = calloc((size_t)in->servers, sizeof *engine->server);
     engine->node = calloc((size_t)in->nodes, sizeof *engine->node);
     engine->rank = calloc((size_t)in->ranks, sizeof *engine->rank);
-    int result = engine->server && engine->node && engine->rank ? setjmp(engine->failed) : SIM_NO_MEMORY;
-    if (result == SIM_DONE && engine->rank)
+    engine->written = calloc((size_t)in->files + 1, sizeof *engine->written);
+    bool begun = engine->server && engine->node && engine->rank && engine->written;
+    int result = begun ? setjmp(engine->failed) : SIM_NO_MEMORY;
+    if (result == SIM_DONE)
         run(engine);
     while (engine->held)
         release_memory(engine, engine->held + 1);
@@ -241,6 +243,7 @@ __attribute__((visibility("default"))) int sim_run(const struct sim_input *in, s
     free(engine->server);
     free(engine->node);
     free(engine->rank);
+    free(engine->written);
     free(engine);
     return result;
 }

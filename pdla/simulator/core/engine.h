@@ -130,6 +130,12 @@ struct held {
     struct held *next, **at;
 };
 
+/* Collective writes of a file since its last sync or close, and when the first one was made. */
+struct written {
+    int64_t calls;
+    double since;
+};
+
 struct node {
     double connect_free, link_free[2]; /* of its link: outgoing, incoming */
     double *core_free;
@@ -152,6 +158,8 @@ struct engine {
     struct collective *bucket[BUCKETS];
     struct list locked, wants_lock, waiting;
     struct held *held;
+    struct written *written; /* of each file, if it is for caches on nodes */
+    double computed;         /* seconds for each of the calls, from them to the last sync or close of a file */
     uint64_t *ended; /* a bit for each token of a move: it is done */
     int64_t ended_words;
     int64_t in_calls, running; /* ranks; in an open loop, calls */

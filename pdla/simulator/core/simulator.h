@@ -123,7 +123,7 @@ struct sim_input {
     int64_t exchange;          /* how ranks write together if somebody decides about requests (enum sim_exchange) */
     int64_t home_chunk;        /* bytes: unless it is SIM_TWO_PHASE, a node brings home what it has in such chunks, */
     int64_t home_request;      /* in requests of at most so many; 0: of all that is contiguous */
-    double storage_request, storage_byte; /* seconds of the home servers together */
+    double exchange_costs[5];  /* struct caching_costs, of SIM_AUTO */
     const struct sim_server *server;
     const int64_t *curve_distance;
     const double *curve_seconds;
