@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -356,25 +356,6 @@ def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, h
     assert number > 5
 
 
-def test_ranks_bring_home_what_a_killed_mover_had_begun(interrupted: Interrupted) -> None:
-    """Rank 1 is killed at its first write to the file; rank 0 brings nothing home before it needs the bytes."""
-    script = interrupted.directory / "ranked"
-    script.write_text(
-        f"#!/bin/sh\ntrap '' USR1\n"  # by which the launcher tells ranks of the death of another
-        f'[ "$PMI_RANK" = 1 ] || export PDLA_E10_CACHE_FLUSH_FLAG={ON_CLOSE}\nexec {interrupted.program} "$@"\n'
-    )
-    script.chmod(0o755)
-    native = interrupted.natively("plain:0", "next:0", ranks=2)
-    interrupted.original.unlink()
-    mpi = replace(interrupted.mpi, mpiexec=[*interrupted.mpi.mpiexec, "-disable-auto-cleanup"])
-    ranked = Interrupted(mpi, script, interrupted.libraries, interrupted.directory)
-    kills = interrupted.at(1, "kill", interrupted.original) | {"INTERRUPT_RANK": "1"}
-    steps = ("plain:0", "nap:300", "next:0", "die")
-    ran = ranked.run(interrupted.variables(IMMEDIATE) | kills, *steps, ranks=2, fails=True)
-    assert ran.seen[0] == native.seen[0]
-    assert ran.bytes == native.bytes
-
-
 def test_h46_bytes_that_are_home_replace_older_ones_that_wait(case: Case) -> None:
     """A process was killed when it had noted in one of the journals what is home."""
     steps = ["write:0", "overlap:0"]
@@ -403,13 +384,13 @@ def test_a_full_disk_at_home_is_an_error_and_loses_nothing(interrupted: Interrup
 
 
 def test_the_mover_tries_again_what_failed(interrupted: Interrupted) -> None:
-    """A full disk gets room while the program makes no call. It is killed, so that no close brings its bytes home."""
+    """A full disk gets room while the program makes no call."""
     steps = ["write:0", "write:1"]
     native = interrupted.natively(*steps)
     interrupted.original.unlink()
     gate, log, end = (interrupted.directory / name for name in ("gate", "log", "data.end"))
     full = interrupted.at(1, "full", interrupted.original) | {"INTERRUPT_GATE": str(gate), "INTERRUPT_LOG": str(log)}
-    command = interrupted.command(interrupted.variables(IMMEDIATE) | full, *steps, "until", "kill", ranks=3)
+    command = interrupted.command(interrupted.variables(IMMEDIATE) | full, *steps, "until", ranks=3)
     with subprocess.Popen(command, env={**os.environ, **interrupted.mpi.env}) as program:
         try:  # each write of each rank lets a mover try once
             wait_until(lambda: log.exists() and log.read_text().count("write") > 6)

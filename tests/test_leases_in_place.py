@@ -199,8 +199,10 @@ class Consumer:
                     break
                 time.sleep(0.01)
             assert mark.exists()
-            yield [job.pid]
-            mark.unlink()
+            try:
+                yield [job.pid]
+            finally:
+                mark.unlink()
             assert job.wait(timeout=100) == 0
 
 
@@ -334,7 +336,8 @@ def test_a_program_that_writes_beside_a_reader_writes_to_the_file(consumer: Cons
     report = consumer.leased.place.directory / "report"
     report.mkdir()
     with consumer.paused("part", "pause", "part", "together"):
-        consumer.leased.place.mpi.run(consumer.leased.place.words(*again, writes="lease", out=report))
+        words = consumer.leased.place.words(*again, writes="lease", out=report)
+        consumer.leased.place.mpi.run(words, timeout=30)  # it does not wait for the reader
         assert consumer.leased.place.journals == []
     (file,) = collect(report, "writer").writes
     assert file.refused == ("other programs read the bytes of an earlier run in the replicas",)
@@ -470,7 +473,8 @@ def test_a_directory_of_journals_that_has_two_names_is_one(consumer: Consumer) -
     link = place.directory / "link"
     link.symlink_to(place.map.parent)
     for alias in (f"{place.map.parent}//{place.map.name}", f"{link}/{place.map.name}"):
-        assert consumer.read("original", *LOOK, extra=[f"PDLA_MAP={alias}"]) == native
+        place.mpi.run(consumer.command("original", *LOOK, extra=[f"PDLA_MAP={alias}"]), timeout=30)
+        assert consumer.seen() == native
         assert consumer.in_place > 0
 
 

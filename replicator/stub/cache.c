@@ -33,7 +33,6 @@ struct cache {
     char path[1024];
     bool on_close, keeps, coherent;
     struct cache_marks *marks; /* NULL: nobody needs them yet */
-    int64_t request;
     struct caching_space space;
     struct caching *core;     /* NULL until cache_begin() */
     bool exhausted;           /* its memory is used up: it decides nothing more */
@@ -61,7 +60,6 @@ struct cache *cache_open(const struct journal *journal, const struct cache_hints
     cache->on_close = hints->on_close;
     cache->keeps = hints->keeps;
     cache->coherent = hints->coherent;
-    cache->request = hints->request;
     cache->fd = open(cache->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     *error = cache->fd >= 0 ? 0 : errno;
     if (cache->fd >= 0)
@@ -132,7 +130,6 @@ bool cache_flushes(const struct cache *cache) { return !cache->on_close; }
 bool cache_is_coherent(const struct cache *cache) { return cache->coherent; }
 bool cache_is_asked(const struct cache *cache) { return marks_of(cache) != NULL && cache_marks_asked(marks_of(cache)); }
 int cache_descriptor(const struct cache *cache) { return cache->fd; }
-int64_t cache_request(const struct cache *cache) { return cache->request; }
 
 bool cache_marks_all(const struct writer *writer)
 {

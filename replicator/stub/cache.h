@@ -51,6 +51,5 @@ bool cache_is_asked(const struct cache *);
 bool cache_is_behind(const struct writer *, const struct view_range *);
 int cache_await(const struct writer *, const struct view_range *);
 int cache_descriptor(const struct cache *);
-int64_t cache_request(const struct cache *);
 
 #endif

@@ -7,7 +7,6 @@
  *   vector:K                     a collective write and a read of memory that is not contiguous
  *   overlap:K                    a collective write of one piece by all ranks, after one another
  *   read:K other:K all:K         reads of this rank's, of the next rank's pieces, and collectively of its own
- *   plain:K next:K               a collective write without pieces; a read of what the next rank wrote so, on its own
  *   ordered                      the ranks read one after another by the shared file pointer
  *   size end stat cut:BYTES      sizes; MPI_File_set_size
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
@@ -16,7 +15,6 @@
  *   both:N                       writes N.FILE while FILE is open
  *   fork child signals           a child that ends, or stays until this process ends; signals to this process
  *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
- *   die                          this rank's end by SIGKILL, whatever the others do
  *   leave                        ... with MPI_Finalize, but without close */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -132,15 +130,6 @@ static void make_step(const char *name, long number)
         MPI_File_read_at(file, 0, buffer, 1, half, &status);
         MPI_Type_free(&half);
         say_bytes("vector", bytes);
-    } else if (strcmp(name, "plain") == 0) {
-        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
-        fill(place + 700);
-        MPI_File_write_at_all(file, (MPI_Offset)(place * ranks + rank) * bytes, buffer, bytes, MPI_BYTE, &status);
-    } else if (strcmp(name, "next") == 0) {
-        memset(buffer, 0, (size_t)bytes);
-        size = (MPI_Offset)(place * ranks + (rank + 1) % ranks) * bytes;
-        MPI_File_read_at(file, size, buffer, bytes, MPI_BYTE, &status);
-        say_bytes("next", bytes);
     } else if (strcmp(name, "ordered") == 0) {
         MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
         MPI_File_seek_shared(file, 0, MPI_SEEK_SET);
@@ -240,8 +229,6 @@ static void make_step(const char *name, long number)
     } else if (strcmp(name, "kill") == 0) {
         fflush(out);
         MPI_Barrier(MPI_COMM_WORLD);
-        kill(getpid(), SIGKILL);
-    } else if (strcmp(name, "die") == 0) {
         kill(getpid(), SIGKILL);
     } else if (strcmp(name, "exit") == 0) {
         MPI_Barrier(MPI_COMM_WORLD);
