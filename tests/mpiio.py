@@ -42,6 +42,7 @@ from pdla.replicator.mapfile import publish
 from pdla.replicator.write_targets import directory_identity
 from tests.support.handmade_maps import Replica
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
+from tests.support.namespace_nodes import on_nodes
 
 FILES = "ab"
 READS = ["read_at", "read_at_all", "read", "read_all"]
@@ -55,8 +56,11 @@ CACHED: dict[str, dict[str, str]] = {
     "e10-close": {"E10_CACHE_FLUSH_FLAG": "flush_onclose"},
     "e10-coherent": {"E10_CACHE": "coherent"},
     "e10-deferred": {"DEFERRED_CLOSE": "*"},
+    "e10-exchange": {"E10_CACHE": "coherent", "ROMIO_CB_WRITE": "enable", "CB_BUFFER_SIZE": "200"},
 }
 """Modes of writes that go to a cache, and the hints that make the difference."""
+ON_NODES = ("e10-exchange",)
+"""Modes whose ranks are on two nodes."""
 SERVERS = 3
 NATIVELY = "does not end well natively"
 PATIENCE = 60  # seconds for a program, as in interpreter.c
@@ -614,7 +618,8 @@ class Runner:
             hints = {"E10_CACHE": "enable", "E10_CACHE_PATH": cache, **CACHED[job.how]}
             settings += ["PDLA_POLICY=e10", *(f"PDLA_{name}={value}" for name, value in hints.items())]
         settings = settings if how == "redirected" and job.how != "native" else []
-        words = ["env", *settings, self.interpreter, text, directory / how, out]
+        starter = [on_nodes(directory)] if job.how in ON_NODES else []
+        words = [*starter, "env", *settings, self.interpreter, text, directory / how, out]
         programs = text.read_text().count("program ")
         self.mpi.run(self.mpi.command(job.ranks, *words), timeout=PATIENCE * (programs + 1))
         return [(directory / f"{out.name}.{rank}").read_text().splitlines() for rank in range(job.ranks)]

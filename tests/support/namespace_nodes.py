@@ -6,13 +6,16 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tests.support.mpi import unavailable
 
 LAYERS = ("lower", "upper", "work")
+ON_NODE = 'hostname "node$0" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,34 @@ def _node(name: str, shared: Path, layers: Sequence[Path]) -> Iterator[Node]:
         yield Node(int(process), shared)
     finally:
         holder.communicate("\n")
+
+
+def on_nodes(directory: Path, *program: Path, nodes: int = 2) -> Path:
+    """A script in ``directory`` that runs ``program``, or its arguments, on a node: the ranks of a job take turns.
+
+    The nodes have a hostname and a boot of their own, and the same files and devices.
+    """
+    script, boots = directory / "on_nodes", [directory / f"boot{number}" for number in range(nodes)]
+    for boot in boots:
+        if not boot.exists():
+            boot.write_text(f"{uuid4()}\n")
+    words = " ".join(map(str, program))
+    script.write_text(
+        f"#!/bin/sh\nnode=$((${{PMI_RANK:-${{OMPI_COMM_WORLD_RANK:-0}}}} % {nodes}))\n"
+        f"exec unshare --mount --uts sh -c '{ON_NODE}' $node {directory}/boot$node {words} \"$@\"\n"
+    )
+    script.chmod(0o755)
+    obstacle = _obstacle()
+    if obstacle:
+        unavailable(obstacle)
+    return script
+
+
+@cache
+def _obstacle() -> str:
+    """Why nobody can be on a node; "" if it is possible."""
+    try:
+        done = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "there is no unshare"
+    return f"nodes need root: {done.stderr.strip()}" if done.returncode else ""
