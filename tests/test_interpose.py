@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpi import REPOSITORY, Mpi, build_tools, unavailable
+from tests.support.mpi import REPOSITORY, TOOLS, Mpi, build_tools, unavailable
 from tests.support.recorded_programs import PROGRAMS
 
 INTERPOSE = REPOSITORY / "pdla/interpose"
@@ -109,3 +109,10 @@ def test_no_part_of_the_library_includes_a_header_by_a_path_of_its_own() -> None
     sources = [path for part in parts for path in (REPOSITORY / part).rglob("*.[ch]")]
     assert len(sources) > 50
     assert not [path for path in sources if re.search(r'#\s*include\s*"[^"]*/', path.read_text())]
+
+
+def test_no_two_sources_of_the_library_have_the_same_name() -> None:
+    """One command compiles them for the tests. gcc names its counts of lines after the source."""
+    sources = [path.name for room in ("pdla/interpose", *TOOLS) for path in (REPOSITORY / room).glob("*.c")]
+    assert len(sources) > 50
+    assert len(set(sources)) == len(sources)

@@ -70,7 +70,7 @@ class E10(Online):
         exchange: how a collective write gets to the caches. ``"two-phase"``: as in the paper, by two-phase I/O, with
             an aggregator for each node. All others are the library's: ``"disable"``: each rank writes its own pieces
             to the cache of its node; ``"enable"``: all ranks are aggregators, and get units of the file in turn;
-            ``"auto"``: whichever of these two the core finds better (pdla/caching/exchange.c).
+            ``"auto"``: whichever of these two the core finds better (pdla/caching/pieces.c).
         chunk: ``ind_wr_buffer_size``, in bytes; 512 KB in IV. None: that if ``exchange`` is ``"two-phase"``; else
             requests are as large as what a node has.
     """
