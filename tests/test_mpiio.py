@@ -35,7 +35,7 @@ def check(runner: Runner, programs: Sequence[Program], directory: Path, writes: 
 
 
 BATCHES = [(0, 60, 1, "original"), (160, 190, 2, "original"), (260, 310, 1, "close"), (340, 370, 2, "lease")]
-BATCHES += [(420, 440, 3, "e10-coherent"), (440, 460, 2, "e10-deferred")]
+BATCHES += [(420, 440, 3, "e10-coherent"), (440, 460, 2, "e10-deferred"), (460, 480, 3, "e10-exchange")]
 
 
 @pytest.mark.parametrize("mpi", [MPICH], indirect=True)

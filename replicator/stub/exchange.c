@@ -721,6 +721,7 @@ void exchange_home(const struct writer *writer)
     struct exchange *exchange = writer->exchange;
     if (exchange == NULL)
         return;
+    /* Until the next decision pieces stay: nonblocking calls may come first. */
     exchange->decided = exchange->waits = false;
-    exchange->end = 0;
+    exchange->unit = exchange->end = 0;
 }
