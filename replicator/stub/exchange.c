@@ -53,7 +53,7 @@ struct exchange {
     int at_a_time;
     int64_t first, after; /* units of the present call */
     int64_t high;         /* its end in the file */
-    bool waits;           /* exchanged bytes may wait in caches */
+    bool waits;           /* atomic; exchanged bytes may wait in caches */
     int64_t end;         /* of what was exchanged since all was home, */
     char last;           /* and its last byte */
     int64_t began, calls; /* when the first call since all was home had been made; 0: there was none; how many since */
@@ -671,7 +671,7 @@ const char *exchange_write(const struct io_call *call, const struct view_range *
     pthread_mutex_lock(&writer->mutex);
     bool able = cache_fits(writer, share_of(exchange)) > 0;
     pthread_mutex_unlock(&writer->mutex);
-    exchange->waits = true;
+    __atomic_store_n(&exchange->waits, true, __ATOMIC_RELEASE);
     for (int64_t unit = exchange->first; possible && unit < exchange->after; unit += exchange->at_a_time) {
         able = gather(exchange, &packing, unit + exchange->at_a_time, &data) && able;
         possible = swap(writer, data, able);
@@ -686,9 +686,14 @@ const char *exchange_write(const struct io_call *call, const struct view_range *
 
 /* ---- what waits -------------------------------------------------------------------------------------------------- */
 
+bool exchange_stays(const struct writer *writer)
+{
+    return writer->exchange == NULL || (writer->exchange->decided && writer->exchange->unit == 0);
+}
+
 bool exchange_waits(const struct writer *writer)
 {
-    return writer->exchange != NULL && writer->exchange->waits;
+    return writer->exchange != NULL && __atomic_load_n(&writer->exchange->waits, __ATOMIC_ACQUIRE);
 }
 
 int64_t exchange_end(const struct writer *writer, char *last)
@@ -722,6 +727,7 @@ void exchange_home(const struct writer *writer)
     if (exchange == NULL)
         return;
     /* Until the next decision pieces stay: nonblocking calls may come first. */
-    exchange->decided = exchange->waits = false;
+    exchange->decided = false;
+    __atomic_store_n(&exchange->waits, false, __ATOMIC_RELEASE);
     exchange->unit = exchange->end = 0;
 }

@@ -26,6 +26,8 @@ enum pieces exchange_decide(const struct io_call *, const struct view_range *ran
 const char *exchange_write(const struct io_call *, const struct view_range *, const struct typemap *memory,
                            uint64_t *requests);
 
+/* Whether it was decided, or there is no choice, that pieces stay. */
+bool exchange_stays(const struct writer *);
 /* Whether exchanged bytes may wait in caches of other nodes. */
 bool exchange_waits(const struct writer *);
 /* The end of them in the file, and the last one. */

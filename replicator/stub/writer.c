@@ -434,7 +434,7 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
 {
     struct writer *writer = writer_of(call->handle);
     unsigned views = call->handle->views;
-    bool holds = !exchange_waits(writer) && agreement_holds(&writer->agreement, views);
+    bool holds = exchange_stays(writer) && agreement_holds(&writer->agreement, views);
     struct prepared_write write;
     const char *mine = prepare(call, &write);
     int64_t fit;

@@ -5,6 +5,7 @@
  *   iwrite:K split:K             the same nonblocking, and split
  *   one:K                        an independent write, over pieces of the next rank, too
  *   vector:K                     a collective write and a read of memory that is not contiguous
+ *   tangled:K                    a collective write whose pieces are not in the order of the file
  *   overlap:K                    a collective write of one piece by all ranks, after one another
  *   read:K other:K all:K         reads of this rank's, of the next rank's pieces, and collectively of its own
  *   ordered                      the ranks read one after another by the shared file pointer
@@ -100,6 +101,17 @@ static void make_step(const char *name, long number)
         MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
         MPI_Get_count(&status, MPI_BYTE, &got);
         fprintf(out, "%s %d\n", name, got);
+    } else if (strcmp(name, "tangled") == 0) {
+        MPI_Datatype pair, type;
+        MPI_Type_vector(2, piece, piece * count / 2, MPI_BYTE, &pair);
+        MPI_Type_create_resized(pair, 0, piece, &type);
+        MPI_Type_commit(&type);
+        MPI_File_set_view(file, ((MPI_Offset)place * ranks + rank) * bytes + 5, MPI_BYTE, type, "native",
+                          MPI_INFO_NULL);
+        fill(place + 600);
+        MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
+        MPI_Type_free(&pair);
+        MPI_Type_free(&type);
     } else if (strcmp(name, "iwrite") == 0) {
         MPI_Request request;
         view(place, rank, 1);
