@@ -677,7 +677,11 @@ def test_drain_waits_until_the_bytes_of_a_running_program_are_home(cluster: Clus
 def test_drain_may_be_stopped(cluster: Cluster) -> None:
     with cluster.running("write:0", "nap:60000"):
         waiting = subprocess.Popen(
-            [PDLA, "drain", "--all"], env=cluster.pdla.environment, stderr=subprocess.PIPE, text=True
+            [PDLA, "drain", "--all"],
+            env=cluster.pdla.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
         )
         assert waiting.stderr is not None
         assert "not home yet" in waiting.stderr.readline()

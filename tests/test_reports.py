@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pdla.catalog import open_catalog
+from pdla.replicator.cache_reports import Exchange
 from pdla.replicator.exit_reports import FileReport, Passed, Used, WriteReport, collect, sentence
 
 
@@ -187,6 +188,9 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
 
 
 def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
+    nothing = {"calls": 0, "bytes": 0, "unit": 0, "requests": [0, 0], "seconds": [0.0, 0.0]}
+    decided = {"calls": 3, "bytes": 3072, "unit": 1 << 20, "requests": [128, 1], "seconds": [0.0625, 0.002]}
+
     def cached(path: str, calls: int, moving: float, waited: float, **more: Any) -> dict[str, Any]:
         return {
             "path": path,
@@ -195,6 +199,7 @@ def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
             "hits": {"calls": 1, "bytes": 512},
             "home": {"bytes": calls * 1000, "requests": 2},
             "dirty": calls * 24,
+            "exchange": decided if calls == 4 else nothing,
             "seconds": {"moving": moving, "waited": waited},
             "passed": [{"why": "atomic mode", "calls": 1, "bytes": 10}],
             "refused": "",
@@ -215,6 +220,9 @@ def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
     assert (first.written_calls, first.written_bytes, first.requests) == (6, 6144, 6)
     assert (first.hit_calls, first.hit_bytes) == (2, 1024)
     assert (first.home_bytes, first.home_requests, first.dirty_bytes) == (6000, 4, 144)
+    assert (first.exchanged_calls, first.exchanged_bytes) == (3, 3072)
+    assert first.exchange == Exchange(1 << 20, (128, 1), (0.0625, 0.002))
+    assert report.caches[1].exchange is None
     assert (first.moving_seconds, first.waited_seconds, first.errors) == (4.0, 6.0, ("full",))
     assert report.errors == ("/a: full",)
     assert report.to_json()["cache"] == {
@@ -229,7 +237,8 @@ def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
     }
     assert report.sentence == (
         "7 writes (7 KiB) cached by e10; 6.84 KiB brought home in 8 requests, 1 s of that while the program computed; "
-        "4 reads (2 KiB) hit the cache; 168 B wait in cache files (pdla sync); "
+        "pieces of 3 writes exchanged between nodes first: a call would take 128 requests and 62.5 ms, not 1 request "
+        "and 2 ms; 4 reads (2 KiB) hit the cache; 168 B wait in cache files (pdla sync); "
         "not cached: 4 calls, 40 B (atomic mode), no device; NOT BROUGHT HOME: /a: full"
     )
 

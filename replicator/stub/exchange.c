@@ -645,17 +645,19 @@ static int64_t last_byte(const struct exchange *exchange, const struct io_call *
 }
 
 /* Ends the call, if `done`, on all ranks. All know then which is the last byte of the file. */
-static bool end_together(const struct writer *writer, bool done, int64_t last)
+static bool end_together(struct writer *writer, bool done, int64_t last)
 {
     struct exchange *exchange = writer->exchange;
     const int64_t mine[2] = {done, last};
     int64_t all[2];
     if (!agree_reduce(mine, all, 2, running_mpi()->op_min, writer->comm) || all[0] == 0)
         return false;
+    pthread_mutex_lock(&writer->mutex);
     if (exchange->high >= exchange->end) {
         exchange->end = exchange->high;
         exchange->last = (char)all[1];
     }
+    pthread_mutex_unlock(&writer->mutex);
     return true;
 }
 
