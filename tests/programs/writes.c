@@ -216,6 +216,7 @@ static void rows(void)
                   rc = MPI_File_write_at_all(file, place(row, 0), fresh(), row < ROWS, type, &status);
         note("write_at_all", rc, &status, 0);
     }
+    MPI_Barrier(MPI_COMM_WORLD); /* the next step of another rank may write to the same rows */
     MPI_Type_free(&type);
 }
 
