@@ -3,7 +3,6 @@
 #include "exchange.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,6 +272,13 @@ static void decide(const struct exchange *exchange, int ranks, const struct samp
     }
 }
 
+/* Whether all ranks are able. */
+static bool agreed(const struct writer *writer, bool able)
+{
+    int64_t mine = able, all;
+    return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
+}
+
 /* False, on all ranks: out of memory, or MPI failed. */
 static bool hear_decision(const struct writer *writer, const struct view_range *range, int64_t span,
                           struct decision *decision)
@@ -282,8 +288,7 @@ static bool hear_decision(const struct writer *writer, const struct view_range *
     struct load sum;
     struct sample *each = malloc((size_t)writer->ranks * sizeof *each);
     struct sampled *all = malloc((size_t)writer->ranks * SAMPLES * sizeof *all);
-    int64_t able = each != NULL && all != NULL, agreed;
-    bool heard = agree_reduce(&able, &agreed, 1, running_mpi()->op_min, writer->comm) && agreed
+    bool heard = agreed(writer, each != NULL && all != NULL)
         && agree_reduce(&load, &sum, (int)(sizeof sum / 8), running_mpi()->op_sum, writer->comm)
         && agree_gather(&mine, sizeof mine, each, NULL, NULL, writer->comm);
     if (heard && writer->rank == 0)
@@ -294,20 +299,14 @@ static bool hear_decision(const struct writer *writer, const struct view_range *
     return heard;
 }
 
-/* RATIONALE: once bytes are on other nodes, whoever needs them finds by their marks that they wait. */
-static bool mark_together(const struct writer *writer)
-{
-    int64_t mine = cache_marks_all(writer), all;
-    return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
-}
-
 static bool obey(struct file_handle *handle, const struct decision *decision)
 {
     struct writer *writer = writer_of(handle);
     struct exchange *exchange = writer->exchange;
     if (decision->homes && write_back_together(handle) != 0)
         return false;
-    exchange->unit = decision->unit > 0 && mark_together(writer) ? decision->unit : 0;
+    /* RATIONALE: once bytes are on other nodes, whoever needs them finds by their marks that they wait. */
+    exchange->unit = decision->unit > 0 && agreed(writer, cache_marks_all(writer)) ? decision->unit : 0;
     exchange->at_a_time = (int)decision->found.at_a_time;
     pthread_mutex_lock(&writer->written->lock);
     writer->written->exchange = decision->found;
@@ -331,8 +330,8 @@ static bool is_in_order(const struct view_range *range)
     return true;
 }
 
-/* The units of a call, of all ranks; `units` is 0 if no rank writes. False: MPI failed, or a rank's pieces are not in
- * order. */
+/* Bytes [*low, *high) of the file contain what the ranks write; low > high: they write nothing. False: MPI failed, or
+ * a rank's pieces are not in order. */
 static bool find_span(const struct writer *writer, const struct view_range *range, int64_t *low, int64_t *high)
 {
     struct typemap_cursor cursor;
@@ -355,7 +354,7 @@ enum pieces exchange_decide(const struct io_call *call, const struct view_range 
     const struct writer *writer = writer_of(call->handle);
     struct exchange *exchange = writer->exchange;
     struct decision decision = {0};
-    int64_t low, high;
+    int64_t low = 0, high = 0;
     const bool in_order = find_span(writer, range, &low, &high);
     if (in_order && low > high)
         return PIECES_STAY;
@@ -499,12 +498,6 @@ static bool expect(struct exchange *exchange)
             return false;
     }
     return true;
-}
-
-static bool agreed(const struct writer *writer, bool able)
-{
-    int64_t mine = able, all;
-    return agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
 }
 
 /* Sends the pieces that were gathered, and gets those of this rank's unit. False, on all ranks: not possible. */

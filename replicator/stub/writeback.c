@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "exchange.h"
 #include "collective_consensus.h"
 #include "components.h"
+#include "exchange.h"
 #include "locks.h"
 #include "node_home.h"
 #include "node_peers.h"
