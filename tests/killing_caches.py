@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdla.replicator.journals import read_journal
-from tests.mpiio import CACHED, ON_NODES
+from tests.mpiio import CACHED, ON_NODES, cache_variables
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library
 from tests.support.namespace_nodes import on_nodes
 
@@ -50,16 +50,12 @@ class Round:
         return self.directory / "data"
 
     def launch(self, mode: str, *steps: str) -> subprocess.Popen[bytes]:
-        (cache := self.directory / "cache").mkdir(exist_ok=True)
         (home := self.directory / "home").mkdir(exist_ok=True)
         variables = {
             "LD_PRELOAD": self.libraries,
             "PDLA_HOME": home,
             "PDLA_MAP": home / "replicas.map",
-            "PDLA_POLICY": "e10",
-            "PDLA_E10_CACHE": "enable",
-            "PDLA_E10_CACHE_PATH": cache,
-            **{f"PDLA_{name}": value for name, value in CACHED[mode].items()},
+            **cache_variables(mode, self.directory / "cache"),
         }
         words = ["env", *(f"{name}={value}" for name, value in variables.items())]
         starter = [on_nodes(self.directory)] if mode in ON_NODES else []

@@ -51,19 +51,33 @@ TOGETHER = ["iread_at_all", "iread_all"]
 SPLIT = ["read_at_all_begin", "read_all_begin"]
 SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
 ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
+E10 = {"POLICY": "e10", "E10_CACHE": "enable"}
+COSTS = "65536 2 2 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
+"""Of S4D-Cache: critical are requests below 100 bytes, 200 far from the one before, and something between."""
 CACHED: dict[str, dict[str, str]] = {
-    "e10": {},
-    "e10-close": {"E10_CACHE_FLUSH_FLAG": "flush_onclose"},
-    "e10-coherent": {"E10_CACHE": "coherent"},
-    "e10-deferred": {"DEFERRED_CLOSE": "*"},
-    "e10-exchange": {"E10_CACHE": "coherent", "ROMIO_CB_WRITE": "enable", "CB_BUFFER_SIZE": "200"},
+    "e10": E10,
+    "e10-close": {**E10, "E10_CACHE_FLUSH_FLAG": "flush_onclose"},
+    "e10-coherent": {**E10, "E10_CACHE": "coherent"},
+    "e10-deferred": {**E10, "DEFERRED_CLOSE": "*"},
+    "e10-exchange": {**E10, "E10_CACHE": "coherent", "ROMIO_CB_WRITE": "enable", "CB_BUFFER_SIZE": "200"},
+    "s4d": {"POLICY": "s4d", "S4D": COSTS},
 }
-"""Modes of writes that go to a cache, and the hints that make the difference."""
+"""Modes of writes that go to a cache, and their variables PDLA_..."""
 ON_NODES = ("e10-exchange",)
 """Modes whose ranks are on two nodes."""
 SERVERS = 3
 NATIVELY = "does not end well natively"
 PATIENCE = 60  # seconds for a program, as in interpreter.c
+
+
+def cache_variables(mode: str, cache: Path) -> dict[str, str]:
+    """The environment of a mode whose cache files are in a directory, or in two of it as if they were servers."""
+    directories = {"E10_CACHE_PATH": cache, "S4D_PATH": f"{cache}/0:{cache}/1", "S4D_LOG": cache}
+    for server in range(2):
+        (cache / str(server)).mkdir(parents=True, exist_ok=True)
+    return {f"PDLA_{name}": str(value) for name, value in {**directories, **CACHED[mode]}.items()}
+
+
 BATCH = 20  # programs with the same jobs, which are run together
 PDLA = Path(sys.executable).with_name("pdla")
 OPENINGS = ["r", "u", "u", "uc", "ua", "wa", "uca", "us", "rs", "ws", "w", "wc", "uce", "ro", "ud", "rd", "-"]
@@ -613,10 +627,8 @@ class Runner:
             writes = "original" if job.how in CACHED else job.how
             settings += [f"PDLA_WRITES={writes}", f"PDLA_MAP={directory / 'replicas.map'}", f"PDLA_REPORT={reports}"]
         if job.how in CACHED:
-            cache = directory / "cache"
-            cache.mkdir(exist_ok=True)
-            hints = {"E10_CACHE": "enable", "E10_CACHE_PATH": cache, **CACHED[job.how]}
-            settings += ["PDLA_POLICY=e10", *(f"PDLA_{name}={value}" for name, value in hints.items())]
+            variables = cache_variables(job.how, directory / "cache")
+            settings += [f"{name}={value}" for name, value in variables.items()]
         settings = settings if how == "redirected" and job.how != "native" else []
         starter = [on_nodes(directory)] if job.how in ON_NODES else []
         words = [*starter, "env", *settings, self.interpreter, text, directory / how, out]

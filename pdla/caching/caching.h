@@ -193,6 +193,12 @@ struct caching_exchange {
     double seconds[2];   /* that the program perceives, beside those of the caches' devices */
 };
 
+/* A critical request: Eq. 8's seconds when it was found, and how often it was read. */
+struct caching_critical {
+    int64_t file, start, stop, reads;
+    double benefit;
+};
+
 /* A new core without a policy, or NULL without memory. */
 CACHING_API struct caching *caching_new(const struct caching_setup *setup);
 CACHING_API void caching_free(struct caching *core);
@@ -238,6 +244,19 @@ CACHING_API int64_t caching_peak(const struct caching *core, int64_t space);
 /* Of the refused wishes of the same kind and reason: how many there are, and one of them; `number`
  * counts the reasons from 0 on, in the order of their first refusal. 0: there are no more. */
 CACHING_API int64_t caching_refused(const struct caching *core, int64_t number, struct caching_wish *wish);
+
+/* The identifier of S4D-Cache without a core, for a driver whose bytes a policy without benefits places. It is to be
+ * freed; NULL: out of memory. Its table takes at most `limit` bytes of memory. */
+struct caching_identifier;
+CACHING_API struct caching_identifier *caching_identifier_new(const struct caching_s4d *parameters, int64_t home_strip,
+                                                              int64_t home_servers, int64_t limit);
+CACHING_API void caching_identifier_free(struct caching_identifier *identifier);
+/* Whether a request is critical. It is in the table from then on, unless that is full. */
+CACHING_API bool caching_identify(struct caching_identifier *identifier, const struct caching_request *request);
+/* The next critical request after the one at *at (0 at first), in the order in which they were found; false: there is
+ * none. */
+CACHING_API bool caching_critical(const struct caching_identifier *identifier, int64_t *at,
+                                  struct caching_critical *found);
 
 /* Decides it by a model of the costs. */
 CACHING_API void caching_exchange(const struct caching_collective *call, const struct caching_costs *costs,

@@ -151,6 +151,20 @@ static inline struct entry *table_next(const struct table *table, const struct e
     return entry_at(table, entry->next);
 }
 
+/* identifier.c: of S4D-Cache. */
+struct identifier {
+    struct caching_s4d with;
+    int64_t strip, servers; /* how the originals are striped */
+    struct table ends;      /* of the last request, by rank and file */
+    struct table critical;  /* the CDT: benefits, by file, start and stop */
+};
+
+/* The seconds that a request saves on the SSD servers (Eq. 8). */
+double benefit(struct memory *memory, struct identifier *of, const struct caching_request *request);
+/* Its entry in the CDT, a new one if it saves anything. NULL: it is not critical. */
+struct entry *critical(struct memory *memory, struct identifier *of, const struct caching_request *request,
+                       double saved);
+
 struct range {
     int64_t start, stop;
 };

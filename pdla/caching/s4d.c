@@ -1,5 +1,5 @@
-/* S4D-Cache: SSD servers cache what the cost model finds critical (pdla/policies/s4d.py describes it,
- * pdla/layouts/s4d.py its equations). */
+/* S4D-Cache: SSD servers cache what the cost model finds critical (pdla/policies/s4d.py describes it; identifier.c
+ * has the cost model). */
 #include <stdlib.h>
 
 #include "core.h"
@@ -19,57 +19,11 @@ struct flagged {
 };
 
 struct s4d {
-    struct caching_s4d with;
-    struct table ends;             /* of the last request, by rank and file */
-    struct table critical;         /* the CDT: benefits, by file, start and stop */
-    struct table flagged;          /* its C_flags: benefits, and the node that reads */
+    struct identifier identifier;
+    struct table flagged;          /* the CDT's C_flags: benefits, and the node that reads */
     struct vector heap, stay, low; /* struct cached: the least benefit first; struct caching_extent */
     struct vector dirty, order;    /* the DMT's D_flags: struct dirty; struct flagged */
 };
-
-/* ---- Eqs. 1 to 8 ---- */
-
-/* s_m (Table II). */
-static int64_t largest_subrequest(int64_t offset, int64_t length, int64_t stripe, int64_t servers)
-{
-    int64_t ahead = (offset + length - 1) / stripe - offset / stripe;
-    if (servers == 1 || ahead == 0)
-        return length;
-    int64_t rows = (ahead + servers - 1) / servers;
-    int64_t first = stripe - offset % stripe, last = (offset + length) % stripe;
-    last = last > 0 ? last : stripe;
-    if (ahead % servers == 0) {
-        int64_t both = first + last + (rows - 1) * stripe;
-        return both > rows * stripe ? both : rows * stripe;
-    }
-    if (ahead % servers == 1)
-        return (first > last ? first : last) + (rows - 1) * stripe;
-    return rows * stripe;
-}
-
-/* B, in seconds; a negative distance is the farthest. */
-static double benefit_of(const struct caching *core, const struct s4d *s4d, int64_t op, int64_t offset, int64_t length,
-                         int64_t distance)
-{
-    int64_t stripe = core->setup.home_strip, servers = core->setup.home_servers;
-    int64_t involved = (offset + length - 1) / stripe - offset / stripe + 1;
-    involved = involved < servers ? involved : servers;
-    double nearest = startup(&s4d->with.disk, distance), farthest = startup(&s4d->with.disk, -1);
-    double slowest = nearest + (double)involved / (double)(involved + 1) * (farthest - nearest);
-    double on_disk = (double)largest_subrequest(offset, length, stripe, servers) * s4d->with.disk.seconds_per_byte[op];
-    double on_ssd = (double)largest_subrequest(offset, length, stripe, s4d->with.ssds) *
-                    s4d->with.ssd.seconds_per_byte[op];
-    return slowest + on_disk - on_ssd;
-}
-
-static double benefit(struct caching *core, struct s4d *s4d, const struct caching_request *request)
-{
-    int64_t known = s4d->ends.count;
-    struct entry *end = table_put(&core->memory, &s4d->ends, request->rank, request->file, 0, 0);
-    int64_t distance = s4d->ends.count > known ? -1 : llabs(request->start - end->number);
-    end->number = request->stop;
-    return benefit_of(core, s4d, request->op, request->start, request->stop - request->start, distance);
-}
 
 /* ---- the copies by benefit ---- */
 
@@ -184,23 +138,20 @@ static void miss(struct caching *core, struct s4d *s4d, const struct caching_req
 static int request(void *state, struct caching *core, const struct caching_request *request)
 {
     struct s4d *s4d = state;
-    table_fetch(&s4d->critical, request->file, request->start, request->stop, 0);
-    double saved = benefit(core, s4d, request);
-    table_fetch_more(&s4d->critical, request->file, request->start, request->stop, 0);
+    const struct table *known = &s4d->identifier.critical;
+    table_fetch(known, request->file, request->start, request->stop, 0);
+    double saved = benefit(&core->memory, &s4d->identifier, request);
+    table_fetch_more(known, request->file, request->start, request->stop, 0);
     /* What is seen stays until the policy looks again: the wishes below do not. */
     int64_t count;
     const struct caching_extent *extent = see(core, request->file, -1, request->start, request->stop, &count);
-    struct entry *critical = table_find(&s4d->critical, request->file, request->start, request->stop, 0);
-    if (!critical && saved > 0) {
-        critical = table_put(&core->memory, &s4d->critical, request->file, request->start, request->stop, 0);
-        critical->value = saved;
-    }
+    const struct entry *entry = critical(&core->memory, &s4d->identifier, request, saved);
     for (int64_t i = 0; i < count; i++) {
         bool missed = extent[i].space == CACHING_HOME;
-        if (request->op == CACHING_WRITE && (critical || !missed))
+        if (request->op == CACHING_WRITE && (entry || !missed))
             soil(core, s4d, request->file, extent[i].start, extent[i].stop);
-        if (missed && critical)
-            miss(core, s4d, request, critical->value, extent[i].start, extent[i].stop);
+        if (missed && entry)
+            miss(core, s4d, request, entry->value, extent[i].start, extent[i].stop);
     }
     return 0;
 }
@@ -275,7 +226,8 @@ static int tick(void *state, struct caching *core)
 static int begin(struct caching *core, const void *parameters)
 {
     struct s4d *s4d = memory_take(&core->memory, sizeof *s4d);
-    s4d->with = *(const struct caching_s4d *)parameters;
+    s4d->identifier = (struct identifier){.with = *(const struct caching_s4d *)parameters,
+                                          .strip = core->setup.home_strip, .servers = core->setup.home_servers};
     core->policy = (struct caching_policy){.state = s4d, .request = request, .tick = tick};
     return CACHING_DONE;
 }

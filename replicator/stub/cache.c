@@ -192,6 +192,8 @@ static int64_t room(const struct cache *cache)
     return left < 0 ? 0 : here < left ? here : left;
 }
 
+bool cache_is_short(const struct cache *cache) { return room(cache) < cache->space.capacity / 2; }
+
 void cache_settle(struct writer *writer)
 {
     if (marks_of(writer->cache) == NULL)
@@ -210,7 +212,7 @@ void cache_follow(struct writer *writer)
         end_moves(cache);
     if (journal_waiting(journal) > 0) {
         /* RATIONALE: the core needs memory for each move, which pays only where room gets short. */
-        if (cache->cleaning == 0 && !cache->exhausted && room(cache) < cache->space.capacity / 2)
+        if (cache->cleaning == 0 && !cache->exhausted && cache_is_short(cache))
             begin_moves(writer);
         return;
     }

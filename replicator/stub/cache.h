@@ -41,6 +41,8 @@ void cache_follow(struct writer *);
 void cache_settle(struct writer *);
 /* Whether bytes go home without being asked for. */
 bool cache_flushes(const struct cache *);
+/* Whether less than half of its room is left for further writes. */
+bool cache_is_short(const struct cache *);
 bool cache_is_coherent(const struct cache *); /* e10_cache=coherent */
 /* From now on what this process writes to the cache is marked, as with that hint. False: not possible. */
 bool cache_marks_all(const struct writer *);

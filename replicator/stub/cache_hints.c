@@ -6,14 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "critical_requests.h"
 #include "loadedmap.h"
 
 enum { LONGEST = 900, LINE = 2048 };
 
-bool cache_wanted(void)
+enum cache_policy cache_policy(void)
 {
     const char *policy = getenv("PDLA_POLICY");
-    return policy != NULL && strcmp(policy, "e10") == 0;
+    return policy == NULL ? POLICY_NONE
+        : strcmp(policy, "e10") == 0 ? POLICY_E10
+        : strcmp(policy, "s4d") == 0 ? POLICY_S4D
+                                     : POLICY_NONE;
 }
 
 static bool of_info(mpi_handle info, const char *name, char value[LONGEST])
@@ -82,13 +86,39 @@ uint32_t cache_guard_of(const struct opening *opening, const char *path)
     return matches ? crc32c(0, pattern, strlen(pattern)) | 1 : 0;
 }
 
-const char *cache_hints_of(const struct opening *opening, struct cache_hints *hints)
+/* RATIONALE: a cache file is on one server, so that each server gets whole requests; the ranks take turns. */
+static bool directory_of(int rank, char directory[LONGEST])
+{
+    const char *list = getenv("PDLA_S4D_PATH");
+    int servers = list != NULL && *list != '\0';
+    for (const char *at = list; servers > 0 && *at != '\0'; at++)
+        servers += *at == ':';
+    for (int skipped = 0; servers > 0 && skipped < rank % servers; skipped++)
+        list = strchr(list, ':') + 1;
+    return servers > 0 && snprintf(directory, LONGEST, "%.*s", (int)strcspn(list, ":"), list) < LONGEST;
+}
+
+/* A program's hints of E10 do not count. */
+static const char *s4d_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
+{
+    struct s4d_costs costs;
+    *hints = (struct cache_hints){.policy = POLICY_S4D, .bytes = hint_number(opening->info, "cache_bytes"),
+                                  .exchange = EXCHANGE_NEVER};
+    if (!s4d_costs_read(&costs))
+        return "PDLA_S4D has no cost model";
+    free(costs.numbers);
+    return directory_of(rank, hints->directory) && hints->directory[0] == '/' ? NULL
+        : "PDLA_S4D_PATH does not name the directories of SSD servers";
+}
+
+static const char *e10_hints_of(const struct opening *opening, struct cache_hints *hints)
 {
     const mpi_handle info = opening->info;
     char value[LONGEST];
     const bool coherent = hint_is(info, "e10_cache", "coherent");
     /* RATIONALE: a read would wait for a close that may come after it. */
-    *hints = (struct cache_hints){.coherent = coherent,
+    *hints = (struct cache_hints){.policy = POLICY_E10,
+                                  .coherent = coherent,
                                   .on_close = !coherent && hint_is(info, "e10_cache_flush_flag", "flush_onclose"),
                                   .keeps = hint_is(info, "e10_cache_discard_flag", "disable"),
                                   .request = hint_number(info, "ind_wr_buffer_size"),
@@ -105,4 +135,9 @@ const char *cache_hints_of(const struct opening *opening, struct cache_hints *hi
     if (!hint(info, "e10_cache_path", hints->directory))
         return "no hint e10_cache_path names a directory of the node's own device";
     return hints->directory[0] == '/' ? NULL : "the hint e10_cache_path is not an absolute path";
+}
+
+const char *cache_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
+{
+    return cache_policy() == POLICY_S4D ? s4d_hints_of(opening, rank, hints) : e10_hints_of(opening, hints);
 }

@@ -1,5 +1,5 @@
-/* The hints of E10 (Congiu et al., Table II): whether and how the collective writes to a file are
- * cached on the node's own device. */
+/* Whether and how the writes to a file are cached: by the hints of E10 (Congiu et al., Table II) on the node's
+ * own device, or by S4D-Cache on SSD servers. */
 #ifndef PDLA_CACHE_HINTS_H
 #define PDLA_CACHE_HINTS_H
 
@@ -8,8 +8,12 @@
 /* romio_cb_write: whether pieces of a collective write are exchanged between nodes first. */
 enum exchange_wish { EXCHANGE_AUTOMATIC, EXCHANGE_ALWAYS, EXCHANGE_NEVER };
 
+/* PDLA_POLICY. */
+enum cache_policy { POLICY_NONE, POLICY_E10, POLICY_S4D };
+
 struct cache_hints {
-    char directory[900];  /* e10_cache_path */
+    enum cache_policy policy;
+    char directory[900];  /* e10_cache_path; or that of an SSD server */
     bool coherent;        /* e10_cache: coherent; reads on other nodes wait for bytes that are not home */
     bool on_close;        /* e10_cache_flush_flag: flush_onclose; otherwise flush_immediate */
     bool keeps;           /* e10_cache_discard_flag: disable; the cache file stays until the user removes it */
@@ -20,11 +24,11 @@ struct cache_hints {
     uint32_t guard;       /* deferred_close: a number for its pattern; 0: the close waits until the bytes are home */
 };
 
-/* Whether this process caches at all (PDLA_POLICY). */
-bool cache_wanted(void);
-/* Reads the hints of an open: those of its MPI_Info first, then those of the file that ROMIO_HINTS
- * names, then the variables of pdla run. NULL, or why its writes are not cached: a literal. */
-const char *cache_hints_of(const struct opening *, struct cache_hints *);
+/* POLICY_NONE: this process does not cache. */
+enum cache_policy cache_policy(void);
+/* Reads the hints of an open, for a rank: those of its MPI_Info first, then those of the file that
+ * ROMIO_HINTS names, then the variables of pdla run. NULL, or why its writes are not cached: a literal. */
+const char *cache_hints_of(const struct opening *, int rank, struct cache_hints *);
 /* The guard of an open of the file at `path`. */
 uint32_t cache_guard_of(const struct opening *, const char *path);
 

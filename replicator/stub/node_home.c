@@ -22,6 +22,7 @@
 
 enum {
     PAUSE_NS = 200000,
+    PERIOD_NS = 1000000000,
     LOOKS = 2500,          /* pauses (half a second) between looks at whether the others live */
     MOST_LOOKS = 1 << 16   /* at entries; with more, a journal is taken to have the bytes */
 };
@@ -321,6 +322,19 @@ int node_home_all(struct file_handle *handle)
     return error;
 }
 
+/* RATIONALE: of what S4D-Cache places, a round takes all, and the more it takes the more of it is contiguous in the
+ * file. So its rebuilder waits, as in the simulator, unless room gets short. */
+static bool is_due(struct writer *writer)
+{
+    struct journal *journal = &writer->journal;
+    int64_t length, written = INT64_MAX;
+    peers_lock(writer);
+    if (journal_waiting(journal) > 0)
+        written = (int64_t)journal_entry(journal, journal_home(journal), &length).stamp;
+    peers_unlock(writer);
+    return written < INT64_MAX && (clock_ns() - written >= PERIOD_NS || cache_is_short(writer->cache));
+}
+
 enum mover_next node_home_some(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
@@ -332,7 +346,9 @@ enum mover_next node_home_some(struct file_handle *handle)
         cache_settle(writer);
         return waits ? MOVER_AGAIN : MOVER_WAITS;
     }
-    uint64_t number = begin(writer, false, &home, &error);
+    if (writer->judges && !is_due(writer))
+        return node_home_waits(writer, NULL, HOME_OWN) ? MOVER_AGAIN : MOVER_WAITS;
+    uint64_t number = begin(writer, writer->judges, &home, &error);
     /* RATIONALE: another rank may make its part of a call after a read that waits for ours. */
     if (number == 0 && error == 0 && cache_is_coherent(writer->cache) && node_home_waits(writer, NULL, HOME_OWN))
         number = begin(writer, true, &home, &error);

@@ -11,6 +11,7 @@
 
 #include "cache_hints.h"
 #include "collective_consensus.h"
+#include "critical_requests.h"
 #include "deferred_close.h"
 #include "freshness.h"
 #include "leased_open.h"
@@ -285,6 +286,8 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
+    if (handle != NULL)
+        redirection_of(handle)->critical = critical_requests_open(path, rank);
     if (reader != NULL) {
         apply_agreement(reader, amode, comm, &all);
         redirection_of(handle)->reader = reader;
@@ -327,7 +330,7 @@ static const char *recover_before_open(const struct opening *opening, int *lock,
 static void await_deferred_close(const struct opening *opening)
 {
     char path[PATH_MAX];
-    if (opening->name == NULL || !cache_wanted())
+    if (opening->name == NULL || cache_policy() != POLICY_E10)
         return;
     resolve_path(opening->name, path);
     deferred_close_await(path, cache_guard_of(opening, path));
@@ -371,7 +374,7 @@ void redirector_opened(struct opening *opening, struct file_handle *handle)
     if (map_name() != NULL)
         open_agreed(handle, opening);
     if (handle != NULL && reader_of(handle) == NULL && writer_of(handle) == NULL
-        && redirection_of(handle)->leased == NULL)
+        && redirection_of(handle)->leased == NULL && redirection_of(handle)->critical == NULL)
         redirection_free(handle);
     redirector_not_opened(opening);
     errno = error;
@@ -419,6 +422,7 @@ int redirector_closing(struct file_handle *handle)
         close_reader(handle);
     if (redirection_of(handle)->leased != NULL)
         leased_free(redirection_of(handle)->leased);
+    critical_requests_close(redirection_of(handle)->critical);
     redirection_free(handle);
     errno = error;
     return rc;

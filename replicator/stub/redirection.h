@@ -70,12 +70,14 @@ struct reader {
 
 struct writer; /* writer.h */
 struct leased; /* leased_open.h */
+struct critical_requests; /* critical_requests.h */
 
 /* Of one open file: handle->intercepted. */
 struct redirection {
     struct reader *reader;     /* NULL: there are no replicas to read from or to mark */
     struct writer *writer; /* NULL: writes go to the original */
     struct leased *leased; /* NULL: the original has its newest bytes */
+    struct critical_requests *critical; /* of the policy s4d; NULL: nothing is judged */
 };
 
 static inline struct redirection *redirection_of(const struct file_handle *handle)

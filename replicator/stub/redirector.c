@@ -1,12 +1,14 @@
 /* The redirector (PDLA_MAP) as an interceptor of the calls on MPI files. */
 #include <stdlib.h>
 
+#include "critical_requests.h"
 #include "deferred_close.h"
 #include "leased_read.h"
 #include "open.h"
 #include "read.h"
 #include "report.h"
 #include "staleness.h"
+#include "redirected_call.h"
 #include "redirection.h"
 #include "write_open.h"
 #include "writer.h"
@@ -52,8 +54,18 @@ static bool read_shared(struct io_call *call, int *rc)
     return false;
 }
 
+/* For later runs, however the call is served. */
+static void judge_read(const struct io_call *call)
+{
+    struct critical_requests *critical = redirection_of(call->handle)->critical;
+    struct view_range range;
+    if (critical != NULL && call->bytes > 0 && !call->refused && view_range_of(call, &range) == NULL)
+        critical_requests_judge(critical, CACHING_READ, &range);
+}
+
 static bool read_data(struct io_call *call, int *rc)
 {
+    judge_read(call);
     if (writer_of(call->handle) != NULL && redirector_read_cached(call)) {
         *rc = 0;
         return true;

@@ -72,7 +72,7 @@ static bool replicas_wanted(void)
 
 static const struct map_target *writer_target(const struct loaded_map *map, const char *path)
 {
-    return replicas_wanted() || !cache_wanted() ? recovery_target(map, path) : NULL;
+    return replicas_wanted() || cache_policy() == POLICY_NONE ? recovery_target(map, path) : NULL;
 }
 
 bool writer_place(const struct loaded_map *map, const char *path, char journals[4096])
@@ -80,7 +80,7 @@ bool writer_place(const struct loaded_map *map, const char *path, char journals[
     const struct map_target *target = writer_target(map, path);
     if (target != NULL)
         return snprintf(journals, 4096, "%s", (const char *)map_at(map, target->journals)) < 4096;
-    return cache_wanted() && recovery_cache_directory(path, journals);
+    return cache_policy() != POLICY_NONE && recovery_cache_directory(path, journals);
 }
 
 /* Why the writes of a file opened in this mode are not redirected. NULL: they are. */
@@ -90,7 +90,7 @@ static const char *unwanted(const struct map_target *target, const struct openin
     const char *why = unsuitable(opening->amode);
     if (target != NULL && !replicas_wanted())
         return "not asked for";
-    return why != NULL || target != NULL ? why : cache_hints_of(opening, &hints);
+    return why != NULL || target != NULL ? why : cache_hints_of(opening, 0, &hints);
 }
 
 /* Discards the bytes of the replicas. */
@@ -177,7 +177,9 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
     if (error == 0 && offer->cached)
         writer->cache = cache_open(&writer->journal, hints, &error);
     if (error != 0 && offer->cached)
-        write_stats_refuse(writer->written, "the cache file cannot be made in the directory e10_cache_path");
+        write_stats_refuse(writer->written, hints->policy == POLICY_S4D
+                               ? "the cache file cannot be made on the SSD server"
+                               : "the cache file cannot be made in the directory e10_cache_path");
     return error == 0;
 }
 
@@ -195,7 +197,8 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     if (writer == NULL)
         return NULL;
     *writer = (struct writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
-                                   .joins = true, .low = INT64_MAX, .fd = -1, .request = hints->request,
+                                   .joins = hints->policy != POLICY_S4D, .low = INT64_MAX, .fd = -1,
+                                   .request = hints->request,
                                    .coherent = coherence == NULL || strcmp(coherence, "mpi") != 0};
     pthread_mutex_init(&writer->mutex, NULL);
     writer->components = calloc(target->replica_count + 1, sizeof *writer->components);
@@ -332,13 +335,16 @@ static void enter_open(struct writer *writer)
 static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 {
     writer->deferred = deferred_close_make(writer, writer->handle, hints->guard);
+    writer->judges = hints->policy == POLICY_S4D;
     if (writer->peers != NULL)
         writer->exchange = exchange_make(writer, hints);
-    const int64_t mine[2] = {writer->exchange != NULL && cache_begin(writer, hints), writer->deferred != NULL};
-    int64_t all[2];
-    if (!agree_reduce(mine, all, 2, running_mpi()->op_min, writer->comm) || all[0] == 0)
+    const bool judges = redirection_of(writer->handle)->critical != NULL;
+    const int64_t mine[4] = {writer->exchange != NULL && judges == writer->judges && cache_begin(writer, hints),
+                             writer->deferred != NULL, writer->judges, !writer->judges};
+    int64_t all[4];
+    if (!agree_reduce(mine, all, 4, running_mpi()->op_min, writer->comm) || all[0] == 0 || all[2] == all[3])
         return false;
-    if (!exchange_is_possible(writer)) {
+    if (!exchange_is_possible(writer) || writer->judges) {
         exchange_free(writer->exchange);
         writer->exchange = NULL;
     }
@@ -367,7 +373,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
     struct write_abilities mine = {.alone = objection != NULL ? 0 : ~UINT64_C(0)}, all;
     struct writer *writer = NULL;
     struct cache_hints hints = {0};
-    const bool same = offer->cached ? cache_hints_of(opening, &hints) == NULL
+    const bool same = offer->cached ? cache_hints_of(opening, rank, &hints) == NULL
         : map != NULL && map->header->generation == offer->generation && map->header->checksum == offer->checksum;
     if (handle != NULL && same)
         writer = make_writer(map, offer, opening, &hints, rank, lock, &mine);
@@ -406,7 +412,7 @@ static void open_offered(struct file_handle *handle, mpi_handle comm, int ranks,
 
 bool writer_wanted(int amode)
 {
-    return (replicas_wanted() || cache_wanted()) && unsuitable(amode) == NULL;
+    return (replicas_wanted() || cache_policy() != POLICY_NONE) && unsuitable(amode) == NULL;
 }
 
 void writer_open(struct file_handle *handle, mpi_handle comm, int rank, int ranks, const struct loaded_map *map,

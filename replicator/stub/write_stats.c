@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cache_hints.h"
 #include "report.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -150,9 +151,9 @@ static void write_cached(FILE *out, const struct write_stats *written)
 {
     fputs("{\"path\":", out);
     write_string(out, written->path);
-    fprintf(out, ",\"policy\":\"e10\",\"written\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}",
-            (unsigned long long)written->calls, (unsigned long long)written->bytes,
-            (unsigned long long)written->requests);
+    fprintf(out, ",\"policy\":\"%s\",\"written\":{\"calls\":%llu,\"bytes\":%llu,\"requests\":%llu}",
+            cache_policy() == POLICY_S4D ? "s4d" : "e10", (unsigned long long)written->calls,
+            (unsigned long long)written->bytes, (unsigned long long)written->requests);
     fprintf(out, ",\"hits\":{\"calls\":%llu,\"bytes\":%llu}", (unsigned long long)written->hits,
             (unsigned long long)written->hit_bytes);
     fprintf(out, ",\"home\":{\"bytes\":%llu,\"requests\":%llu},\"dirty\":%llu,",

@@ -6,6 +6,7 @@
 
 #include "cache.h"
 #include "collective_consensus.h"
+#include "critical_requests.h"
 #include "exchange.h"
 #include "mover.h"
 #include "node_home.h"
@@ -137,9 +138,12 @@ static const char *covers(const struct writer *writer, const struct view_range *
         ? "in too many pieces in the replica" : NULL;
 }
 
-/* NULL: the policy caches calls like this one. */
-static const char *uncached(const struct io_call *call)
+/* NULL: the policy caches a call like this one: E10 collective ones, S4D-Cache critical ones. */
+static const char *uncached(const struct io_call *call, const struct view_range *range)
 {
+    const struct redirection *redirection = redirection_of(call->handle);
+    if (redirection->writer->judges)
+        return critical_requests_judge(redirection->critical, CACHING_WRITE, range) ? NULL : "not critical";
     return call->flags & CALL_COLLECTIVE ? NULL : "not a collective write";
 }
 
@@ -152,7 +156,7 @@ static const char *prepare(const struct io_call *call, struct prepared_write *wr
     if (why != NULL || call->bytes == 0)
         return why;
     if ((why = view_range_of(call, &write->range)) != NULL || (why = result_fits(call)) != NULL
-        || (why = writer->cache != NULL ? uncached(call) : covers(writer, &write->range)) != NULL)
+        || (why = writer->cache != NULL ? uncached(call, &write->range) : covers(writer, &write->range)) != NULL)
         return why;
     return memory_of(call, &write->memory) ? NULL : "the memory datatype cannot be flattened";
 }
@@ -441,7 +445,7 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     if (!has_room(call, &fit) && mine == NULL)
         mine = no_room;
     bool redirects = holds ? writer->agreement.redirects
-                           : agreement_make(&writer->agreement, writer->comm, true, views, mine, fit);
+                           : agreement_make(&writer->agreement, writer->comm, !writer->judges, views, mine, fit);
     *why = agreement_why(holds, mine);
     enum pieces pieces = PIECES_STAY;
     if (redirects && !holds && writer->exchange != NULL)
@@ -524,7 +528,7 @@ static bool view_is_covered(const struct file_handle *handle)
 void redirector_viewed(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
-    int64_t mine = view_is_covered(handle), all;
+    int64_t mine = view_is_covered(handle) && !writer->judges, all;
     int error = errno;
     writer->joins = agree_reduce(&mine, &all, 1, running_mpi()->op_min, writer->comm) && all != 0;
     errno = error;

@@ -23,6 +23,7 @@ struct writer {
     bool watched;         /* of a cache: the mover looks after it */
     struct exchange *exchange; /* of a cache on several nodes; NULL: pieces stay where they are written */
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
+    bool judges;          /* of a cache: each call for itself, by S4D-Cache */
     bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
     int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */
     struct write_stats *written;

@@ -1,0 +1,207 @@
+#include "critical_requests.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache_hints.h"
+#include "staleness.h"
+#include "transfer.h"
+
+enum { TABLE = 16 << 20 /* bytes of memory, for the requests of one open file */, MOST_POINTS = 4096 };
+
+struct critical_requests {
+    pthread_mutex_t mutex;
+    struct caching_identifier *identifier;
+    struct s4d_costs costs;
+    char *path; /* of the original */
+    int rank;
+    uint64_t judged;
+};
+
+/* ---- the cost model ---------------------------------------------------------------------------------------------- */
+
+/* The next number of a text. */
+static bool next_number(const char **text, double *number)
+{
+    char *end;
+    *number = strtod(*text, &end);
+    const bool read = end != *text && isfinite(*number) && *number >= 0;
+    *text = end;
+    return read;
+}
+
+static bool next_integer(const char **text, int64_t least, int64_t *integer)
+{
+    double number;
+    const bool read = next_number(text, &number) && number >= (double)least && number < 0x1p53;
+    *integer = read ? (int64_t)number : 0;
+    return read;
+}
+
+/* A device takes as many numbers as there are: distances from `distances` on, seconds from `seconds` on. */
+static bool next_device(const char **text, struct caching_device *device, int64_t **distances, double **seconds)
+{
+    if (!next_number(text, &device->seconds_per_byte[CACHING_READ])
+        || !next_number(text, &device->seconds_per_byte[CACHING_WRITE]) || !next_integer(text, 1, &device->points)
+        || device->points > MOST_POINTS)
+        return false;
+    device->distance = *distances;
+    device->seconds = *seconds;
+    for (int64_t i = 0; i < device->points; i++)
+        if (!next_integer(text, 0, (*distances)++) || !next_number(text, (*seconds)++))
+            return false;
+    return true;
+}
+
+bool s4d_costs_read(struct s4d_costs *costs)
+{
+    const char *text = getenv("PDLA_S4D");
+    *costs = (struct s4d_costs){.numbers = text == NULL ? NULL : calloc(2 * MOST_POINTS, 16)};
+    int64_t *distances = costs->numbers;
+    double *seconds = costs->numbers == NULL ? NULL : (double *)(distances + 2 * MOST_POINTS);
+    if (costs->numbers != NULL && next_integer(&text, 1, &costs->home_strip)
+        && next_integer(&text, 1, &costs->home_servers) && next_integer(&text, 1, &costs->model.ssds)
+        && next_device(&text, &costs->model.disk, &distances, &seconds)
+        && next_device(&text, &costs->model.ssd, &distances, &seconds) && text[strspn(text, " ")] == '\0')
+        return true;
+    free(costs->numbers);
+    costs->numbers = NULL;
+    return false;
+}
+
+/* ---- an open file ------------------------------------------------------------------------------------------------ */
+
+struct critical_requests *critical_requests_open(const char *path, int rank)
+{
+    struct critical_requests *critical = cache_policy() != POLICY_S4D ? NULL : calloc(1, sizeof *critical);
+    if (critical == NULL)
+        return NULL;
+    pthread_mutex_init(&critical->mutex, NULL);
+    critical->rank = rank;
+    if ((critical->path = strdup(path)) != NULL && s4d_costs_read(&critical->costs))
+        critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
+                                                      critical->costs.home_servers, TABLE);
+    if (critical->identifier != NULL)
+        return critical;
+    critical_requests_close(critical);
+    return NULL;
+}
+
+bool critical_requests_judge(struct critical_requests *critical, enum caching_op op, const struct view_range *range)
+{
+    struct typemap_cursor cursor;
+    int64_t bytes = 0;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    pthread_mutex_lock(&critical->mutex);
+    for (int64_t left = range->bytes; left > 0; critical->judged++) {
+        const struct extent extent = typemap_cursor_next(&cursor, left);
+        const struct caching_request request = {.op = op, .start = extent.offset,
+                                                .stop = extent.offset + extent.length};
+        bytes += caching_identify(critical->identifier, &request) ? extent.length : 0;
+        left -= extent.length;
+    }
+    pthread_mutex_unlock(&critical->mutex);
+    return bytes > range->bytes / 2;
+}
+
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
+
+/* Little endian, as all of pdla's files; replicator/critical_reads.py reads it. */
+struct log_header {
+    char magic[8];
+    uint32_t checksum; /* CRC32C of all bytes after it and `rows` */
+    uint32_t rows;
+    uint64_t device, inode;
+    int64_t size, mtime_ns;
+    uint32_t path_bytes; /* of the path, after the rows */
+    int32_t rank;
+    uint64_t requests;   /* all that were judged */
+};
+_Static_assert(sizeof(struct log_header) == 64, "header");
+
+struct log_row {
+    int64_t start, stop;
+    double benefit;
+    int64_t reads;
+};
+_Static_assert(sizeof(struct log_row) == 32, "row");
+
+static uint32_t rows_of(const struct critical_requests *critical, struct log_row *into)
+{
+    struct caching_critical found;
+    uint32_t rows = 0;
+    for (int64_t at = 0; caching_critical(critical->identifier, &at, &found);)
+        if (found.reads > 0) {
+            if (into != NULL)
+                into[rows] = (struct log_row){found.start, found.stop, found.benefit, found.reads};
+            rows++;
+        }
+    return rows;
+}
+
+/* The name of a log that nobody else writes. */
+static bool name_of_log(char name[4096])
+{
+    static unsigned logs;
+    const char *directory = getenv("PDLA_S4D_LOG");
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    return directory != NULL && *directory != '\0'
+        && snprintf(name, 4096, "%s/%s-%ld-%u.cdt", directory, host, (long)getpid(),
+                    __atomic_fetch_add(&logs, 1, __ATOMIC_RELAXED)) < 4096;
+}
+
+static bool write_file(const char *name, const char *bytes, size_t size)
+{
+    char unfinished[4096 + 8];
+    snprintf(unfinished, sizeof unfinished, "%s.new", name);
+    const int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool written = fd >= 0 && write_whole(fd, bytes, (int64_t)size, 0) == 0;
+    if (fd >= 0)
+        written = close(fd) == 0 && written && rename(unfinished, name) == 0;
+    if (fd >= 0 && !written)
+        unlink(unfinished);
+    return written;
+}
+
+/* RATIONALE: without the log the reads of later runs are as they were; a program is not to hear of that. */
+static void leave_log(const struct critical_requests *critical)
+{
+    char name[4096];
+    struct stat found;
+    const uint32_t rows = rows_of(critical, NULL);
+    const size_t length = strlen(critical->path);
+    const size_t size = sizeof(struct log_header) + rows * sizeof(struct log_row) + length;
+    if (rows == 0 || !name_of_log(name) || stat(critical->path, &found) != 0)
+        return;
+    char *bytes = calloc(1, size);
+    if (bytes == NULL)
+        return;
+    struct log_header *header = (struct log_header *)bytes;
+    *header = (struct log_header){.magic = "PDLACDT1", .rows = rows, .device = found.st_dev, .inode = found.st_ino,
+                                  .size = found.st_size, .mtime_ns = nanoseconds(found.st_mtim),
+                                  .path_bytes = (uint32_t)length, .rank = critical->rank, .requests = critical->judged};
+    rows_of(critical, (struct log_row *)(header + 1));
+    memcpy(bytes + size - length, critical->path, length);
+    header->checksum = crc32c(0, &header->device, size - offsetof(struct log_header, device));
+    write_file(name, bytes, size);
+    free(bytes);
+}
+
+void critical_requests_close(struct critical_requests *critical)
+{
+    if (critical == NULL)
+        return;
+    if (critical->identifier != NULL)
+        leave_log(critical);
+    caching_identifier_free(critical->identifier);
+    free(critical->costs.numbers);
+    pthread_mutex_destroy(&critical->mutex);
+    free(critical->path);
+    free(critical);
+}
