@@ -1,0 +1,249 @@
+"""S4D-Cache while a program runs: which requests are critical, and where critical writes go."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import struct
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from pdla.layouts.config import load_cluster
+from pdla.policies.s4d import benefit_of
+from pdla.simulator import caching, core
+from tests.support.mpi import Mpi, available_mpis
+from tests.test_caches import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_case
+
+ALL = "65536 2 2 1e-8 1e-8 1 0 0.01 1e-8 1e-8 1 0 0"
+NONE = "65536 2 2 1e-8 1e-8 1 0 0 1e-6 1e-6 1 0 0"
+FAR = "65536 2 2 1e-8 1e-8 2 0 0 300 0.02 1e-4 1e-4 1 0 0"
+"""Critical are pieces of 96 bytes at 192 bytes from the one before, and not 9600 bytes."""
+ROW = struct.Struct("<qqdq")
+HEADER = struct.Struct("<8sIIQQqqIiQ")
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("critical")
+
+
+@pytest.fixture
+def case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under each MPI."""
+    return make_case(any_mpi, tmp_path, library, programs)
+
+
+@pytest.fixture
+def mpich_case(tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under MPICH, since what others leave in a buffer behind the end of a file differs from run to run."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    return make_case(mpi, tmp_path, library, programs)
+
+
+def costs(case: Case, model: str, **more: str) -> dict[str, str]:
+    """The variables of ``pdla run --policy s4d`` with two SSD servers."""
+    for name in ("ssd0", "ssd1", "critical"):
+        (case.directory / name).mkdir(exist_ok=True)
+    servers = ":".join(str(case.directory / f"ssd{i}") for i in range(2))
+    log = str(case.directory / "critical")
+    return {"PDLA_POLICY": "s4d", "PDLA_S4D": model, "PDLA_S4D_PATH": servers, "PDLA_S4D_LOG": log, **more}
+
+
+def left_on_servers(case: Case) -> list[list[str]]:
+    return [sorted(path.name for path in (case.directory / f"ssd{i}").iterdir()) for i in range(2)]
+
+
+def logs(case: Case) -> list[dict[str, Any]]:
+    """What the ranks left, by rank."""
+    found = []
+    for path in (case.directory / "critical").iterdir():
+        data = path.read_bytes()
+        magic, checksum, rows, device, inode, size, mtime_ns, path_bytes, rank, requests = HEADER.unpack_from(data)
+        assert magic == b"PDLACDT1" and checksum == google_crc32c.value(data[16:])
+        assert len(data) == HEADER.size + rows * ROW.size + path_bytes
+        state = case.original.stat()
+        assert (device, inode, size, mtime_ns) == (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+        assert data[len(data) - path_bytes :].decode() == str(case.original)
+        read = [ROW.unpack_from(data, HEADER.size + i * ROW.size) for i in range(rows)]
+        found.append({"rank": rank, "requests": requests, "reads": read})
+    return sorted(found, key=lambda log: int(log["rank"]))
+
+
+@pytest.mark.parametrize("model", [ALL, NONE, FAR], ids=["all", "none", "far"])
+@pytest.mark.parametrize("steps", [*STEPS.values(), *SIZES.values(), *AGAIN.values()], ids=[*STEPS, *SIZES, *AGAIN])
+def test_a_program_sees_and_leaves_the_same_bytes(mpich_case: Case, steps: list[str], model: str) -> None:
+    ran = mpich_case.same(IMMEDIATE, *steps, **costs(mpich_case, model))
+    assert (ran.total("written", "bytes") > 0) == (model != NONE and steps[0] != "iwrite:0")
+    assert left_on_servers(mpich_case) == [[], []]
+    assert {cache["policy"] for cache in ran.caches} == {"s4d"}
+
+
+def test_critical_writes_are_cached_and_others_are_not(case: Case) -> None:
+    """Collective ones of 96 bytes each, and an independent one of 9600 bytes."""
+    ran = case.same(ON_CLOSE, "write:0", "sync", "one:0", "again:1", **costs(case, FAR))
+    assert ran.total("written", "calls") == 6 and ran.passed == {"not critical"}
+    ran = case.same(ON_CLOSE, "write:0", "one:0", **costs(case, ALL))
+    assert ran.total("written", "calls") == 4 and ran.passed == set()
+    assert ran.total("written", "bytes") == 3 * 19200 + 9600
+    assert ran.total("home", "requests") == 1
+
+
+def test_the_ranks_take_turns_on_the_servers_and_wait_before_they_bring_home(case: Case) -> None:
+    native = case.natively("write:0", "write:1")
+    case.original.unlink()
+    variables = {**case.variables(IMMEDIATE), **costs(case, ALL)}
+    ran = case.run(variables, "write:0", "write:1", "nap:300", "kill", fails=True)
+    assert [len(files) for files in left_on_servers(case)] == [2, 1] and ran.bytes == b""
+    ran = case.run(variables, "write:0", "write:1", "nap:3000", "kill", fails=True)
+    assert ran.bytes == native.bytes
+
+
+def test_what_a_killed_program_wrote_is_there_at_the_next_open(case: Case) -> None:
+    native = case.natively("write:0", "again:0", "one:0", "other:0")
+    case.original.unlink()
+    variables = {**case.variables(IMMEDIATE), **costs(case, ALL)}
+    case.run(variables, "write:0", "again:0", "one:0", "kill", fails=True)
+    assert len(case.journals) == 3
+    ran = case.run(variables, "other:0")
+    assert ran.bytes == native.bytes and case.journals == [] and left_on_servers(case) == [[], []]
+
+
+def test_a_full_server_takes_what_fits(case: Case) -> None:
+    variables = costs(case, ALL, PDLA_CACHE_BYTES=str(4 * 19200))
+    ran = case.same(IMMEDIATE, *(f"write:{i}" for i in range(8)), "one:3", **variables)
+    assert 0 < ran.total("written", "bytes") < 8 * 3 * 19200 and "no room in the cache" in ran.passed
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("PDLA_S4D", "65536 2 2 1e-8", "PDLA_S4D has no cost model"),
+        ("PDLA_S4D", ALL + " 1", "PDLA_S4D has no cost model"),
+        ("PDLA_S4D", ALL.replace("0.01", "nan"), "PDLA_S4D has no cost model"),
+        ("PDLA_S4D", ALL.replace(" 1 0 0.01", " 1e9 0 0.01"), "PDLA_S4D has no cost model"),
+        ("PDLA_S4D_PATH", "", "PDLA_S4D_PATH does not name the directories of SSD servers"),
+        ("PDLA_S4D_PATH", "relative", "PDLA_S4D_PATH does not name the directories of SSD servers"),
+        ("PDLA_S4D_PATH", "/nowhere/at/all", "the cache file cannot be made on the SSD server"),
+    ],
+)
+def test_without_costs_or_servers_nothing_is_cached(case: Case, variable: str, value: str, why: str) -> None:
+    ran = case.same(IMMEDIATE, "write:0", "other:0", **{**costs(case, ALL), variable: value})
+    assert ran.total("written", "bytes") == 0 and why in {cache["refused"] for cache in ran.caches}
+
+
+@pytest.mark.parametrize("other", ["e10", "none"])
+def test_ranks_with_different_policies_do_not_wait_for_each_other(case: Case, other: str) -> None:
+    """The last rank has another policy than the first one, or none."""
+    case.natively("write:0", "write:1", "all:0")
+    script = case.directory / "ranked"
+    script.write_text(
+        f'#!/bin/sh\nif [ "${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}" = 2 ]; then export PDLA_POLICY={other}; fi\n'
+        f'exec {case.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    ranked = Case(case.mpi, script, case.libraries, case.directory)
+    steps = ["write:0", "one:0", *["write:1"] * 5, "all:0", "other:1"]
+    native = case.natively(*steps)
+    case.original.unlink()
+    ran = ranked.run({**case.variables(IMMEDIATE), **costs(case, ALL)}, *steps)
+    assert ran.seen == native.seen and ran.bytes == native.bytes
+    assert ran.total("written", "bytes") == 0
+
+
+def test_critical_reads_are_left_in_a_log(case: Case) -> None:
+    steps = ["write:0", "read:0", "read:0", "all:0"]
+    case.same(IMMEDIATE, *steps, **costs(case, FAR))
+    found = logs(case)
+    assert [log["rank"] for log in found] == [0, 1, 2]
+    for log in found:
+        # A piece is critical unless it begins where the one before ended.
+        assert log["requests"] == 4 * 200
+        pieces = [(5 + (i * 3 + log["rank"]) * 96, 5 + (i * 3 + log["rank"] + 1) * 96) for i in range(200)]
+        assert [row[:2] for row in log["reads"]] == pieces
+        assert {row[3] for row in log["reads"]} == {3}
+        assert all(row[2] > 0 for row in log["reads"])
+
+
+def test_reads_that_are_not_critical_leave_no_log(case: Case) -> None:
+    case.same(IMMEDIATE, "write:0", "read:0", "all:0", **costs(case, NONE))
+    assert logs(case) == []
+
+
+def test_a_log_that_cannot_be_written_disturbs_nobody(case: Case) -> None:
+    variables = {**costs(case, ALL), "PDLA_S4D_LOG": "/nowhere/at/all"}
+    assert case.same(IMMEDIATE, "write:0", "read:0", **variables).stderr == ""
+
+
+# ---- the identifier --------------------------------------------------------------------------------------------------
+
+
+class Critical(ctypes.Structure):
+    """struct caching_critical."""
+
+    _fields_ = (*((name, ctypes.c_int64) for name in ("file", "start", "stop", "reads")), ("benefit", ctypes.c_double))
+
+
+@pytest.fixture
+def calls() -> ctypes.CDLL:
+    """The functions of pdla/caching/identifier.c."""
+    library = core.library()
+    library.caching_identifier_new.restype = ctypes.c_void_p
+    library.caching_identifier_new.argtypes = (ctypes.POINTER(caching.S4D), *[ctypes.c_int64] * 3)
+    library.caching_identifier_free.argtypes = (ctypes.c_void_p,)
+    library.caching_identify.restype = library.caching_critical.restype = ctypes.c_bool
+    library.caching_identify.argtypes = (ctypes.c_void_p, ctypes.POINTER(caching.Request))
+    library.caching_critical.argtypes = (
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.POINTER(Critical),
+    )
+    return library
+
+
+@pytest.mark.parametrize("limit", [1 << 24, 1 << 16])
+def test_the_identifier_judges_by_eqs_1_to_8(calls: ctypes.CDLL, limit: int) -> None:
+    """As Python does; what is in the table stays critical; a table without memory takes no more, and judges on."""
+    cluster = load_cluster("s4d-cache")
+    pools = tuple(replace(pool, read_seconds_per_byte=1e-7) if pool.kind == "ssd" else pool for pool in cluster.pools)
+    cluster = replace(cluster, pools=pools)
+    ssd = next(pool for pool in cluster.pools if pool.kind == "ssd")
+    disk = cluster.pool(cluster.home_pool)
+    of = caching.S4D(caching.Device.of(disk), caching.Device.of(ssd), ssd.servers)
+    identifier = calls.caching_identifier_new(of, cluster.home_strip, cluster.home_servers, limit)
+    choose = random.Random(7)
+    known: dict[tuple[int, int], list[float]] = {}
+    end, judged = None, 0
+    for number in range(4000):
+        length = choose.choice([4096, 16384, 65536, 1 << 20, 4 << 20])
+        start = end if end is not None and choose.random() < 0.5 else choose.randrange(1 << 12) * 4096
+        op = choose.randrange(2)
+        said = calls.caching_identify(
+            identifier, caching.Request(rank=0, file=0, op=op, start=start, stop=start + length)
+        )
+        saved = benefit_of(
+            cluster, "write" if op else "read", start, length, math.inf if end is None else abs(start - end)
+        )
+        end = start + length
+        if limit == 1 << 24:
+            assert said == (saved > 0 or (start, end) in known), number
+        elif saved > 0:
+            assert said, number
+        judged += saved > 0
+        if saved > 0 or (start, end) in known:
+            known.setdefault((start, end), [saved, 0])[1] += op == 0
+    assert 100 < judged < 3900
+    at, found = ctypes.c_int64(0), Critical()
+    rows = []
+    while calls.caching_critical(identifier, at, found):
+        rows.append(((found.start, found.stop), found.benefit, found.reads))
+    calls.caching_identifier_free(identifier)
+    wanted = [(place, pytest.approx(saved), reads) for place, (saved, reads) in known.items()]
+    assert rows == wanted[: len(rows)] and (len(rows) == len(wanted)) == (limit == 1 << 24)
+    assert all(one != other for one, other in pairwise(rows)) and len(rows) > 10
