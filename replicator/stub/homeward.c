@@ -54,6 +54,11 @@ static int by_age(const void *one, const void *other)
     return (a->number > b->number) - (a->number < b->number);
 }
 
+bool homeward_is_newer(const struct homeward_piece *one, const struct homeward_piece *other)
+{
+    return by_age(one, other) > 0;
+}
+
 static int by_place(const void *one, const void *other)
 {
     const struct homeward_piece *a = one, *b = other;

@@ -26,7 +26,9 @@ struct homeward {
 
 /* Adds entry `number` of a journal. False: out of memory. */
 bool homeward_add(struct homeward *, uint32_t source, uint64_t number, const struct journal_entry *, int64_t length);
-/* Sorts the pieces into chunks, the same way in every process. False: out of memory. */
+/* Of two pieces with the same byte: whether the first counts. */
+bool homeward_is_newer(const struct homeward_piece *, const struct homeward_piece *);
+/* Sorts the pieces by their offsets, and into chunks, the same way in every process. False: out of memory. */
 bool homeward_sort(struct homeward *);
 /* Writes one chunk to the original; `sources` are the descriptors of the cache files, and the `buffer`
  * has HOME_CHUNK bytes. Counts what it does. 0 or an errno; ENODATA: a cache file is too short. */

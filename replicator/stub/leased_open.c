@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cached_index.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "locks.h"
@@ -20,10 +21,10 @@
 
 /* Makes the original `end` bytes long, under an intent: a process that is killed here has changed the
  * file for no one else. */
-static bool extend(const struct leased_bytes *leased, const char *directory, const char *path,
-                   struct original_state *original, int **components, int64_t end)
+static bool extend(const struct loaded_map *published, const struct leased_bytes *leased, const char *directory,
+                   const char *path, struct original_state *original, int **components, int64_t end)
 {
-    struct redirection redirection = {.reader = reader_to_mark(leased->map, path)};
+    struct redirection redirection = {.reader = published == NULL ? NULL : reader_to_mark(published, path)};
     struct file_handle handle = {.intercepted = &redirection};
     struct intent intent;
     struct writer writer = {.map = leased->map, .target = leased->target, .handle = &handle, .intent = &intent,
@@ -51,8 +52,9 @@ static void free_components(const struct leased_bytes *leased, int **components)
     free(components);
 }
 
-bool leased_prepare(const struct loaded_map *map, const struct map_target *target, const char *directory,
-                    const char *path, struct original_state *original, struct range *ranges, uint64_t *count)
+bool leased_prepare(const struct loaded_map *published, const struct loaded_map *map,
+                    const struct map_target *target, const char *directory, const char *path,
+                    struct original_state *original, struct range *ranges, uint64_t *count)
 {
     *count = ranges_merge(ranges, *count);
     const struct leased_bytes leased = {map, target, ranges, *count};
@@ -67,7 +69,7 @@ bool leased_prepare(const struct loaded_map *map, const struct map_target *targe
     }
     const int64_t end = readable ? leased_end(&leased) : 0;
     if (readable && end > original->size)
-        readable = extend(&leased, directory, path, original, components, end);
+        readable = extend(published, &leased, directory, path, original, components, end);
     free_components(&leased, components);
     return readable;
 }
@@ -84,8 +86,9 @@ static bool is_as_known(const struct leased *leased, const struct stat *found)
     return found->st_size == leased->size && nanoseconds(found->st_mtim) == leased->mtime_ns;
 }
 
-struct leased *leased_make(const struct loaded_map *map, const struct map_target *target, const char *path,
-                           const struct original_state *original, struct range *ranges, uint64_t count)
+struct leased *leased_make(const struct loaded_map *map, bool cached, const struct map_target *target,
+                           const char *path, const struct original_state *original, struct range *ranges,
+                           uint64_t count)
 {
     struct leased *leased = calloc(1, sizeof *leased);
     struct stat found;
@@ -93,20 +96,25 @@ struct leased *leased_make(const struct loaded_map *map, const struct map_target
         free(ranges);
         return NULL;
     }
-    *leased = (struct leased){.bytes = {map, target, ranges, count}, .path = strdup(path), .inode = original->inode,
+    *leased = (struct leased){.bytes = {map, target, ranges, count}, .cached = cached, .path = strdup(path),
+                              .inode = original->inode,
                               .journals = strdup(map_at(map, target->journals)), .size = original->size,
                               .mtime_ns = original->mtime_ns, .fd = -1, .progress = {.end = -1}, .ranks = 1,
-                              .written = write_stats_of(map_at(map, target->path), false),
+                              .written = write_stats_of(map_at(map, target->path), cached),
                               .replicas = calloc(target->replica_count, sizeof *leased->replicas),
-                              .lock = recovery_lock_readers(map_at(map, target->journals))};
+                              .lock = cached ? -1 : recovery_lock_readers(map_at(map, target->journals))};
     pthread_rwlock_init(&leased->reading, NULL);
     bool able = ranges != NULL && leased->path != NULL && leased->journals != NULL && leased->written != NULL
-        && leased->replicas != NULL && leased->lock >= 0 && stat(path, &found) == 0 && is_original(leased, &found)
-        && is_as_known(leased, &found);
+        && leased->replicas != NULL && (cached || leased->lock >= 0)
+        && stat(path, &found) == 0 && is_original(leased, &found) && is_as_known(leased, &found);
     for (uint32_t i = 0; able && i < target->replica_count; i++)
         able = replica_prepare(leased_replica(&leased->bytes, i), &leased->replicas[i]);
+    /* RATIONALE: a cache file may be on a device that only some nodes see, and is removed when its bytes are home. */
+    for (uint32_t i = 0; cached && able && i < target->replica_count; i++)
+        able = leased_component(leased, i, 0) >= 0;
     if (able)
         return leased;
+    leased->cached = false; /* the map stays the caller's */
     leased_free(leased);
     return NULL;
 }
@@ -114,12 +122,15 @@ struct leased *leased_make(const struct loaded_map *map, const struct map_target
 void leased_free(struct leased *leased)
 {
     const struct loaded_map *map = leased->bytes.map;
+    bool abandoned = false;
     for (uint32_t i = 0; leased->replicas != NULL && i < leased->bytes.target->replica_count; i++) {
         const struct map_replica *replica = leased_replica(&leased->bytes, i);
         const struct map_component *files = map_at(map, replica->components);
         struct opened_replica *opened = &leased->replicas[i];
         for (uint32_t number = 0; opened->components != NULL && number < replica->servers; number++)
-            if (opened->components[number] >= 0 && !opened->progress[number].abandoned)
+            if (opened->progress[number].abandoned)
+                abandoned = true;
+            else if (opened->components[number] >= 0)
                 storage_close(map, map_at(map, files[number].path), opened->components[number]);
         free(opened->components);
         free(opened->progress);
@@ -131,6 +142,8 @@ void leased_free(struct leased *leased)
     if (leased->lock >= 0)
         close(leased->lock);
     pthread_rwlock_destroy(&leased->reading);
+    if (leased->cached && !abandoned) /* a thread may still be at work with it */
+        cached_index_free((struct loaded_map *)(uintptr_t)map);
     free(leased->replicas);
     free(leased->bytes.ranges);
     free(leased->journals);

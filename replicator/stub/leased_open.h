@@ -15,6 +15,7 @@ struct write_stats;
 
 struct leased {
     struct leased_bytes bytes;
+    bool cached;             /* in cache files; the map is this file's own (cached_index.c) */
     char *path;              /* of the original when it was opened */
     char *journals;          /* their directory */
     uint64_t inode;          /* of the original, */
@@ -34,11 +35,13 @@ struct leased {
 
 /* Before the open, on rank 0, which has locked the journals alone. Merges the ranges, and makes the
  * original as long as it was written. False: the bytes must be written back. *original: the file
- * afterwards. */
-bool leased_prepare(const struct loaded_map *, const struct map_target *, const char *directory, const char *path,
-                    struct original_state *original, struct range *ranges, uint64_t *count);
-/* On each rank, while rank 0 has the lock. Takes the ranges over. NULL: this rank cannot read them. */
-struct leased *leased_make(const struct loaded_map *, const struct map_target *, const char *path,
+ * afterwards. `published`: the map of replicas for reading; NULL: there is none. */
+bool leased_prepare(const struct loaded_map *published, const struct loaded_map *, const struct map_target *,
+                    const char *directory, const char *path, struct original_state *original,
+                    struct range *ranges, uint64_t *count);
+/* On each rank, while rank 0 has the lock. Takes the ranges over and, unless the result is NULL, the map of `cached`
+ * bytes. NULL: this rank cannot read them. */
+struct leased *leased_make(const struct loaded_map *, bool cached, const struct map_target *, const char *path,
                            const struct original_state *original, struct range *ranges, uint64_t count);
 void leased_free(struct leased *);
 /* After the open, on all ranks; `handle` NULL: it failed here. */

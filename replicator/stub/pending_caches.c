@@ -6,30 +6,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "homeward.h"
 #include "intent.h"
 #include "report.h"
 #include "stale_journals.h"
 #include "staleness.h"
 #include "writeback.h"
 
-/* What all journals list, and their cache files. The first source is the original. */
-struct gathered {
-    const char *path; /* of the original */
-    int64_t size;     /* of the original */
-    uint64_t oldest;  /* stamp of an entry that waits */
-    struct homeward home;
-    int *sources;
-    uint32_t count;
-    int64_t low, high;
-};
-
 static bool add_source(struct gathered *gathered, const char *path)
 {
     int *sources = realloc(gathered->sources, (gathered->count + 1) * sizeof *sources);
-    if (sources == NULL)
+    gathered->sources = sources != NULL ? sources : gathered->sources;
+    char **paths = realloc(gathered->paths, (gathered->count + 1) * sizeof *paths);
+    gathered->paths = paths != NULL ? paths : gathered->paths;
+    char *copy = sources == NULL || paths == NULL ? NULL : strdup(path);
+    if (copy == NULL)
         return false;
-    gathered->sources = sources;
+    paths[gathered->count] = copy;
     sources[gathered->count++] = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return true;
 }
@@ -64,7 +56,8 @@ static const char *open_cache(struct gathered *gathered, const struct journal_he
     if (gathered->sources[gathered->count - 1] >= 0)
         return NULL;
     gethostname(host, sizeof host - 1);
-    print_message("%s: its newest bytes are in %s on node %.64s", gathered->path, header->cache, header->host);
+    if (gathered->speaks)
+        print_message("%s: its newest bytes are in %s on node %.64s", gathered->path, header->cache, header->host);
     return strncmp(host, header->host, sizeof host) == 0 ? "the cache file cannot be opened"
                                                          : "they are on another node's device";
 }
@@ -130,25 +123,40 @@ static const char *move(struct file_handle *handle, struct gathered *gathered)
                                              : "the write-back failed before its end";
 }
 
+const char *pending_caches_gather(struct gathered *gathered, const char *directory, const char *path,
+                                  const struct original_state *original, bool speaks)
+{
+    *gathered = (struct gathered){.path = path, .speaks = speaks, .size = original->size, .oldest = UINT64_MAX,
+                                  .low = INT64_MAX};
+    const char *why = add_source(gathered, path) ? NULL : "out of memory";
+    if (why == NULL)
+        why = stale_journals_each(directory, original, find_oldest, gathered);
+    return why != NULL ? why : stale_journals_each(directory, original, add_journal, gathered);
+}
+
+void pending_caches_free(struct gathered *gathered)
+{
+    for (uint32_t i = 0; i < gathered->count; i++) {
+        if (gathered->sources[i] >= 0)
+            close(gathered->sources[i]);
+        free(gathered->paths[i]);
+    }
+    free(gathered->sources);
+    free(gathered->paths);
+    homeward_free(&gathered->home);
+}
+
 const char *pending_caches_home(struct file_handle *handle, const struct original_state *original)
 {
     struct writer *writer = writer_of(handle);
-    struct gathered gathered = {.path = writer->path, .size = original->size, .oldest = UINT64_MAX, .low = INT64_MAX};
-    const char *why = add_source(&gathered, writer->path) ? NULL : "out of memory";
-    if (why == NULL)
-        why = stale_journals_each(writer->journals, original, find_oldest, &gathered);
-    if (why == NULL)
-        why = stale_journals_each(writer->journals, original, add_journal, &gathered);
+    struct gathered gathered;
+    const char *why = pending_caches_gather(&gathered, writer->journals, writer->path, original, true);
     if (why == NULL && !homeward_sort(&gathered.home))
         why = "out of memory";
     if (why == NULL && intent_begin(writer->journals, writer->intent, original) != 0)
         why = "the journals cannot be written";
     if (why == NULL)
         why = move(handle, &gathered);
-    for (uint32_t i = 0; i < gathered.count; i++)
-        if (gathered.sources[i] >= 0)
-            close(gathered.sources[i]);
-    free(gathered.sources);
-    homeward_free(&gathered.home);
+    pending_caches_free(&gathered);
     return why;
 }

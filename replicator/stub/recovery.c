@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cached_index.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "deferred_close.h"
@@ -28,7 +29,8 @@ enum {
     LOCK_TRIES = 150000,  /* five minutes */
     REPORT_TRIES = 2500,  /* five seconds */
     MOST_DIRECTORIES = 8, /* with journals of one inode */
-    BROADCAST_RANGES = 1 << 20 /* at a time */
+    BROADCAST_RANGES = 1 << 20, /* at a time */
+    BROADCAST_BYTES = 1 << 24
 };
 
 static const struct map_target no_replicas;
@@ -329,6 +331,7 @@ struct recovery_task {
     uint64_t refused;              /* 1: the file must not be opened */
     uint64_t in_place;             /* 1: they may be read where they are, */
     int64_t size, mtime_ns;        /* while the original is like this */
+    int64_t index;                 /* bytes of the index of cache files; 0: they are in replicas */
 };
 
 /* One rank's part in a recovery. */
@@ -488,19 +491,41 @@ static bool same_map(const struct loaded_map *map, const struct recovery_task *w
     return map != NULL && map->header->generation == what->generation && map->header->checksum == what->checksum;
 }
 
-/* All ranks get ready to read where they are the bytes that rank 0 has found. NULL, on all ranks: one
- * of them cannot. */
+/* Rank 0's index, on all ranks. NULL: this rank has none. */
+static struct loaded_map *broadcast_index(struct loaded_map *index, int64_t bytes, int rank, int ranks, mpi_handle comm)
+{
+    char *base = rank == 0 ? (char *)(uintptr_t)index->base : malloc((size_t)bytes);
+    bool complete = agree(comm, ranks, base != NULL);
+    for (int64_t first = 0; complete && ranks > 1 && first < bytes; first += BROADCAST_BYTES) {
+        const int64_t part = bytes - first < BROADCAST_BYTES ? bytes - first : BROADCAST_BYTES;
+        complete = agree_broadcast(base + first, (int)part, comm);
+    }
+    if (rank == 0)
+        return index;
+    if (complete)
+        return cached_index_map(base);
+    free(base);
+    return NULL;
+}
+
+/* All ranks get ready to read where they are the bytes that rank 0 has found: in replicas, or in the cache files of
+ * its `index`, which is taken over. NULL, on all ranks: one of them cannot. */
 static struct leased *lease_in_place(mpi_handle comm, int rank, int ranks, const char *path,
                                      const struct loaded_map *map, const struct recovery_task *what,
-                                     struct range *ranges)
+                                     struct range *ranges, struct loaded_map *index)
 {
     const struct original_state original = {.inode = what->inode, .size = what->size, .mtime_ns = what->mtime_ns};
+    const bool cached = what->index > 0;
     struct leased *leased = NULL;
     ranges = broadcast_ranges(ranges, what->ranges, rank, ranks, comm);
-    if (ranges != NULL && same_map(map, what))
-        leased = leased_make(map, &map->targets[what->target], path, &original, ranges, what->ranges);
+    if (cached)
+        map = index = broadcast_index(index, what->index, rank, ranks, comm);
+    if (ranges != NULL && (cached ? index != NULL : same_map(map, what)))
+        leased = leased_make(map, cached, &map->targets[what->target], path, &original, ranges, what->ranges);
     else
         free(ranges);
+    if (leased == NULL && index != NULL)
+        cached_index_free(index);
     if (agree(comm, ranks, leased != NULL))
         return leased;
     if (leased != NULL)
@@ -538,9 +563,10 @@ static void make_directory(const char *directory)
 }
 
 /* Examines one directory. *lock: the lock of its journals, alone, if something can be written back
- * or, with `keep`, for the open. */
+ * or, with `keep`, for the open. What is in caches is brought home, unless it may be read `in_place`. */
 static enum pending_state examine_directory(const struct loaded_map *map, const char *directory, const char *path,
-                               const struct original_state *original, bool keep, int *lock, struct pending *left)
+                                            const struct original_state *original, bool keep, bool in_place,
+                                            int *lock, struct pending *left)
 {
     const struct map_target *target = target_with(map, directory);
     *left = (struct pending){0};
@@ -555,7 +581,7 @@ static enum pending_state examine_directory(const struct loaded_map *map, const 
     const bool locked = *lock >= 0;
     enum pending_state found = stale_journals_read(locked && target != NULL ? map : NULL, target, directory,
                                                    original, left);
-    if (found == PENDING_READY && left->cached) {
+    if (found == PENDING_READY && left->cached && !(in_place && locked && left->count == 0)) {
         left->why = !locked ? "the journals cannot be locked" : bring_home(map, directory, path, original);
         found = left->why == NULL ? PENDING_NONE : PENDING_BLOCKED;
     }
@@ -590,6 +616,8 @@ static void print_refusal(const char *path, const char *why)
 /* Rank 0's findings in one directory. */
 struct finding {
     const struct map_target *target;
+    struct loaded_map *index; /* of bytes in caches; NULL: they are in replicas, or it is not made yet */
+    const char *directory;
     struct pending left;
     int lock;
 };
@@ -611,16 +639,41 @@ static struct recovery_task task_of(const struct loaded_map *map, const struct f
 }
 
 /* The same, if its bytes may stay where they are. */
-static struct recovery_task task_in_place(const struct loaded_map *map, struct finding *finding, const char *path,
+static struct recovery_task task_in_place(const struct loaded_map *published, struct finding *finding, const char *path,
                                           struct original_state *original)
 {
-    const bool in_place = leased_prepare(map, finding->target, map_at(map, finding->target->journals), path, original,
+    const struct loaded_map *map = finding->index != NULL ? finding->index : published;
+    const bool in_place = leased_prepare(published, map, finding->target, finding->directory, path, original,
                                          finding->left.ranges, &finding->left.count);
     struct recovery_task what = task_of(map, finding, original);
     what.in_place = in_place;
+    what.index = finding->index != NULL ? (int64_t)map->header->total_size : 0;
     what.size = original->size;
     what.mtime_ns = original->mtime_ns;
     return what;
+}
+
+/* What is in caches, which may be read where it is if an index can be made of it; it is brought home otherwise. */
+static struct recovery_task task_of_caches(const struct loaded_map *map, struct finding *finding, const char *path,
+                                           struct original_state *original)
+{
+    int64_t size;
+    struct recovery_task what = {0};
+    void *index = cached_index_make(finding->directory, path, original, &size);
+    if (index != NULL && (finding->index = cached_index_map(index)) != NULL
+        && (finding->left.ranges = cached_index_ranges(finding->index, &finding->left.count)) != NULL) {
+        finding->target = finding->index->targets;
+        what = task_in_place(map, finding, path, original);
+    }
+    if (what.in_place)
+        return what;
+    if (finding->index != NULL)
+        cached_index_free(finding->index);
+    free(finding->left.ranges);
+    finding->index = NULL;
+    finding->left.ranges = NULL;
+    finding->left.why = bring_home(map, finding->directory, path, original);
+    return (struct recovery_task){.refused = finding->left.why != NULL};
 }
 
 /* Rank 0's part: finds one directory with something to write back or, with `in_place`, only one whose
@@ -641,10 +694,12 @@ static bool find_pending(const struct loaded_map *map, const char *path, const c
         const bool mine = i == 0 && keep != NULL;
         if (mine && *kept >= 0)
             continue;
+        const bool stay = in_place && stays.directory == NULL;
         const enum pending_state state = examine_directory(map, directories[i], path, exists ? &original : NULL,
-                                                           mine, &finding->lock, &finding->left);
+                                                           mine, stay, &finding->lock, &finding->left);
         finding->target = target_with(map, directories[i]);
-        if (state == PENDING_READY && in_place && stays.target == NULL) {
+        finding->directory = directories[i];
+        if (state == PENDING_READY && stay) {
             stays = *finding;
             *finding = (struct finding){.lock = -1};
             continue;
@@ -658,16 +713,18 @@ static bool find_pending(const struct loaded_map *map, const char *path, const c
             finding->lock = -1;
         }
     }
-    if (stays.target != NULL && !found) {
+    if (stays.directory != NULL && !found) {
         *finding = stays;
-        *what = task_in_place(map, finding, path, &original);
-        found = true;
-    } else if (stays.target != NULL) {
+        *what = stays.left.cached ? task_of_caches(map, finding, path, &original)
+                                  : task_in_place(map, finding, path, &original);
+        found = what->ranges > 0 || what->refused;
+    } else if (stays.directory != NULL) {
         drop_finding(&stays);
     }
     const int lock = finding->lock >= 0 ? finding->lock : *kept;
     if (what->ranges > 0 && !what->in_place) /* the other ranks help */
         lock_bytes(lock, LOCK_SHARED, HELPERS, OPENS);
+    finding->directory = NULL;
     free(directories);
     return found;
 }
@@ -721,7 +778,7 @@ const char *recovery_before_open(mpi_handle comm, int rank, int ranks, const cha
         if (rank != 0 && more)
             map = current_map();
         if (what.in_place && leased != NULL) {
-            *leased = lease_in_place(comm, rank, ranks, path, map, &what, finding.left.ranges);
+            *leased = lease_in_place(comm, rank, ranks, path, map, &what, finding.left.ranges, finding.index);
             in_place = false;
             more = *leased == NULL;
         } else {

@@ -52,8 +52,8 @@ void write_stats_leased(struct write_stats *written, uint64_t bytes)
     if (bytes == 0)
         return;
     pthread_mutex_lock(&written->lock);
-    written->leased_reads++;
-    written->leased_bytes += bytes;
+    *(written->cached ? &written->hits : &written->leased_reads) += 1;
+    *(written->cached ? &written->hit_bytes : &written->leased_bytes) += bytes;
     pthread_mutex_unlock(&written->lock);
 }
 

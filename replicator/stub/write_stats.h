@@ -42,7 +42,7 @@ uint64_t write_stats_waits(struct write_stats *);
 /* What was written back since `before` was of an earlier run. */
 void write_stats_earlier(struct write_stats *, const struct write_stats *before, int64_t nanoseconds);
 void write_stats_peer_read(struct write_stats *);
-/* A read, of which so many bytes came from the replicas of a lease. */
+/* A read, of which so many bytes came from the replicas of a lease, or from cache files of an ended program. */
 void write_stats_leased(struct write_stats *, uint64_t bytes);
 void write_stats_hit(struct write_stats *, int64_t bytes);
 void write_stats_refuse(struct write_stats *, const char *why); /* at an open; NULL: writes are redirected */

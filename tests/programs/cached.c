@@ -16,7 +16,9 @@
  *   both:N                       writes N.FILE while FILE is open
  *   fork child signals           a child that ends, or stays until this process ends; signals to this process
  *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
- *   leave                        ... with MPI_Finalize, but without close */
+ *   leave                        ... with MPI_Finalize, but without close
+ *
+ * With READ_ONLY in the environment the file is only read. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <signal.h>
@@ -53,7 +55,8 @@ static void name_file(char name[4096], long number)
 
 static void open_file(void)
 {
-    const int rc = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    const int mode = getenv("READ_ONLY") != NULL ? MPI_MODE_RDONLY : MPI_MODE_CREATE | MPI_MODE_RDWR;
+    const int rc = MPI_File_open(MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &file);
     if (rc != 0)
         fprintf(out, "open failed\n");
 }
