@@ -168,7 +168,9 @@ class Round:
             for path, text in kept.items():
                 path.write_bytes(text)
             wrong = f"the next open ended with {code}" if code else self.lost(steps)
-        left = [*self.directory.glob("cache/*"), *self.directory.glob("home/journals/cache-*/*.journal")]
+        # S4D-Cache has a directory for each server, and leaves logs of what was critical.
+        files = [path for path in self.directory.glob("cache/**/*") if path.is_file() and path.suffix != ".cdt"]
+        left = [*files, *self.directory.glob("home/journals/cache-*/*.journal")]
         what = f"{wrong}; left {len(left)}" if wrong or left else ""
         return f"{how} {mode} {' '.join(steps)}: {what}" if what else ""
 

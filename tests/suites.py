@@ -1,6 +1,7 @@
 """Run the I/O tests of MPI libraries, as those built them, natively, traced and redirected, and print a table.
 
-    python -m tests.suites --programs FOLDER [--mpi4py FOLDER] [--mpi NAME ...] [--temporary FOLDER]
+    python -m tests.suites --programs FOLDER [--mpi4py FOLDER] [--mpi NAME ...] [--modes MODE ...]
+                          [--temporary FOLDER]
 
 ``--programs`` has an executable FOLDER/MPI/PROGRAM for each MPI, and FOLDER/list with lines "PROGRAM RANKS [ARGUMENT
 ...]"; ``--mpi4py`` has FOLDER/MPI with the tests of that MPI's mpi4py. Nothing is fetched or built. A program counts as
@@ -26,10 +27,12 @@ from typing import Any, NamedTuple
 
 from pdla.collectors.rawlog import read_raw
 from pdla.errors import PdlaError
+from tests.mpiio import CACHED, ON_NODES, cache_variables
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import Mpi, available_mpis, build_coherence_library, build_library, debian_mpis
+from tests.support.namespace_nodes import on_nodes
 
-MODES = ("traced", "redirected", "close", "lease", "e10")
+MODES = ("traced", "redirected", "close", "lease", "e10", "e10-exchange", "s4d")
 SECONDS = 600
 HUNG = -1000
 """The exit code of what did not end by then; nothing is the same as that."""
@@ -85,11 +88,13 @@ def mpi4py_in(folder: Path, mpi: Mpi) -> list[Program]:
     return [Program(name, (mpi.python, "-c", MPI4PY, str(tests), name), RANKS) for name in there]
 
 
-def run(mpi: Mpi, program: Program, directory: Path, settings: Mapping[str, str | Path]) -> Seen:
+def run(
+    mpi: Mpi, program: Program, directory: Path, settings: Mapping[str, str | Path], starter: Sequence[Path] = ()
+) -> Seen:
     """Run a program in a directory."""
     (out := directory / ".out").mkdir(parents=True, exist_ok=True)
     words = [f"{name}={value}" for name, value in settings.items()]
-    command = mpi.command(program.ranks, "env", *words, *program.words)
+    command = mpi.command(program.ranks, *starter, "env", *words, *program.words)
     environment = {**os.environ, **mpi.env, "TMPDIR": str(out)}
     # Output goes into a file: hanging ranks would keep a pipe open.
     with tempfile.TemporaryFile("w+") as output:
@@ -148,7 +153,9 @@ def redirected_in(reports: Path) -> bool:
     return any(file["bytes"] for file in files)
 
 
-def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str, tuple[bool, bool]]:
+def attempt(
+    mpi: Mpi, program: Program, library: str, folder: Path, modes: Sequence[str]
+) -> dict[str, tuple[bool, bool]]:
     """By mode, whether a program does the same as natively, and whether something was redirected."""
     preload = {"LD_PRELOAD": library}
     native = run(mpi, program, folder / "native", {})
@@ -157,7 +164,7 @@ def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str,
     names = {Path(path).name: size for path, size in files_of(folder / "logs").items() if size > 0}
     left = {name: size for name, size in names.items() if (folder / "native" / name).is_file()}
     left = {name: size for name, size in left.items() if (folder / "native" / name).stat().st_size > 0}
-    for mode in MODES[1:]:
+    for mode in modes:
         (directory := folder / mode).mkdir()
         reading = mode == "redirected"
         wanted = native
@@ -169,11 +176,11 @@ def attempt(mpi: Mpi, program: Program, library: str, folder: Path) -> dict[str,
         made = prepare(directory, left if reading else names, reading)
         (reports := directory / ".reports").mkdir()
         writes = mode if mode in ("close", "lease") else "original"
-        settings = {**preload, "PDLA_MAP": made, "PDLA_REPORT": reports, "PDLA_WRITES": writes}
-        if mode == "e10":
-            (cache := folder / "cache").mkdir()
-            settings |= {"PDLA_POLICY": "e10", "PDLA_E10_CACHE": "enable", "PDLA_E10_CACHE_PATH": cache}
-        seen = run(mpi, program, directory, settings)
+        settings: dict[str, str | Path] = {**preload, "PDLA_MAP": made, "PDLA_REPORT": reports, "PDLA_WRITES": writes}
+        if mode in CACHED:
+            settings |= cache_variables(mode, folder / "cache" / mode)
+        starter = [on_nodes(folder)] if mode in ON_NODES else []
+        seen = run(mpi, program, directory, settings, starter)
         found[mode] = same(mpi, program, mode, wanted, seen), redirected_in(reports)
     return found
 
@@ -193,16 +200,16 @@ def same(mpi: Mpi, program: Program, mode: str, wanted: Seen, seen: Seen) -> boo
     return False
 
 
-def row(mpi: Mpi, suite: str, programs: Sequence[Program], library: str, folder: Path) -> str:
+def row(mpi: Mpi, suite: str, programs: Sequence[Program], library: str, folder: Path, modes: Sequence[str]) -> str:
     """A line of the table."""
     results = []
     for program in programs:
         with tempfile.TemporaryDirectory(dir=folder) as directory:
-            results.append(attempt(mpi, program, library, Path(directory).resolve()))
+            results.append(attempt(mpi, program, library, Path(directory).resolve(), modes))
         done = ", ".join(mode if same else f"not {mode}" for mode, (same, _) in results[-1].items())
         print(f"{mpi.name} {program.name}: {done}", file=sys.stderr, flush=True)
     cells = []
-    for mode in MODES:
+    for mode in ("traced", *modes):
         same, redirected = (sum(result[mode][part] for result in results) for part in (0, 1))
         cells.append(f"{same}" if mode == "traced" else f"{same} ({redirected})")
     return f"| {suite} | {mpi.name} | {' | '.join([str(len(programs)), *cells])} |"
@@ -217,10 +224,11 @@ def main() -> None:
     parser.add_argument(
         "--temporary", type=Path, default=Path(tempfile.gettempdir()), help="where the files are written"
     )
+    parser.add_argument("--modes", nargs="*", choices=MODES[1:], default=MODES[1:], help="traced and only these")
     wanted = parser.parse_args()
     print(
-        f"| suite | MPI | programs | {' | '.join(MODES)} |",
-        "|---|---|" + "---|" * (1 + len(MODES)),
+        f"| suite | MPI | programs | {' | '.join(['traced', *wanted.modes])} |",
+        "|---|---|" + "---|" * (2 + len(wanted.modes)),
         sep="\n",
         flush=True,
     )
@@ -235,9 +243,9 @@ def main() -> None:
             if wanted.mpi is not None and mpi.name not in wanted.mpi:
                 continue
             programs = programs_in(wanted.programs.resolve(), mpi)
-            print(row(mpi, "MPICH and ROMIO", programs, library, Path(folder)), flush=True)
+            print(row(mpi, "MPICH and ROMIO", programs, library, Path(folder), wanted.modes), flush=True)
             if wanted.mpi4py and (tests := mpi4py_in(wanted.mpi4py.resolve(), mpi)):
-                print(row(mpi, "mpi4py", tests, library, Path(folder)), flush=True)
+                print(row(mpi, "mpi4py", tests, library, Path(folder), wanted.modes), flush=True)
 
 
 if __name__ == "__main__":
