@@ -84,6 +84,7 @@ def build(
     pool: Pool,
     catalog: Catalog,
     *,
+    access_map: AccessMap | None = None,
     progress: Progress | None = None,
     map_path: Path | None = None,
     processes: Processes | None = None,
@@ -93,7 +94,7 @@ def build(
     The replica of a pattern that writes is empty (``prepare``). Stale replicas of the original are
     removed first. A valid replica of the same bytes in another layout is retired. One process at a
     time builds replicas of an original: it holds the lease of the original. ``processes`` help it
-    as in ``replicate``.
+    as in ``replicate``. With an ``access_map`` the replica has its bytes instead of those of the signature.
 
     Raises:
         BusyError: another process builds a replica of this original.
@@ -104,7 +105,7 @@ def build(
         return prepare(signature, layout, pool, catalog, map_path=map_path)
     began = time.monotonic()
     path = Path(signature.file).absolute()
-    access_map = AccessMap.from_signature(signature)
+    access_map = access_map or AccessMap.from_signature(signature)
     backend = backend_of(pool)
     backend.check(layout, access_map.size)
     with opened(path) as source, leased(catalog, source, path) as lease, ExitStack() as stack:

@@ -148,7 +148,7 @@ def cache_parts(report: Mapping[str, Any]) -> list[str]:
     calls, hits, requests = (
         sum(file[name] for file in files) for name in ("written_calls", "hit_calls", "home_requests")
     )
-    parts = [f"nothing was cached by {cache['policy']}"]
+    parts = [f"no write was cached by {cache['policy']}"]
     if calls:
         parts = [
             f"{counted(calls, 'write')} ({format_bytes(cache['written_bytes'])}) cached by {cache['policy']}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pdla.catalog import Catalog, Lease, Listed, Pattern
+from pdla.catalog import Catalog, CriticalFile, Lease, Listed, Pattern
 from pdla.catalog.records import QueueState
 from pdla.model import Signature
 from pdla.replicator.cache_status import CachedFile, cached_files
@@ -28,6 +28,7 @@ class Status:
         leases: the leases that have not ended.
         queue: the number of patterns in every state; ``failed`` patterns could not be built.
         caches: files with bytes in cache files.
+        critical: files with critical reads (S4D-Cache).
     """
 
     replicas: Sequence[Listed]
@@ -36,6 +37,7 @@ class Status:
     queue: Mapping[QueueState, int]
     failed: Sequence[Pattern]
     caches: Sequence[CachedFile] = ()
+    critical: Sequence[CriticalFile] = ()
 
     def to_json(self, catalog: Catalog) -> dict[str, Any]:
         """Plain values, as docs/json.md describes them, with everything that the catalog has."""
@@ -50,7 +52,21 @@ class Status:
             ],
             "queue": dict(self.queue),
             "caches": [one.to_json() for one in self.caches],
+            "critical": [self._critical(one) for one in self.critical],
             "failed": [{"pattern": one.id, "file": one.signature.file, "why": one.why} for one in self.failed],
+        }
+
+    def on_ssds(self, file: CriticalFile) -> int:
+        """Bytes of the replica with the critical bytes of a file."""
+        return sum(one.size for one in self.replicas if one.id == file.replica and one.state == "valid")
+
+    def _critical(self, file: CriticalFile) -> dict[str, Any]:
+        return {
+            "path": str(file.path),
+            "critical_bytes": file.data.bytes,
+            "cached_bytes": self.on_ssds(file),
+            "replica": file.replica,
+            "seen": file.seen.isoformat(timespec="seconds"),
         }
 
     def _row(self, replica: Listed, signature: Signature, components: Sequence[tuple[str, int]]) -> dict[str, Any]:
@@ -103,4 +119,5 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
         queue=census.queue,
         failed=catalog.patterns.find(state="failed") if census.queue["failed"] else (),
         caches=cached_files(map_path),
+        critical=catalog.critical.all(),
     )

@@ -460,7 +460,8 @@ def test_planned_replicas_and_a_cache_go_together(pdla: Launching) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--policy", "s4d"), "policy 's4d' runs only in pdla simulate for now"),
+        (("--policy", "s4d"), "--policy s4d needs --cluster"),
+        (("--policy", "s4d", "--hint", "e10_cache=enable"), "--policy s4d has no hint e10_cache: it has cache_bytes"),
         (("--policy", "liu"), "policy 'liu' runs only in pdla simulate for now"),
         (("--policy", "lru"), "unknown policy 'lru'"),
         (("--hint", "e10_cache=enable"), "need --policy"),

@@ -34,6 +34,7 @@ from pdla.catalog.leases import has_ended
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.records import signature_to_json
 from pdla.catalog.tables import Base, MetaRow
+from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Loop, Signature
 from tests.conftest import REPOSITORY
@@ -304,10 +305,25 @@ def test_the_default_catalog_is_in_pdla_home(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "elsewhere" / "catalog.db").exists()
 
 
+def test_the_critical_reads_of_a_file_grow_with_each_run(catalog: Catalog):
+    name, starts = Path(os.fsdecode(b"/m\xe4rz")), np.array([0, 100])
+    data = CriticalData(starts, starts + 10, np.array([0.5, 0.25]))
+    catalog.critical.add(name, data)
+    catalog.critical.add(Path("/other"), data)
+    catalog.critical.set_replica(name, 7)
+    catalog.critical.add(name, CriticalData(np.array([100]), np.array([105]), np.array([1.0])))
+    found = {file.path: file for file in catalog.critical.all()}
+    assert (found[name].replica, found[Path("/other")].replica) == (7, None)
+    table = found[name].data
+    assert (table.starts.tolist(), table.stops.tolist()) == ([0, 100, 105], [10, 105, 110])
+    assert table.saved.tolist() == [0.25, 1.125, 0.125]
+    assert found[Path("/other")].data.saved.tolist() == [0.5, 0.25]
+
+
 def test_h35_a_catalog_of_a_newer_version_is_refused(tmp_path: Path, sqlite: Catalog):
     with sqlite3.connect(tmp_path / "home" / "catalog.db") as database:
-        database.execute("UPDATE meta SET value = '6' WHERE key = 'schema'")
-    with pytest.raises(FormatError, match=r"has version 6, but this pdla reads up to 5$"):
+        database.execute("UPDATE meta SET value = '7' WHERE key = 'schema'")
+    with pytest.raises(FormatError, match=r"has version 7, but this pdla reads up to 6$"):
         open_catalog(str(sqlite))
 
 
@@ -425,8 +441,8 @@ def test_an_older_catalog_is_updated_with_all_its_data(version_1: Path):
         assert catalog.patterns.find() == []
         catalog.close()
     with sqlite3.connect(version_1) as database:
-        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("5",)]
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("5",)]
+        assert database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("6",)]
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("6",)]
 
 
 def test_an_upgrade_keeps_uses_odd_paths_and_the_numbers_that_were_given(version_1: Path):
@@ -496,13 +512,13 @@ def test_h23_an_upgrade_that_is_killed_at_any_statement_leaves_the_one_version_o
             versions += database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         database.close()
-        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "5")
+        assert ("patterns" in tables) == ("alembic_version" in tables) == ("leases" in tables) == (versions[-1] == "6")
         catalog = open_catalog(f"sqlite:///{path}")
         assert has_all_of_version_1(catalog)
         catalog.close()
         if status == 0:
             break
-    assert set(versions) == {"1", "5"}
+    assert set(versions) == {"1", "6"}
     assert len(versions) > 12
 
 

@@ -11,15 +11,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import Connection, create_engine, event, text
 
 from pdla.catalog import Catalog, Checksum, Component, Occurrence, Run, open_catalog
 from pdla.catalog.tables import Base
+from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError
 from tests.support.postgresql_server import PostgreSQLServer
 from tests.test_catalog import IDENTITY, LAYOUT, MAP, PATTERN, Plain
 
+CRITICAL = CriticalData(np.array([0]), np.array([10]), np.array([0.5]))
 RUN = Run("./app", 2, "t", "/t.h5", "csv", None, "", (), {}, ("/data",), 32, 2048)
 
 CLIENT = """
@@ -82,7 +85,7 @@ def contents(catalog: Catalog) -> dict[str, list[Any]]:
         found = {
             name: connection.execute(table.select()).mappings().all() for name, table in Base.metadata.tables.items()
         }
-    times = ("created", "since", "time", "used", "analyzed", "expires", "holder")
+    times = ("created", "since", "time", "used", "analyzed", "seen", "expires", "holder")
     rows = {name: [{k: v for k, v in row.items() if k not in times} for row in rows] for name, rows in found.items()}
     rows["meta"] = [row for row in rows["meta"] if not row["key"].startswith(("commit ", "token"))]
     return {name: sorted(map(repr, some)) for name, some in rows.items()}
@@ -110,6 +113,9 @@ def everything(catalog: Catalog, how: Callable[[Connection], None] | None) -> li
     do("replicas.mark_stale", {number: "because"})
     do("results.add", Plain({"files": [{"replicas": [{"id": number, "bytes": 7}]}]}))
     do("simulations.add", {"a": 1})
+    do("critical.add", Path("/data"), CRITICAL)
+    do("critical.add", Path("/data"), CRITICAL)
+    do("critical.set_replica", Path("/data"), number)
     do("runs.record", RUN, [Occurrence(PATTERN, {})])
     do("queue.add_plan", {"a": 1}, [PATTERN])
     do("queue.set_state", [PATTERN], "failed", "no space")

@@ -1,5 +1,6 @@
 """The catalog: the traced runs, their patterns, the replicas, and the reports of redirected runs."""
 
+from pdla.catalog.critical import CriticalFile
 from pdla.catalog.records import (
     Census,
     Checksum,
@@ -25,6 +26,7 @@ __all__ = [
     "Checksum",
     "Component",
     "Copy",
+    "CriticalFile",
     "Lease",
     "Listed",
     "Occurrence",

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from sqlalchemy import func, select
 
 from pdla import config
+from pdla.catalog.critical import CriticalReads
 from pdla.catalog.database import BUSY_SECONDS, Database, Section, connect
 from pdla.catalog.exclusive import ExclusiveLock
 from pdla.catalog.leases import Leases
@@ -40,7 +41,7 @@ class Catalog(Section):
         super().__init__(database)
         self.database = database
         self.originals, self.replicas = Originals(database), Replicas(database)
-        self.leases = Leases(database)
+        self.leases, self.critical = Leases(database), CriticalReads(database)
         self.results, self.simulations = Results(database), Simulations(database)
         self.runs, self.patterns, self.queue = Runs(database), Patterns(database), Queue(database)
         self._lock = ExclusiveLock(database)

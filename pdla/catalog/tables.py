@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import PURPOSES, STATES
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """The number of the last migration."""
 
 
@@ -267,6 +267,17 @@ class SimulationRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     time: Mapped[datetime]
     answer: Mapped[dict[str, Any]]
+
+
+class CriticalRow(Base):
+    """The critical reads of a file (CriticalData, as JSON), and the replica with those that had room."""
+
+    __tablename__ = "critical"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str] = mapped_column(ExactPath, unique=True)
+    reads: Mapped[dict[str, Any]]
+    seen: Mapped[datetime]
+    replica_id: Mapped[int | None]
 
 
 class ApplicationRow(Base):

@@ -1,4 +1,4 @@
-"""The options of pdla run --policy: a policy that acts while the program runs, and the hints of E10."""
+"""The options of pdla run --policy: a policy that acts while the program runs, and its hints."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pdla.errors import ConfigError, PdlaError
 from pdla.units import parse_bytes
 
 if TYPE_CHECKING:
-    from pdla.model import Cluster
+    from pdla.model import Cluster, Pool
 
-RUNS = ("e10",)
+RUNS = ("e10", "s4d")
 """Policies that real programs can run with."""
 
 
@@ -62,6 +62,11 @@ HINTS: Mapping[str, Callable[[str], str]] = {
 }
 """The hints that --hint may set, and what reads their values."""
 
+S4D_HINTS = ("cache_bytes",)
+"""Those that S4D-Cache knows."""
+WRITE_SHARE = 4
+"""S4D-Cache: a quarter of the SSD pool is for writes on their way home, the rest for what is read."""
+
 
 def check_policy(name: str) -> None:
     """Refuse what is no policy, or only simulated.
@@ -97,14 +102,52 @@ def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cl
     """The environment variables with which the library runs a policy.
 
     Raises:
-        PdlaError: ``cluster`` has no device of the nodes, or does not say where it is.
+        PdlaError: ``cluster`` lacks what the policy needs, or the policy does not know a hint.
     """
+    if policy == "s4d":
+        return _s4d(coherence, hints, cluster)
     found = {"e10_cache": "enable"}
     if cluster is not None:
         found |= _device(cluster, needs_path="e10_cache_path" not in hints)
     found |= hints
     named = {f"PDLA_{name.upper()}": value for name, value in found.items()}
     return {"PDLA_POLICY": policy, "PDLA_COHERENCE": coherence, **_costs(cluster), **named}
+
+
+def _s4d(coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
+    """What S4D-Cache judges requests by (Eqs. 1 to 8), and where its servers are (docs/caching.md)."""
+    from pdla.policies.online import pool_of
+
+    if unknown := [name for name in hints if name not in S4D_HINTS]:
+        raise click.UsageError(f"--policy s4d has no hint {unknown[0]}: it has {', '.join(S4D_HINTS)}")
+    if cluster is None:
+        raise click.UsageError("--policy s4d needs --cluster: with its costs it finds out which requests are critical")
+    home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", "pdla run --policy s4d")
+    if wrong := [where for where in ssd.where if ":" in where]:
+        raise ConfigError(f"{wrong[0]!r} of {cluster.source} has a colon, which separates directories here")
+    model = [cluster.home_strip, cluster.home_servers, ssd.servers, *_device_numbers(home), *_device_numbers(ssd)]
+    reserved = reserved_bytes(cluster, hints)
+    return {
+        "PDLA_POLICY": "s4d",
+        "PDLA_COHERENCE": coherence,
+        "PDLA_S4D": " ".join(map(repr, model)),
+        "PDLA_S4D_PATH": ":".join(str(Path(where).absolute()) for where in ssd.where),
+        **({"PDLA_CACHE_BYTES": str(reserved)} if reserved else {}),
+    }
+
+
+def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:
+    """The bytes of the SSD pool that S4D-Cache keeps for writes; 0: its devices say what there is."""
+    from pdla.policies.online import pool_of
+
+    capacity = pool_of(cluster, "ssd", "pdla run --policy s4d").capacity
+    return int(hints.get("cache_bytes", (capacity or 0) // WRITE_SHARE))
+
+
+def _device_numbers(pool: Pool) -> list[float]:
+    """As replicator/stub/critical_requests.c reads a device."""
+    points = [number for point in pool.startup for number in point]
+    return [pool.read_seconds_per_byte, pool.write_seconds_per_byte, len(pool.startup), *points]
 
 
 def _costs(cluster: Cluster | None) -> dict[str, str]:

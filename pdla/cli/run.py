@@ -14,8 +14,9 @@ from pathlib import Path
 
 import click
 
-from pdla.cli.caching import RUNS, check_policy, read_hints
+from pdla.cli.caching import RUNS, check_policy, read_hints, reserved_bytes
 from pdla.cli.caching import variables as caching_variables
+from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
 from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted
@@ -52,12 +53,14 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
 @click.option(
     "--policy",
     type=Named(lambda: RUNS, check_policy),
-    help="Cache collective writes on the nodes' own devices; they come home to the original in the background.",
+    help="e10: collective writes are cached on the nodes' own devices. s4d: what is faster on SSD servers is cached "
+    "there: writes while the program runs, reads for later runs. Writes come home to the original in the background.",
 )
 @click.option(
     "--cluster",
     metavar="FILE|NAME",
-    help="With --policy: the pool of kind node of this cluster.toml gives the cache's directory and size.",
+    help="With --policy: a pool of this cluster.toml gives the directories and the size of the cache: that of kind "
+    "node for e10, that of kind ssd for s4d, which needs this option.",
 )
 @click.option(
     "--coherence",
@@ -66,7 +69,7 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     "(default); mpi: the process that wrote them.",
 )
 @click.option(
-    "--hint", "hints", multiple=True, callback=read_hints, metavar="NAME=VALUE", help="With --policy: a hint of E10."
+    "--hint", "hints", multiple=True, callback=read_hints, metavar="NAME=VALUE", help="With --policy: a hint."
 )
 @old_bytes_option
 @click.option("--verify", is_flag=True, help="Compare each redirected read with the original.")
@@ -85,8 +88,8 @@ def run(
 ) -> None:
     """Run a program served from replicas, or with a cache.
 
-    Reads come from valid replicas. Bytes that are in doubt come from the original. With --policy e10, collective
-    writes go to the node's own device first; this needs no trace and no plan. The exit code is the program's own. If
+    Reads come from valid replicas. Bytes that are in doubt come from the original. With --policy writes are cached;
+    this needs no trace and no plan. The exit code is the program's own. If
     that is 0, it becomes 1 if the write-back failed or if --verify found a difference. To record a redirected run:
     pdla trace -- pdla run -- COMMAND.
     """
@@ -95,25 +98,31 @@ def run(
     from pdla.replicator.exit_reports import collect
     from pdla.replicator.mapfile import still_waiting
 
-    caching = _caching(policy, cluster, coherence, hints)
+    caching, critical = _caching(policy, cluster, coherence, hints)
     with redirection(writes) as (variables, reports):
-        variables |= caching
+        variables |= caching | (critical.begin(reports) if critical else {})
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
         variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
         coherent = writes != "original" or policy is not None or writes_are_noted()
         code = launch(command, preloaded(variables, coherence=coherent))
         report = collect(reports, shlex.join(command))
+        if critical:
+            critical.ended(reports)
     if policy and not map_path().exists():
         report = replace(report, map={})  # nobody asked for replicas
     code = code or int(bool(report.errors or report.difference))
     try:
         catalog = open_catalog()
         catalog.results.add(report)
+        if critical:
+            critical.finish(catalog, report)
         waiting = [*still_waiting(catalog), *left_in_caches()]
     except PdlaError as error:
         # The exit code is the program's; a catalog that fails does not change it.
         say(f"the report of this run was not recorded in the catalog: {error}")
         waiting = []
+    for problem in critical.problems if critical else ():
+        say(problem)
     if report.difference:
         say(report.difference)
     elif verify:
@@ -121,20 +130,28 @@ def run(
     for why in waiting:
         say(why)
     if as_json:
-        print_json({"exit_code": code, **report.to_json()})
+        print_json({"exit_code": code, **report.to_json(), "critical": critical.to_json() if critical else None})
     elif policy or map_path().exists():
         say(report.sentence)
     else:
         say("nothing was redirected: no replica is published yet (pdla replicate publishes them)")
+    if critical and not as_json and (text := critical.text()):
+        click.echo(text, err=True)
     raise click.exceptions.Exit(code)
 
 
-def _caching(policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str]) -> dict[str, str]:
-    """The environment variables of the options that belong to --policy."""
+def _caching(
+    policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str]
+) -> tuple[dict[str, str], CriticalRun | None]:
+    """The environment variables of the options that belong to --policy; and what S4D-Cache does around the program."""
     from pdla.layouts.config import load_cluster
 
     if policy is None:
         if cluster or coherence or hints:
             raise click.UsageError("--cluster, --coherence and --hint need --policy")
-        return {}
-    return caching_variables(policy, coherence or "node", hints, load_cluster(cluster) if cluster else None)
+        return {}, None
+    storage = load_cluster(cluster) if cluster else None
+    variables = caching_variables(policy, coherence or "node", hints, storage)
+    if policy != "s4d" or storage is None:
+        return variables, None
+    return variables, CriticalRun(storage, reserved_bytes(storage, hints))

@@ -38,6 +38,14 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
     lines += more(len(whys), "reasons")
     lines += [paragraph(_cached(one)) for one in status.caches[:MOST]]
     lines += more(len(status.caches), "cached files")
+    lines += [
+        paragraph(
+            f"{one.path}: {format_bytes(one.data.bytes)} are critical for S4D-Cache, "
+            f"{format_bytes(status.on_ssds(one))} of it on SSD servers."
+        )
+        for one in status.critical[:MOST]
+    ]
+    lines += more(len(status.critical), "files with critical reads")
     for lease in status.leases:
         if lease.resource.startswith(DAEMON):
             lines.append(f"A daemon runs: {lease.holder}.")

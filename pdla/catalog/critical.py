@@ -1,0 +1,61 @@
+"""What S4D-Cache found critical while programs ran, and the replicas with these bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import select
+
+from pdla.catalog.database import Section
+from pdla.catalog.outages import again
+from pdla.catalog.tables import CriticalRow, utc
+from pdla.critical_data import CriticalData
+
+
+@dataclass(frozen=True)
+class CriticalFile:
+    """A file with critical reads.
+
+    Attributes:
+        seen: when a run last read from it with S4D-Cache.
+        replica: the number of the replica with the bytes that had room; None: there is none. It may be gone since.
+    """
+
+    path: Path
+    data: CriticalData
+    seen: datetime
+    replica: int | None
+
+
+class CriticalReads(Section):
+    """The critical data tables, by file."""
+
+    @again
+    def all(self) -> list[CriticalFile]:
+        """All files with critical reads, by their paths."""
+        with self._session() as session:
+            rows = session.scalars(select(CriticalRow).order_by(CriticalRow.path))
+            return [
+                CriticalFile(Path(row.path), CriticalData.from_json(row.reads), utc(row.seen), row.replica_id)
+                for row in rows
+            ]
+
+    @again
+    def add(self, path: Path, newer: CriticalData) -> None:
+        """Record what a run found."""
+        with self._session(alone=True, once=True) as session:
+            row = session.scalars(select(CriticalRow).filter_by(path=str(path))).one_or_none()
+            if row is None:
+                row = CriticalRow(path=str(path))
+                session.add(row)
+            else:
+                newer = CriticalData.from_json(row.reads).after(newer)
+            row.reads, row.seen = newer.to_json(), datetime.now(UTC)
+
+    @again
+    def set_replica(self, path: Path, replica: int | None) -> None:
+        """Record which replica has the bytes of a file."""
+        with self._session(once=True) as session:
+            session.scalars(select(CriticalRow).filter_by(path=str(path))).one().replica_id = replica

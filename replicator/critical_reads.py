@@ -1,0 +1,282 @@
+"""S4D-Cache's reads: what processes found critical (their logs), and the replicas with the bytes that save most.
+
+Source: He et al., ICDCS 2014: the critical data table (III-A) and the rebuilder's fetches (III-B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from pdla import config
+from pdla.accessmap import AccessMap
+from pdla.catalog import Catalog, CriticalFile, Replica
+from pdla.critical_data import CriticalData, chosen, held_bytes
+from pdla.errors import FormatError, PdlaError
+from pdla.layouts.capacity import room
+from pdla.model import Cluster, Int64Array, Layout, Pool, Signature
+from pdla.policies.online import pool_of
+from pdla.replicator.builder import build
+from pdla.replicator.exit_reports import RunReport
+from pdla.replicator.mapfile import fold, publish
+from pdla.replicator.verify import components_unchanged, discard
+
+SUFFIX = ".cdt"
+MAGIC = b"PDLACDT1"
+HEADER = np.dtype(
+    [
+        ("magic", "S8"), ("checksum", "<u4"), ("rows", "<u4"), ("device", "<u8"), ("inode", "<u8"), ("size", "<i8"),
+        ("mtime_ns", "<i8"), ("path_bytes", "<u4"), ("rank", "<i4"), ("requests", "<u8"),
+    ]
+)  # fmt: skip
+ROW = np.dtype([("start", "<i8"), ("stop", "<i8"), ("benefit", "<f8"), ("reads", "<i8")])
+CHECKED_FROM = 16
+"""The checksum is of the bytes from here on."""
+
+WORTH = 0.95
+"""Replicas stay if they save at least this share of what the best choice would save: a new choice moves all bytes."""
+FREE_SHARE = 0.5
+"""Of the free space of a pool without a capacity that replicas of critical reads may take."""
+
+
+@dataclass(frozen=True)
+class CriticalLog:
+    """What a process found in a file until it closed it.
+
+    Attributes:
+        requests: contiguous accesses that were judged, reads and writes.
+        rows: shape (n,), dtype ROW: critical reads, each with the seconds that one of them saves (Eq. 8), and how many.
+    """
+
+    path: Path
+    rank: int
+    requests: int
+    rows: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class CriticalReport:
+    """What S4D-Cache did for a file in a run, and after it.
+
+    Attributes:
+        requests: contiguous accesses of processes with critical reads, that were judged, reads and writes.
+        reads: critical reads of the run.
+        read_bytes: bytes of these.
+        served_bytes: bytes of these that were in the replica.
+        saved_seconds: what that saved, by the cost model, summed over all ranks.
+        written_bytes, home_bytes: of writes that went to the SSD servers, and came home, while the program ran.
+        critical_bytes: bytes of the file that are critical, in this run or in earlier ones.
+        cached_bytes: bytes of these that the replica has after the run.
+        fetched_bytes: bytes that were copied for that after the run.
+        why: why they are not there; "": they are.
+    """
+
+    path: str
+    requests: int
+    reads: int
+    read_bytes: int
+    served_bytes: int
+    saved_seconds: float
+    written_bytes: int
+    home_bytes: int
+    critical_bytes: int
+    cached_bytes: int
+    fetched_bytes: int
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def read_log(path: Path) -> CriticalLog:
+    """The log of a process.
+
+    Raises:
+        FormatError: it is not a log, or is damaged.
+    """
+    data = path.read_bytes()
+    header = np.frombuffer(data[: HEADER.itemsize].ljust(HEADER.itemsize, b"\0"), HEADER)[0]
+    rows, length = int(header["rows"]), int(header["path_bytes"])
+    whole = HEADER.itemsize + rows * ROW.itemsize + length
+    if header["magic"] != MAGIC or len(data) != whole:
+        raise FormatError(f"{path} is not a log of critical reads, or it is cut off")
+    if google_crc32c.value(data[CHECKED_FROM:]) != header["checksum"]:
+        raise FormatError(f"{path} is damaged: its checksum is another one")
+    table = np.frombuffer(data, ROW, rows, HEADER.itemsize)
+    right = (table["start"] >= 0) & (table["stop"] > table["start"]) & (table["reads"] > 0)
+    if not (right & np.isfinite(table["benefit"]) & (table["benefit"] > 0)).all():
+        raise FormatError(f"{path} is damaged: a critical read has no bytes, or saves nothing")
+    original = Path(data[whole - length :].decode("utf-8", "surrogateescape"))
+    return CriticalLog(original, int(header["rank"]), int(header["requests"]), table)
+
+
+def read_logs(directory: Path) -> tuple[dict[Path, list[CriticalLog]], list[str]]:
+    """The logs of a run, by file, and why others could not be read."""
+    logs: dict[Path, list[CriticalLog]] = {}
+    problems = []
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        try:
+            log = read_log(path)
+        except (OSError, FormatError) as error:
+            problems.append(str(error))
+        else:
+            logs.setdefault(log.path, []).append(log)
+    return logs, problems
+
+
+def record(logs: Mapping[Path, Sequence[CriticalLog]], catalog: Catalog) -> None:
+    """Add what a run found to the critical data tables."""
+    for path, of_file in logs.items():
+        rows = np.concatenate([log.rows for log in of_file])
+        found = CriticalData.of_reads(rows["start"], rows["stop"], rows["benefit"] * rows["reads"])
+        catalog.critical.add(path, found)
+
+
+# ---- the replicas ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A file of the table, as it is now.
+
+    ``replica``: the one with its critical bytes, if that can be used.
+    """
+
+    file: CriticalFile
+    data: CriticalData
+    replica: Replica | None
+
+
+def fetch(catalog: Catalog, cluster: Cluster, reserved: int, map_path: Path | None = None) -> dict[Path, str]:
+    """Make replicas of the critical reads that save most, as many as the first pool of SSDs has room for.
+
+    ``reserved`` bytes of its capacity stay free for writes. Returns the files whose bytes could not be copied, and why.
+    The replicas of a file are replaced only if that saves clearly more.
+    """
+    map_path = map_path or config.map_path()
+    pool = pool_of(cluster, "ssd", "s4d")
+    fold(catalog, map_path)
+    _discard_unusable(catalog, map_path)
+    wanted = [one for one in (_wanted(file, catalog) for file in catalog.critical.all()) if one is not None]
+    held = [one.replica for one in wanted if one.replica is not None]
+    best = chosen({str(one.file.path): one.data for one in wanted}, _room(pool, catalog, held, reserved))
+    have = sum(one.data.saved_in(_extents(one.replica)) for one in wanted if one.replica is not None)
+    could = sum(one.data.saved_in(best[str(one.file.path)]) for one in wanted if str(one.file.path) in best)
+    problems: dict[Path, str] = {}
+    if have >= WORTH * could:
+        return problems
+    changed = [one for one in wanted if not _has(one, best.get(str(one.file.path)))]
+    # Their space is needed for the new ones. A program that reads from them goes on with the originals.
+    discard(catalog, [one.replica.id for one in changed if one.replica is not None], map_path)
+    for one in changed:
+        catalog.critical.set_replica(one.file.path, None)
+        if str(one.file.path) in best:
+            try:
+                _build(one.file.path, best[str(one.file.path)], pool, cluster, catalog, map_path)
+            except PdlaError as error:
+                problems[one.file.path] = str(error)
+    publish(catalog, map_path)
+    return problems
+
+
+def _wanted(file: CriticalFile, catalog: Catalog) -> _Wanted | None:
+    """None: the file is gone, or has no critical bytes any more."""
+    try:
+        data = file.data.below(file.path.stat().st_size)
+    except OSError:
+        return None
+    replica = _replica(file, catalog)
+    return _Wanted(file, data, replica) if len(data.starts) else None
+
+
+def _replica(file: CriticalFile, catalog: Catalog) -> Replica | None:
+    """The replica with the critical bytes of a file, if it can be used."""
+    found = [one for one in catalog.replicas.find("valid") if one.id == file.replica]
+    return found[0] if found and components_unchanged(found[0]) else None
+
+
+def _discard_unusable(catalog: Catalog, map_path: Path) -> None:
+    """Remove replicas of critical bytes whose original was changed, or that lost a component."""
+    known = {one.id for one in catalog.replicas.listing()}
+    made = [(file, file.replica) for file in catalog.critical.all() if file.replica in known]
+    discard(catalog, [number for file, number in made if number and _replica(file, catalog) is None], map_path)
+
+
+def _room(pool: Pool, catalog: Catalog, held: Sequence[Replica], reserved: int) -> int:
+    left = sum(room([pool], catalog.replicas.find(), held).values())
+    return max(left - reserved, 0) if pool.capacity is not None else int(left * FREE_SHARE)
+
+
+def _extents(replica: Replica) -> Int64Array:
+    table = replica.access_map.extents
+    assert table is not None  # as _build makes them
+    return table
+
+
+def _has(one: _Wanted, extents: Int64Array | None) -> bool:
+    if one.replica is None or extents is None:
+        return one.replica is None and extents is None
+    return np.array_equal(_extents(one.replica), extents)
+
+
+def _build(path: Path, extents: Int64Array, pool: Pool, cluster: Cluster, catalog: Catalog, map_path: Path) -> None:
+    """One replica with these bytes, striped over all SSD servers like the originals over theirs (V-A)."""
+    access_map = AccessMap(extents=extents)
+    layout = Layout(pool.name, pool.servers, 1, (cluster.home_strip,) * pool.servers, access_map.size)
+    first = Signature(str(path), "read", False, int(extents[0, 0]), int(extents[0, 1]), (), (0,))
+    built = build(first, layout, pool, catalog, access_map=access_map, map_path=map_path)
+    catalog.critical.set_replica(path, built.id)
+
+
+# ---- what a run got out of it ----------------------------------------------------------------------------------------
+
+
+def serving(catalog: Catalog) -> dict[Path, Replica]:
+    """The replicas that a run can read critical bytes from, by file."""
+    found = ((file.path, _replica(file, catalog)) for file in catalog.critical.all())
+    return {path: replica for path, replica in found if replica is not None}
+
+
+def reports(
+    logs: Mapping[Path, Sequence[CriticalLog]],
+    served: Mapping[Path, Replica],
+    run: RunReport,
+    catalog: Catalog,
+    problems: Mapping[Path, str],
+) -> list[CriticalReport]:
+    """A row for each file of a run that had critical requests; ``served`` were the replicas before it."""
+    table, now = {file.path: file.data.bytes for file in catalog.critical.all()}, serving(catalog)
+    numbers = {used.id for file in run.files for used in file.replicas if used.bytes}
+    written = {Path(cache.path): cache for cache in run.caches if cache.written_bytes}
+    found = []
+    for path in sorted({*logs, *written}):
+        of_file, cache = logs.get(path, ()), written.get(path)
+        rows = np.concatenate([np.empty(0, ROW), *(log.rows for log in of_file)])
+        before, after = served.get(path), now.get(path)
+        part = np.zeros(len(rows))
+        if before is not None and before.id in numbers:
+            part = held_bytes(_extents(before), rows["start"], rows["stop"]) / (rows["stop"] - rows["start"])
+        lengths = (rows["stop"] - rows["start"]) * rows["reads"]
+        found.append(
+            CriticalReport(
+                path=str(path),
+                requests=sum(log.requests for log in of_file),
+                reads=int(rows["reads"].sum()),
+                read_bytes=int(lengths.sum()),
+                served_bytes=round(float((lengths * part).sum())),
+                saved_seconds=float((rows["benefit"] * rows["reads"] * part).sum()),
+                written_bytes=cache.written_bytes if cache is not None else 0,
+                home_bytes=cache.home_bytes if cache is not None else 0,
+                critical_bytes=table.get(path, 0),
+                cached_bytes=after.size if after is not None else 0,
+                fetched_bytes=after.size if after is not None and (before is None or before.id != after.id) else 0,
+                why=problems.get(path, ""),
+            )
+        )
+    return found

@@ -1,0 +1,352 @@
+"""S4D-Cache between runs: what processes found critical, the table of it, and the replicas with what saves most."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+
+from pdla.catalog import Catalog, open_catalog
+from pdla.critical_data import FADING, CriticalData, chosen, held_bytes
+from pdla.errors import FormatError
+from pdla.layouts.config import load_cluster
+from pdla.replicator.critical_reads import fetch, read_log, read_logs, record, serving
+from tests.conftest import Launching
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+
+SIZE = 200
+
+
+def per_byte(data: CriticalData) -> np.ndarray[Any, Any]:
+    """What each byte saves, written out."""
+    saved = np.zeros(SIZE)
+    for start, stop, each in zip(data.starts, data.stops, data.saved, strict=True):
+        assert (saved[start:stop] == 0).all()
+        saved[start:stop] = each
+    return saved
+
+
+def random_reads(seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    choose = np.random.default_rng(seed)
+    starts = choose.integers(0, SIZE - 20, 30)
+    return starts, starts + choose.integers(1, 20, 30), choose.integers(1, 9, 30) / 4
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_byte_saves_what_all_its_reads_save(seed: int) -> None:
+    starts, stops, seconds = random_reads(seed)
+    saved = np.zeros(SIZE)
+    for start, stop, each in zip(starts, stops, seconds, strict=True):
+        saved[start:stop] += each / (stop - start)
+    data = CriticalData.of_reads(starts, stops, seconds)
+    np.testing.assert_allclose(per_byte(data), saved, atol=1e-12)
+    assert data.bytes == (saved > 0).sum()
+    newer = CriticalData.of_reads(*random_reads(seed + 100))
+    np.testing.assert_allclose(per_byte(data.after(newer)), saved * FADING + per_byte(newer), atol=1e-12)
+    again = CriticalData.from_json(json.loads(json.dumps(data.to_json())))
+    assert (per_byte(again) == per_byte(data)).all()
+    np.testing.assert_array_equal(per_byte(data.below(77))[:77], per_byte(data)[:77])
+    assert data.below(77).stops.max() <= 77
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_saves_least_is_what_is_missing(seed: int) -> None:
+    """No other choice of as many bytes saves more."""
+    tables = {name: CriticalData.of_reads(*random_reads(1000 * i + seed)) for i, name in enumerate("ab")}
+    worth = np.concatenate([per_byte(table) for table in tables.values()])
+    for room in (0, 1, 50, 111, 10**6):
+        found = chosen(tables, room)
+        taken = {name: int(extents[:, 1].sum()) for name, extents in found.items()}
+        assert sum(taken.values()) == min(room, int((worth > 0).sum()))
+        saved = sum(tables[name].saved_in(extents) for name, extents in found.items())
+        assert saved == pytest.approx(np.sort(worth)[::-1][:room].sum())
+        for extents in found.values():
+            assert (extents[1:, 0] > extents[:-1, 0] + extents[:-1, 1]).all()
+            assert (extents[:, 2] == np.cumsum(extents[:, 1]) - extents[:, 1]).all()
+
+
+def test_the_bytes_of_a_range_that_an_extent_table_has() -> None:
+    extents = np.array([[10, 5, 0], [20, 10, 5]])
+    starts, stops = np.array([0, 0, 12, 14, 25, 40, 0]), np.array([10, 11, 22, 20, 28, 50, 100])
+    assert held_bytes(extents, starts, stops).tolist() == [0, 1, 5, 1, 3, 0, 15]
+
+
+@pytest.mark.parametrize(
+    ("starts", "stops", "saved"),
+    [([5, 0], [6, 1], [1, 1]), ([0, 3], [4, 5], [1, 1]), ([0], [0], [1]), ([-1], [2], [1]), ([0], [2], [0.0])],
+)
+def test_other_tables_are_refused(starts: list[int], stops: list[int], saved: list[float]) -> None:
+    with pytest.raises(FormatError):
+        CriticalData(np.array(starts), np.array(stops), np.array(saved, float))
+    with pytest.raises(FormatError):
+        CriticalData.from_json({"columns": "AAAA"})
+
+
+# ---- the logs --------------------------------------------------------------------------------------------------------
+
+
+def log(path: Path, original: Path, rows: list[tuple[int, int, float, int]], **more: Any) -> Path:
+    """A log as replicator/stub/critical_requests.c leaves it."""
+    name = os.fsencode(original)
+    tail = struct.pack("<QQqqIiQ", 1, 2, 3, 4, more.get("length", len(name)), 0, 9)
+    tail += b"".join(struct.pack("<qqdq", *row) for row in rows) + name
+    checksum = more.get("checksum", google_crc32c.value(tail))
+    path.write_bytes(more.get("magic", b"PDLACDT1") + struct.pack("<II", checksum, len(rows)) + tail)
+    return path
+
+
+def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+    original = tmp_path / os.fsdecode(b"m\xe4rz")
+    found = read_log(log(tmp_path / "n-1-0.cdt", original, [(0, 16, 0.5, 3), (32, 48, 0.25, 1)]))
+    assert (found.path, found.requests) == (original, 9)
+    assert found.rows.tolist() == [(0, 16, 0.5, 3), (32, 48, 0.25, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        ([(0, 16, 0.5, 3)], {"magic": b"PDLACDT2"}),
+        ([(0, 16, 0.5, 3)], {"checksum": 1}),
+        ([(0, 16, 0.5, 3)], {"length": 3}),
+        ([(16, 16, 0.5, 3)], {}),
+        ([(-1, 16, 0.5, 3)], {}),
+        ([(0, 16, float("nan"), 3)], {}),
+        ([(0, 16, 0.5, 0)], {}),
+        ([(0, 16, -0.5, 1)], {}),
+    ],
+)
+def test_a_damaged_log_is_told_and_the_others_count(
+    tmp_path: Path, rows: list[tuple[int, int, float, int]], more: dict[str, Any]
+) -> None:
+    log(tmp_path / "n-1-0.cdt", tmp_path / "data", rows, **more)
+    log(tmp_path / "n-2-0.cdt", tmp_path / "data", [(0, 16, 0.5, 3)])
+    (tmp_path / "n-3-0.cdt").write_bytes((tmp_path / "n-2-0.cdt").read_bytes()[:70])
+    (tmp_path / "n-4-0.cdt").touch()
+    (tmp_path / "n-5-0.cdt.new").touch()  # of a process that was killed
+    found, problems = read_logs(tmp_path)
+    assert [len(logs) for logs in found.values()] == [1] and len(problems) == 3
+
+
+# ---- the replicas ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pools:
+    """Two disks and two SSD servers, all directories, and a file on the disks."""
+
+    directory: Path
+    catalog: Catalog
+
+    @property
+    def original(self) -> Path:
+        return self.directory / "data"
+
+    def cluster(self, capacity: str = '"1M"') -> Path:
+        path = self.directory / "cluster.toml"
+        path.write_text(cluster_text(self.directory, capacity))
+        return path
+
+    def found(self, *reads: tuple[int, int, float, int], file: str = "data") -> None:
+        """A run has found these reads critical."""
+        name = self.directory / "logs" / f"n-{len(list((self.directory / 'logs').iterdir()))}-0.cdt"
+        log(name, self.directory / file, list(reads))
+        record(read_logs(self.directory / "logs")[0], self.catalog)
+        name.unlink()
+
+    def fetch(self, capacity: str = '"1M"', reserved: int = 0) -> dict[Path, str]:
+        return fetch(self.catalog, load_cluster(str(self.cluster(capacity))), reserved, self.directory / "home/map")
+
+    def extents(self, file: str = "data") -> list[list[int]]:
+        replica = serving(self.catalog).get(self.directory / file)
+        return [] if replica is None else np.asarray(replica.access_map.extents)[:, :2].tolist()
+
+
+def cluster_text(directory: Path, capacity: str) -> str:
+    pools = "".join(
+        f"[pools.{name}]\nkind = '{kind}'\nstartup = {startup}\nread_seconds_per_byte = 5e-9\n"
+        f"write_seconds_per_byte = 5e-9\ncapacity = {size}\n"
+        f"where = ['{directory}/{name}0', '{directory}/{name}1']\n"
+        for name, kind, startup, size in (
+            ("hdd", "hdd", '[[0, 0.0], ["1M", 0.005], ["100G", 0.012]]', "0"),
+            ("ssd", "ssd", "[[0, 0.0], [4096, 8e-5]]", capacity),
+        )
+    )
+    return (
+        "[home]\npool = 'hdd'\nservers = 2\nstrip = '4K'\n[clients]\nprocesses_per_node = 16\nconnect_seconds = 0.0\n"
+        "network_seconds_per_byte = 0.0\n" + pools
+    )
+
+
+@pytest.fixture
+def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pools:
+    monkeypatch.setenv("PDLA_HOME", str(tmp_path / "home"))
+    for name in ("logs", "ssd0", "ssd1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data").write_bytes(os.urandom(100_000))
+    return Pools(tmp_path, open_catalog())
+
+
+def test_what_saves_most_is_copied_and_the_least_is_missing(pools: Pools) -> None:
+    pools.found((0, 4096, 0.001, 1), (8192, 12288, 0.001, 5), (50_000, 54_096, 0.001, 3))
+    assert pools.fetch('"8K"') == {} and pools.extents() == [[8192, 4096], [50_000, 4096]]
+    # Writes have a part of the space.
+    pools.found((0, 4096, 0.001, 9), file="data")
+    assert pools.fetch('"8K"', reserved=4096) == {} and pools.extents() == [[0, 4096]]
+    assert pools.fetch('"1M"') == {} and pools.extents() == [[0, 4096], [8192, 4096], [50_000, 4096]]
+    stored = [path for path in pools.directory.glob("ssd*/**/*") if path.is_file()]
+    assert sum(path.stat().st_size for path in stored) == 3 * 4096
+
+
+def test_the_capacity_holds_for_all_files_together(pools: Pools) -> None:
+    (pools.directory / "other").write_bytes(os.urandom(100_000))
+    pools.found((0, 8192, 0.001, 1))
+    pools.found((0, 8192, 0.004, 1), file="other")
+    assert pools.fetch('"12K"') == {}
+    assert (pools.extents("other"), pools.extents()) == ([[0, 8192]], [[0, 4096]])
+
+
+def test_replicas_stay_while_another_choice_saves_little_more(pools: Pools) -> None:
+    pools.found(*((i * 4096, (i + 1) * 4096, 0.001, 1) for i in range(20)))
+    pools.fetch()
+    first = serving(pools.catalog)[pools.original].id
+    pools.found((81920, 81920 + 100, 0.000_001, 1))
+    pools.fetch()
+    assert serving(pools.catalog)[pools.original].id == first
+    pools.found((81920, 86016, 0.1, 1))
+    pools.fetch()
+    assert pools.extents() == [[0, 86016]]
+    assert [one.state for one in pools.catalog.replicas.listing()] == ["valid"]
+
+
+def test_a_file_that_changed_is_copied_anew(pools: Pools) -> None:
+    pools.found((0, 4096, 0.001, 1), (90_000, 94_096, 0.001, 1))
+    pools.fetch()
+    first = serving(pools.catalog)[pools.original].id
+    pools.original.write_bytes(os.urandom(92_000))
+    assert pools.fetch() == {} and pools.extents() == [[0, 4096], [90_000, 2000]]
+    assert [one.id for one in pools.catalog.replicas.listing()] != [first]
+    pools.original.unlink()
+    assert pools.fetch() == {} and pools.extents() == []
+
+
+def test_a_replica_that_lost_a_component_is_made_again(pools: Pools) -> None:
+    pools.found((0, 16384, 0.001, 1))
+    pools.fetch()
+    (component, *_) = (path for path in pools.directory.glob("ssd1/**/*") if path.is_file())
+    component.unlink()
+    assert pools.extents() == []
+    assert pools.fetch() == {} and pools.extents() == [[0, 16384]]
+
+
+def test_a_file_that_cannot_be_copied_is_told_and_the_others_are_copied(pools: Pools) -> None:
+    pools.found((0, 4096, 0.001, 1))
+    pools.found((0, 1, 0.001, 1), file="logs")
+    problems = pools.fetch()
+    assert list(problems) == [pools.directory / "logs"] and "regular file" in str(*problems.values())
+    assert pools.extents() == [[0, 4096]]
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+PROGRAM = REPOSITORY / "tests/programs/random_pieces.c"
+PIECE, COUNT, HOT = 16384, 96, 16
+
+
+@dataclass
+class Job:
+    """tests/programs/random_pieces.c, with S4D-Cache."""
+
+    pdla: Launching
+    mpi: Mpi
+    program: Path
+
+    @property
+    def original(self) -> Path:
+        return self.pdla.directory / "data"
+
+    def words(self, what: str, ranks: int) -> list[str | Path]:
+        return self.mpi.command(ranks, self.program, self.original, what, str(PIECE), str(COUNT), str(HOT))
+
+    def run(self, what: str, ranks: int, capacity: str = '"16M"', *options: str) -> tuple[str, dict[str, Any]]:
+        """The checksum of what it read, and the report."""
+        cluster = self.pdla.directory / "cluster.toml"
+        cluster.write_text(cluster_text(self.pdla.directory, capacity))
+        policy = ("--policy", "s4d", "--cluster", cluster, *options)
+        *said, answer = self.pdla.run("run", *policy, "--json", "--", *self.words(what, ranks)).stdout.splitlines()
+        return "".join(said), json.loads(answer)
+
+
+@pytest.fixture
+def job(pdla: Launching, any_mpi: Mpi) -> Job:
+    pdla.environment |= any_mpi.env
+    program = any_mpi.compile(
+        REPOSITORY / "tests/programs/random_pieces.c", pdla.directory / "pieces", "-Wall", "-Wextra"
+    )
+    return Job(pdla, any_mpi, program)
+
+
+def test_the_second_run_reads_from_the_ssds(job: Job) -> None:
+    """With another number of ranks; and the table says what it gained."""
+    job.original.write_bytes(os.urandom(PIECE * COUNT))
+    native = job.mpi.run(job.words("read", 2)).strip()
+    said, report = job.run("read", 2)
+    (row,) = report["critical"]
+    assert said == native and report["redirected_bytes"] == 0
+    assert row["reads"] >= 0.9 * (COUNT + 3 * HOT) and row["served_bytes"] == 0
+    assert row["cached_bytes"] == row["fetched_bytes"] == row["critical_bytes"] >= 0.9 * PIECE * COUNT
+    said, report = job.run("read", 3)
+    (row,) = report["critical"]
+    assert said == native and report["replica_bytes"] >= 0.9 * PIECE * (COUNT + 3 * HOT)
+    assert row["served_bytes"] > 0.9 * row["read_bytes"] and row["saved_seconds"] > 0.1
+    table = job.pdla.run("status").stdout
+    assert "are critical for S4D-Cache" in table
+    (seen,) = job.pdla.json("status", "--json")["critical"]
+    assert seen["path"] == str(job.original) and seen["cached_bytes"] == row["cached_bytes"]
+
+
+def test_a_small_cache_has_what_is_read_most(pdla: Launching) -> None:
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    pdla.environment |= mpi.env
+    job = Job(pdla, mpi, mpi.compile(PROGRAM, pdla.directory / "pieces"))
+    job.original.write_bytes(os.urandom(PIECE * COUNT))
+    room = HOT * PIECE
+    job.run("read", 2, f'"{2 * room}"', "--hint", f"cache_bytes={room}")
+    _, report = job.run("read", 2, f'"{2 * room}"', "--hint", f"cache_bytes={room}")
+    (row,) = report["critical"]
+    assert row["cached_bytes"] == room
+    assert report["replica_bytes"] >= 0.9 * 4 * room
+
+
+def test_writes_go_to_the_ssds_and_what_they_replace_is_not_read(job: Job) -> None:
+    job.original.write_bytes(os.urandom(PIECE * COUNT))
+    job.run("read", 2)
+    _, report = job.run("write", 2)
+    (row,) = report["critical"]
+    assert row["written_bytes"] >= 0.9 * PIECE * COUNT and row["home_bytes"] >= 0.9 * PIECE * COUNT
+    native = job.mpi.run(job.words("read", 2)).strip()
+    for ranks in (2, 1):
+        said, report = job.run("read", ranks)
+        assert said == native
+    assert report["replica_bytes"] > 0 and report["critical"][0]["served_bytes"] > 0
+    assert list(job.pdla.directory.glob("ssd*/*.cache")) == []
+
+
+def test_a_program_that_fails_keeps_its_exit_code_and_a_table_is_printed(job: Job) -> None:
+    job.original.write_bytes(os.urandom(PIECE * COUNT))
+    cluster = job.pdla.directory / "cluster.toml"
+    cluster.write_text(cluster_text(job.pdla.directory, "0"))
+    policy = ("--policy", "s4d", "--cluster", cluster)
+    done = job.pdla.run("run", *policy, "--", *job.words("read", 2))
+    assert "fetched" in done.stderr and str(job.original)[-8:] in done.stderr.replace("\n", "").replace(" ", "")
+    assert job.pdla.run("run", *policy, "--", "sh", "-c", "exit 7", code=7).stderr
