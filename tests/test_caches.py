@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +354,22 @@ def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, h
         if ended:
             break
     assert number > 5
+
+
+def test_h46_a_rank_goes_on_where_another_one_was_killed(interrupted: Interrupted) -> None:
+    """The one has begun to bring home the node's bytes, and the other one waits for them."""
+    interrupted.mpi = replace(interrupted.mpi, mpiexec=[*interrupted.mpi.mpiexec, "-disable-auto-cleanup"])
+    steps = ["write:1", "write:0", "survivor:500"]
+    interrupted.original.unlink(missing_ok=True)
+    native = interrupted.run({}, *steps, ranks=2, fails=True)
+    interrupted.original.unlink()
+    killed = interrupted.at(1, "kill", interrupted.original) | {"INTERRUPT_RANK": "1"}
+    ran = interrupted.run(interrupted.variables(ON_CLOSE) | killed, *steps, ranks=2, fails=True)
+    assert "survivor" in native.seen[1] and "survivor" not in ran.seen[1]
+    assert ran.seen[0] == native.seen[0]
+    assert ran.bytes == native.bytes
+    assert interrupted.run(interrupted.variables(ON_CLOSE), "size").bytes == native.bytes
+    assert interrupted.journals == [] and list(interrupted.cache.iterdir()) == []
 
 
 def test_h46_bytes_that_are_home_replace_older_ones_that_wait(case: Case) -> None:

@@ -17,6 +17,8 @@
  *   fork child signals           a child that ends, or stays until this process ends; signals to this process
  *   kill exit                    the end, of all ranks by SIGKILL, of each rank without close and MPI_Finalize
  *   leave                        ... with MPI_Finalize, but without close
+ *   survivor:MS                  the ranks end by SIGKILL, the last one first, MS after one another; each reads the
+ *                                piece behind its view before
  *
  * With READ_ONLY in the environment the file is only read. */
 #define _GNU_SOURCE
@@ -248,6 +250,12 @@ static void make_step(const char *name, long number)
     } else if (strcmp(name, "exit") == 0) {
         MPI_Barrier(MPI_COMM_WORLD);
         exit(0);
+    } else if (strcmp(name, "survivor") == 0) {
+        usleep((useconds_t)((ranks - 1 - rank) * number * 1000));
+        MPI_File_read_at(file, bytes, buffer, piece, MPI_BYTE, &status);
+        say_bytes("survivor", piece);
+        fflush(out);
+        kill(getpid(), SIGKILL);
     } else if (strcmp(name, "leave") == 0) {
         MPI_Finalize();
         exit(0);
