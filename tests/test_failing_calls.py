@@ -100,6 +100,11 @@ def seen_by(
         pytest.param(*MPICH.values, 2, "s4d", "agreements 12"),
         pytest.param(*MPICH.values, 2, "s4d", "memory 40"),
         pytest.param(*MPICH.values, 1, "s4d", "files 60"),
+        pytest.param(*MPICH.values, 2, "original", "short 2"),
+        pytest.param(*MPICH.values, 2, "close", "short 2"),
+        pytest.param(*MPICH.values, 2, "lease", "short 2"),
+        pytest.param(*MPICH.values, 2, "e10", "short 2"),
+        pytest.param(*MPICH.values, 2, "s4d", "short 2"),
     ],
     indirect=["mpi"],
     ids=lambda value: value.name if isinstance(value, Mpi) else str(value),
@@ -125,7 +130,7 @@ def test_a_call_sees_the_same_or_fails(
             if calls:
                 break
     assert compared > 500
-    assert failed <= {"open"} if writes == "original" else failed
+    assert failed == set() if failures == "short 2" else failed <= {"open"} if writes == "original" else failed
 
 
 def check_next_open(leased: Leased) -> None:

@@ -1,6 +1,7 @@
 /* Linked into the library with -Wl,--wrap. PDLA_TEST_FAILING="memory 12" lets one in twelve of its allocations fail,
  * "files 12" one in twelve of its system calls on files, "readdir 1" each of this call, "readdir -4" each after the
  * fourth, "readdir 4th" only the fourth. What is chosen is random, differs between ranks, and is the same in each run.
+ * "short 2" does not fail: one in two of its transfers moves only a part of the bytes.
  * The agreements of the ranks ("agreements 12") fail in all ranks together. "clock_gettime 1th" does not fail: its
  * time of day is 20 seconds too early. */
 #define _GNU_SOURCE
@@ -89,9 +90,6 @@ AGREEMENT(agree_gather, (const void *mine, int bytes, void *all, const int *coun
           (mine, bytes, all, counts, places, comm))
 
 FILES(ssize_t, pread, (int fd, void *data, size_t size, off_t offset), (fd, data, size, offset))
-FILES(ssize_t, pwrite, (int fd, const void *data, size_t size, off_t offset), (fd, data, size, offset))
-FILES(ssize_t, preadv, (int fd, const struct iovec *parts, int count, off_t offset), (fd, parts, count, offset))
-FILES(ssize_t, pwritev, (int fd, const struct iovec *parts, int count, off_t offset), (fd, parts, count, offset))
 FILES(ssize_t, read, (int fd, void *data, size_t size), (fd, data, size))
 FILES(ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size))
 FILES(int, fstat, (int fd, struct stat *found), (fd, found))
@@ -128,6 +126,30 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
         now->tv_sec -= 20;
     return rc;
 }
+
+ssize_t __real_pwrite(int fd, const void *data, size_t size, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t size, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t size, off_t offset)
+{
+    if (fails("files", "pwrite", EIO))
+        return -1;
+    return __real_pwrite(fd, data, fails("short", "pwrite", 0) ? (size + 1) / 2 : size, offset);
+}
+
+#define PARTS(name) \
+    ssize_t __real_##name(int fd, const struct iovec *parts, int count, off_t offset); \
+    ssize_t __wrap_##name(int fd, const struct iovec *parts, int count, off_t offset); \
+    ssize_t __wrap_##name(int fd, const struct iovec *parts, int count, off_t offset) \
+    { \
+        if (fails("files", #name, EIO)) \
+            return -1; \
+        const bool part = count > 0 && parts->iov_len > 0 && fails("short", #name, 0); \
+        struct iovec half = {part ? parts->iov_base : NULL, part ? (parts->iov_len + 1) / 2 : 0}; \
+        return part ? __real_##name(fd, &half, 1, offset) : __real_##name(fd, parts, count, offset); \
+    }
+
+PARTS(preadv)
+PARTS(pwritev)
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
