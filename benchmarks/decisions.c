@@ -35,9 +35,10 @@ static void add_space(int64_t level, int64_t server, bool reads, bool writes)
     setup.levels = level + 1;
 }
 
+static const struct caching_device disk = {2, DISTANCE, DISK, {1e-8, 1e-8}}, ssd = {2, DISTANCE, SSD, {1e-9, 1e-9}};
+
 static struct caching *core_of(const char *policy)
 {
-    const struct caching_device disk = {2, DISTANCE, DISK, {1e-8, 1e-8}}, ssd = {2, DISTANCE, SSD, {1e-9, 1e-9}};
     bool liu = strcmp(policy, "liu") == 0;
     setup.by_part = liu || strcmp(policy, "ibridge") == 0;
     for (int64_t i = 0; liu && i < SERVERS; i++)
@@ -88,11 +89,46 @@ static int by_size(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
+static int64_t any_of(int64_t extents)
+{
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return (int64_t)((state >> 24) % (uint64_t)extents);
+}
+
+static void print(double took[ROUNDS])
+{
+    qsort(took, ROUNDS, sizeof *took, by_size);
+    printf("%.0f %.0f\n", took[ROUNDS / 2], took[0]);
+}
+
+/* S4D-Cache's identifier alone, as the library calls it at each request. */
+static int identify(int64_t extents)
+{
+    struct caching_identifier *identifier =
+        caching_identifier_new(&(struct caching_s4d){disk, ssd, SERVERS}, 65536, SERVERS, ENDLESS);
+    double took[ROUNDS];
+    for (int64_t i = 0; i < extents; i++)
+        caching_identify(identifier, &(struct caching_request){.start = 2 * i * PIECE, .stop = (2 * i + 1) * PIECE});
+    for (int round = 0; round < ROUNDS; round++) {
+        double begin = seconds();
+        for (int i = 0; i < DECISIONS; i++) {
+            const int64_t start = 2 * any_of(extents) * PIECE;
+            caching_identify(identifier, &(struct caching_request){.start = start, .stop = start + PIECE});
+        }
+        took[round] = (seconds() - begin) / DECISIONS * 1e9;
+    }
+    print(took);
+    caching_identifier_free(identifier);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3)
         return 1;
     int64_t extents = strtoll(argv[2], NULL, 10);
+    if (strcmp(argv[1], "identify") == 0)
+        return identify(extents);
     struct caching *core = core_of(argv[1]);
     struct caching_step step;
     caching_file(core, 0, 2 * extents * PIECE);
@@ -104,14 +140,11 @@ int main(int argc, char **argv)
     for (int round = 0; round < ROUNDS; round++) {
         double begin = seconds();
         for (int i = 0; i < DECISIONS; i++) {
-            state = state * 6364136223846793005 + 1442695040888963407;
-            int64_t number = (int64_t)((state >> 24) % (uint64_t)extents);
-            request(core, number, strcmp(argv[1], "e10") == 0 ? CACHING_WRITE : CACHING_READ);
+            request(core, any_of(extents), strcmp(argv[1], "e10") == 0 ? CACHING_WRITE : CACHING_READ);
         }
         took[round] = (seconds() - begin) / DECISIONS * 1e9;
     }
-    qsort(took, ROUNDS, sizeof *took, by_size);
-    printf("%.0f %.0f\n", took[ROUNDS / 2], took[0]);
+    print(took);
     caching_free(core);
     return 0;
 }

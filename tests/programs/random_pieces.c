@@ -1,5 +1,7 @@
 /* Reads or writes pieces of a file in a random order, shared out to the ranks: random_pieces FILE read|write PIECE COUNT
- * HOT. Each piece is accessed once, those before HOT four times. Rank 0 prints a checksum of all pieces of a read. */
+ * HOT [in-order]. Each piece is accessed once, those before HOT four times. Rank 0 prints a checksum of all pieces of a
+ * read, and on standard error the seconds from before the open until after the close. In order, each rank accesses one
+ * part of the file. */
 #include <mpi.h>
 
 #include <stdint.h>
@@ -32,7 +34,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const int writes = strcmp(argv[2], "write") == 0, length = atoi(argv[3]), count = atoi(argv[4]), hot = atoi(argv[5]);
-    const int accesses = count + 3 * hot;
+    const int accesses = count + 3 * hot, in_order = argc > 6, share = (count + ranks - 1) / ranks;
     int *order = malloc((size_t)accesses * sizeof *order);
     unsigned char *piece = malloc((size_t)length);
     for (int i = 0; i < accesses; i++)
@@ -42,6 +44,10 @@ int main(int argc, char **argv)
         order[i] = order[other];
         order[other] = kept;
     }
+    for (int i = 0; i < count && in_order; i++)
+        order[i] = i % ranks * share + i / ranks < count ? i % ranks * share + i / ranks : 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
     const int mode = writes ? MPI_MODE_CREATE | MPI_MODE_WRONLY : MPI_MODE_RDONLY;
     if (MPI_File_open(MPI_COMM_WORLD, argv[1], mode, MPI_INFO_NULL, &file) != MPI_SUCCESS)
         MPI_Abort(MPI_COMM_WORLD, 3);
@@ -57,6 +63,9 @@ int main(int argc, char **argv)
         mine += writes ? 0 : hash_of(piece, length, (uint64_t)order[i]);
     }
     MPI_File_close(&file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        fprintf(stderr, "%.6f\n", MPI_Wtime() - begin);
     MPI_Reduce(&mine, &all, 1, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0 && !writes)
         printf("%llx\n", (unsigned long long)all);
