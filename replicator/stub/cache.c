@@ -12,6 +12,7 @@
 #include "cache_marks.h"
 #include "caching.h"
 #include "node_peers.h"
+#include "pool_room.h"
 #include "transfer.h"
 
 enum {
@@ -37,6 +38,7 @@ struct cache {
     struct caching *core;     /* NULL until cache_begin() */
     bool exhausted;           /* its memory is used up: it decides nothing more */
     int64_t held, limit;      /* bytes of the device: that this cache holds, and that all caches of the process may */
+    struct pool_room pool;    /* .directories NULL: the room is not for other programs, too */
     uint64_t cleaning;        /* the core takes the first so many entries of the journal to be on their way; 0: none */
     int64_t *moves;           /* tokens of the moves that bring them home */
     size_t count, room;
@@ -68,11 +70,13 @@ struct cache *cache_open(const struct journal *journal, const struct cache_hints
     return NULL;
 }
 
-/* Bytes of the node's device that this process may use. */
+/* Bytes of the device that this process may use. */
 static int64_t share(const struct cache *cache, const struct cache_hints *hints, int processes)
 {
     struct statvfs found;
     int64_t bytes = hints->bytes;
+    if (hints->pool != NULL)
+        return bytes;
     if (bytes == 0 && fstatvfs(cache->fd, &found) == 0)
         bytes = (int64_t)(found.f_bavail - found.f_bavail / FREE_SHARE) * (int64_t)found.f_frsize;
     return bytes / processes;
@@ -101,6 +105,8 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
     cache->limit = hints->bytes > 0 ? cache->space.capacity : INT64_MAX;
     if (hints->coherent && !cache_marks_all(writer))
         return false;
+    if (hints->pool != NULL && !pool_room_begin(&cache->pool, hints->pool, cache->fd, hints->bytes))
+        return false;
     return renew_core(cache);
 }
 
@@ -118,6 +124,7 @@ void cache_close(struct writer *writer)
     cache_abandon(writer);
     __atomic_sub_fetch(&held_by_all, cache->held, __ATOMIC_ACQ_REL);
     close(cache->fd);
+    pool_room_end(&cache->pool);
     caching_free(cache->core);
     cache_marks_close(cache->marks);
     free(cache->moves);
@@ -185,14 +192,20 @@ static void end_moves(struct cache *cache)
 }
 
 /* For further writes. */
-static int64_t room(const struct cache *cache)
+static int64_t room(struct cache *cache)
 {
     const int64_t here = cache->exhausted ? 0 : caching_room(cache->core, 0);
-    const int64_t left = cache->limit - __atomic_load_n(&held_by_all, __ATOMIC_ACQUIRE);
+    const int64_t left = cache->pool.directories != NULL
+        ? pool_room_left(&cache->pool, cache->held)
+        : cache->limit - __atomic_load_n(&held_by_all, __ATOMIC_ACQUIRE);
     return left < 0 ? 0 : here < left ? here : left;
 }
 
-bool cache_is_short(const struct cache *cache) { return room(cache) < cache->space.capacity / 2; }
+bool cache_is_short(struct cache *cache)
+{
+    return cache->pool.directories != NULL ? cache->held > cache->pool.share / 2
+                                           : room(cache) < cache->space.capacity / 2;
+}
 
 void cache_settle(struct writer *writer)
 {
@@ -220,6 +233,8 @@ void cache_follow(struct writer *writer)
         return;
     renew_core(cache);
     count_held(cache);
+    if (cache->pool.directories != NULL)
+        pool_room_give_back(&cache->pool);
     peers_lock(writer);
     if (marks_of(cache) != NULL)
         cache_unmark(marks_of(cache), journal_count(journal));
@@ -230,13 +245,24 @@ void cache_follow(struct writer *writer)
     peers_unlock(writer);
 }
 
+void cache_rest(struct writer *writer)
+{
+    if (writer->cache->pool.directories == NULL || pthread_mutex_trylock(&writer->mutex) != 0)
+        return;
+    cache_follow(writer);
+    pthread_mutex_unlock(&writer->mutex);
+}
+
 int64_t cache_fits(struct writer *writer, int64_t bytes)
 {
-    const struct cache *cache = writer->cache;
+    struct cache *cache = writer->cache;
     if (bytes <= 0)
         return INT64_MAX;
     if (room(cache) < bytes)
         cache_follow(writer);
+    const int64_t missing = bytes - room(cache);
+    if (missing > 0 && cache->pool.directories != NULL)
+        pool_room_reserve(&cache->pool, missing);
     return room(cache) / bytes;
 }
 

@@ -37,12 +37,14 @@ void cache_called(struct writer *);
 bool cache_read(struct writer *, const struct view_range *, char *buffer, const struct typemap *memory);
 /* What the original has by now needs no space in the cache any more. */
 void cache_follow(struct writer *);
+/* All bytes are home: gives back room that is borrowed, unless a call is under way. Without the mutex. */
+void cache_rest(struct writer *);
 /* Nobody has to wait any more for what the original has. Any thread may call this. */
 void cache_settle(struct writer *);
 /* Whether bytes go home without being asked for. */
 bool cache_flushes(const struct cache *);
 /* Whether less than half of its room is left for further writes. */
-bool cache_is_short(const struct cache *);
+bool cache_is_short(struct cache *);
 bool cache_is_coherent(const struct cache *); /* e10_cache=coherent */
 /* From now on what this process writes to the cache is marked, as with that hint. False: not possible. */
 bool cache_marks_all(const struct writer *);

@@ -107,6 +107,7 @@ static const char *s4d_hints_of(const struct opening *opening, int rank, struct 
     if (!s4d_costs_read(&costs))
         return "PDLA_S4D has no cost model";
     free(costs.numbers);
+    hints->pool = hints->bytes > 0 ? getenv("PDLA_S4D_PATH") : NULL;
     return directory_of(rank, hints->directory) && hints->directory[0] == '/' ? NULL
         : "PDLA_S4D_PATH does not name the directories of SSD servers";
 }

@@ -19,6 +19,7 @@ struct cache_hints {
     bool keeps;           /* e10_cache_discard_flag: disable; the cache file stays until the user removes it */
     int64_t request;      /* ind_wr_buffer_size: bytes that are brought home at a time, at most; 0: no limit */
     int64_t bytes;        /* of the device, for all processes of the node; 0: what is free */
+    const char *pool;     /* directories, separated by colons, where `bytes` are for all programs; NULL: see `bytes` */
     enum exchange_wish exchange;
     int64_t unit;         /* cb_buffer_size: bytes that are exchanged as one; 0: chosen for each view */
     uint32_t guard;       /* deferred_close: a number for its pattern; 0: the close waits until the bytes are home */

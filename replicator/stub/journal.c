@@ -182,6 +182,12 @@ static int name_cache(char cache[1024], const char *directory, const char *journ
     return snprintf(cache, 1024, "%s/pdla-%.*s.cache", directory, (int)(strrchr(name, '.') - name), name);
 }
 
+bool journal_is_cache_name(const char *name)
+{
+    const size_t length = strlen(name), ending = strlen(".cache");
+    return strncmp(name, "pdla-", 5) == 0 && length > ending && strcmp(name + length - ending, ".cache") == 0;
+}
+
 static void fill(struct journal *journal, const struct journal_owner *owner, int original)
 {
     struct journal_header *header = journal->header;

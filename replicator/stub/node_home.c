@@ -346,8 +346,12 @@ enum mover_next node_home_some(struct file_handle *handle)
         cache_settle(writer);
         return waits ? MOVER_AGAIN : MOVER_WAITS;
     }
-    if (writer->judges && !is_due(writer))
-        return node_home_waits(writer, NULL, HOME_OWN) ? MOVER_AGAIN : MOVER_WAITS;
+    if (writer->judges && !is_due(writer)) {
+        const bool waits = node_home_waits(writer, NULL, HOME_OWN);
+        if (!waits)
+            cache_rest(writer);
+        return waits ? MOVER_AGAIN : MOVER_WAITS;
+    }
     uint64_t number = begin(writer, writer->judges, &home, &error);
     /* RATIONALE: another rank may make its part of a call after a read that waits for ours. */
     if (number == 0 && error == 0 && cache_is_coherent(writer->cache) && node_home_waits(writer, NULL, HOME_OWN))

@@ -1,0 +1,160 @@
+"""The room of SSD servers is for all programs together, and may shrink or vanish while they run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.mpi import Mpi, available_mpis
+from tests.test_caches import IMMEDIATE, Case, Ran, make_case
+from tests.test_critical_requests import ALL, costs, left_on_servers
+
+PIECE = 19200
+"""Bytes that a rank writes in a step."""
+PAGE = 8192
+"""What a file may take beyond its bytes, and some more."""
+MANY = [f"write:{i}" for i in range(8)]
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rooms")
+
+
+@pytest.fixture
+def case(tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under MPICH."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    return make_case(mpi, tmp_path, library, programs)
+
+
+@pytest.fixture
+def any_case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
+    """Under each MPI."""
+    return make_case(any_mpi, tmp_path, library, programs)
+
+
+def variables(case: Case, capacity: int) -> dict[str, str]:
+    return {**case.variables(IMMEDIATE), **costs(case, ALL, PDLA_CACHE_BYTES=str(capacity))}
+
+
+def cache_files(case: Case) -> list[Path]:
+    return sorted(case.directory.glob("ssd*/pdla-*.cache"))
+
+
+def reserved(case: Case) -> int:
+    """By all processes; files may go meanwhile."""
+    return sum(path.stat().st_size for path in cache_files(case) if path.exists())
+
+
+@contextmanager
+def running(case: Case, capacity: int, *steps: str, ranks: int = 3) -> Iterator[Future[Ran]]:
+    """A run in the background, which has cached something."""
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(case.run, variables(case, capacity), *steps, ranks=ranks)
+        wait_until(lambda: len(cache_files(case)) == ranks and all(path.stat().st_size for path in cache_files(case)))
+        yield ran
+        ran.result()
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_two_programs_never_hold_more_than_the_capacity(case: Case) -> None:
+    """Each could fill it alone, and each gets a part."""
+    capacity = 12 * PIECE
+    native = case.natively(*MANY)
+    case.original.unlink()
+    other = replace(case, directory=case.directory / "other")
+    other.directory.mkdir()
+    shared = {**variables(other, capacity), "PDLA_S4D_PATH": variables(case, capacity)["PDLA_S4D_PATH"]}
+    most = 0
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(case.run, variables(case, capacity), *MANY, "nap:300")]
+        runs += [pool.submit(other.run, shared, *MANY, "nap:300")]
+        while not all(run.done() for run in runs):
+            sizes = [path.stat().st_blocks * 512 for path in cache_files(case) if path.exists()]
+            assert sum(sizes) <= capacity + PAGE * len(sizes)
+            most = max(most, sum(sizes))
+    assert most > capacity / 4
+    for run in runs:
+        ran = run.result()
+        assert ran.bytes == native.bytes and ran.total("written", "bytes") > 0
+
+
+def test_what_is_borrowed_is_given_back(case: Case) -> None:
+    """A process alone has half of the room and borrows most of the rest, until its bytes are home."""
+    capacity = 16 * PIECE
+    with running(case, capacity, *(f"write:{i}" for i in range(13)), "nap:4000", ranks=1) as ran:
+        wait_until(lambda: reserved(case) > capacity // 2)
+        wait_until(lambda: 0 < reserved(case) <= capacity // 2)
+        assert not ran.done()
+    assert ran.result().total("written", "bytes") == 13 * PIECE
+
+
+def test_the_last_of_the_room_is_not_borrowed(case: Case) -> None:
+    """A program that comes later finds room, and the one that holds more than its share stops caching."""
+    capacity = 64 * PIECE
+    other = replace(case, directory=case.directory / "other")
+    other.directory.mkdir()
+    shared = {**variables(other, capacity), "PDLA_S4D_PATH": variables(case, capacity)["PDLA_S4D_PATH"]}
+    with running(case, capacity, *(f"write:{i}" for i in range(60)), "nap:700", ranks=1) as ran:
+        later = other.run(shared, *MANY[:2], ranks=3)
+        assert not ran.done()
+    assert later.total("written", "bytes") == 6 * PIECE
+    assert 32 * PIECE < ran.result().total("written", "bytes") <= 56 * PIECE
+
+
+def test_a_program_that_writes_on_gives_back_what_others_are_due(case: Case) -> None:
+    """Its share gets smaller when others come, though it reserves nothing more."""
+    capacity = 64 * PIECE
+    other = replace(case, directory=case.directory / "other")
+    other.directory.mkdir()
+    shared = {**variables(other, capacity), "PDLA_S4D_PATH": variables(case, capacity)["PDLA_S4D_PATH"]}
+    steady = [step for i in range(60) for step in (f"write:{i % 40}", "nap:80")]
+    with running(case, capacity, *(f"write:{i}" for i in range(40)), *steady, ranks=1) as ran:
+        (mine,) = cache_files(case)
+        with ThreadPoolExecutor(1) as pool:
+            later = pool.submit(other.run, shared, *MANY, "nap:4000", ranks=3)
+            wait_until(lambda: len(cache_files(case)) == 4)
+            assert mine.stat().st_size > capacity // 4
+            wait_until(lambda: 0 < mine.stat().st_size <= capacity // 5)
+            assert not later.done() and not ran.done()
+            assert later.result().total("written", "bytes") == 24 * PIECE
+
+
+def squeeze(case: Case) -> None:
+    """As if another program took all room."""
+    with (case.directory / "ssd1/pdla-other.cache").open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def remove(case: Case) -> None:
+    for i in range(2):
+        shutil.rmtree(case.directory / f"ssd{i}")
+
+
+@pytest.mark.parametrize("accident", [squeeze, remove])
+def test_a_pool_that_shrinks_or_vanishes_costs_no_bytes(any_case: Case, accident: Callable[[Case], None]) -> None:
+    """What is in the cache comes home; what comes later goes to the original."""
+    steps = ["write:0", "again:0", "nap:400", "read:0", *MANY[1:], "read:7", "again:3", "reopen", "write:8", "other:3"]
+    native = any_case.natively(*steps)
+    any_case.original.unlink()
+    with running(any_case, 9 * PIECE, *steps) as ran:
+        accident(any_case)
+    assert ran.result().bytes == native.bytes and ran.result().seen == native.seen
+    assert "no room in the cache" in ran.result().passed
+    if accident == squeeze:
+        assert left_on_servers(any_case) == [[], ["pdla-other.cache"]]
