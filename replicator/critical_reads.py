@@ -1,6 +1,6 @@
-"""S4D-Cache's reads: what processes found critical (their logs), and the replicas with the bytes that save most.
+"""S4D-Cache's reads: replicas of the critical bytes that save most, and what a run got out of them.
 
-Source: He et al., ICDCS 2014: the critical data table (III-A) and the rebuilder's fetches (III-B).
+Source: He et al., ICDCS 2014: the rebuilder's fetches (III-B).
 """
 
 from __future__ import annotations
@@ -10,53 +10,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, CriticalFile, Replica
 from pdla.critical_data import CriticalData, chosen, held_bytes
-from pdla.errors import FormatError, PdlaError
+from pdla.errors import PdlaError
 from pdla.layouts.capacity import room
 from pdla.model import Cluster, Int64Array, Layout, Pool, Signature
 from pdla.policies.online import pool_of
 from pdla.replicator.builder import build
+from pdla.replicator.copying import Progress
+from pdla.replicator.critical_logs import ROW, CriticalLog
 from pdla.replicator.exit_reports import RunReport
 from pdla.replicator.mapfile import fold, publish
 from pdla.replicator.verify import components_unchanged, discard
-
-SUFFIX = ".cdt"
-MAGIC = b"PDLACDT1"
-HEADER = np.dtype(
-    [
-        ("magic", "S8"), ("checksum", "<u4"), ("rows", "<u4"), ("device", "<u8"), ("inode", "<u8"), ("size", "<i8"),
-        ("mtime_ns", "<i8"), ("path_bytes", "<u4"), ("rank", "<i4"), ("requests", "<u8"),
-    ]
-)  # fmt: skip
-ROW = np.dtype([("start", "<i8"), ("stop", "<i8"), ("benefit", "<f8"), ("reads", "<i8")])
-CHECKED_FROM = 16
-"""The checksum is of the bytes from here on."""
 
 WORTH = 0.95
 """Replicas stay if they save at least this share of what the best choice would save: a new choice moves all bytes."""
 FREE_SHARE = 0.5
 """Of the free space of a pool without a capacity that replicas of critical reads may take."""
-
-
-@dataclass(frozen=True)
-class CriticalLog:
-    """What a process found in a file until it closed it.
-
-    Attributes:
-        requests: contiguous accesses that were judged, reads and writes.
-        rows: shape (n,), dtype ROW: critical reads, each with the seconds that one of them saves (Eq. 8), and how many.
-    """
-
-    path: Path
-    rank: int
-    requests: int
-    rows: np.ndarray[Any, Any]
+WRITE_SHARE = 4
+"""A quarter of the SSD pool is for writes on their way home, the rest for what is read."""
+FETCHING = "critical reads"
+"""The resource of the one process that makes replicas of critical reads."""
 
 
 @dataclass(frozen=True)
@@ -94,50 +72,6 @@ class CriticalReport:
         return asdict(self)
 
 
-def read_log(path: Path) -> CriticalLog:
-    """The log of a process.
-
-    Raises:
-        FormatError: it is not a log, or is damaged.
-    """
-    data = path.read_bytes()
-    header = np.frombuffer(data[: HEADER.itemsize].ljust(HEADER.itemsize, b"\0"), HEADER)[0]
-    rows, length = int(header["rows"]), int(header["path_bytes"])
-    whole = HEADER.itemsize + rows * ROW.itemsize + length
-    if header["magic"] != MAGIC or len(data) != whole:
-        raise FormatError(f"{path} is not a log of critical reads, or it is cut off")
-    if google_crc32c.value(data[CHECKED_FROM:]) != header["checksum"]:
-        raise FormatError(f"{path} is damaged: its checksum is another one")
-    table = np.frombuffer(data, ROW, rows, HEADER.itemsize)
-    right = (table["start"] >= 0) & (table["stop"] > table["start"]) & (table["reads"] > 0)
-    if not (right & np.isfinite(table["benefit"]) & (table["benefit"] > 0)).all():
-        raise FormatError(f"{path} is damaged: a critical read has no bytes, or saves nothing")
-    original = Path(data[whole - length :].decode("utf-8", "surrogateescape"))
-    return CriticalLog(original, int(header["rank"]), int(header["requests"]), table)
-
-
-def read_logs(directory: Path) -> tuple[dict[Path, list[CriticalLog]], list[str]]:
-    """The logs of a run, by file, and why others could not be read."""
-    logs: dict[Path, list[CriticalLog]] = {}
-    problems = []
-    for path in sorted(directory.glob(f"*{SUFFIX}")):
-        try:
-            log = read_log(path)
-        except (OSError, FormatError) as error:
-            problems.append(str(error))
-        else:
-            logs.setdefault(log.path, []).append(log)
-    return logs, problems
-
-
-def record(logs: Mapping[Path, Sequence[CriticalLog]], catalog: Catalog) -> None:
-    """Add what a run found to the critical data tables."""
-    for path, of_file in logs.items():
-        rows = np.concatenate([log.rows for log in of_file])
-        found = CriticalData.of_reads(rows["start"], rows["stop"], rows["benefit"] * rows["reads"])
-        catalog.critical.add(path, found)
-
-
 # ---- the replicas ----------------------------------------------------------------------------------------------------
 
 
@@ -153,13 +87,37 @@ class _Wanted:
     replica: Replica | None
 
 
-def fetch(catalog: Catalog, cluster: Cluster, reserved: int, map_path: Path | None = None) -> dict[Path, str]:
+def reserved_for_writes(cluster: Cluster) -> int:
+    """The bytes of the SSD pool that are for writes, if nobody chooses others; 0: its devices say what is free.
+
+    Raises:
+        ConfigError: the cluster has no SSD servers.
+    """
+    return (pool_of(cluster, "ssd", "S4D-Cache").capacity or 0) // WRITE_SHARE
+
+
+def fetch(
+    catalog: Catalog,
+    cluster: Cluster,
+    reserved: int,
+    map_path: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[Path, str]:
     """Make replicas of the critical reads that save most, as many as the first pool of SSDs has room for.
 
     ``reserved`` bytes of its capacity stay free for writes. Returns the files whose bytes could not be copied, and why.
     The replicas of a file are replaced only if that saves clearly more.
+
+    Raises:
+        BusyError: another process makes them.
     """
-    map_path = map_path or config.map_path()
+    with catalog.leases.hold(FETCHING, name="the replicas of critical reads"):
+        return _fetch(catalog, cluster, reserved, map_path or config.map_path(), progress)
+
+
+def _fetch(
+    catalog: Catalog, cluster: Cluster, reserved: int, map_path: Path, progress: Progress | None
+) -> dict[Path, str]:
     pool = pool_of(cluster, "ssd", "s4d")
     fold(catalog, map_path)
     _discard_unusable(catalog, map_path)
@@ -178,7 +136,7 @@ def fetch(catalog: Catalog, cluster: Cluster, reserved: int, map_path: Path | No
         catalog.critical.set_replica(one.file.path, None)
         if str(one.file.path) in best:
             try:
-                _build(one.file.path, best[str(one.file.path)], pool, cluster, catalog, map_path)
+                _build(one.file.path, best[str(one.file.path)], pool, cluster, catalog, map_path, progress)
             except PdlaError as error:
                 problems[one.file.path] = str(error)
     publish(catalog, map_path)
@@ -225,12 +183,20 @@ def _has(one: _Wanted, extents: Int64Array | None) -> bool:
     return np.array_equal(_extents(one.replica), extents)
 
 
-def _build(path: Path, extents: Int64Array, pool: Pool, cluster: Cluster, catalog: Catalog, map_path: Path) -> None:
+def _build(
+    path: Path,
+    extents: Int64Array,
+    pool: Pool,
+    cluster: Cluster,
+    catalog: Catalog,
+    map_path: Path,
+    progress: Progress | None,
+) -> None:
     """One replica with these bytes, striped over all SSD servers like the originals over theirs (V-A)."""
     access_map = AccessMap(extents=extents)
     layout = Layout(pool.name, pool.servers, 1, (cluster.home_strip,) * pool.servers, access_map.size)
     first = Signature(str(path), "read", False, int(extents[0, 0]), int(extents[0, 1]), (), (0,))
-    built = build(first, layout, pool, catalog, access_map=access_map, map_path=map_path)
+    built = build(first, layout, pool, catalog, access_map=access_map, map_path=map_path, progress=progress)
     catalog.critical.set_replica(path, built.id)
 
 

@@ -17,6 +17,7 @@ from pdla.catalog.leases import this_process
 from pdla.errors import BusyError, CatalogError, PdlaError, UnfitError
 from pdla.model import Cluster
 from pdla.replicator.builder import BuiltReplica, build
+from pdla.replicator.critical_reads import fetch, reserved_for_writes, serving
 from pdla.replicator.mapfile import publish
 from pdla.replicator.metrics import Metrics
 from pdla.replicator.queued_plans import choice, plan_queued
@@ -123,6 +124,7 @@ class Daemon:
             try:
                 if time.monotonic() >= self._next_scan:
                     self._scan()
+                    self._fetch_critical()
                 while self._serve_one() is not None:
                     pass
             except CatalogError as error:
@@ -146,6 +148,7 @@ class Daemon:
         """
         with self._presence():
             removed = self._scan()
+            self._fetch_critical()
             done = list(iter(self._serve_one, None))
         return done, removed
 
@@ -198,6 +201,41 @@ class Daemon:
         for kept in removed.kept:
             log.warning("cannot be removed", extra={"replica": kept.replica, "why": f"{kept.path} {kept.problem}"})
         return removed
+
+    def _fetch_critical(self) -> None:
+        """Copy to the SSD servers what S4D-Cache found critical, if the command that ran the program did not."""
+        cluster = self._cluster
+        if cluster is None or all(pool.kind != "ssd" for pool in cluster.pools) or self._stop.is_set():
+            return
+        if not self._catalog.critical.all() or self._is_busy():
+            return
+        before = {one.id for one in serving(self._catalog).values()}
+        try:
+            with self._interruptible():
+                problems = fetch(self._catalog, cluster, reserved_for_writes(cluster), self._map_path, self._progress)
+        except StoppedError:
+            log.info("undone", extra={"critical": True})
+            return
+        except BusyError as error:
+            log.info("left for later", extra={"why": str(error)})
+            return
+        for path, why in problems.items():
+            log.error("postponed", extra={"original": str(path), "why": why})
+        for path, replica in serving(self._catalog).items():
+            if replica.id not in before:
+                log.info("fetched", extra={"original": str(path), "replica": replica.id, "bytes": replica.size})
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """While a replica is built: ``stop`` may interrupt a step of it."""
+        self._counted = 0
+        self._building = True
+        try:
+            yield
+        finally:
+            self._building = False
+            if self._stop.is_set():  # an alarm would end the process while Python shuts down
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _serve_one(self) -> Done | None:
         """Build the first waiting replica that nobody else builds; None if there is none, or this is not the time."""
@@ -256,18 +294,12 @@ class Daemon:
     def _build(self, pattern: Pattern) -> BuiltReplica:
         """Build and publish what the pattern's plan chose; if only publishing failed last time, the replica exists."""
         layout, pool = choice(self._catalog, pattern)
-        self._counted = 0
-        self._building = True
-        try:
+        with self._interruptible():
             built = build(
                 *(pattern.signature, layout, pool, self._catalog),
                 progress=self._progress,
                 map_path=self._map_path,
             )
-        finally:
-            self._building = False
-            if self._stop.is_set():  # an alarm would end the process while Python shuts down
-                signal.setitimer(signal.ITIMER_REAL, 0)
         publish(self._catalog, self._map_path)
         discard(self._catalog, [replica.id for replica in self._catalog.replicas.find("retired")], self._map_path)
         return built

@@ -119,5 +119,5 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
         queue=census.queue,
         failed=catalog.patterns.find(state="failed") if census.queue["failed"] else (),
         caches=cached_files(map_path),
-        critical=catalog.critical.all(),
+        critical=[one for one in catalog.critical.all() if one.data.bytes],
     )

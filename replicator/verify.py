@@ -23,6 +23,7 @@ from pdla.layouts.striping import locate
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import EXTENT, is_stored
+from pdla.replicator.critical_logs import record_left
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
@@ -237,7 +238,8 @@ def remove(catalog: Catalog, replica_id: int, *, map_path: Path | None = None) -
 def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
     """Remove what nobody can use.
 
-    These are replicas that are stale, retired or unfinished, old state files, and exit reports whose pdla was killed.
+    These are replicas that are stale, retired or unfinished, old state files, and exit reports whose pdla was killed;
+    what these runs found critical is recorded.
 
     Raises:
         BusyError: another process is changing the replicas.
@@ -259,18 +261,19 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
             if file.suffix in (".state", ".tmp") and file != current:
                 file.unlink(missing_ok=True)
         for reports in map_path.parent.glob(f"{config.RUN_PREFIX}*"):
-            _remove_unlocked(reports)
+            _remove_unlocked(reports, catalog)
     return removed
 
 
-def _remove_unlocked(directory: Path) -> None:
-    """Remove a directory, unless the process that uses it holds its lock."""
+def _remove_unlocked(directory: Path, catalog: Catalog) -> None:
+    """Remove the directory of a run, unless the process that uses it holds its lock; its critical reads are kept."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        record_left(directory, catalog)
         shutil.rmtree(directory, ignore_errors=True)
     except BlockingIOError:
         pass

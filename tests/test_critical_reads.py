@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,17 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from pdla.catalog import Catalog, open_catalog
+from pdla.catalog import Catalog, Occurrence, Run, open_catalog
 from pdla.critical_data import FADING, CriticalData, chosen, held_bytes
-from pdla.errors import FormatError
+from pdla.errors import BusyError, FormatError
 from pdla.layouts.config import load_cluster
-from pdla.replicator.critical_reads import fetch, read_log, read_logs, record, serving
+from pdla.model import Loop, Op, Signature
+from pdla.policies.s4d import benefit_of
+from pdla.replicator.critical_logs import read_log, read_logs, record
+from pdla.replicator.critical_patterns import critical_reads_of, seed
+from pdla.replicator.critical_reads import FETCHING, fetch, serving
+from pdla.replicator.daemon import Daemon
+from pdla.replicator.throttling import Gate, Limit
 from tests.conftest import Launching
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 
@@ -256,6 +264,92 @@ def test_a_file_that_cannot_be_copied_is_told_and_the_others_are_copied(pools: P
     assert pools.extents() == [[0, 4096]]
 
 
+def test_one_process_at_a_time_makes_the_replicas(pools: Pools) -> None:
+    pools.found((0, 4096, 0.001, 1))
+    with pools.catalog.leases.hold(FETCHING), pytest.raises(BusyError, match="the replicas of critical reads"):
+        pools.fetch()
+    assert pools.extents() == []
+
+
+def test_the_daemon_copies_what_a_killed_command_left(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory has the logs; one of them is damaged."""
+    left = pools.directory / "home/run.killed"
+    left.mkdir()
+    log(left / "n-1-0.cdt", pools.original, [(8192, 12288, 0.001, 5)])
+    log(left / "n-2-0.cdt", pools.original, [(0, 4096, 0.001, 5)], checksum=1)
+    cluster = load_cluster(str(pools.cluster('"16K"')))
+
+    def daemon(*more: Any) -> None:
+        Daemon(pools.catalog, threading.Event(), Gate(1.0, 1e15), *more, map_path=pools.directory / "home/map").once()
+
+    daemon()
+    assert not left.exists() and len(pools.catalog.critical.all()) == 1 and pools.extents() == []
+    daemon(None, None, cluster)
+    assert pools.extents() == [[8192, 4096]]
+    pools.found(*((i * 4096, (i + 1) * 4096, 0.002, 1) for i in range(2, 9)))
+    daemon(None, None, cluster)
+    assert sum(length for _, length in pools.extents()) == 12288  # the rest is for writes
+
+
+def test_a_daemon_that_must_end_leaves_nothing_half_copied(pools: Pools) -> None:
+    pools.found((0, 98_304, 0.001, 1))
+    stop = threading.Event()
+    limit = Limit(1000)
+    cluster = load_cluster(str(pools.cluster()))
+    daemon = Daemon(pools.catalog, stop, Gate(1.0, 1e15), limit, None, cluster, map_path=pools.directory / "home/map")
+    timer = threading.Timer(1, stop.set)
+    timer.start()
+    daemon.once()
+    timer.join()
+    assert pools.extents() == [] and pools.catalog.replicas.listing() == []
+    assert [path for path in pools.directory.glob("ssd*/**/*") if path.is_file()] == []
+
+
+# ---- what traces tell ------------------------------------------------------------------------------------------------
+
+
+def pattern(*loops: Loop, start: int = 0, length: int = 4096, ranks: int = 1, op: Op = "read") -> Signature:
+    return Signature("data", op, False, start, length, loops, tuple(range(ranks)), rank_loops=int(ranks > 1))
+
+
+def test_a_pattern_is_judged_like_a_process_judges_its_requests(pools: Pools) -> None:
+    cluster = load_cluster(str(pools.cluster()))
+    far, near = benefit_of(cluster, "read", 0, 4096, math.inf), benefit_of(cluster, "read", 8192, 4096, 4096)
+    assert far > near > 0
+    data = critical_reads_of([pattern(Loop(8192, 5))], cluster)
+    assert data.starts.tolist() == [8192 * i for i in range(5)] and (data.stops - data.starts == 4096).all()
+    assert data.saved * 4096 == pytest.approx([far, near, near, near, near])
+    # Each rank has a first request; and what is read twice saves twice as much.
+    data = critical_reads_of([pattern(Loop(8192, 2), Loop(16384, 3), ranks=2)] * 2, cluster)
+    assert data.saved * 4096 == pytest.approx(
+        [2 * far, 2 * far, *[2 * benefit_of(cluster, "read", 0, 4096, 12288)] * 4]
+    )
+
+
+def test_requests_that_disks_serve_as_fast_are_not_critical(pools: Pools) -> None:
+    """SSD servers that are slow for each byte: what is large is not faster there."""
+    path = pools.cluster()
+    disks, ssds = path.read_text().split("[pools.ssd]")
+    path.write_text(f"{disks}[pools.ssd]{ssds.replace('5e-9', '5e-8')}")
+    cluster = load_cluster(str(path))
+    assert len(critical_reads_of([pattern(Loop(1 << 24, 3), length=1 << 24)], cluster).starts) == 0
+    assert len(critical_reads_of([pattern(Loop(1 << 24, 3))], cluster).starts) == 3
+    assert len(critical_reads_of([], cluster).starts) == 0
+
+
+def test_a_traced_file_is_looked_at_once(pools: Pools) -> None:
+    """Even if nothing of it is critical."""
+    run = Run("app", 1, "trace", "/t.h5", "csv", None, "", (), {}, (str(pools.original),), 1, 1)
+    written = replace(pattern(Loop(8192, 5), op="write"), file=str(pools.original))
+    pools.catalog.runs.record(run, [Occurrence(written, {})])
+    cluster = load_cluster(str(pools.cluster()))
+    assert seed(pools.catalog, cluster) == [pools.original]
+    assert seed(pools.catalog, cluster) == [] and pools.fetch() == {} and pools.extents() == []
+    pools.found((0, 4096, 0.001, 1))
+    pools.fetch()
+    assert pools.extents() == [[0, 4096]]
+
+
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 PROGRAM = REPOSITORY / "tests/programs/random_pieces.c"
@@ -277,11 +371,14 @@ class Job:
     def words(self, what: str, ranks: int) -> list[str | Path]:
         return self.mpi.command(ranks, self.program, self.original, what, str(PIECE), str(COUNT), str(HOT))
 
+    def cluster(self, capacity: str = '"16M"') -> Path:
+        path = self.pdla.directory / "cluster.toml"
+        path.write_text(cluster_text(self.pdla.directory, capacity))
+        return path
+
     def run(self, what: str, ranks: int, capacity: str = '"16M"', *options: str) -> tuple[str, dict[str, Any]]:
         """The checksum of what it read, and the report."""
-        cluster = self.pdla.directory / "cluster.toml"
-        cluster.write_text(cluster_text(self.pdla.directory, capacity))
-        policy = ("--policy", "s4d", "--cluster", cluster, *options)
+        policy = ("--policy", "s4d", "--cluster", self.cluster(capacity), *options)
         *said, answer = self.pdla.run("run", *policy, "--json", "--", *self.words(what, ranks)).stdout.splitlines()
         return "".join(said), json.loads(answer)
 
@@ -312,6 +409,39 @@ def test_the_second_run_reads_from_the_ssds(job: Job) -> None:
     assert "are critical for S4D-Cache" in table
     (seen,) = job.pdla.json("status", "--json")["critical"]
     assert seen["path"] == str(job.original) and seen["cached_bytes"] == row["cached_bytes"]
+
+
+def test_what_traces_know_is_served_in_the_first_run(pdla: Launching, any_mpi: Mpi) -> None:
+    """Each of three ranks reads 200 pieces of 96 bytes, and what the trace told is what the run finds."""
+    pdla.environment |= any_mpi.env
+    program = any_mpi.compile(REPOSITORY / "tests/programs/cached.c", pdla.directory / "cached")
+    original = pdla.directory / "data"
+
+    def words(*steps: str) -> list[str | Path]:
+        return any_mpi.command(3, program, original, pdla.directory / "out", *steps)
+
+    any_mpi.run(words("write:0"))
+    native = original.read_bytes()
+    path = pdla.directory / "cluster.toml"
+    path.write_text(cluster_text(pdla.directory, '"16M"').replace('["1M", 0.005], ["100G", 0.012]', "[100, 0.005]"))
+    pdla.run("trace", "-o", pdla.directory / "run.h5", "--", *words("read:0"))
+    pdla.run("analyze", pdla.directory / "run.h5")
+    catalog = open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}")
+    assert seed(catalog, load_cluster(str(path))) == [original]
+    (traced,) = catalog.critical.all()
+    catalog.close()
+    (pdla.home / "catalog.db").unlink()
+    pdla.run("analyze", pdla.directory / "run.h5")
+    run = pdla.run("run", "--policy", "s4d", "--cluster", path, "--json", "--", *words("read:0"))
+    (row,) = json.loads(run.stdout.splitlines()[-1])["critical"]
+    assert row["served_bytes"] == row["read_bytes"] == 3 * 200 * 96
+    catalog = open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}")
+    (found,) = catalog.critical.all()
+    assert found.data.bytes == traced.data.bytes == 3 * 200 * 96
+    whole = np.array([[0, len(native), 0]])
+    # The table has half of what the trace told, and what the run found.
+    assert found.data.saved_in(whole) == pytest.approx((1 + FADING) * traced.data.saved_in(whole), rel=0.01)
+    assert seed(catalog, load_cluster(str(path))) == [] and original.read_bytes() == native
 
 
 def test_a_small_cache_has_what_is_read_most(pdla: Launching) -> None:

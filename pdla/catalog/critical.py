@@ -16,7 +16,7 @@ from pdla.critical_data import CriticalData
 
 @dataclass(frozen=True)
 class CriticalFile:
-    """A file with critical reads.
+    """The critical data table of a file, which may be empty.
 
     Attributes:
         seen: when a run last read from it with S4D-Cache.
@@ -34,13 +34,19 @@ class CriticalReads(Section):
 
     @again
     def all(self) -> list[CriticalFile]:
-        """All files with critical reads, by their paths."""
+        """All files that have a table, by their paths."""
         with self._session() as session:
             rows = session.scalars(select(CriticalRow).order_by(CriticalRow.path))
             return [
                 CriticalFile(Path(row.path), CriticalData.from_json(row.reads), utc(row.seen), row.replica_id)
                 for row in rows
             ]
+
+    @again
+    def files(self) -> set[str]:
+        """The files that have a table, which may be empty."""
+        with self._session() as session:
+            return set(session.scalars(select(CriticalRow.path)))
 
     @again
     def add(self, path: Path, newer: CriticalData) -> None:

@@ -121,6 +121,12 @@ class Patterns(Section):
             return [_pattern(row, runs) for row, runs in rows if fnmatchcase(row.file, glob)]
 
     @again
+    def files(self) -> set[str]:
+        """The files that have patterns."""
+        with self._session() as session:
+            return set(session.scalars(select(PatternRow.file).distinct()))
+
+    @again
     def get(self, pattern_id: int) -> tuple[Pattern, list[tuple[Run, Occurrence]]]:
         """A pattern, the runs that have it, and how it was in each.
 

@@ -64,8 +64,6 @@ HINTS: Mapping[str, Callable[[str], str]] = {
 
 S4D_HINTS = ("cache_bytes",)
 """Those that S4D-Cache knows."""
-WRITE_SHARE = 4
-"""S4D-Cache: a quarter of the SSD pool is for writes on their way home, the rest for what is read."""
 
 
 def check_policy(name: str) -> None:
@@ -138,10 +136,9 @@ def _s4d(coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> d
 
 def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:
     """The bytes of the SSD pool that S4D-Cache keeps for writes; 0: its devices say what there is."""
-    from pdla.policies.online import pool_of
+    from pdla.replicator.critical_reads import reserved_for_writes
 
-    capacity = pool_of(cluster, "ssd", "pdla run --policy s4d").capacity
-    return int(hints.get("cache_bytes", (capacity or 0) // WRITE_SHARE))
+    return int(hints.get("cache_bytes", reserved_for_writes(cluster)))
 
 
 def _device_numbers(pool: Pool) -> list[float]:

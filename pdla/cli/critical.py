@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pdla.errors import PdlaError
+from pdla.errors import BusyError, PdlaError
 from pdla.units import format_bytes, format_seconds, shown
 
 if TYPE_CHECKING:
     from pdla.catalog import Catalog, Replica
     from pdla.model import Cluster
-    from pdla.replicator.critical_reads import CriticalLog, CriticalReport
+    from pdla.replicator.critical_logs import CriticalLog
+    from pdla.replicator.critical_reads import CriticalReport
     from pdla.replicator.exit_reports import RunReport
 
 HEADERS = ("read", "on SSDs", "saved", "written", "home", "fetched", "critical", "file")
@@ -24,13 +25,13 @@ class CriticalRun:
     """A run with S4D-Cache.
 
     Attributes:
-        problems: why logs of processes could not be read.
+        notes: what there is to say besides the table, such as why bytes could not be copied.
         reports: a row for each file, after ``finish``.
     """
 
     def __init__(self, cluster: Cluster, reserved: int) -> None:
         self.cluster, self.reserved = cluster, reserved
-        self.problems: list[str] = []
+        self.notes: list[str] = []
         self.reports: list[CriticalReport] = []
         self._logs: Mapping[Path, Sequence[CriticalLog]] = {}
         self._served: Mapping[Path, Replica] = {}
@@ -38,11 +39,14 @@ class CriticalRun:
     def begin(self, logs: Path) -> dict[str, str]:
         """The variables of the run, whose processes leave their logs in this directory.
 
+        If traces tell of critical reads, they are copied to the SSD servers first.
+
         Raises:
             PdlaError: the directories of the SSD servers cannot be made.
         """
         from pdla.catalog import open_catalog
         from pdla.policies.online import pool_of
+        from pdla.replicator.critical_patterns import seed
         from pdla.replicator.critical_reads import serving
 
         for where in pool_of(self.cluster, "ssd", "s4d").where:
@@ -50,22 +54,36 @@ class CriticalRun:
                 Path(where).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise PdlaError(f"no directory of an SSD server: {error}") from error
-        self._served = serving(open_catalog())
+        catalog = open_catalog()
+        if seed(catalog, self.cluster):
+            self._fetch(catalog)
+        self._served = serving(catalog)
         return {"PDLA_S4D_LOG": str(logs)}
 
     def ended(self, logs: Path) -> None:
         """Read what the processes left."""
-        from pdla.replicator.critical_reads import read_logs
+        from pdla.replicator.critical_logs import read_logs
 
-        self._logs, self.problems = read_logs(logs)
+        self._logs, problems = read_logs(logs)
+        self.notes += problems
 
     def finish(self, catalog: Catalog, run: RunReport) -> None:
         """Record what the run found critical, and copy to the SSD servers what saves most."""
-        from pdla.replicator.critical_reads import fetch, record, reports
+        from pdla.replicator.critical_logs import record
+        from pdla.replicator.critical_reads import reports
 
         record(self._logs, catalog)
-        failed = fetch(catalog, self.cluster, self.reserved)
+        failed = self._fetch(catalog)
         self.reports = reports(self._logs, self._served, run, catalog, failed)
+
+    def _fetch(self, catalog: Catalog) -> Mapping[Path, str]:
+        from pdla.replicator.critical_reads import fetch
+
+        try:
+            return fetch(catalog, self.cluster, self.reserved)
+        except BusyError as error:
+            self.notes.append(f"nothing was copied to the SSD servers: {error}")
+            return {}
 
     def text(self) -> str:
         """The table of all files; "" if the run had no critical requests."""

@@ -121,8 +121,8 @@ def run(
         # The exit code is the program's; a catalog that fails does not change it.
         say(f"the report of this run was not recorded in the catalog: {error}")
         waiting = []
-    for problem in critical.problems if critical else ():
-        say(problem)
+    for note in critical.notes if critical else ():
+        say(note)
     if report.difference:
         say(report.difference)
     elif verify:

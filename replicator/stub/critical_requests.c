@@ -111,7 +111,7 @@ bool critical_requests_judge(struct critical_requests *critical, enum caching_op
 
 /* ---- the log ----------------------------------------------------------------------------------------------------- */
 
-/* Little endian, as all of pdla's files; replicator/critical_reads.py reads it. */
+/* Little endian, as all of pdla's files; replicator/critical_logs.py reads it. */
 struct log_header {
     char magic[8];
     uint32_t checksum; /* CRC32C of all bytes after it and `rows` */

@@ -1,7 +1,7 @@
-/* Reads or writes pieces of a file in a random order, shared out to the ranks: random_pieces FILE read|write PIECE COUNT
- * HOT [in-order]. Each piece is accessed once, those before HOT four times. Rank 0 prints a checksum of all pieces of a
- * read, and on standard error the seconds from before the open until after the close. In order, each rank accesses one
- * part of the file. */
+/* Reads or writes pieces of a file in a random order, shared out to the ranks: random_pieces FILE
+ * read|write PIECE COUNT HOT [in-order]. Each piece is accessed once, those before HOT four times.
+ * Rank 0 prints a checksum of all pieces of a read, and on standard error the seconds from before
+ * the open until after the close. In order, each rank accesses one part of the file. */
 #include <mpi.h>
 
 #include <stdint.h>
@@ -33,7 +33,8 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const int writes = strcmp(argv[2], "write") == 0, length = atoi(argv[3]), count = atoi(argv[4]), hot = atoi(argv[5]);
+    const int writes = strcmp(argv[2], "write") == 0;
+    const int length = atoi(argv[3]), count = atoi(argv[4]), hot = atoi(argv[5]);
     const int accesses = count + 3 * hot, in_order = argc > 6, share = (count + ranks - 1) / ranks;
     int *order = malloc((size_t)accesses * sizeof *order);
     unsigned char *piece = malloc((size_t)length);

@@ -1,0 +1,94 @@
+"""S4D-Cache's reads: what processes found critical leave logs, which are added to the critical data tables.
+
+Source: He et al., ICDCS 2014: the critical data table (III-A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from pdla.catalog import Catalog
+from pdla.critical_data import CriticalData
+from pdla.errors import FormatError
+
+SUFFIX = ".cdt"
+MAGIC = b"PDLACDT1"
+HEADER = np.dtype(
+    [
+        ("magic", "S8"), ("checksum", "<u4"), ("rows", "<u4"), ("device", "<u8"), ("inode", "<u8"), ("size", "<i8"),
+        ("mtime_ns", "<i8"), ("path_bytes", "<u4"), ("rank", "<i4"), ("requests", "<u8"),
+    ]
+)  # fmt: skip
+ROW = np.dtype([("start", "<i8"), ("stop", "<i8"), ("benefit", "<f8"), ("reads", "<i8")])
+CHECKED_FROM = 16
+"""The checksum is of the bytes from here on."""
+
+
+@dataclass(frozen=True)
+class CriticalLog:
+    """What a process found in a file until it closed it.
+
+    Attributes:
+        requests: contiguous accesses that were judged, reads and writes.
+        rows: shape (n,), dtype ROW: critical reads, each with the seconds that one of them saves (Eq. 8), and how many.
+    """
+
+    path: Path
+    rank: int
+    requests: int
+    rows: np.ndarray[Any, Any]
+
+
+def read_log(path: Path) -> CriticalLog:
+    """The log of a process.
+
+    Raises:
+        FormatError: it is not a log, or is damaged.
+    """
+    data = path.read_bytes()
+    header = np.frombuffer(data[: HEADER.itemsize].ljust(HEADER.itemsize, b"\0"), HEADER)[0]
+    rows, length = int(header["rows"]), int(header["path_bytes"])
+    whole = HEADER.itemsize + rows * ROW.itemsize + length
+    if header["magic"] != MAGIC or len(data) != whole:
+        raise FormatError(f"{path} is not a log of critical reads, or it is cut off")
+    if google_crc32c.value(data[CHECKED_FROM:]) != header["checksum"]:
+        raise FormatError(f"{path} is damaged: its checksum is another one")
+    table = np.frombuffer(data, ROW, rows, HEADER.itemsize)
+    right = (table["start"] >= 0) & (table["stop"] > table["start"]) & (table["reads"] > 0)
+    if not (right & np.isfinite(table["benefit"]) & (table["benefit"] > 0)).all():
+        raise FormatError(f"{path} is damaged: a critical read has no bytes, or saves nothing")
+    original = Path(data[whole - length :].decode("utf-8", "surrogateescape"))
+    return CriticalLog(original, int(header["rank"]), int(header["requests"]), table)
+
+
+def read_logs(directory: Path) -> tuple[dict[Path, list[CriticalLog]], list[str]]:
+    """The logs of a run, by file, and why others could not be read."""
+    logs: dict[Path, list[CriticalLog]] = {}
+    problems = []
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        try:
+            log = read_log(path)
+        except (OSError, FormatError) as error:
+            problems.append(str(error))
+        else:
+            logs.setdefault(log.path, []).append(log)
+    return logs, problems
+
+
+def record(logs: Mapping[Path, Sequence[CriticalLog]], catalog: Catalog) -> None:
+    """Add what a run found to the critical data tables."""
+    for path, of_file in logs.items():
+        rows = np.concatenate([log.rows for log in of_file])
+        found = CriticalData.of_reads(rows["start"], rows["stop"], rows["benefit"] * rows["reads"])
+        catalog.critical.add(path, found)
+
+
+def record_left(directory: Path, catalog: Catalog) -> None:
+    """Add what the logs in the directory of a killed command say; those that cannot be read are skipped."""
+    record(read_logs(directory)[0], catalog)
