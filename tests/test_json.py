@@ -158,7 +158,9 @@ def test_a_trace(answers: dict[str, dict[str, Any]]) -> None:
 
 def test_the_replicas(answers: dict[str, dict[str, Any]]) -> None:
     assert set(answers["replicate"]["replicas"][0]) == {"id", "original", "layout", "pool", "bytes", "seconds", "kept"}
-    assert set(answers["status"]) == {"replicas", "runs", "leases", "queue", "failed", "caches"}
+    assert set(answers["status"]) == {
+        *("replicas", "runs", "leases", "queue", "failed", "caches", "critical"),
+    }
     assert set(answers["status"]["replicas"][0]) == keys(section("Replicas"))
     assert answers["status"]["replicas"][0]["state"] == "valid"
     assert answers["verify"] == {"checked": 1, "findings": []}
