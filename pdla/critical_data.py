@@ -54,12 +54,12 @@ class CriticalData:
         """Number of bytes."""
         return int((self.stops - self.starts).sum())
 
-    def after(self, newer: CriticalData) -> CriticalData:
-        """The table after one more run, which found ``newer``."""
+    def after(self, newer: CriticalData, same_run: bool = False) -> CriticalData:
+        """The table after one more run, or one more part of the same run, which found ``newer``."""
         return _summed(
             np.concatenate([self.starts, newer.starts]),
             np.concatenate([self.stops, newer.stops]),
-            np.concatenate([self.saved * FADING, newer.saved]),
+            np.concatenate([self.saved * (1 if same_run else FADING), newer.saved]),
         )
 
     def below(self, size: int) -> CriticalData:

@@ -5,7 +5,7 @@ Source: He et al., ICDCS 2014: the critical data table (III-A).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ CHECKED_FROM = 16
 
 @dataclass(frozen=True)
 class CriticalLog:
-    """What a process found in a file until it closed it.
+    """What a process found in a file until it closed it, or several processes did.
 
     Attributes:
         requests: contiguous accesses that were judged, reads and writes.
@@ -40,7 +40,6 @@ class CriticalLog:
     """
 
     path: Path
-    rank: int
     requests: int
     rows: np.ndarray[Any, Any]
 
@@ -64,31 +63,47 @@ def read_log(path: Path) -> CriticalLog:
     if not (right & np.isfinite(table["benefit"]) & (table["benefit"] > 0)).all():
         raise FormatError(f"{path} is damaged: a critical read has no bytes, or saves nothing")
     original = Path(data[whole - length :].decode("utf-8", "surrogateescape"))
-    return CriticalLog(original, int(header["rank"]), int(header["requests"]), table)
+    return CriticalLog(original, int(header["requests"]), table)
 
 
-def read_logs(directory: Path) -> tuple[dict[Path, list[CriticalLog]], list[str]]:
-    """The logs of a run, by file, and why others could not be read."""
+def logs_in(directory: Path) -> list[Path]:
+    """The logs that processes have left in the directory of a run."""
+    return sorted(directory.glob(f"*{SUFFIX}"))
+
+
+def read_logs(paths: Iterable[Path]) -> tuple[dict[Path, CriticalLog], list[str]]:
+    """What logs of a run say about each file, and why others could not be read."""
     logs: dict[Path, list[CriticalLog]] = {}
     problems = []
-    for path in sorted(directory.glob(f"*{SUFFIX}")):
+    for path in paths:
         try:
             log = read_log(path)
         except (OSError, FormatError) as error:
             problems.append(str(error))
         else:
             logs.setdefault(log.path, []).append(log)
-    return logs, problems
+    return {path: joined(of_file) for path, of_file in logs.items()}, problems
 
 
-def record(logs: Mapping[Path, Sequence[CriticalLog]], catalog: Catalog) -> None:
-    """Add what a run found to the critical data tables."""
-    for path, of_file in logs.items():
-        rows = np.concatenate([log.rows for log in of_file])
+def joined(logs: Sequence[CriticalLog]) -> CriticalLog:
+    """What several logs say about one file. Reads of the same bytes that save the same become one row."""
+    rows = np.concatenate([log.rows for log in logs])
+    rows = rows[np.lexsort((rows["benefit"], rows["stop"], rows["start"]))]
+    kind = rows[["start", "stop", "benefit"]]
+    firsts = np.flatnonzero(np.concatenate([[len(rows) > 0], kind[1:] != kind[:-1]]))
+    table = rows[firsts]
+    table["reads"] = np.add.reduceat(rows["reads"], firsts)
+    return CriticalLog(logs[0].path, sum(log.requests for log in logs), table)
+
+
+def record(logs: Mapping[Path, CriticalLog], catalog: Catalog, more: Collection[Path] = ()) -> None:
+    """Add what a run found to the critical data tables; ``more``: files of which it has recorded a part already."""
+    for path, log in logs.items():
+        rows = log.rows
         found = CriticalData.of_reads(rows["start"], rows["stop"], rows["benefit"] * rows["reads"])
-        catalog.critical.add(path, found)
+        catalog.critical.add(path, found, same_run=path in more)
 
 
 def record_left(directory: Path, catalog: Catalog) -> None:
     """Add what the logs in the directory of a killed command say; those that cannot be read are skipped."""
-    record(read_logs(directory)[0], catalog)
+    record(read_logs(logs_in(directory))[0], catalog)

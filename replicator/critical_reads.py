@@ -5,7 +5,7 @@ Source: He et al., ICDCS 2014: the rebuilder's fetches (III-B).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class CriticalReport:
         written_bytes, home_bytes: of writes that went to the SSD servers, and came home, while the program ran.
         critical_bytes: bytes of the file that are critical, in this run or in earlier ones.
         cached_bytes: bytes of these that the replica has after the run.
-        fetched_bytes: bytes that were copied for that after the run.
+        fetched_bytes: bytes that were copied to SSD servers while the program ran, and after it.
         why: why they are not there; "": they are.
     """
 
@@ -210,39 +210,57 @@ def serving(catalog: Catalog) -> dict[Path, Replica]:
 
 
 def reports(
-    logs: Mapping[Path, Sequence[CriticalLog]],
-    served: Mapping[Path, Replica],
+    logs: Mapping[Path, CriticalLog],
+    before: Collection[int],
+    replicas: Sequence[Replica],
     run: RunReport,
     catalog: Catalog,
     problems: Mapping[Path, str],
 ) -> list[CriticalReport]:
-    """A row for each file of a run that had critical requests; ``served`` were the replicas before it."""
+    """A row for each file of a run that had critical requests.
+
+    ``replicas`` had critical bytes at some time of the run, or have them now; those with numbers in ``before`` had
+    them when it began.
+    """
     table, now = {file.path: file.data.bytes for file in catalog.critical.all()}, serving(catalog)
-    numbers = {used.id for file in run.files for used in file.replicas if used.bytes}
+    used = {one.id: one.bytes for file in run.files for one in file.replicas}
     written = {Path(cache.path): cache for cache in run.caches if cache.written_bytes}
     found = []
     for path in sorted({*logs, *written}):
-        of_file, cache = logs.get(path, ()), written.get(path)
-        rows = np.concatenate([np.empty(0, ROW), *(log.rows for log in of_file)])
-        before, after = served.get(path), now.get(path)
-        part = np.zeros(len(rows))
-        if before is not None and before.id in numbers:
-            part = held_bytes(_extents(before), rows["start"], rows["stop"]) / (rows["stop"] - rows["start"])
-        lengths = (rows["stop"] - rows["start"]) * rows["reads"]
+        log = logs.get(path, CriticalLog(path, 0, np.empty(0, ROW)))
+        cache, after = written.get(path), now.get(path)
+        of_file = [one for one in replicas if Path(one.original.path) == path]
+        served = [_served(log, one, used.get(one.id, 0)) for one in of_file]
         found.append(
             CriticalReport(
                 path=str(path),
-                requests=sum(log.requests for log in of_file),
-                reads=int(rows["reads"].sum()),
-                read_bytes=int(lengths.sum()),
-                served_bytes=round(float((lengths * part).sum())),
-                saved_seconds=float((rows["benefit"] * rows["reads"] * part).sum()),
+                requests=log.requests,
+                reads=int(log.rows["reads"].sum()),
+                read_bytes=_bytes_of(log),
+                served_bytes=round(sum(count for count, _ in served)),
+                saved_seconds=sum(seconds for _, seconds in served),
                 written_bytes=cache.written_bytes if cache is not None else 0,
                 home_bytes=cache.home_bytes if cache is not None else 0,
                 critical_bytes=table.get(path, 0),
                 cached_bytes=after.size if after is not None else 0,
-                fetched_bytes=after.size if after is not None and (before is None or before.id != after.id) else 0,
+                fetched_bytes=sum(one.size for one in of_file if one.id not in before),
                 why=problems.get(path, ""),
             )
         )
     return found
+
+
+def _bytes_of(log: CriticalLog) -> int:
+    return int(((log.rows["stop"] - log.rows["start"]) * log.rows["reads"]).sum())
+
+
+def _served(log: CriticalLog, replica: Replica, read: int) -> tuple[float, float]:
+    """The bytes of critical reads that a replica served, and the seconds that this saved; ``read`` bytes are from it.
+
+    It may have been there for a part of the run only: then all reads that it could serve have an equal share.
+    """
+    rows = log.rows
+    part = held_bytes(_extents(replica), rows["start"], rows["stop"]) / (rows["stop"] - rows["start"])
+    could = float(((rows["stop"] - rows["start"]) * rows["reads"] * part).sum())
+    share = min(1.0, read / could) if could else 0.0
+    return could * share, float((rows["benefit"] * rows["reads"] * part).sum()) * share

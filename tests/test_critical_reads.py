@@ -7,6 +7,7 @@ import math
 import os
 import struct
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pdla.errors import BusyError, FormatError
 from pdla.layouts.config import load_cluster
 from pdla.model import Loop, Op, Signature
 from pdla.policies.s4d import benefit_of
-from pdla.replicator.critical_logs import read_log, read_logs, record
+from pdla.replicator.critical_logs import ROW, CriticalLog, joined, logs_in, read_log, read_logs, record
 from pdla.replicator.critical_patterns import critical_reads_of, seed
 from pdla.replicator.critical_reads import FETCHING, fetch, serving
 from pdla.replicator.daemon import Daemon
@@ -141,8 +142,21 @@ def test_a_damaged_log_is_told_and_the_others_count(
     (tmp_path / "n-3-0.cdt").write_bytes((tmp_path / "n-2-0.cdt").read_bytes()[:70])
     (tmp_path / "n-4-0.cdt").touch()
     (tmp_path / "n-5-0.cdt.new").touch()  # of a process that was killed
-    found, problems = read_logs(tmp_path)
-    assert [len(logs) for logs in found.values()] == [1] and len(problems) == 3
+    found, problems = read_logs(logs_in(tmp_path))
+    assert [log.rows.tolist() for log in found.values()] == [[(0, 16, 0.5, 3)]] and len(problems) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_logs_are_joined(seed: int) -> None:
+    choose = np.random.default_rng(seed)
+    logs, counted = [], {}
+    for _ in range(3):
+        rows = [(start, start + 5, benefit, 2) for start, benefit in choose.integers(1, 4, (choose.integers(9), 2))]
+        logs.append(CriticalLog(Path("f"), 7, np.array(rows, ROW)))
+        for *kind, reads in rows:
+            counted[tuple(kind)] = counted.get(tuple(kind), 0) + reads
+    found = joined(logs)
+    assert found.requests == 21 and found.rows.tolist() == sorted((*kind, reads) for kind, reads in counted.items())
 
 
 # ---- the replicas ----------------------------------------------------------------------------------------------------
@@ -168,7 +182,7 @@ class Pools:
         """A run has found these reads critical."""
         name = self.directory / "logs" / f"n-{len(list((self.directory / 'logs').iterdir()))}-0.cdt"
         log(name, self.directory / file, list(reads))
-        record(read_logs(self.directory / "logs")[0], self.catalog)
+        record(read_logs(logs_in(self.directory / "logs"))[0], self.catalog)
         name.unlink()
 
     def fetch(self, capacity: str = '"1M"', reserved: int = 0) -> dict[Path, str]:
@@ -405,10 +419,50 @@ def test_the_second_run_reads_from_the_ssds(job: Job) -> None:
     (row,) = report["critical"]
     assert said == native and report["replica_bytes"] >= 0.9 * PIECE * (COUNT + 3 * HOT)
     assert row["served_bytes"] > 0.9 * row["read_bytes"] and row["saved_seconds"] > 0.1
-    table = job.pdla.run("status").stdout
+    table = " ".join(job.pdla.run("status").stdout.split())
     assert "are critical for S4D-Cache" in table
     (seen,) = job.pdla.json("status", "--json")["critical"]
     assert seen["path"] == str(job.original) and seen["cached_bytes"] == row["cached_bytes"]
+
+
+def test_a_program_reads_from_the_ssds_what_it_read_before(pdla: Launching, any_mpi: Mpi) -> None:
+    """It closes the file, waits until the bytes are there, and opens it again; and the run counts as one."""
+    pdla.environment |= {**any_mpi.env, "READ_ONLY": "1"}
+    program = any_mpi.compile(REPOSITORY / "tests/programs/cached.c", pdla.directory / "cached")
+    original = pdla.directory / "data"
+    original.write_bytes(os.urandom(1 << 20))
+
+    def words(*steps: str) -> list[str | Path]:
+        return any_mpi.command(3, program, original, pdla.directory / "out", *steps)
+
+    path = pdla.directory / "cluster.toml"
+    path.write_text(cluster_text(pdla.directory, '"16M"').replace('["1M", 0.005], ["100G", 0.012]', "[100, 0.005]"))
+    catalog = open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}")
+    ended = threading.Event()
+
+    def let_it_go_on() -> None:
+        while not ended.wait(0.05) and not serving(catalog):
+            pass
+        time.sleep(1)  # until the map with it is published
+        original.with_name("data.end").touch()
+
+    thread = threading.Thread(target=let_it_go_on)
+    thread.start()
+    steps = ("read:0", "reopen", "until", "reopen", "read:0", "reopen", "read:0")
+    run = pdla.run("run", "--policy", "s4d", "--cluster", path, "--json", "--", *words(*steps))
+    ended.set()
+    thread.join()
+    (row,) = json.loads(run.stdout.splitlines()[-1])["critical"]
+    once = 3 * 200 * 96
+    assert (row["read_bytes"], row["served_bytes"]) == (3 * once, 2 * once)
+    assert row["cached_bytes"] == row["fetched_bytes"] == row["critical_bytes"] == once
+    (found,) = catalog.critical.all()
+    twice = found.data.saved_in(np.array([[0, 1 << 20, 0]]))
+    assert row["saved_seconds"] == pytest.approx(twice * 2 / 3, rel=0.01)  # the reads of one run, which do not fade
+    said = [(pdla.directory / f"out.{rank}").read_text() for rank in range(3)]
+    original.with_name("data.end").touch()
+    any_mpi.run(words(*steps))
+    assert [(pdla.directory / f"out.{rank}").read_text() for rank in range(3)] == said
 
 
 def test_what_traces_know_is_served_in_the_first_run(pdla: Launching, any_mpi: Mpi) -> None:

@@ -49,15 +49,15 @@ class CriticalReads(Section):
             return set(session.scalars(select(CriticalRow.path)))
 
     @again
-    def add(self, path: Path, newer: CriticalData) -> None:
-        """Record what a run found."""
+    def add(self, path: Path, newer: CriticalData, same_run: bool = False) -> None:
+        """Record what a run found, or one more part of what the last run finds."""
         with self._session(alone=True, once=True) as session:
             row = session.scalars(select(CriticalRow).filter_by(path=str(path))).one_or_none()
             if row is None:
                 row = CriticalRow(path=str(path))
                 session.add(row)
             else:
-                newer = CriticalData.from_json(row.reads).after(newer)
+                newer = CriticalData.from_json(row.reads).after(newer, same_run)
             row.reads, row.seen = newer.to_json(), datetime.now(UTC)
 
     @again

@@ -1,8 +1,11 @@
-"""pdla run --policy s4d: what comes before and after the program."""
+"""pdla run --policy s4d: what is done before, beside and after the program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
 
 HEADERS = ("read", "on SSDs", "saved", "written", "home", "fetched", "critical", "file")
 """Of the table: bytes of critical reads, those of them that SSD servers had, what that saved; bytes written to SSD
-servers, and brought home; bytes copied to them after the run, and all that are critical."""
+servers, and brought home; bytes copied to them in and after the run, and all that are critical."""
+LOWEST_PRIORITY = 19
+LOOK_SECONDS = 1.0
+"""Between looks for what processes found, while the program runs."""
 
 
 class CriticalRun:
@@ -33,8 +39,10 @@ class CriticalRun:
         self.cluster, self.reserved = cluster, reserved
         self.notes: list[str] = []
         self.reports: list[CriticalReport] = []
-        self._logs: Mapping[Path, Sequence[CriticalLog]] = {}
-        self._served: Mapping[Path, Replica] = {}
+        self._found: dict[Path, CriticalLog] = {}  # what is recorded
+        self._left: dict[Path, CriticalLog] = {}  # what is not yet
+        self._before: Collection[int] = ()
+        self._replicas: dict[int, Replica] = {}
 
     def begin(self, logs: Path) -> dict[str, str]:
         """The variables of the run, whose processes leave their logs in this directory.
@@ -47,7 +55,6 @@ class CriticalRun:
         from pdla.catalog import open_catalog
         from pdla.policies.online import pool_of
         from pdla.replicator.critical_patterns import seed
-        from pdla.replicator.critical_reads import serving
 
         for where in pool_of(self.cluster, "ssd", "s4d").where:
             try:
@@ -57,24 +64,85 @@ class CriticalRun:
         catalog = open_catalog()
         if seed(catalog, self.cluster):
             self._fetch(catalog)
-        self._served = serving(catalog)
+        self._remember(catalog)
+        self._before = [*self._replicas]
         return {"PDLA_S4D_LOG": str(logs)}
 
-    def ended(self, logs: Path) -> None:
-        """Read what the processes left."""
-        from pdla.replicator.critical_logs import read_logs
+    @contextmanager
+    def beside(self, logs: Path) -> Iterator[None]:
+        """While the program runs: copy what a process found critical until it closed a file.
 
-        self._logs, problems = read_logs(logs)
-        self.notes += problems
+        The next open of the file, in this program or in another one, reads it from the SSD servers.
+        """
+        from pdla.replicator.critical_logs import logs_in
+
+        ended = threading.Event()
+
+        def work() -> None:
+            os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)  # of this thread, and of those that it starts
+            while not ended.wait(LOOK_SECONDS):
+                # What cannot be done now is done after the program. The other ranks close the file at about the same
+                # time: what all of them found is copied at once.
+                with suppress(PdlaError, OSError):
+                    if logs_in(logs) and not ended.wait(LOOK_SECONDS):
+                        self._fetch_found(logs)
+
+        thread = threading.Thread(target=work, name="pdla-critical", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _fetch_found(self, directory: Path) -> None:
+        from pdla.catalog import open_catalog
+        from pdla.replicator.critical_logs import logs_in
+        from pdla.replicator.critical_reads import fetch
+
+        paths = logs_in(directory)
+        with closing(open_catalog()) as catalog:
+            self._read(paths)
+            self._record(catalog)
+            for path in paths:
+                path.unlink()  # and not before: pdla gc records the logs of a command that was killed
+            fetch(catalog, self.cluster, self.reserved)
+            self._remember(catalog)
+
+    def ended(self, directory: Path) -> None:
+        """Read what the processes left at their end."""
+        from pdla.replicator.critical_logs import logs_in
+
+        self._read(logs_in(directory))
 
     def finish(self, catalog: Catalog, run: RunReport) -> None:
         """Record what the run found critical, and copy to the SSD servers what saves most."""
-        from pdla.replicator.critical_logs import record
         from pdla.replicator.critical_reads import reports
 
-        record(self._logs, catalog)
+        self._record(catalog)
         failed = self._fetch(catalog)
-        self.reports = reports(self._logs, self._served, run, catalog, failed)
+        self._remember(catalog)
+        self.reports = reports(self._found, self._before, [*self._replicas.values()], run, catalog, failed)
+
+    def _read(self, paths: Sequence[Path]) -> None:
+        from pdla.replicator.critical_logs import read_logs
+
+        self._left, problems = read_logs(paths)
+        self.notes += [why for why in problems if why not in self.notes]
+
+    def _record(self, catalog: Catalog) -> None:
+        from pdla.replicator.critical_logs import joined, record
+
+        record(self._left, catalog, more=self._found)
+        for path, log in self._left.items():
+            self._found[path] = joined([self._found[path], log]) if path in self._found else log
+        self._left = {}
+
+    def _remember(self, catalog: Catalog) -> None:
+        """The replicas that the program may read from, as long as they are there."""
+        from pdla.replicator.critical_reads import serving
+
+        self._replicas |= {one.id: one for one in serving(catalog).values()}
 
     def _fetch(self, catalog: Catalog) -> Mapping[Path, str]:
         from pdla.replicator.critical_reads import fetch

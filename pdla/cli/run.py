@@ -8,7 +8,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,7 +104,8 @@ def run(
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
         variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
         coherent = writes != "original" or policy is not None or writes_are_noted()
-        code = launch(command, preloaded(variables, coherence=coherent))
+        with critical.beside(reports) if critical else nullcontext():
+            code = launch(command, preloaded(variables, coherence=coherent))
         report = collect(reports, shlex.join(command))
         if critical:
             critical.ended(reports)

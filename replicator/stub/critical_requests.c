@@ -169,7 +169,7 @@ static bool write_file(const char *name, const char *bytes, size_t size)
     return written;
 }
 
-/* RATIONALE: without the log the reads of later runs are as they were; a program is not to hear of that. */
+/* RATIONALE: without the log later reads are as they were; a program is not to hear of that. */
 static void leave_log(const struct critical_requests *critical)
 {
     char name[4096];

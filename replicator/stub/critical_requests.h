@@ -1,6 +1,6 @@
 /* The critical requests of an open file (PDLA_POLICY=s4d): those that SSD servers would serve sooner than
  * the home servers, by Eqs. 1 to 8 of S4D-Cache (pdla/caching/identifier.c). What was read is left
- * in a log at the close, from which pdla fetches it for later runs. */
+ * in a log at the close, from which pdla fetches it for the next opens. */
 #ifndef PDLA_CRITICAL_REQUESTS_H
 #define PDLA_CRITICAL_REQUESTS_H
 
