@@ -467,7 +467,9 @@ def test_a_program_reads_from_the_ssds_what_it_read_before(pdla: Launching, any_
 
 def test_what_traces_know_is_served_in_the_first_run(pdla: Launching, any_mpi: Mpi) -> None:
     """Each of three ranks reads 200 pieces of 96 bytes, and what the trace told is what the run finds."""
-    pdla.environment |= any_mpi.env
+    hints = pdla.directory / "hints"
+    hints.write_text("romio_ds_read disable\n")
+    pdla.environment |= {**any_mpi.env, "ROMIO_HINTS": str(hints)}
     program = any_mpi.compile(REPOSITORY / "tests/programs/cached.c", pdla.directory / "cached")
     original = pdla.directory / "data"
 

@@ -160,15 +160,36 @@ def test_ranks_with_different_policies_do_not_wait_for_each_other(case: Case, ot
 def test_critical_reads_are_left_in_a_log(case: Case) -> None:
     steps = ["write:0", "read:0", "read:0", "all:0"]
     case.same(IMMEDIATE, *steps, **costs(case, FAR))
-    found = logs(case)
+    found, sieves = logs(case), "mpich" in case.mpi.name
     assert [log["rank"] for log in found] == [0, 1, 2]
     for log in found:
-        # A piece is critical unless it begins where the one before ended.
-        assert log["requests"] == 4 * 200
+        # ROMIO sieves independent reads; of others, each piece is critical.
+        assert log["requests"] == 2 * 200 + 2 * (1 if sieves else 200)
         pieces = [(5 + (i * 3 + log["rank"]) * 96, 5 + (i * 3 + log["rank"] + 1) * 96) for i in range(200)]
         assert [row[:2] for row in log["reads"]] == pieces
-        assert {row[3] for row in log["reads"]} == {3}
+        assert {row[3] for row in log["reads"]} == {1 if sieves else 3}
         assert all(row[2] > 0 for row in log["reads"])
+
+
+def test_without_data_sieving_each_piece_is_a_request(case: Case) -> None:
+    hints = case.directory / "hints"
+    hints.write_text("romio_ds_read disable\nromio_ds_write disable\n")
+    ran = case.same(IMMEDIATE, "spread:1", "sync", "barrier", "read:1", **costs(case, ALL), ROMIO_HINTS=str(hints))
+    assert ran.total("written", "bytes") == 3 * 19200 and ran.passed == set()
+    assert {log["requests"] for log in logs(case)} == {2 * 200}
+
+
+def test_what_is_sieved_is_one_request(case: Case) -> None:
+    """It is cached only if the ranks together leave no gaps: pieces would come home one by one."""
+    ran = case.same(IMMEDIATE, "spread:1", "single:0", "read:0", **costs(case, ALL))
+    sieves = "mpich" in case.mpi.name
+    assert ran.total("written", "bytes") == (3 if sieves else 6) * 19200
+    assert ran.passed == ({"not critical"} if sieves else set())
+    for log in logs(case):
+        assert log["requests"] == (3 if sieves else 600)
+        starts = [5 + (i * 3 + log["rank"]) * 96 for i in range(200)]
+        assert [row[:2] for row in log["reads"]] == [(start, start + 96) for start in starts]
+        assert math.fsum(row[2] for row in log["reads"]) == pytest.approx(0.01 * (1 if sieves else 200), rel=0.3)
 
 
 def test_reads_that_are_not_critical_leave_no_log(case: Case) -> None:

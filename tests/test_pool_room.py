@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,9 +51,18 @@ def cache_files(case: Case) -> list[Path]:
     return sorted(case.directory.glob("ssd*/pdla-*.cache"))
 
 
+def stats(case: Case) -> list[os.stat_result]:
+    """Of the cache files; some may go meanwhile."""
+    found = []
+    for path in cache_files(case):
+        with suppress(FileNotFoundError):
+            found.append(path.stat())
+    return found
+
+
 def reserved(case: Case) -> int:
-    """By all processes; files may go meanwhile."""
-    return sum(path.stat().st_size for path in cache_files(case) if path.exists())
+    """By all processes."""
+    return sum(stat.st_size for stat in stats(case))
 
 
 @contextmanager
@@ -60,7 +70,7 @@ def running(case: Case, capacity: int, *steps: str, ranks: int = 3) -> Iterator[
     """A run in the background, which has cached something."""
     with ThreadPoolExecutor(1) as pool:
         ran = pool.submit(case.run, variables(case, capacity), *steps, ranks=ranks)
-        wait_until(lambda: len(cache_files(case)) == ranks and all(path.stat().st_size for path in cache_files(case)))
+        wait_until(lambda: [stat.st_size > 0 for stat in stats(case)] == ranks * [True])
         yield ran
         ran.result()
 
@@ -85,7 +95,7 @@ def test_two_programs_never_hold_more_than_the_capacity(case: Case) -> None:
         runs = [pool.submit(case.run, variables(case, capacity), *MANY, "nap:300")]
         runs += [pool.submit(other.run, shared, *MANY, "nap:300")]
         while not all(run.done() for run in runs):
-            sizes = [path.stat().st_blocks * 512 for path in cache_files(case) if path.exists()]
+            sizes = [stat.st_blocks * 512 for stat in stats(case)]
             assert sum(sizes) <= capacity + PAGE * len(sizes)
             most = max(most, sum(sizes))
     assert most > capacity / 4

@@ -253,6 +253,11 @@ CACHING_API struct caching_identifier *caching_identifier_new(const struct cachi
 CACHING_API void caching_identifier_free(struct caching_identifier *identifier);
 /* Whether a request is critical. It is in the table from then on, unless that is full. */
 CACHING_API bool caching_identify(struct caching_identifier *identifier, const struct caching_request *request);
+/* What a request saves (Eq. 8), in seconds; critical are those that save something. It is in no table. */
+CACHING_API double caching_benefit(struct caching_identifier *identifier, const struct caching_request *request);
+/* A read is in the table from then on, unless that is full, with what it `saves`. */
+CACHING_API void caching_add(struct caching_identifier *identifier, const struct caching_request *request,
+                             double saves);
 /* The next critical request after the one at *at (0 at first), in the order in which they were found; false: there is
  * none. */
 CACHING_API bool caching_critical(const struct caching_identifier *identifier, int64_t *at,

@@ -71,13 +71,31 @@ struct judged {
     struct entry *entry;
 };
 
-static int judge(void *context)
+static int weigh(void *context)
 {
     struct judged *one = context;
-    struct identifier *of = &one->by->identifier;
-    one->saved = benefit(&one->by->memory, of, one->request);
-    one->entry = critical(&one->by->memory, of, one->request, one->by->full ? 0 : one->saved);
+    one->saved = benefit(&one->by->memory, &one->by->identifier, one->request);
     return CACHING_DONE;
+}
+
+static int add(void *context)
+{
+    struct judged *one = context;
+    one->entry = critical(&one->by->memory, &one->by->identifier, one->request, one->by->full ? 0 : one->saved);
+    return CACHING_DONE;
+}
+
+static int judge(void *context)
+{
+    weigh(context);
+    return add(context);
+}
+
+static void attempt(struct judged *one, int (*what)(void *))
+{
+    one->by->full = guarded(&one->by->memory, what, one) != CACHING_DONE || one->by->full;
+    if (one->entry && one->request->op == CACHING_READ)
+        one->entry->number++;
 }
 
 struct caching_identifier *caching_identifier_new(const struct caching_s4d *parameters, int64_t home_strip,
@@ -101,10 +119,20 @@ void caching_identifier_free(struct caching_identifier *identifier)
 bool caching_identify(struct caching_identifier *identifier, const struct caching_request *request)
 {
     struct judged one = {.by = identifier, .request = request};
-    identifier->full = guarded(&identifier->memory, judge, &one) != CACHING_DONE || identifier->full;
-    if (one.entry && request->op == CACHING_READ)
-        one.entry->number++;
+    attempt(&one, judge);
     return one.entry || one.saved > 0;
+}
+
+double caching_benefit(struct caching_identifier *identifier, const struct caching_request *request)
+{
+    struct judged one = {.by = identifier, .request = request};
+    attempt(&one, weigh);
+    return one.saved;
+}
+
+void caching_add(struct caching_identifier *identifier, const struct caching_request *request, double saves)
+{
+    attempt(&(struct judged){.by = identifier, .request = request, .saved = saves}, add);
 }
 
 bool caching_critical(const struct caching_identifier *identifier, int64_t *at, struct caching_critical *found)

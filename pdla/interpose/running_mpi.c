@@ -202,6 +202,8 @@ static void find_calls(struct mpi *mpi)
     FIND(File_write_at_c);
     FIND(File_call_errhandler);
     FIND(File_open);
+    FIND(File_get_info);
+    FIND(Info_free);
     FIND(Info_get);
     FIND(Info_get_string);
     FIND(File_close);

@@ -84,6 +84,8 @@ struct mpi {
     int (*File_call_errhandler)(mpi_handle, int);
     int (*File_open)(mpi_handle, const char *, int, mpi_handle, mpi_handle *);
     int (*File_close)(mpi_handle *);
+    int (*File_get_info)(mpi_handle, mpi_handle *);
+    int (*Info_free)(mpi_handle *);
     int (*Info_get)(mpi_handle, const char *, int, char *, int *);
     int (*Info_get_string)(mpi_handle, const char *, int *, char *, int *); /* or NULL */
 };

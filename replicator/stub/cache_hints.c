@@ -142,3 +142,25 @@ const char *cache_hints_of(const struct opening *opening, int rank, struct cache
 {
     return cache_policy() == POLICY_S4D ? s4d_hints_of(opening, rank, hints) : e10_hints_of(opening, hints);
 }
+
+/* RATIONALE: the hints of the open file, not those of the program: ROMIO adds its own, and its drivers change them. */
+static int64_t sieved(mpi_handle info, const char *sieving, const char *size)
+{
+    char value[LONGEST];
+    if (!of_info(info, sieving, value) || strcmp(value, "disable") == 0 || !of_info(info, size, value))
+        return 0;
+    const long long bytes = strtoll(value, NULL, 10);
+    return bytes > 0 ? bytes : 0;
+}
+
+void sieving_of(mpi_handle file, int64_t *reads, int64_t *writes)
+{
+    const struct mpi *mpi = running_mpi();
+    mpi_handle info = mpi->info_null;
+    *reads = *writes = 0;
+    if (mpi->File_get_info == NULL || mpi->Info_free == NULL || mpi->File_get_info(file, &info) != 0)
+        return;
+    *reads = sieved(info, "romio_ds_read", "ind_rd_buffer_size");
+    *writes = sieved(info, "romio_ds_write", "ind_wr_buffer_size");
+    mpi->Info_free(&info);
+}

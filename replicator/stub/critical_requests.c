@@ -19,7 +19,8 @@ struct critical_requests {
     struct caching_identifier *identifier;
     struct s4d_costs costs;
     char *path; /* of the original */
-    int rank;
+    int rank, ranks;
+    int64_t sieved[2]; /* by enum caching_op: sieving_of() */
     uint64_t judged;
 };
 
@@ -76,13 +77,15 @@ bool s4d_costs_read(struct s4d_costs *costs)
 
 /* ---- an open file ------------------------------------------------------------------------------------------------ */
 
-struct critical_requests *critical_requests_open(const char *path, int rank)
+struct critical_requests *critical_requests_open(const struct file_handle *handle, const char *path, int rank)
 {
     struct critical_requests *critical = cache_policy() != POLICY_S4D ? NULL : calloc(1, sizeof *critical);
     if (critical == NULL)
         return NULL;
     pthread_mutex_init(&critical->mutex, NULL);
     critical->rank = rank;
+    critical->ranks = handle->ranks;
+    sieving_of(handle->file, &critical->sieved[CACHING_READ], &critical->sieved[CACHING_WRITE]);
     if ((critical->path = strdup(path)) != NULL && s4d_costs_read(&critical->costs))
         critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
                                                       critical->costs.home_servers, TABLE);
@@ -92,19 +95,72 @@ struct critical_requests *critical_requests_open(const char *path, int rank)
     return NULL;
 }
 
-bool critical_requests_judge(struct critical_requests *critical, enum caching_op op, const struct view_range *range)
+/* What the MPI library moves by one request: a piece of the file, or several pieces with the gaps between them. */
+struct request {
+    int64_t start, stop, pieces, bytes; /* `bytes`: without the gaps */
+    int64_t position;                   /* of its first byte in the view's data */
+};
+
+/* Each piece saves its share of what the request saves. */
+static void add_pieces(struct critical_requests *critical, const struct view_range *range,
+                       const struct request *request, double saved)
 {
+    struct typemap_cursor cursor;
+    typemap_cursor_init(&cursor, range->view, range->displacement, request->position);
+    for (int64_t left = request->bytes; left > 0;) {
+        const struct extent piece = typemap_cursor_next(&cursor, left);
+        caching_add(critical->identifier,
+                    &(struct caching_request){.op = CACHING_READ, .start = piece.offset,
+                                              .stop = piece.offset + piece.length},
+                    saved * (double)piece.length / (double)request->bytes);
+        left -= piece.length;
+    }
+}
+
+/* Whether the ranks together leave no gaps in what each of them accesses like this one. RATIONALE: otherwise what is
+ * sieved natively would come home from the cache piece by piece. */
+static bool ranks_fill(const struct critical_requests *critical, const struct request *request)
+{
+    const double gaps = (double)(request->stop - request->start - request->bytes) / (double)(request->pieces - 1);
+    return (critical->ranks - 1) * ((double)request->bytes / (double)request->pieces) >= gaps;
+}
+
+static bool is_critical(struct critical_requests *critical, enum caching_op op, const struct view_range *range,
+                        const struct request *request)
+{
+    const struct caching_request whole = {.op = op, .start = request->start, .stop = request->stop};
+    critical->judged++;
+    if (request->bytes == request->stop - request->start)
+        return caching_identify(critical->identifier, &whole);
+    const double saved = caching_benefit(critical->identifier, &whole);
+    if (op == CACHING_READ && saved > 0)
+        add_pieces(critical, range, request, saved);
+    return saved > 0 && (op == CACHING_READ || ranks_fill(critical, request));
+}
+
+bool critical_requests_judge(struct critical_requests *critical, const struct io_call *call, enum caching_op op,
+                             const struct view_range *range)
+{
+    const int64_t at_once = call->flags & CALL_COLLECTIVE ? 0 : critical->sieved[op];
     struct typemap_cursor cursor;
     int64_t bytes = 0;
     typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
     pthread_mutex_lock(&critical->mutex);
-    for (int64_t left = range->bytes; left > 0; critical->judged++) {
-        const struct extent extent = typemap_cursor_next(&cursor, left);
-        const struct caching_request request = {.op = op, .start = extent.offset,
-                                                .stop = extent.offset + extent.length};
-        bytes += caching_identify(critical->identifier, &request) ? extent.length : 0;
-        left -= extent.length;
+    struct request request = {0};
+    for (int64_t left = range->bytes; left > 0;) {
+        const struct extent piece = typemap_cursor_next(&cursor, left);
+        const int64_t stop = piece.offset + piece.length;
+        const bool joins = request.pieces > 0 && piece.offset >= request.stop && stop - request.start <= at_once;
+        if (!joins && request.pieces > 0)
+            bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
+        if (!joins)
+            request = (struct request){.start = piece.offset, .position = range->position + range->bytes - left};
+        request.stop = stop;
+        request.pieces++;
+        request.bytes += piece.length;
+        left -= piece.length;
     }
+    bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
     pthread_mutex_unlock(&critical->mutex);
     return bytes > range->bytes / 2;
 }

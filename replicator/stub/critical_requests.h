@@ -10,10 +10,11 @@
 struct critical_requests;
 
 /* NULL: the policy is another one, its variable PDLA_S4D cannot be read, or there is no memory. */
-struct critical_requests *critical_requests_open(const char *path, int rank);
-/* Judges the contiguous requests of a call. Whether most of its bytes belong to critical ones. Any thread may
- * call this. */
-bool critical_requests_judge(struct critical_requests *, enum caching_op, const struct view_range *);
+struct critical_requests *critical_requests_open(const struct file_handle *, const char *path, int rank);
+/* Judges the requests that the MPI library would make for a call. Whether most of its bytes belong to critical
+ * ones. Any thread may call this. */
+bool critical_requests_judge(struct critical_requests *, const struct io_call *, enum caching_op,
+                             const struct view_range *);
 /* Leaves the log. */
 void critical_requests_close(struct critical_requests *);
 

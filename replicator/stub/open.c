@@ -287,7 +287,7 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
     if (handle != NULL)
-        redirection_of(handle)->critical = critical_requests_open(path, rank);
+        redirection_of(handle)->critical = critical_requests_open(handle, path, rank);
     if (reader != NULL) {
         apply_agreement(reader, amode, comm, &all);
         redirection_of(handle)->reader = reader;

@@ -60,7 +60,7 @@ static void judge_read(const struct io_call *call)
     struct critical_requests *critical = redirection_of(call->handle)->critical;
     struct view_range range;
     if (critical != NULL && call->bytes > 0 && !call->refused && view_range_of(call, &range) == NULL)
-        critical_requests_judge(critical, CACHING_READ, &range);
+        critical_requests_judge(critical, call, CACHING_READ, &range);
 }
 
 static bool read_data(struct io_call *call, int *rc)

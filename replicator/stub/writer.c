@@ -143,7 +143,7 @@ static const char *uncached(const struct io_call *call, const struct view_range 
 {
     const struct redirection *redirection = redirection_of(call->handle);
     if (redirection->writer->judges)
-        return critical_requests_judge(redirection->critical, CACHING_WRITE, range) ? NULL : "not critical";
+        return critical_requests_judge(redirection->critical, call, CACHING_WRITE, range) ? NULL : "not critical";
     return call->flags & CALL_COLLECTIVE ? NULL : "not a collective write";
 }
 

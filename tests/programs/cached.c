@@ -4,6 +4,7 @@
  *   write:K again:K holes:K      collective writes of place K; `again` with other bytes, `holes` every third piece
  *   iwrite:K split:K             the same nonblocking, and split
  *   one:K                        an independent write, over pieces of the next rank, too
+ *   single:K spread:K            an independent write of pieces; `spread` every third one
  *   vector:K                     a collective write and a read of memory that is not contiguous
  *   tangled:K                    a collective write whose pieces are not in the order of the file
  *   overlap:K                    a collective write of one piece by all ranks, after one another
@@ -104,6 +105,12 @@ static void make_step(const char *name, long number)
         view(place, rank, strcmp(name, "holes") == 0 ? 3 : 1);
         fill(strcmp(name, "again") == 0 ? place + 100 : place);
         MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
+        MPI_Get_count(&status, MPI_BYTE, &got);
+        fprintf(out, "%s %d\n", name, got);
+    } else if (strcmp(name, "single") == 0 || strcmp(name, "spread") == 0) {
+        view(place, rank, strcmp(name, "spread") == 0 ? 3 : 1);
+        fill(place);
+        MPI_File_write_at(file, 0, buffer, bytes, MPI_BYTE, &status);
         MPI_Get_count(&status, MPI_BYTE, &got);
         fprintf(out, "%s %d\n", name, got);
     } else if (strcmp(name, "tangled") == 0) {
