@@ -1,6 +1,7 @@
 """What depends on the language of a redirected program: handles, statuses, MPI_BOTTOM, error handlers.
 
-Each program is run natively and redirected, by --writes close and lease; a test looks at the lines of its hazard.
+Each program is run natively, redirected by --writes close and lease, and with caches, of which one is soon full; a test
+looks at the lines of its hazard.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.mpiio import CACHED, cache_variables
 from tests.support.handmade_maps import Replica, write_map
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, debian_mpis
 
 PIECE, ROWS, START, COLUMNS = 96, 60, 480, 4
 PROGRAMS = REPOSITORY / "tests/programs"
-MODES = ("native", "close", "lease")
+PLANNED = ("close", "lease")
+CACHES = {"e10": {}, "e10-close": {}, "s4d": {}, "full": {"PDLA_CACHE_BYTES": "1024"}}
+MODES = ("native", *PLANNED, *CACHES)
 
 
 class Seen(NamedTuple):
-    """By mode: the ranks' output, the content of the file that they wrote, bytes read from and written to replicas."""
+    """By mode: the ranks' output, the content of the files that they wrote, bytes read from replicas, and written to
+    replicas or caches; why writes were not cached."""
 
     said: dict[str, list[str]]
-    written: dict[str, bytes]
+    written: dict[str, list[bytes]]
     read: dict[str, int]
     redirected: dict[str, int]
+    refused: dict[str, set[str]]
 
 
 def columns() -> Replica:
@@ -35,9 +41,24 @@ def columns() -> Replica:
     return Replica(size=COLUMNS * column, start=START, length=PIECE, loops=loops, strips=[1000, 500])
 
 
+def writes_of(mode: str, place: Path) -> dict[str, str]:
+    """The variables of a mode."""
+    if mode in CACHES:
+        (place / "home").mkdir()
+        caching = cache_variables(mode if mode in CACHED else "e10", place / "cache")
+        return {"PDLA_HOME": str(place / "home"), **caching, **CACHES[mode]}
+    return {"PDLA_WRITES": mode}
+
+
+def without_holes(content: bytes) -> bytes:
+    """What the two ranks wrote to a new file."""
+    rows = range(START, len(content), COLUMNS * PIECE)
+    return b"".join(content[row : row + 2 * PIECE] for row in rows)
+
+
 def look(mpi: Mpi, library: Path, directory: Path, words: list[str], *more: str) -> Seen:
     content = random.Random(1).randbytes(START + COLUMNS * ROWS * PIECE + 333)
-    seen = Seen({}, {}, {}, {})
+    seen = Seen({}, {}, {}, {}, {})
     for mode in MODES:
         place = directory / mode
         (place / "reports").mkdir(parents=True)
@@ -47,14 +68,17 @@ def look(mpi: Mpi, library: Path, directory: Path, words: list[str], *more: str)
         (place / "written").write_bytes(bytes(len(content)))
         targets = [(place / "written", [columns().prepare(place / "writing")])]
         write_map(place / "map", [(data, [columns().build(content, place / "reading")])], targets=targets)
-        settings = [f"PDLA_MAP={place / 'map'}", f"PDLA_REPORT={place / 'reports'}"]
-        settings += [f"PDLA_WRITES={mode}", f"LD_PRELOAD={library}"]
+        settings = [f"PDLA_MAP={place / 'map'}", f"PDLA_REPORT={place / 'reports'}", f"LD_PRELOAD={library}"]
+        settings += [f"{name}={value}" for name, value in writes_of(mode, place).items()]
         mpi.run(mpi.command(2, "env", *(settings if mode != "native" else []), *words, place, place / "out", *more))
         seen.said[mode] = [line for rank in range(2) for line in (place / f"out.{rank}").read_text().splitlines()]
-        seen.written[mode] = (place / "written").read_bytes()
+        seen.written[mode] = [(place / "written").read_bytes(), without_holes((place / "grown").read_bytes())]
         reports = [json.loads(path.read_text()) for path in (place / "reports").glob("*.json")]
         seen.read[mode] = sum(file["replica"]["bytes"] for report in reports for file in report["files"])
-        seen.redirected[mode] = sum(file["redirected"]["bytes"] for report in reports for file in report["writes"])
+        planned = sum(file["redirected"]["bytes"] for report in reports for file in report["writes"])
+        caches = [cache for report in reports for cache in report["caches"]]
+        seen.redirected[mode] = planned + sum(cache["written"]["bytes"] for cache in caches)
+        seen.refused[mode] = {passed["why"] for cache in caches for passed in cache["passed"]}
     return seen
 
 
@@ -83,18 +107,20 @@ def seen(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest
         # Its mpi_f08 opens files past the library, which then leaves all to MPI.
         found.read.update(dict.fromkeys(MODES[1:], 1))
         found.redirected.update(dict.fromkeys(MODES[1:], 1))
+        found.refused["full"].add("no room in the cache")
     return found
 
 
 def check(seen: Seen, hazard: int) -> None:
     said = {mode: [line for line in lines if line.split()[0] == str(hazard)] for mode, lines in seen.said.items()}
-    assert said["close"] == said["lease"] == said["native"] != []
+    assert said["native"] != []
+    assert said == dict.fromkeys(MODES, said["native"])
     assert all(seen.read[mode] > 0 and seen.redirected[mode] > 0 for mode in MODES[1:])
 
 
 def test_h01_what_was_written_is_read_in_every_binding(seen: Seen) -> None:
     check(seen, 1)
-    assert seen.written["close"] == seen.written["lease"] == seen.written["native"]
+    assert seen.written == dict.fromkeys(MODES, seen.written["native"])
 
 
 def test_h06_split_collectives_of_every_binding(seen: Seen) -> None:
@@ -119,3 +145,15 @@ def test_h14_the_size_in_every_binding(seen: Seen) -> None:
 
 def test_h17_error_handlers_of_every_binding(seen: Seen) -> None:
     check(seen, 17)
+
+
+def test_h45_the_size_of_a_growing_file_in_every_binding(seen: Seen) -> None:
+    check(seen, 45)
+
+
+def test_h49_what_is_written_while_older_bytes_go_home_in_every_binding(seen: Seen) -> None:
+    check(seen, 49)
+
+
+def test_h52_a_cache_that_is_full_in_every_binding(seen: Seen) -> None:
+    assert "no room in the cache" in seen.refused["full"]

@@ -1,6 +1,7 @@
 ! What depends on the binding of a redirected call, in Fortran: compiled with -DF08 through mpi_f08, with -DMODULE through the module
-! mpi, else through mpif.h. Each rank reads a column of the file DIRECTORY/data and writes one of DIRECTORY/written, and says what it
-! sees in the file OUT.rank, a line a call: the hazard's number, then results. Usage: bindings DIRECTORY OUT [no-bottom]
+! mpi, else through mpif.h. Each rank reads a column of the file DIRECTORY/data, writes one of DIRECTORY/written and one of
+! DIRECTORY/grown, which is new, and says what it sees in the file OUT.rank, a line a call: the hazard's number, then results.
+! Usage: bindings DIRECTORY OUT [no-bottom]
 #ifdef F08
 #define HANDLE(kind) type(kind)
 #define STATUS type(MPI_Status)
@@ -64,6 +65,14 @@ program bindings
     call open_file('written', MPI_MODE_RDONLY)
     call MPI_File_read_at_all(file, 0_o, data, 96, MPI_INTEGER, status, ierror)
     call tell(1)
+    call MPI_File_close(file, ierror)
+    call open_file('grown', ior(MPI_MODE_CREATE, MPI_MODE_RDWR))
+    call growing
+    call MPI_File_close(file, ierror)
+    call open_file('grown', MPI_MODE_RDONLY)
+    call tell_size
+    call MPI_File_read_all(file, data, 96, MPI_INTEGER, status, ierror)
+    call tell(49)
     call MPI_File_close(file, ierror)
     close (unit)
     call MPI_Finalize(ierror)
@@ -217,5 +226,37 @@ contains
         call MPI_File_sync(file, ierror)
         call MPI_File_get_size(file, size, ierror)
         write (unit, '(a,i0)') '14 size ', size
+    end subroutine
+
+    ! The file's size, and its end in this rank's view, after all ranks have written.
+    subroutine tell_size
+        integer(o) :: size, position
+        call MPI_Barrier(MPI_COMM_WORLD, ierror)
+        call MPI_File_get_size(file, size, ierror)
+        call MPI_File_seek(file, 0_o, MPI_SEEK_END, ierror)
+        call MPI_File_get_position(file, position, ierror)
+        write (unit, '(a,i0,a,i0)') '45 size ', size, ' end ', position
+        call MPI_Barrier(MPI_COMM_WORLD, ierror)
+        call MPI_File_seek(file, 0_o, MPI_SEEK_SET, ierror)
+    end subroutine
+
+    ! Writes the same bytes twice, the second time while the first ones may go home.
+    subroutine growing
+        double precision :: start
+        integer :: i
+        data = [(2000 * rank + i, i = 1, 100)]
+        more = -data
+        call MPI_File_write_at_all(file, 0_o, data, 96, MPI_INTEGER, status, ierror)
+        call MPI_File_write_at_all_begin(file, 96_o, data, 96, MPI_INTEGER, ierror)
+        call MPI_File_write_at_all_end(file, data, IGNORED)
+        call tell_size
+        start = MPI_Wtime()
+        do while (MPI_Wtime() < start + 0.1d0)
+        end do
+        call MPI_File_write_at_all(file, 24_o, more, 96, MPI_INTEGER, status, ierror)
+        data = -1
+        more = -1
+        call MPI_File_read_at(file, 12_o, data, 96, MPI_INTEGER, status, ierror); call tell(49)
+        call tell_size
     end subroutine
 end program

@@ -1,6 +1,7 @@
 """bindings.F90 with mpi4py, whose calls are those of large counts where MPI has them: bindings.py DIRECTORY OUT."""
 
 import sys
+import time
 
 import numpy as np
 from mpi4py import MPI
@@ -35,6 +36,15 @@ def tell(hazard):
 def absolute():
     places = [MPI.Get_address(data[2:]), MPI.Get_address(more[49:])]
     return MPI.INT.Create_hindexed([10, 14], places).Commit()
+
+
+def tell_size():
+    world.Barrier()
+    size = file.Get_size()
+    file.Seek(0, MPI.SEEK_END)
+    lines.append(f"45 size {size} end {file.Get_position()}")
+    world.Barrier()
+    file.Seek(0)
 
 
 file = open_file("data", MPI.MODE_RDONLY)
@@ -117,6 +127,26 @@ file.Close()
 file = open_file("written", MPI.MODE_RDONLY)
 file.Read_at_all(0, [data, 96, MPI.INT], status)
 tell(1)
+file.Close()
+
+file = open_file("grown", MPI.MODE_CREATE | MPI.MODE_RDWR)
+data[:] = 2000 * world.rank + np.arange(1, 101)
+more[:] = -data
+file.Write_at_all(0, [data, 96, MPI.INT], status)
+file.Write_at_all_begin(96, [data, 96, MPI.INT])
+file.Write_at_all_end(data)
+tell_size()
+time.sleep(0.1)  # the first bytes may go home
+file.Write_at_all(24, [more, 96, MPI.INT], status)
+data[:], more[:] = -1, -1
+file.Read_at(12, [data, 96, MPI.INT], status)
+tell(49)
+tell_size()
+file.Close()
+file = open_file("grown", MPI.MODE_RDONLY)
+tell_size()
+file.Read_all([data, 96, MPI.INT], status)
+tell(49)
 file.Close()
 with open(f"{out}.{world.rank}", "w") as seen:  # noqa: PTH123
     seen.write("\n".join(lines) + "\n")
