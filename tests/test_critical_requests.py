@@ -17,7 +17,7 @@ import pytest
 from pdla.layouts.config import load_cluster
 from pdla.policies.s4d import benefit_of
 from pdla.simulator import caching, core
-from tests.support.mpi import Mpi, available_mpis
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.test_caches import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_case
 
 ALL = "65536 2 2 1e-8 1e-8 1 0 0.01 1e-8 1e-8 1 0 0"
@@ -113,6 +113,15 @@ def test_what_a_killed_program_wrote_is_there_at_the_next_open(case: Case) -> No
     assert len(case.journals) == 3
     ran = case.run(variables, "other:0")
     assert ran.bytes == native.bytes and case.journals == [] and left_on_servers(case) == [[], []]
+
+
+def test_h49_what_was_written_over_bytes_that_came_home_is_read(case: Case) -> None:
+    """While later bytes of the cache file wait; the large write is not critical."""
+    program = case.directory / "overtaken"
+    case.mpi.compile(REPOSITORY / "tests/programs/overtaken.c", program, "-Wall", "-Wextra")
+    variables = {**case.variables(IMMEDIATE), **costs(case, FAR)}
+    words = ["env", *(f"{name}={value}" for name, value in variables.items()), program, case.original]
+    assert case.mpi.run(case.mpi.command(1, *words)).split() == ["0"]
 
 
 def test_a_full_server_takes_what_fits(case: Case) -> None:

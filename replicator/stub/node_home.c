@@ -367,17 +367,16 @@ enum mover_next node_home_some(struct file_handle *handle)
 
 /* ---- what waits -------------------------------------------------------------------------------------------------- */
 
-/* Whether entries of a journal may have bytes of the range. */
-static bool may_have(const struct journal *journal, const struct view_range *range)
+/* Whether entries [first, stop) of a journal may have bytes of the range. */
+static bool may_have(const struct journal *journal, uint64_t first, uint64_t stop, const struct view_range *range)
 {
-    const uint64_t count = journal_count(journal);
     int64_t looks = MOST_LOOKS;
     struct typemap_cursor cursor;
     typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
     for (int64_t left = range->bytes; left > 0;) {
         const struct extent extent = typemap_cursor_next(&cursor, left);
         left -= extent.length;
-        for (uint64_t i = count - journal_waiting(journal); i < count; i++) {
+        for (uint64_t i = first; i < stop; i++) {
             int64_t length;
             const struct journal_entry entry = journal_entry(journal, i, &length);
             if (--looks < 0 || (entry.start < extent.offset + extent.length && extent.offset < entry.start + length))
@@ -396,10 +395,17 @@ bool node_home_waits(const struct writer *writer, const struct view_range *range
         const bool own = i == writer->peers->count;
         if (!(whose & (own ? HOME_OWN : HOME_PEERS)) || journal_waiting(journal) == 0)
             continue;
-        any = range == NULL || (!own && journal_follow(journal) < 0) || may_have(journal, range);
+        any = range == NULL || (!own && journal_follow(journal) < 0)
+            || may_have(journal, journal_count(journal) - journal_waiting(journal), journal_count(journal), range);
     }
     pthread_mutex_unlock(&mapping);
     return any;
+}
+
+bool node_home_came(const struct writer *writer, const struct view_range *range)
+{
+    const struct journal *journal = &writer->journal;
+    return may_have(journal, 0, journal_count(journal) - journal_waiting(journal), range);
 }
 
 bool node_home_byte(const struct writer *writer, int64_t offset, char *byte)

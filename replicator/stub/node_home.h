@@ -19,6 +19,9 @@ enum mover_next node_home_some(struct file_handle *);
 /* Whether this rank, or others of the node, may have bytes of a range (NULL: any) that are not home. */
 enum { HOME_OWN = 1, HOME_PEERS = 2 };
 bool node_home_waits(const struct writer *, const struct view_range *, int whose);
+/* Whether the original may have bytes of a range from this rank's cache file. Others, and this rank, may have written
+ * newer ones to it since: what the file has is no longer known to be the newest. */
+bool node_home_came(const struct writer *, const struct view_range *);
 /* The newest byte of the original at `offset` that some rank of the node has. False: none has it. */
 bool node_home_byte(const struct writer *, int64_t offset, char *byte);
 /* The end of what any rank of the node has. */

@@ -631,7 +631,8 @@ bool redirector_read_cached(struct io_call *call)
     pthread_mutex_lock(&writer->mutex);
     const bool served = node_home_waits(writer, &range, HOME_OWN)
         && !(writer->coherent && node_home_waits(writer, &range, HOME_PEERS))
-        && !cache_is_behind(writer, &range) && cache_read(writer, &range, call->buffer, memory) && result_set(call);
+        && !node_home_came(writer, &range) && !cache_is_behind(writer, &range)
+        && cache_read(writer, &range, call->buffer, memory) && result_set(call);
     pthread_mutex_unlock(&writer->mutex);
     typemap_release(memory);
     if (served) {
