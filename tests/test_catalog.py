@@ -535,7 +535,9 @@ def killed_at(moment: int) -> None:
 
 
 def test_the_migrations_make_the_tables_that_the_classes_describe(catalog: Catalog):
-    with create_engine(catalog.database.url).connect() as connection:
+    with create_engine(catalog.database.url).begin() as connection:
+        Base.metadata.drop_all(connection)
+        upgrade(connection, None)
         # SQLite gives no types back, only what was written.
         exact = connection.dialect.name == "postgresql"
         context = MigrationContext.configure(connection, opts={"compare_type": exact})

@@ -12,7 +12,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Text, create_engine, delete, event, func, insert, inspect, select
 from sqlalchemy import cast as sql_cast
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -20,7 +19,7 @@ from sqlalchemy.orm import Session
 from pdla.catalog.migrate import upgrade
 from pdla.catalog.outages import OUTAGE_SECONDS, again, failed, is_outage, one_line
 from pdla.catalog.serverlock import LOCK, ServerLock
-from pdla.catalog.tables import SCHEMA_VERSION, MetaRow, Now
+from pdla.catalog.tables import SCHEMA_VERSION, Base, MetaRow, Now
 from pdla.errors import CatalogError, ConfigError, FormatError, PdlaError
 
 BUSY_SECONDS = 20
@@ -161,10 +160,12 @@ class Database:
     @again
     def _is_marked(self, mark: str) -> bool:
         """Whether a commit was done; waits for a server process that is still working on it."""
+        from sqlalchemy.dialects import postgresql
+
         try:
             with self.engine.connect() as connection:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{OUTAGE_SECONDS:.0f}s'")
-                put = postgresql_insert(MetaRow).values(key=mark, value="").on_conflict_do_nothing()
+                put = postgresql.insert(MetaRow).values(key=mark, value="").on_conflict_do_nothing()
                 return connection.scalar(put.returning(MetaRow.key)) is None  # this row is never committed
         except SQLAlchemyError as error:
             raise failed(self, error) from error
@@ -180,10 +181,10 @@ class Database:
             with self.session(alone=True, enforced=False) as session:
                 tables = inspect(session.connection()).get_table_names()
                 if not tables:
-                    upgrade(session.connection(), None)
+                    Base.metadata.create_all(session.connection(), checkfirst=False)
                     session.add(MetaRow(key="schema", value=str(SCHEMA_VERSION)))
                     session.add(MetaRow(key="token", value=secrets.token_hex(4)))
-                    session.add(MetaRow(key="generation", value="0"))
+                    session.add_all(MetaRow(key=key, value="0") for key in ("generation", "fence"))
                     return
                 row = session.get(MetaRow, "schema") if "meta" in tables else None
                 found = row.value if row else None

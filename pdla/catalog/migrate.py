@@ -18,5 +18,5 @@ def upgrade(connection: Connection, version: str | None, to: str = "head") -> No
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     if version is not None and "alembic_version" not in inspect(connection).get_table_names():
-        command.stamp(config, version)  # version 1 was made without Alembic
+        command.stamp(config, version)  # its tables were made without migrations
     command.upgrade(config, to)

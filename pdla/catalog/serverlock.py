@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import BigInteger, Connection, Engine, Text, cast, func, select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import SQLAlchemyError
 
 from pdla.catalog.outages import Client, again, failed
@@ -34,11 +33,13 @@ class ServerLock:
     @again
     def try_lock(self) -> bool:
         """Take the lock; return whether nobody else has it."""
+        from sqlalchemy.dialects import postgresql
+
         with self._speaking() as connection:
             if not self._take(connection):
                 return False
             turn = cast(MetaRow.value, BigInteger) + 1
-            put = insert(MetaRow).values(key="turn", value="1")
+            put = postgresql.insert(MetaRow).values(key="turn", value="1")
             put = put.on_conflict_do_update(index_elements=[MetaRow.key], set_={"value": cast(turn, Text)})
             self._turn = connection.execute(put.returning(MetaRow.value)).scalar_one()
             return True

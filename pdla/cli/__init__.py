@@ -62,7 +62,7 @@ def main() -> None:
     """
     # Imports and rows of the catalog make very many objects that stay. Without this, the search for
     # cycles among them takes a fifth of the time of pdla status.
-    set_threshold(100_000)
+    set_threshold(300_000)
     _keep_streams()
     for stream in (sys.stdout, sys.stderr):
         # Paths may hold bytes that are not characters.
