@@ -379,8 +379,11 @@ struct part *part_of(struct caching *core, int64_t file, int64_t number);
 struct part *part_known(const struct caching *core, int64_t file, int64_t number); /* NULL: it was never used */
 struct extents *extents_made(struct part *part, int64_t level);
 void range_add(struct caching *core, struct vector *ranges, int64_t start, int64_t stop);
-/* Begins to bring what overlapping() will look at to the processor's cache. */
+/* Begin to bring to the processor's cache where overlapping() will find a copy; after other work, the copy; and then
+ * what its use changes around it. */
 void overlapping_fetch(const struct caching *core, struct part *part, int64_t start);
+void overlapping_fetch_more(const struct caching *core, struct part *part, int64_t start);
+void overlapping_fetch_around(const struct caching *core, struct part *part, int64_t start);
 /* Adds the copies that have bytes of [start, stop), in order. */
 void overlapping(struct caching *core, struct extents *extents, int64_t start, int64_t stop,
                  struct vector *copies);

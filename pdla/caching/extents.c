@@ -58,6 +58,47 @@ void overlapping_fetch(const struct caching *core, struct part *part, int64_t st
         ordered_fetch(&core->nodes, &part->extents[i].copies, start, 0);
 }
 
+/* The last copy that does not begin after `start`; 0: there is none. */
+static uint32_t copy_upto(const struct caching *core, struct extents *extents, int64_t start)
+{
+    struct place_in at = ordered_upto(&core->nodes, &extents->copies, start, 0);
+    return at.leaf ? at.leaf->value[at.index] : 0;
+}
+
+void overlapping_fetch_more(const struct caching *core, struct part *part, int64_t start)
+{
+    for (int64_t i = 0; i < part->levels; i++) {
+        uint32_t number = copy_upto(core, &part->extents[i], start);
+        if (number)
+            __builtin_prefetch(copy_at(core, number));
+    }
+}
+
+/* RATIONALE: unlist() writes beside the neighbours of a clean copy. Stores wait for their lines one after the other,
+ * and what follows waits for room behind them. */
+static void fetch_around(const struct caching *core, uint32_t number)
+{
+    const struct copy *copy = copy_at(core, number);
+    if (copy->moving) {
+        __builtin_prefetch(job_at(core, copy->moving));
+    } else if (!copy->dirty && !copy->returned) {
+        struct links links = *links_of(core, number);
+        if (links.colder)
+            __builtin_prefetch(links_of(core, links.colder), 1);
+        if (links.warmer)
+            __builtin_prefetch(links_of(core, links.warmer), 1);
+    }
+}
+
+void overlapping_fetch_around(const struct caching *core, struct part *part, int64_t start)
+{
+    for (int64_t i = 0; i < part->levels; i++) {
+        uint32_t number = copy_upto(core, &part->extents[i], start);
+        if (number)
+            fetch_around(core, number);
+    }
+}
+
 /* Brings what is beside the copy, too: a copy that is used changes its place among the clean ones. */
 static const struct copy *looked_at(const struct caching *core, uint32_t number)
 {
@@ -297,6 +338,7 @@ static void look_in(struct caching *core, struct extents *extents, bool arriving
             const struct copy *copy = copy_at(core, number);
             if (!is_readable(core, copy, arriving))
                 continue;
+            fetch_around(core, number);
             source_add(core, found, copy->start > gap.start ? copy->start : gap.start,
                        stop_of(copy) < gap.stop ? stop_of(copy) : gap.stop, number);
             ((uint32_t *)core->found.at)[readable++] = number;

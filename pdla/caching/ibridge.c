@@ -149,13 +149,15 @@ static void look(struct caching *core, struct ibridge *ibridge, const struct cac
                  const struct own *own)
 {
     int64_t server = own->part->number, count;
+    struct share *share = ibridge->server[server].share;
     struct entry *entry[KINDS];
-    for (int kind = 0; kind < KINDS; kind++) {
-        struct table *held = &ibridge->server[server].share[kind].held;
-        entry[kind] = table_find(held, request->file, own->start, own->stop, 0);
-        table_fetch_around(held, entry[kind]);
-    }
+    for (int kind = 0; kind < KINDS; kind++)
+        table_fetch_more(&share[kind].held, request->file, own->start, own->stop, 0);
     const struct caching_extent *extent = see(core, request->file, server, own->start, own->stop, &count);
+    for (int kind = 0; kind < KINDS; kind++) {
+        entry[kind] = table_find(&share[kind].held, request->file, own->start, own->stop, 0);
+        table_fetch_around(&share[kind].held, entry[kind]);
+    }
     ibridge->missed.count = 0;
     for (int64_t i = 0; i < count; i++)
         if (extent[i].space == CACHING_HOME)
@@ -164,7 +166,7 @@ static void look(struct caching *core, struct ibridge *ibridge, const struct cac
             soil(core, ibridge, server, request->file, extent[i].start, extent[i].stop);
     for (int kind = 0; kind < KINDS; kind++)
         if (entry[kind])
-            table_to_end(&ibridge->server[server].share[kind].held, entry[kind]);
+            table_to_end(&share[kind].held, entry[kind]);
 }
 
 static void sub_request(struct caching *core, struct ibridge *ibridge, const struct caching_request *request,

@@ -222,15 +222,21 @@ static void flag(struct caching *core, struct liu *liu, struct name name, int64_
         entry->more = segment_new(core, liu, false);
     table_to_end(stack, entry);
     uint64_t *flags = ((struct segment *)entry->more)->flags;
-    for (int64_t bit = (start - base) / FLAG; bit <= (stop - 1 - base) / FLAG; bit++)
-        flags[bit / BITS] |= (uint64_t)1 << bit % BITS;
+    int64_t first = (start - base) / FLAG, last = (stop - 1 - base) / FLAG;
+    for (int64_t word = first / BITS; word <= last / BITS; word++) {
+        uint64_t from = word == first / BITS ? UINT64_MAX << first % BITS : UINT64_MAX;
+        uint64_t upto = word == last / BITS ? UINT64_MAX >> (BITS - 1 - last % BITS) : UINT64_MAX;
+        flags[word] |= from & upto;
+    }
     int64_t most = liu->with.buffer / segment;
     if (stack->count > (most > 1 ? most : 1))
         forget_ghosts(core, liu, name.server, 1);
 }
 
-/* Begins to bring what is known of a segment to the processor's cache. */
-static void fetch(const struct liu *liu, struct name name)
+/* Brings what is known of a segment to the processor's cache, and the copy at `start`: what can come at the same time
+ * is asked for before anything is waited for. */
+static void fetch(const struct caching *core, const struct liu *liu, struct name name, struct part *part,
+                  int64_t start)
 {
     const struct table *tables[] = {&liu->stack[name.server], &liu->lifted[name.server]};
     for (int i = 0; i < 2; i++)
@@ -239,7 +245,12 @@ static void fetch(const struct liu *liu, struct name name)
     for (int i = 0; i < 2; i++)
         table_fetch_more(tables[i], name.file, name.number, 0, 0);
     table_fetch_more(&liu->locality, name.file, name.server, name.number, 0);
-    table_fetch_around(tables[0], table_find(tables[0], name.file, name.number, 0, 0));
+    overlapping_fetch_more(core, part, start);
+    const struct entry *entry = table_find(tables[0], name.file, name.number, 0, 0);
+    table_fetch_around(tables[0], entry);
+    if (entry)
+        __builtin_prefetch(entry->more);
+    overlapping_fetch_around(core, part, start);
 }
 
 static int request(void *state, struct caching *core, const struct caching_request *request)
@@ -252,7 +263,7 @@ static int request(void *state, struct caching *core, const struct caching_reque
             int64_t low = number * size > own.start ? number * size : own.start;
             int64_t high = (number + 1) * size < own.stop ? (number + 1) * size : own.stop;
             struct name name = {request->file, own.part->number, number};
-            fetch(liu, name);
+            fetch(core, liu, name, own.part, low);
             if (request->op == CACHING_WRITE)
                 written(core, liu, name, low, high);
             else

@@ -89,7 +89,8 @@ struct entry *table_put(struct memory *memory, struct table *table, int64_t a, i
     struct entry *entry = table_find(table, a, b, c, d);
     if (entry)
         return entry;
-    if (table->count >= table->buckets)
+    /* Few entries share a bucket: each one that is passed on the way is another line to wait for. */
+    if (2 * table->count >= table->buckets)
         grow(memory, table);
     table->entries.size = sizeof *entry;
     uint32_t number = number_take(memory, &table->entries);
