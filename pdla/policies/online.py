@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from pdla.errors import ConfigError
@@ -133,7 +134,7 @@ class Space:
     writes: bool = True
     chunk: int = 1 << 62
 
-    @property
+    @cached_property
     def level(self) -> str:
         """The name up to the slash."""
         return self.name.partition("/")[0]

@@ -157,11 +157,14 @@ class Enactor:
 
     def _set_up(self, together: bool) -> caching.Setup:
         spaces = (caching.Space * len(self._spaces))()
+        levels = {
+            level: (number, level != MEMORY and self.cluster.pool(level).kind == "node")
+            for number, level in enumerate(self.levels)
+        }
         for one, space in zip(spaces, self._spaces.values(), strict=True):
             server = _server(space)
-            one.name, one.level = space.name.encode(), self.levels.index(space.level)
+            one.name, (one.level, one.on_nodes) = space.name.encode(), levels[space.level]
             one.server = -1 if server is None else server
-            one.on_nodes = space.level != MEMORY and self.cluster.pool(space.level).kind == "node"
             one.capacity, one.chunk, one.reads, one.writes = space.capacity, space.chunk, space.reads, space.writes
         home = self.cluster.home_servers, self.cluster.home_strip
         counts = len(self._spaces), len(self.levels)

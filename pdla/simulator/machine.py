@@ -36,11 +36,13 @@ class Machine:
         self.cluster = cluster
         self.spaces: list[str] = []
         self._aligned = aligned
-        self._first: dict[str, int] = {}
+        self._first: dict[str, int] = {}  # of each pool its first server,
+        self._count: dict[str, int] = {}  # and how many it has
         self._servers: list[Pool] = []  # the pool of each
         for pool in cluster.pools:
             self._first[pool.name] = len(self._servers)
             count = max(pool.servers, cluster.home_servers) if pool.name == cluster.home_pool else pool.servers
+            self._count[pool.name] = count
             self._servers += [pool] * count
         if home not in (None, *self._first):
             raise ConfigError(f"{cluster.source}: there is no pool {home!r} for the originals")
@@ -120,7 +122,7 @@ class Machine:
         servers["writer"] = np.arange(len(servers))
         for pool in self.cluster.pools:
             first, device = self._first[pool.name], pool.device
-            same = servers[first : first + self._servers.count(pool)]
+            same = servers[first : first + self._count[pool.name]]
             curves = points(pool.startup), points(device.write_startup or pool.startup)
             same["seconds_per_byte"] = pool.read_seconds_per_byte, pool.write_seconds_per_byte
             same["curve"], same["points"] = zip(*curves, strict=True)
@@ -155,9 +157,9 @@ class Machine:
     def by_pool(self, totals: Array, counts: Array | None = None) -> dict[str, float]:
         """For values of each server, the sum in each pool, or the mean per one of ``counts``."""
         found = {}
-        for name in self._first:
-            servers = [number for number, pool in enumerate(self._servers) if pool.name == name]
-            servers += [len(self._free) + i for i, number in enumerate(self._writing) if number in servers]
+        for name, first in self._first.items():
+            own = range(first, first + self._count[name])
+            servers = [*own, *(len(self._free) + i for i, number in enumerate(self._writing) if number in own)]
             count = 1 if counts is None else max(int(counts[servers].sum()), 1)
             found[name] = float(totals[servers].sum() / count)
         return found

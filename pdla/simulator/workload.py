@@ -190,9 +190,10 @@ def _matched(rank: Int64Array, kind: npt.NDArray[np.int64]) -> tuple[Int64Array,
     heads = np.flatnonzero(fresh)
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
-    _, number = np.unique(kind * (len(order) + 1) + turn, return_inverse=True)
-    number = number.astype(np.int64)
-    return number, np.bincount(number)[number] if len(number) else number
+    most = np.zeros(kind.max(initial=-1) + 1, np.int64)  # that a rank makes of each kind
+    np.maximum.at(most, kind, turn + 1)
+    number = (np.cumsum(most) - most)[kind] + turn
+    return number, np.bincount(number)[number]
 
 
 def _no_parts(ranks: int) -> dict[str, Array]:

@@ -158,7 +158,7 @@ static enum taken take_slice(struct server *server, double now, struct sub **sub
 
 static struct sub *take_swept(struct sweep sweep[2])
 {
-    if (sweep[0].count == 0) {
+    if (sweep[0].count == 0 && sweep[1].count > 0) {
         struct sweep swept = sweep[0];
         sweep[0] = sweep[1];
         sweep[1] = swept;
