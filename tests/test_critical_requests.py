@@ -180,6 +180,27 @@ def test_critical_reads_are_left_in_a_log(case: Case) -> None:
         assert all(row[2] > 0 for row in log["reads"])
 
 
+def test_a_full_table_is_left_and_an_empty_one_begins(case: Case) -> None:
+    """Of nearly half a million reads one each time that it is full is missing."""
+    count = 240_000
+    with case.original.open("wb") as file:
+        file.truncate(5 + 2 * 200 * count)
+    variables = {**case.variables(IMMEDIATE), **costs(case, ALL), "PIECE": "200", "COUNT": str(count)}
+    case.run({**variables, "READ_ONLY": "1"}, "read:0", ranks=2)
+    found = logs(case)
+    assert [log["rank"] for log in found] == [0, 0, 1, 1]
+    starts = [row[0] for log in found for row in log["reads"]]
+    assert len({*starts}) == len(starts) >= 2 * count - 2
+
+
+@pytest.mark.parametrize("count", [2000, 20_000])
+def test_pieces_that_take_longer_to_redirect_than_to_stream_are_left_alone(case: Case, count: int) -> None:
+    """Each takes a microsecond; the disks need 10 ms for the start-up and 10 ns for a byte."""
+    steps = ("write:0", "single:0", "sync", "read:0", "all:0")
+    ran = case.same(IMMEDIATE, *steps, **costs(case, ALL), PIECE="4", COUNT=str(count))
+    assert (ran.total("written", "bytes") > 0) == bool(logs(case)) == (count == 2000)
+
+
 def test_without_data_sieving_each_piece_is_a_request(case: Case) -> None:
     hints = case.directory / "hints"
     hints.write_text("romio_ds_read disable\nromio_ds_write disable\n")

@@ -258,6 +258,10 @@ CACHING_API double caching_benefit(struct caching_identifier *identifier, const 
 /* A read is in the table from then on, unless that is full, with what it `saves`. */
 CACHING_API void caching_add(struct caching_identifier *identifier, const struct caching_request *request,
                              double saves);
+/* Whether the table takes no more. */
+CACHING_API bool caching_identifier_full(const struct caching_identifier *identifier);
+/* Empties the table. The next request is judged by the one before all the same. */
+CACHING_API void caching_identifier_empty(struct caching_identifier *identifier);
 /* The next critical request after the one at *at (0 at first), in the order in which they were found; false: there is
  * none. */
 CACHING_API bool caching_critical(const struct caching_identifier *identifier, int64_t *at,

@@ -135,6 +135,17 @@ void caching_add(struct caching_identifier *identifier, const struct caching_req
     attempt(&(struct judged){.by = identifier, .request = request, .saved = saves}, add);
 }
 
+bool caching_identifier_full(const struct caching_identifier *identifier)
+{
+    return identifier->full;
+}
+
+void caching_identifier_empty(struct caching_identifier *identifier)
+{
+    table_clear(&identifier->identifier.critical);
+    identifier->full = false;
+}
+
 bool caching_critical(const struct caching_identifier *identifier, int64_t *at, struct caching_critical *found)
 {
     const struct table *table = &identifier->identifier.critical;

@@ -1,5 +1,6 @@
 #include "critical_requests.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +13,14 @@
 #include "staleness.h"
 #include "transfer.h"
 
-enum { TABLE = 16 << 20 /* bytes of memory, for the requests of one open file */, MOST_POINTS = 4096 };
+/* RATIONALE: what all ranks note of an open file is about as much as pdla keeps of a file. */
+enum {
+    ALL_TABLES = 64 << 20, /* bytes of memory, for the requests of an open file, of all ranks */
+    TABLE = ALL_TABLES / 4, LEAST_TABLE = TABLE / 64, /* of one of them */
+    MOST_POINTS = 4096,
+    FINE_PIECES = 64, /* a call is taken to go on as it begins */
+    PIECE_NS = 1000   /* that a piece takes in a cache or a replica, wherever its bytes are */
+};
 
 struct critical_requests {
     pthread_mutex_t mutex;
@@ -21,7 +29,8 @@ struct critical_requests {
     char *path; /* of the original */
     int rank, ranks;
     int64_t sieved[2]; /* by enum caching_op: sieving_of() */
-    uint64_t judged;
+    uint64_t judged; /* since the last log */
+    int more;        /* full tables that may be left before the close */
 };
 
 /* ---- the cost model ---------------------------------------------------------------------------------------------- */
@@ -77,6 +86,12 @@ bool s4d_costs_read(struct s4d_costs *costs)
 
 /* ---- an open file ------------------------------------------------------------------------------------------------ */
 
+static int64_t table_of(int ranks)
+{
+    const int share = ALL_TABLES / ranks;
+    return share > TABLE ? TABLE : share < LEAST_TABLE ? LEAST_TABLE : share;
+}
+
 struct critical_requests *critical_requests_open(const struct file_handle *handle, const char *path, int rank)
 {
     struct critical_requests *critical = cache_policy() != POLICY_S4D ? NULL : calloc(1, sizeof *critical);
@@ -85,84 +100,15 @@ struct critical_requests *critical_requests_open(const struct file_handle *handl
     pthread_mutex_init(&critical->mutex, NULL);
     critical->rank = rank;
     critical->ranks = handle->ranks;
+    critical->more = critical->ranks < ALL_TABLES / TABLE ? ALL_TABLES / TABLE / critical->ranks - 1 : 0;
     sieving_of(handle->file, &critical->sieved[CACHING_READ], &critical->sieved[CACHING_WRITE]);
     if ((critical->path = strdup(path)) != NULL && s4d_costs_read(&critical->costs))
         critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
-                                                      critical->costs.home_servers, TABLE);
+                                                      critical->costs.home_servers, table_of(critical->ranks));
     if (critical->identifier != NULL)
         return critical;
     critical_requests_close(critical);
     return NULL;
-}
-
-/* What the MPI library moves by one request: a piece of the file, or several pieces with the gaps between them. */
-struct request {
-    int64_t start, stop, pieces, bytes; /* `bytes`: without the gaps */
-    int64_t position;                   /* of its first byte in the view's data */
-};
-
-/* Each piece saves its share of what the request saves. */
-static void add_pieces(struct critical_requests *critical, const struct view_range *range,
-                       const struct request *request, double saved)
-{
-    struct typemap_cursor cursor;
-    typemap_cursor_init(&cursor, range->view, range->displacement, request->position);
-    for (int64_t left = request->bytes; left > 0;) {
-        const struct extent piece = typemap_cursor_next(&cursor, left);
-        caching_add(critical->identifier,
-                    &(struct caching_request){.op = CACHING_READ, .start = piece.offset,
-                                              .stop = piece.offset + piece.length},
-                    saved * (double)piece.length / (double)request->bytes);
-        left -= piece.length;
-    }
-}
-
-/* Whether the ranks together leave no gaps in what each of them accesses like this one. RATIONALE: otherwise what is
- * sieved natively would come home from the cache piece by piece. */
-static bool ranks_fill(const struct critical_requests *critical, const struct request *request)
-{
-    const double gaps = (double)(request->stop - request->start - request->bytes) / (double)(request->pieces - 1);
-    return (critical->ranks - 1) * ((double)request->bytes / (double)request->pieces) >= gaps;
-}
-
-static bool is_critical(struct critical_requests *critical, enum caching_op op, const struct view_range *range,
-                        const struct request *request)
-{
-    const struct caching_request whole = {.op = op, .start = request->start, .stop = request->stop};
-    critical->judged++;
-    if (request->bytes == request->stop - request->start)
-        return caching_identify(critical->identifier, &whole);
-    const double saved = caching_benefit(critical->identifier, &whole);
-    if (op == CACHING_READ && saved > 0)
-        add_pieces(critical, range, request, saved);
-    return saved > 0 && (op == CACHING_READ || ranks_fill(critical, request));
-}
-
-bool critical_requests_judge(struct critical_requests *critical, const struct io_call *call, enum caching_op op,
-                             const struct view_range *range)
-{
-    const int64_t at_once = call->flags & CALL_COLLECTIVE ? 0 : critical->sieved[op];
-    struct typemap_cursor cursor;
-    int64_t bytes = 0;
-    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
-    pthread_mutex_lock(&critical->mutex);
-    struct request request = {0};
-    for (int64_t left = range->bytes; left > 0;) {
-        const struct extent piece = typemap_cursor_next(&cursor, left);
-        const int64_t stop = piece.offset + piece.length;
-        const bool joins = request.pieces > 0 && piece.offset >= request.stop && stop - request.start <= at_once;
-        if (!joins && request.pieces > 0)
-            bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
-        if (!joins)
-            request = (struct request){.start = piece.offset, .position = range->position + range->bytes - left};
-        request.stop = stop;
-        request.pieces++;
-        request.bytes += piece.length;
-        left -= piece.length;
-    }
-    bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
-    pthread_mutex_unlock(&critical->mutex);
-    return bytes > range->bytes / 2;
 }
 
 /* ---- the log ----------------------------------------------------------------------------------------------------- */
@@ -226,7 +172,7 @@ static bool write_file(const char *name, const char *bytes, size_t size)
 }
 
 /* RATIONALE: without the log later reads are as they were; a program is not to hear of that. */
-static void leave_log(const struct critical_requests *critical)
+static bool leave_log(const struct critical_requests *critical)
 {
     char name[4096];
     struct stat found;
@@ -234,10 +180,10 @@ static void leave_log(const struct critical_requests *critical)
     const size_t length = strlen(critical->path);
     const size_t size = sizeof(struct log_header) + rows * sizeof(struct log_row) + length;
     if (rows == 0 || !name_of_log(name) || stat(critical->path, &found) != 0)
-        return;
+        return false;
     char *bytes = calloc(1, size);
     if (bytes == NULL)
-        return;
+        return false;
     struct log_header *header = (struct log_header *)bytes;
     *header = (struct log_header){.magic = "PDLACDT1", .rows = rows, .device = found.st_dev, .inode = found.st_ino,
                                   .size = found.st_size, .mtime_ns = nanoseconds(found.st_mtim),
@@ -245,8 +191,122 @@ static void leave_log(const struct critical_requests *critical)
     rows_of(critical, (struct log_row *)(header + 1));
     memcpy(bytes + size - length, critical->path, length);
     header->checksum = crc32c(0, &header->device, size - offsetof(struct log_header, device));
-    write_file(name, bytes, size);
+    const bool left = write_file(name, bytes, size);
     free(bytes);
+    return left;
+}
+
+/* Before a request is noted: leaves what a full table has, and begins an empty one. */
+static void make_room(struct critical_requests *critical)
+{
+    const int error = errno;
+    if (critical->more == 0 || !caching_identifier_full(critical->identifier))
+        return;
+    if (leave_log(critical)) {
+        critical->judged = 0;
+        critical->more--;
+    }
+    caching_identifier_empty(critical->identifier);
+    errno = error;
+}
+
+/* ---- the requests ------------------------------------------------------------------------------------------------ */
+
+/* What the MPI library moves by one request: a piece of the file, or several pieces with the gaps between them. */
+struct request {
+    int64_t start, stop, pieces, bytes; /* `bytes`: without the gaps */
+    int64_t position;                   /* of its first byte in the view's data */
+};
+
+/* Each piece saves its share of what the request saves. */
+static void add_pieces(struct critical_requests *critical, const struct view_range *range,
+                       const struct request *request, double saved)
+{
+    struct typemap_cursor cursor;
+    typemap_cursor_init(&cursor, range->view, range->displacement, request->position);
+    for (int64_t left = request->bytes; left > 0;) {
+        const struct extent piece = typemap_cursor_next(&cursor, left);
+        make_room(critical);
+        caching_add(critical->identifier,
+                    &(struct caching_request){.op = CACHING_READ, .start = piece.offset,
+                                              .stop = piece.offset + piece.length},
+                    saved * (double)piece.length / (double)request->bytes);
+        left -= piece.length;
+    }
+}
+
+/* Whether the ranks together leave no gaps in what each of them accesses like this one. RATIONALE: otherwise what is
+ * sieved natively would come home from the cache piece by piece. */
+static bool ranks_fill(const struct critical_requests *critical, const struct request *request)
+{
+    const double gaps = (double)(request->stop - request->start - request->bytes) / (double)(request->pieces - 1);
+    return (critical->ranks - 1) * ((double)request->bytes / (double)request->pieces) >= gaps;
+}
+
+static bool is_critical(struct critical_requests *critical, enum caching_op op, const struct view_range *range,
+                        const struct request *request)
+{
+    const struct caching_request whole = {.op = op, .start = request->start, .stop = request->stop};
+    critical->judged++;
+    make_room(critical);
+    if (request->bytes == request->stop - request->start)
+        return caching_identify(critical->identifier, &whole);
+    const double saved = caching_benefit(critical->identifier, &whole);
+    if (op == CACHING_READ && saved > 0)
+        add_pieces(critical, range, request, saved);
+    return saved > 0 && (op == CACHING_READ || ranks_fill(critical, request));
+}
+
+/* Whether the pieces of a call are so small that redirecting them takes longer than the disks need for all that lies
+ * between the first and the last one. RATIONALE: MPI libraries read that at once, by data sieving or collective
+ * buffering. */
+static bool is_too_fine(const struct critical_requests *critical, enum caching_op op, const struct view_range *range)
+{
+    const struct caching_device *disk = &critical->costs.model.disk;
+    struct typemap_cursor cursor;
+    int64_t bytes = 0, span = 0, stop = -1;
+    int pieces = 0;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    while (pieces < FINE_PIECES && bytes < range->bytes) {
+        const struct extent piece = typemap_cursor_next(&cursor, range->bytes - bytes);
+        span += piece.length + (stop >= 0 ? llabs(piece.offset - stop) : 0);
+        stop = piece.offset + piece.length;
+        bytes += piece.length;
+        pieces++;
+    }
+    const double all = (double)range->bytes / (double)bytes; /* as much as these pieces so many times */
+    return pieces == FINE_PIECES
+        && all * pieces * PIECE_NS * 1e-9 > disk->seconds[disk->points - 1]
+               + all * (double)span * disk->seconds_per_byte[op] / (double)critical->costs.home_servers;
+}
+
+bool critical_requests_judge(struct critical_requests *critical, const struct io_call *call, enum caching_op op,
+                             const struct view_range *range)
+{
+    const int64_t at_once = call->flags & CALL_COLLECTIVE ? 0 : critical->sieved[op];
+    struct typemap_cursor cursor;
+    int64_t bytes = 0;
+    if (is_too_fine(critical, op, range))
+        return false;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    pthread_mutex_lock(&critical->mutex);
+    struct request request = {0};
+    for (int64_t left = range->bytes; left > 0;) {
+        const struct extent piece = typemap_cursor_next(&cursor, left);
+        const int64_t stop = piece.offset + piece.length;
+        const bool joins = request.pieces > 0 && piece.offset >= request.stop && stop - request.start <= at_once;
+        if (!joins && request.pieces > 0)
+            bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
+        if (!joins)
+            request = (struct request){.start = piece.offset, .position = range->position + range->bytes - left};
+        request.stop = stop;
+        request.pieces++;
+        request.bytes += piece.length;
+        left -= piece.length;
+    }
+    bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
+    pthread_mutex_unlock(&critical->mutex);
+    return bytes > range->bytes / 2;
 }
 
 void critical_requests_close(struct critical_requests *critical)
