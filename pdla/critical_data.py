@@ -16,6 +16,8 @@ from pdla.model import Int64Array
 
 MOST_EXTENTS = 1_000_000
 """Of a file; those that save least are left out."""
+SAME = 1e-6
+"""Of what bytes save: a relative difference that is none. Bytes side by side that save the same are one extent."""
 FADING = 0.5
 """What the reads of earlier runs count beside those of the last."""
 
@@ -105,22 +107,26 @@ def held_bytes(extents: Int64Array, starts: Int64Array, stops: Int64Array) -> In
 
 def _summed(starts: Int64Array, stops: Int64Array, saved: _Float64Array) -> CriticalData:
     """What overlapping ranges save together, in at most ``MOST_EXTENTS`` ranges."""
-    bounds = np.unique(np.concatenate([starts, stops]))
-    change = np.zeros(len(bounds))
-    covering = np.zeros(len(bounds), np.int64)
-    first, last = np.searchsorted(bounds, starts), np.searchsorted(bounds, stops)
-    np.add.at(change, first, saved)
-    np.add.at(change, last, -saved)
-    np.add.at(covering, first, 1)
-    np.add.at(covering, last, -1)
+    bounds, places = np.unique(np.concatenate([starts, stops]), return_inverse=True)
+    first, last = places[: len(starts)], places[len(starts) :]
+    count = len(bounds)
+    change = np.bincount(first, saved, count) - np.bincount(last, saved, count)
+    covering = np.bincount(first, minlength=count) - np.bincount(last, minlength=count)
     # A sum of differences can be a little off 0 where nothing is read.
     kept = np.cumsum(covering)[:-1] > 0
     total = np.maximum(np.cumsum(change)[:-1], np.finfo(float).tiny)[kept]
     starts, stops = bounds[:-1][kept], bounds[1:][kept]
+    apart = (starts[1:] != stops[:-1]) | ~np.isclose(total[1:], total[:-1], SAME, 0)
+    heads, tails = np.concatenate([[True], apart])[: len(starts)], np.concatenate([apart, [True]])[: len(starts)]
+    starts, stops, total = starts[heads], stops[tails], total[heads]
     if len(starts) > MOST_EXTENTS:
         most = np.sort(np.argsort(-total, kind="stable")[:MOST_EXTENTS])
         starts, stops, total = starts[most], stops[most], total[most]
     return CriticalData(starts, stops, total)
+
+
+NOTHING = CriticalData.of_reads(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+"""No byte is critical."""
 
 
 def chosen(tables: Mapping[str, CriticalData], room: int) -> dict[str, Int64Array]:

@@ -21,7 +21,7 @@ def seed(catalog: Catalog, cluster: Cluster) -> list[Path]:
 
     A table may stay empty: then the file is not looked at again.
     """
-    new = catalog.patterns.files() - catalog.critical.files()
+    new = catalog.patterns.files() - catalog.critical.seen().keys()
     traced: dict[str, list[Signature]] = {file: [] for file in sorted(new)}
     for pattern in catalog.patterns.find() if new else ():
         signature = pattern.signature

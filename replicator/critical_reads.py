@@ -16,7 +16,7 @@ from pdla import config
 from pdla.accessmap import AccessMap
 from pdla.catalog import Catalog, CriticalFile, Replica
 from pdla.critical_data import CriticalData, chosen, held_bytes
-from pdla.errors import PdlaError
+from pdla.errors import BusyError, PdlaError
 from pdla.layouts.capacity import room
 from pdla.model import Cluster, Int64Array, Layout, Pool, Signature
 from pdla.policies.online import pool_of
@@ -33,6 +33,8 @@ FREE_SHARE = 0.5
 """Of the free space of a pool without a capacity that replicas of critical reads may take."""
 WRITE_SHARE = 4
 """A quarter of the SSD pool is for writes on their way home, the rest for what is read."""
+MOST_TURNS = 4
+"""How often a process looks whether others have recorded more, and were refused, while it copied."""
 FETCHING = "critical reads"
 """The resource of the one process that makes replicas of critical reads."""
 
@@ -106,13 +108,26 @@ def fetch(
     """Make replicas of the critical reads that save most, as many as the first pool of SSDs has room for.
 
     ``reserved`` bytes of its capacity stay free for writes. Returns the files whose bytes could not be copied, and why.
-    The replicas of a file are replaced only if that saves clearly more.
+    The replicas of a file are replaced only if that saves clearly more. What others record meanwhile is copied, too:
+    they are refused.
 
     Raises:
         BusyError: another process makes them.
     """
-    with catalog.leases.hold(FETCHING, name="the replicas of critical reads"):
-        return _fetch(catalog, cluster, reserved, map_path or config.map_path(), progress)
+    problems: dict[Path, str] = {}
+    for turn in range(MOST_TURNS):
+        try:
+            with catalog.leases.hold(FETCHING, name="the replicas of critical reads"):
+                known = catalog.critical.seen()
+                problems |= _fetch(catalog, cluster, reserved, map_path or config.map_path(), progress)
+        except BusyError:
+            if turn == 0:
+                raise
+            break  # another process does the rest
+        # And not before: who was refused until now has recorded what it found.
+        if catalog.critical.seen() == known:
+            break
+    return problems
 
 
 def _fetch(
@@ -121,7 +136,9 @@ def _fetch(
     pool = pool_of(cluster, "ssd", "s4d")
     fold(catalog, map_path)
     _discard_unusable(catalog, map_path)
-    wanted = [one for one in (_wanted(file, catalog) for file in catalog.critical.all()) if one is not None]
+    files = catalog.critical.all()
+    usable = _usable(files, catalog)
+    wanted = [one for one in (_wanted(file, usable) for file in files) if one is not None]
     held = [one.replica for one in wanted if one.replica is not None]
     best = chosen({str(one.file.path): one.data for one in wanted}, _room(pool, catalog, held, reserved))
     have = sum(one.data.saved_in(_extents(one.replica)) for one in wanted if one.replica is not None)
@@ -143,27 +160,27 @@ def _fetch(
     return problems
 
 
-def _wanted(file: CriticalFile, catalog: Catalog) -> _Wanted | None:
+def _wanted(file: CriticalFile, usable: Mapping[int | None, Replica]) -> _Wanted | None:
     """None: the file is gone, or has no critical bytes any more."""
     try:
         data = file.data.below(file.path.stat().st_size)
     except OSError:
         return None
-    replica = _replica(file, catalog)
-    return _Wanted(file, data, replica) if len(data.starts) else None
+    return _Wanted(file, data, usable.get(file.replica)) if len(data.starts) else None
 
 
-def _replica(file: CriticalFile, catalog: Catalog) -> Replica | None:
-    """The replica with the critical bytes of a file, if it can be used."""
-    found = [one for one in catalog.replicas.find("valid") if one.id == file.replica]
-    return found[0] if found and components_unchanged(found[0]) else None
+def _usable(files: Sequence[CriticalFile], catalog: Catalog) -> dict[int | None, Replica]:
+    """The replicas with the critical bytes of these files that can be used, by number. One look at the catalog."""
+    made = {file.replica for file in files}
+    return {one.id: one for one in catalog.replicas.find("valid") if one.id in made and components_unchanged(one)}
 
 
 def _discard_unusable(catalog: Catalog, map_path: Path) -> None:
     """Remove replicas of critical bytes whose original was changed, or that lost a component."""
-    known = {one.id for one in catalog.replicas.listing()}
-    made = [(file, file.replica) for file in catalog.critical.all() if file.replica in known]
-    discard(catalog, [number for file, number in made if number and _replica(file, catalog) is None], map_path)
+    files, known = catalog.critical.all(), {one.id for one in catalog.replicas.listing()}
+    usable = _usable(files, catalog)
+    made = [file.replica for file in files if file.replica in known and file.replica not in usable]
+    discard(catalog, [number for number in made if number is not None], map_path)
 
 
 def _room(pool: Pool, catalog: Catalog, held: Sequence[Replica], reserved: int) -> int:
@@ -205,8 +222,9 @@ def _build(
 
 def serving(catalog: Catalog) -> dict[Path, Replica]:
     """The replicas that a run can read critical bytes from, by file."""
-    found = ((file.path, _replica(file, catalog)) for file in catalog.critical.all())
-    return {path: replica for path, replica in found if replica is not None}
+    files = catalog.critical.all()
+    usable = _usable(files, catalog)
+    return {file.path: usable[file.replica] for file in files if file.replica in usable}
 
 
 def reports(

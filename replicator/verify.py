@@ -260,9 +260,14 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
         for file in map_path.parent.glob(f"{map_path.name}.*"):
             if file.suffix in (".state", ".tmp") and file != current:
                 file.unlink(missing_ok=True)
-        for reports in map_path.parent.glob(f"{config.RUN_PREFIX}*"):
-            _remove_unlocked(reports, catalog)
+        remove_left_runs(catalog, map_path)
     return removed
+
+
+def remove_left_runs(catalog: Catalog, map_path: Path | None = None) -> None:
+    """Remove the exit reports of runs whose pdla was killed; what these runs found critical is recorded."""
+    for reports in (map_path or config.map_path()).parent.glob(f"{config.RUN_PREFIX}*"):
+        _remove_unlocked(reports, catalog)
 
 
 def _remove_unlocked(directory: Path, catalog: Catalog) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sqlite3
 import struct
 import threading
 import time
@@ -99,6 +100,17 @@ def test_other_tables_are_refused(starts: list[int], stops: list[int], saved: li
         CriticalData(np.array(starts), np.array(stops), np.array(saved, float))
     with pytest.raises(FormatError):
         CriticalData.from_json({"columns": "AAAA"})
+
+
+def test_bytes_side_by_side_that_save_the_same_are_one_extent() -> None:
+    """They may come from many reads, whose benefits differ by roundings."""
+    starts = np.arange(0, 48, 3)
+    data = CriticalData.of_reads(starts, starts + 3, np.full(len(starts), 0.3) * (1 + 1e-12 * starts))
+    assert (data.starts.tolist(), data.stops.tolist()) == ([0], [48])
+    data = CriticalData.of_reads(starts, starts + 3, np.where(starts < 24, 0.3, 0.4))
+    assert (data.starts.tolist(), data.stops.tolist()) == ([0, 24], [24, 48])
+    data = CriticalData.of_reads(np.array([0, 4]), np.array([3, 7]), np.array([0.3, 0.3]))
+    assert (data.starts.tolist(), data.stops.tolist()) == ([0, 4], [3, 7])
 
 
 # ---- the logs --------------------------------------------------------------------------------------------------------
@@ -283,6 +295,50 @@ def test_one_process_at_a_time_makes_the_replicas(pools: Pools) -> None:
     with pools.catalog.leases.hold(FETCHING), pytest.raises(BusyError, match="the replicas of critical reads"):
         pools.fetch()
     assert pools.extents() == []
+
+
+def test_what_others_find_meanwhile_is_copied_by_who_is_at_work(pools: Pools) -> None:
+    (pools.directory / "other").write_bytes(os.urandom(100_000))
+    pools.found((0, 4096, 0.001, 1))
+    refused = []
+
+    def progress(*_: Any) -> None:
+        if not refused:
+            pools.found((0, 4096, 0.001, 1), file="other")
+            with pytest.raises(BusyError) as busy:
+                pools.fetch()
+            refused.append(busy)
+
+    cluster = load_cluster(str(pools.cluster()))
+    assert fetch(pools.catalog, cluster, 0, pools.directory / "home/map", progress) == {}
+    assert refused and pools.extents() == pools.extents("other") == [[0, 4096]]
+
+
+def test_one_look_at_the_replicas_is_enough_for_all_files(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a thousand files take a thousand times a thousand looks."""
+    for number in range(5):
+        (pools.directory / f"{number}").write_bytes(os.urandom(10_000))
+        pools.found((0, 4096, 0.001, 1), file=f"{number}")
+    assert pools.fetch() == {}
+    looks, find = [], type(pools.catalog.replicas).find
+
+    def counted(*words: Any, **more: Any) -> Any:
+        looks.append(words)
+        return find(*words, **more)
+
+    monkeypatch.setattr(type(pools.catalog.replicas), "find", counted)
+    assert len(serving(pools.catalog)) == 5 and len(looks) == 1
+    assert pools.fetch() == {} and len(looks) <= 5
+
+
+def test_a_damaged_table_is_begun_anew(pools: Pools) -> None:
+    pools.found((0, 4096, 0.001, 1))
+    assert pools.fetch() == {}
+    with sqlite3.connect(pools.directory / "home/catalog.db") as database:
+        database.execute("""UPDATE critical SET reads = '{"columns": "AAAA"}'""")
+    assert [file.data.bytes for file in pools.catalog.critical.all()] == [0]
+    pools.found((8192, 12288, 0.001, 1))
+    assert pools.fetch() == {} and pools.extents() == [[8192, 4096]]
 
 
 def test_the_daemon_copies_what_a_killed_command_left(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,3 +592,25 @@ def test_a_program_that_fails_keeps_its_exit_code_and_a_table_is_printed(job: Jo
     done = job.pdla.run("run", *policy, "--", *job.words("read", 2))
     assert "fetched" in done.stderr and str(job.original)[-8:] in done.stderr.replace("\n", "").replace(" ", "")
     assert job.pdla.run("run", *policy, "--", "sh", "-c", "exit 7", code=7).stderr
+
+
+def test_a_program_runs_without_a_catalog_and_keeps_its_exit_code(pdla: Launching) -> None:
+    path = pdla.directory / "cluster.toml"
+    path.write_text(cluster_text(pdla.directory, '"16M"'))
+    pdla.home.mkdir()
+    (pdla.home / "catalog.db").write_bytes(os.urandom(9000))
+    done = pdla.run("run", "--policy", "s4d", "--cluster", path, "--", "sh", "-c", "echo ran; exit 7", code=7)
+    assert done.stdout == "ran\n" and "what is known to be critical cannot be looked up" in done.stderr
+
+
+def test_the_next_run_copies_what_a_killed_one_found(pdla: Launching) -> None:
+    path = pdla.directory / "cluster.toml"
+    path.write_text(cluster_text(pdla.directory, '"16M"'))
+    original, left = pdla.directory / "data", pdla.home / "run.killed"
+    original.write_bytes(os.urandom(100_000))
+    left.mkdir(parents=True)
+    log(left / "n-1-0.cdt", original, [(8192, 12288, 0.001, 5)])
+    pdla.run("run", "--policy", "s4d", "--cluster", path, "--", "true")
+    catalog = open_catalog(f"sqlite:///{pdla.home / 'catalog.db'}")
+    assert not left.exists()
+    assert np.asarray(serving(catalog)[original].access_map.extents)[:, :2].tolist() == [[8192, 4096]]

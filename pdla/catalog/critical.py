@@ -11,7 +11,8 @@ from sqlalchemy import select
 from pdla.catalog.database import Section
 from pdla.catalog.outages import again
 from pdla.catalog.tables import CriticalRow, utc
-from pdla.critical_data import CriticalData
+from pdla.critical_data import NOTHING, CriticalData
+from pdla.errors import FormatError
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,20 @@ class CriticalFile:
 
 
 class CriticalReads(Section):
-    """The critical data tables, by file."""
+    """The critical data tables, by file. One that is damaged is empty: it costs time, and no bytes."""
 
     @again
     def all(self) -> list[CriticalFile]:
         """All files that have a table, by their paths."""
         with self._session() as session:
             rows = session.scalars(select(CriticalRow).order_by(CriticalRow.path))
-            return [
-                CriticalFile(Path(row.path), CriticalData.from_json(row.reads), utc(row.seen), row.replica_id)
-                for row in rows
-            ]
+            return [CriticalFile(Path(row.path), _data(row), utc(row.seen), row.replica_id) for row in rows]
 
     @again
-    def files(self) -> set[str]:
-        """The files that have a table, which may be empty."""
+    def seen(self) -> dict[str, datetime]:
+        """The files that have a table, which may be empty, and when a run last recorded what it found there."""
         with self._session() as session:
-            return set(session.scalars(select(CriticalRow.path)))
+            return {path: utc(seen) for path, seen in session.execute(select(CriticalRow.path, CriticalRow.seen))}
 
     @again
     def add(self, path: Path, newer: CriticalData, same_run: bool = False) -> None:
@@ -57,7 +55,7 @@ class CriticalReads(Section):
                 row = CriticalRow(path=str(path))
                 session.add(row)
             else:
-                newer = CriticalData.from_json(row.reads).after(newer, same_run)
+                newer = _data(row).after(newer, same_run)
             row.reads, row.seen = newer.to_json(), datetime.now(UTC)
 
     @again
@@ -65,3 +63,10 @@ class CriticalReads(Section):
         """Record which replica has the bytes of a file."""
         with self._session(once=True) as session:
             session.scalars(select(CriticalRow).filter_by(path=str(path))).one().replica_id = replica
+
+
+def _data(row: CriticalRow) -> CriticalData:
+    try:
+        return CriticalData.from_json(row.reads)
+    except FormatError:
+        return NOTHING

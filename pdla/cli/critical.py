@@ -47,7 +47,8 @@ class CriticalRun:
     def begin(self, logs: Path) -> dict[str, str]:
         """The variables of the run, whose processes leave their logs in this directory.
 
-        If traces tell of critical reads, they are copied to the SSD servers first.
+        If traces tell of critical reads, they are copied to the SSD servers first. The program runs without a catalog,
+        too.
 
         Raises:
             PdlaError: the directories of the SSD servers cannot be made.
@@ -55,16 +56,21 @@ class CriticalRun:
         from pdla.catalog import open_catalog
         from pdla.policies.online import pool_of
         from pdla.replicator.critical_patterns import seed
+        from pdla.replicator.verify import remove_left_runs
 
         for where in pool_of(self.cluster, "ssd", "s4d").where:
             try:
                 Path(where).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise PdlaError(f"no directory of an SSD server: {error}") from error
-        catalog = open_catalog()
-        if seed(catalog, self.cluster):
-            self._fetch(catalog)
-        self._remember(catalog)
+        try:
+            catalog = open_catalog()
+            remove_left_runs(catalog)
+            if seed(catalog, self.cluster):
+                self._fetch(catalog)
+            self._remember(catalog)
+        except (PdlaError, OSError) as error:
+            self.notes.append(f"what is known to be critical cannot be looked up: {error}")
         self._before = [*self._replicas]
         return {"PDLA_S4D_LOG": str(logs)}
 
@@ -119,9 +125,13 @@ class CriticalRun:
         """Record what the run found critical, and copy to the SSD servers what saves most."""
         from pdla.replicator.critical_reads import reports
 
-        self._record(catalog)
-        failed = self._fetch(catalog)
-        self._remember(catalog)
+        failed: Mapping[Path, str] = {}
+        try:
+            self._record(catalog)
+            failed = self._fetch(catalog)
+            self._remember(catalog)
+        except OSError as error:
+            self.notes.append(f"nothing more is copied to the SSD servers: {error}")
         self.reports = reports(self._found, self._before, [*self._replicas.values()], run, catalog, failed)
 
     def _read(self, paths: Sequence[Path]) -> None:
@@ -150,7 +160,7 @@ class CriticalRun:
         try:
             return fetch(catalog, self.cluster, self.reserved)
         except BusyError as error:
-            self.notes.append(f"nothing was copied to the SSD servers: {error}")
+            self.notes.append(f"what is critical is copied to the SSD servers by another process: {error}")
             return {}
 
     def text(self) -> str:
