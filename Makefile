@@ -34,6 +34,8 @@ TESTS ?=
 # Tests often wait, for storage that does not answer or for leases that end: one more process than processors runs them. Each
 # process does a whole module at a time, in the order of tests/conftest.py.
 PARALLEL = --numprocesses $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+# They start pdla hundreds of times. Where the environment forbids to keep bytecode, each process would compile pdla again.
+test coverage: export PYTHONDONTWRITEBYTECODE =
 
 # gcc counts the lines that run, of all processes and threads. The files that proofs of freshness and redirected writes rest on.
 COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
