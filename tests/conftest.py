@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from pdla.cli import main
 from pdla.cli.signals import STOPPING
 from tests.support.ceph_cluster import ceph
 from tests.support.counted_disk import disk
-from tests.support.mpi import Mpi, available_mpis, build_library, debian_mpis, remove_segments
+from tests.support.mpi import Mpi, available_mpis, compile_library, debian_mpis, link_library, remove_segments
 from tests.support.namespace_nodes import nodes
 from tests.support.orangefs_servers import orangefs_servers
 from tests.support.postgresql_server import own_postgresql, postgresql_server
@@ -36,10 +36,11 @@ settings.load_profile("pdla")
 __all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postgresql_server"]  # fixtures
 
 SLOWEST = (
-    *("test_cephfs", "test_writes", "test_mpiio", "test_stub", "test_loop", "test_leases", "test_daemon"),
-    *("test_tutorial", "test_neighbours", "test_nodes", "test_sync", "test_notebooks", "test_building", "test_catalog"),
-    *("test_posix", "test_streaming", "test_hazards", "test_fuzz", "test_bindings", "test_report", "test_sanitizers"),
-    *("test_builder", "test_demo", "test_programs"),
+    *("test_failing_calls", "test_critical_reads", "test_mpiio", "test_leases", "test_stub", "test_daemon", "test_cephfs"),
+    *("test_caches", "test_writes", "test_critical_requests", "test_cache_verbs", "test_loop", "test_tutorial"),
+    *("test_leases_in_place", "test_catalog", "test_neighbours", "test_nodes", "test_sync", "test_notebooks"),
+    *("test_building", "test_posix", "test_streaming", "test_hazards", "test_fuzz", "test_bindings", "test_bench"),
+    *("test_programs", "test_report", "test_sanitizers", "test_builder", "test_demo"),
 )
 """These modules begin first, the slowest first, so that at the end no process waits for another that has a long one."""
 
@@ -166,18 +167,26 @@ def no_segments_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The preload library of the sources here; one of the processes that share the tests compiles it for all."""
-    own = tmp_path_factory.mktemp("library") / "libpdla.so"
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return build_library(own)
-    shared = tmp_path_factory.getbasetemp().parent / own.name
-    with shared.with_name("library.lock").open("w") as lock:
+def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of the preload library of the sources here. One of the processes that share the tests makes them."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    directory, made = shared / "objects", shared / "objects.made"
+    with made.open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not shared.exists():
-            build_library(shared.with_name("libpdla-new.so")).rename(shared)
-    own.hardlink_to(shared)
-    return own
+        lock.seek(0)
+        if names := lock.read().split():
+            return [directory / name for name in names]
+        objects = compile_library(directory)
+        lock.write(" ".join(path.name for path in objects))
+        return objects
+
+
+@pytest.fixture(scope="session")
+def library(objects: Sequence[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The preload library of the sources here."""
+    return link_library(tmp_path_factory.mktemp("library") / "libpdla.so", objects)
 
 
 @pytest.fixture

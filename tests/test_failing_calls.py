@@ -12,7 +12,7 @@ import pytest
 
 from tests.killing_write_backs import interrupter
 from tests.mpiio import Job, Program, Runner, by_program, make
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, link_library
 from tests.test_leases import Leased, either_leased, file  # noqa: F401
 from tests.test_sync import RANKS, ROWS, check, programs  # noqa: F401
 
@@ -31,10 +31,10 @@ pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(objects: Sequence[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library with tests/programs/failing_calls.c."""
     flags = [f"-Wl,--wrap={name}" for name in WRAPPED]
-    return build_library(tmp_path_factory.mktemp("failing") / "libpdla.so", str(SOURCE), *flags)
+    return link_library(tmp_path_factory.mktemp("failing") / "libpdla.so", objects, str(SOURCE), *flags)
 
 
 def number_of(line: str) -> int:

@@ -67,7 +67,7 @@ def test_no_input_leads_a_parser_astray(corpora: Path, name: str, runs: int, rea
     assert int(last.split("cov: ")[1].split()[0]) > reached
 
 
-def make_setting(directory: Path) -> Setting:
+def make_setting(directory: Path, library: Path | None = None) -> Setting:
     """A traced, planned and replicated program whose writes wait under a lease, a file that has a replica for reading,
     and a copy of all that."""
     place, (mpi,) = directory / "place", available_mpis()[0].values
@@ -76,7 +76,8 @@ def make_setting(directory: Path) -> Setting:
     (place / "logs").mkdir()
     cluster = favourable(place / "pools")
     writer = mpi.compile(REPOSITORY / "tests/programs/writes.c", directory / "writes")
-    libraries = build_library(directory / "libpdla.so"), build_coherence_library(directory / "libpdla-coherence.so")
+    compiled = library or build_library(directory / "libpdla.so")
+    libraries = compiled, build_coherence_library(directory / "libpdla-coherence.so")
 
     def job(file: Path, *words: str) -> list[str]:
         return ["env", *words, str(writer), str(file), str(directory / "said"), "open", "strided"]
@@ -116,8 +117,8 @@ def make_input(place: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
-    return make_setting(tmp_path_factory.mktemp("verbs"))
+def setting(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    return make_setting(tmp_path_factory.mktemp("verbs"), library)
 
 
 @pytest.mark.timeout(400)  # a busy machine is slow

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,40 +103,67 @@ def launching_pdla(mpi: Mpi) -> Mpi:
     return replace(mpi, env={**mpi.env, "MPI4PY_MPIABI": "openmpi", "LD_LIBRARY_PATH": libraries})
 
 
-TOOLS = ("collectors/shim", "replicator/stub", "pdla/caching")
+TOOLS = [REPOSITORY / room for room in ("collectors/shim", "replicator/stub", "pdla/caching")]
 """The parts of libpdla.so above interposition."""
+COMPILED = ["-std=gnu11", "-O1", "-g", "-fPIC", "-fvisibility=hidden"]
+LINKED = ["-shared", "-Wl,--no-undefined"]
+LIBRARIES = ["-ldl", "-lpthread"]
 
 
 def build_library(path: Path, *more: str, compiler: str = "gcc") -> Path:
     """Compile libpdla.so from the sources here to ``path``, with further flags; return it."""
-    return build_tools(path, *(REPOSITORY / room for room in TOOLS), flags=more, compiler=compiler)
+    return build_tools(path, *TOOLS, flags=more, compiler=compiler)
 
 
 def build_tools(path: Path, *tools: Path, flags: Sequence[str] = (), compiler: str = "gcc") -> Path:
     """Likewise a library of interposition and these tools on it, each a directory or one source."""
+    sources, command = _compilation(tools, compiler)
+    subprocess.run([*command, *LINKED, *flags, "-o", path, *sources, *LIBRARIES], check=True)
+    return path
+
+
+def compile_library(directory: Path) -> list[Path]:
+    """Compile the sources of libpdla.so to objects in a new directory, on all processors; return the objects."""
+    sources, command = _compilation(TOOLS)
+    objects = [directory / f"{source.stem}.o" for source in sources]
+
+    def compile_one(source: Path, made: Path) -> None:
+        subprocess.run([*command, "-c", source, "-o", made], check=True)
+
+    directory.mkdir()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, sources, objects))
+    return objects
+
+
+def link_library(path: Path, objects: Sequence[Path], *more: str) -> Path:
+    """Make libpdla.so from its objects, further sources and flags; return it."""
+    _, command = _compilation(TOOLS)
+    subprocess.run([*command, *LINKED, "-o", path, *objects, *more, *LIBRARIES], check=True)
+    return path
+
+
+def _compilation(tools: Sequence[Path], compiler: str = "gcc") -> tuple[list[Path], list[str]]:
+    """The sources of interposition and of tools, and the command that compiles them."""
     rooms = [REPOSITORY / "pdla/interpose", *tools]
     sources = [source for room in rooms for source in (room.glob("*.c") if room.is_dir() else [room])]
     includes = [f"-I{room}" for room in rooms if room.is_dir()]
-    command = GCC if compiler == "gcc" else [compiler]
-    options = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--no-undefined"]
-    subprocess.run([*command, *options, *flags, *includes, "-o", path, *sources, "-ldl", "-lpthread"], check=True)
-    return path
+    return sources, [*(GCC if compiler == "gcc" else [compiler]), *COMPILED, *includes]
 
 
 def build_posix_library(path: Path) -> Path:
     """Likewise libpdla-posix.so."""
     shim, wrappers = REPOSITORY / "collectors/shim", REPOSITORY / "collectors/posix"
-    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
-    subprocess.run([*GCC, *flags, f"-I{shim}", f"-I{wrappers}", "-o", path, *wrappers.glob("*.c"), "-ldl"], check=True)
+    includes = [f"-I{shim}", f"-I{wrappers}"]
+    subprocess.run([*GCC, *COMPILED, *includes, "-o", path, *wrappers.glob("*.c"), "-shared", "-ldl"], check=True)
     return path
 
 
 def build_coherence_library(path: Path) -> Path:
     """Likewise libpdla-coherence.so."""
     stub, wrappers = REPOSITORY / "replicator/stub", REPOSITORY / "collectors/posix"
-    flags = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
-    source = REPOSITORY / "replicator/posix_coherence/wrappers.c"
-    subprocess.run([*GCC, *flags, f"-I{stub}", f"-I{wrappers}", "-o", path, source, "-ldl"], check=True)
+    source, includes = REPOSITORY / "replicator/posix_coherence/wrappers.c", [f"-I{stub}", f"-I{wrappers}"]
+    subprocess.run([*GCC, *COMPILED, *includes, "-o", path, source, "-shared", "-ldl"], check=True)
     return path
 
 
