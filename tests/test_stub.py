@@ -41,6 +41,13 @@ def unit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+def test_checksums_are_those_of_crc32c_with_the_instruction_of_the_processor_and_without(tmp_path: Path) -> None:
+    program = tmp_path / "checksums"
+    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run([*GCC, *flags, "-o", program, ROOT / "tests/programs/checksums.c", "-lpthread"], check=True)
+    assert subprocess.run([program], check=True, capture_output=True, text=True).stdout == "e3069283 e3069283\n"
+
+
 def run_unit(unit: Path, *words: str | Path, lines: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     command = [str(unit), *map(str, words)]
