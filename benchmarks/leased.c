@@ -1,10 +1,11 @@
-/* The jobs of benchmarks/leased.py: leased FILE write|open|read PIECE STRIDE COUNT REQUEST
+/* The jobs of benchmarks/leased.py: leased FILE write|leave|open|read PIECE STRIDE COUNT REQUEST
  *
- * COUNT pieces, one at every STRIDE, go to the ranks in turn. `write` writes them one by one, `open` opens and
- * closes the file, `read` reads them through a view, REQUEST bytes at a time. Prints the seconds of the open,
- * and those of the reads. The bytes are checked. */
+ * COUNT pieces, one at every STRIDE, go to the ranks in turn. `write` writes them one by one, `leave` in one
+ * collective call, after which the ranks are killed, `open` opens and closes the file, `read` reads them through a
+ * view, REQUEST bytes at a time. Prints the seconds of the open, and those of the reads. The bytes are checked. */
 #include <mpi.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,14 +34,33 @@ static void write_pieces(MPI_File file, int piece, MPI_Offset stride, long count
     }
 }
 
-static void read_pieces(MPI_File file, int piece, MPI_Offset stride, long count, char *buffer, int request)
+/* Sees the own pieces. Returns how many there are. */
+static long set_view(MPI_File file, int piece, MPI_Offset stride, long count)
 {
     MPI_Datatype bytes, mine;
-    const MPI_Offset all = (count - rank + ranks - 1) / ranks * (MPI_Offset)piece;
     MPI_Type_contiguous(piece, MPI_BYTE, &bytes);
     MPI_Type_create_resized(bytes, 0, ranks * stride, &mine);
     MPI_Type_commit(&mine);
     MPI_File_set_view(file, rank * stride, MPI_BYTE, mine, "native", MPI_INFO_NULL);
+    MPI_Type_free(&bytes);
+    MPI_Type_free(&mine);
+    return (count - rank + ranks - 1) / ranks;
+}
+
+static void leave_pieces(MPI_File file, int piece, MPI_Offset stride, long count)
+{
+    const long own = set_view(file, piece, stride, count);
+    char *buffer = malloc((size_t)(own * piece));
+    for (long i = 0; i < own; i++)
+        fill(buffer + i * piece, piece, rank + i * ranks);
+    end_if(MPI_File_write_all(file, buffer, (int)(own * piece), MPI_BYTE, MPI_STATUS_IGNORE), "a write failed");
+    MPI_Barrier(MPI_COMM_WORLD);
+    raise(SIGKILL);
+}
+
+static void read_pieces(MPI_File file, int piece, MPI_Offset stride, long count, char *buffer, int request)
+{
+    const MPI_Offset all = set_view(file, piece, stride, count) * (MPI_Offset)piece;
     for (MPI_Offset done = 0; done < all; done += request) {
         const int part = all - done < request ? (int)(all - done) : request;
         end_if(MPI_File_read_at(file, done, buffer, part, MPI_BYTE, MPI_STATUS_IGNORE), "a read failed");
@@ -50,8 +70,6 @@ static void read_pieces(MPI_File file, int piece, MPI_Offset stride, long count,
             end_if(found != rank + (done + at) / piece * ranks, "a wrong byte");
         }
     }
-    MPI_Type_free(&bytes);
-    MPI_Type_free(&mine);
 }
 
 int main(int argc, char **argv)
@@ -61,7 +79,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const char *how = argv[2];
-    const int piece = atoi(argv[3]), request = atoi(argv[6]), writes = strcmp(how, "write") == 0;
+    const int piece = atoi(argv[3]), request = atoi(argv[6]), leaves = strcmp(how, "leave") == 0;
+    const int writes = leaves || strcmp(how, "write") == 0;
     const MPI_Offset stride = atoll(argv[4]);
     const long count = atol(argv[5]);
     char *buffer = calloc(1, (size_t)(request > piece ? request : piece));
@@ -73,7 +92,9 @@ int main(int argc, char **argv)
     spent[0] = MPI_Wtime() - start;
     MPI_Barrier(MPI_COMM_WORLD);
     const double begun = MPI_Wtime();
-    if (writes)
+    if (leaves)
+        leave_pieces(file, piece, stride, count);
+    else if (writes)
         write_pieces(file, piece, stride, count, buffer);
     else if (strcmp(how, "read") == 0)
         read_pieces(file, piece, stride, count, buffer, request);

@@ -100,6 +100,57 @@ def opens(programs: Path, root: Path, ranges: int, rounds: int) -> Iterator[dict
             yield row(name, more, "ms", 50)
 
 
+class Killed:
+    """A job that leaves its bytes in the cache files of its ranks, and one that opens its file."""
+
+    def __init__(self, programs: Path, root: Path, pattern: Pattern) -> None:
+        self.programs, self.root, self.pattern = programs, root, pattern
+        self.original, self.home, self.cache = root / "original", root / "home", root / "cache"
+
+    def run(self, how: str, ranks: int, redirected: bool = True) -> float:
+        """The seconds of the open; ``leave`` is killed."""
+        settings = {
+            "LD_PRELOAD": self.programs / "libpdla.so",
+            "PDLA_HOME": self.home,
+            "PDLA_MAP": self.home / "replicas.map",
+            "PDLA_POLICY": "e10",
+            "PDLA_E10_CACHE": "enable",
+            "PDLA_E10_CACHE_PATH": self.cache,
+            "PDLA_E10_CACHE_FLUSH_FLAG": "flush_onclose",
+        }
+        launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks), "env"]
+        words = [*(f"{name}={value}" for name, value in settings.items() if redirected), self.programs / "leased"]
+        command = [*launcher, *map(str, [*words, self.original, how, *self.pattern, MiB])]
+        ran = subprocess.run(command, check=how != "leave", capture_output=True, text=True)
+        return 0.0 if how == "leave" else float(ran.stdout.split()[0])
+
+    def leave(self) -> None:
+        """Write the file and be killed."""
+        self.original.unlink(missing_ok=True)
+        for directory in (self.home, self.cache):
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir(parents=True)
+        self.run("leave", 4)
+
+    @property
+    def waiting(self) -> int:
+        """How many extents the journals list."""
+        return sum(len(read_journal(one).waiting) for one in self.home.rglob("*.journal"))
+
+
+def killed_opens(programs: Path, root: Path, ranges: int, rounds: int) -> Iterator[dict[str, object]]:
+    """What an open costs, if killed programs left so many extents in cache files."""
+    jobs = Killed(programs, root, Pattern(KiB, 2 * KiB, ranges))
+    for ranks in (1, 4):
+        more: list[float] = []
+        for _ in range(rounds):
+            jobs.leave()
+            assert jobs.waiting == ranges
+            more.append(1e3 * (jobs.run("open", ranks) - jobs.run("open", ranks, redirected=False)))
+            assert jobs.waiting == ranges
+        yield row(f"open by {ranks} ranks, {ranges} extents in cache files of a killed job: more by", more, "ms", 50)
+
+
 def bandwidth(programs: Path, amount: int, rounds: int) -> Iterator[dict[str, object]]:
     """What a consumer reads a second, beside plain reads of the same components.
 
@@ -140,8 +191,10 @@ def main() -> None:
         mpicc = str(Path(sys.executable).parent / "mpicc")
         source = REPOSITORY / "benchmarks/leased.c"
         subprocess.run([mpicc, "-O2", source, "-o", programs / "leased"], check=True)
-        (programs / "opens").mkdir()
-        rows = list(opens(programs, programs / "opens", chosen.ranges, chosen.rounds))
+        rows = []
+        for measured in (opens, killed_opens):
+            (programs / measured.__name__).mkdir()
+            rows += measured(programs, programs / measured.__name__, chosen.ranges, chosen.rounds)
         if why := obstacle():
             sys.stdout.write(f"no bandwidth: {why}\n")
         else:

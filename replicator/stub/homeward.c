@@ -8,6 +8,7 @@
 
 #include "locks.h"
 #include "partial_pages.h"
+#include "sorted_runs.h"
 #include "transfer.h"
 #include "write_stats.h"
 #include "writeback.h"
@@ -69,8 +70,7 @@ static int by_place(const void *one, const void *other)
 
 bool homeward_sort(struct homeward *home)
 {
-    if (home->count > 1)
-        qsort(home->pieces, home->count, sizeof *home->pieces, by_offset);
+    sort_runs(home->pieces, home->count, sizeof *home->pieces, by_offset);
     home->chunk_count = 0;
     for (size_t i = 0; i < home->count; i++)
         home->chunk_count += i == 0 || home->pieces[i].offset / HOME_CHUNK != home->pieces[i - 1].offset / HOME_CHUNK;

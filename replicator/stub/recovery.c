@@ -517,11 +517,16 @@ static struct leased *lease_in_place(mpi_handle comm, int rank, int ranks, const
     const struct original_state original = {.inode = what->inode, .size = what->size, .mtime_ns = what->mtime_ns};
     const bool cached = what->index > 0;
     struct leased *leased = NULL;
-    ranges = broadcast_ranges(ranges, what->ranges, rank, ranks, comm);
-    if (cached)
+    uint64_t count = what->ranges;
+    if (cached) {
         map = index = broadcast_index(index, what->index, rank, ranks, comm);
+        if (rank != 0)
+            ranges = index == NULL ? NULL : cached_index_ranges(index, &count);
+    } else {
+        ranges = broadcast_ranges(ranges, count, rank, ranks, comm);
+    }
     if (ranges != NULL && (cached ? index != NULL : same_map(map, what)))
-        leased = leased_make(map, cached, &map->targets[what->target], path, &original, ranges, what->ranges);
+        leased = leased_make(map, cached, &map->targets[what->target], path, &original, ranges, count);
     else
         free(ranges);
     if (leased == NULL && index != NULL)
