@@ -235,6 +235,14 @@ def test_a_cache_that_cannot_be_coherent_is_not_used(case: Case) -> None:
     assert ran.total("written", "bytes") == 0
 
 
+def test_reads_take_what_the_cache_has_from_there_and_the_rest_from_the_file(any_case: Case) -> None:
+    """A third of the pieces is in the cache. Nothing comes home for a read, unless the file ends before it."""
+    ran = any_case.same(ON_CLOSE, "write:0", "sync", "holes:0", "read:0", "read:0")
+    assert ran.total("hits", "calls") == 6 and ran.total("hits", "bytes") == 2 * 3 * 67 * 96
+    assert ran.total("home", "requests") == 1 + 200
+    any_case.same(ON_CLOSE, "holes:0", "read:0", "other:0")
+
+
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
 def test_h50_forks_and_signals_do_not_reach_the_mover(case: Case, flush: str) -> None:
     steps = ("write:0", "fork", "signals", "write:1", "nap:80", "fork", "signals", "read:0")

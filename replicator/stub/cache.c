@@ -13,6 +13,7 @@
 #include "caching.h"
 #include "node_peers.h"
 #include "pool_room.h"
+#include "storage.h"
 #include "transfer.h"
 
 enum {
@@ -24,9 +25,10 @@ enum {
 
 static int64_t held_by_all; /* atomic; by the caches of this process */
 
-/* Bytes of a call and where in the cache file they are. */
+/* Bytes of a call and where they are. */
 struct placed {
-    int64_t place, offset, length; /* in the cache file, and in the original */
+    int fd;                        /* of the cache file or, in a read, of the original */
+    int64_t place, offset, length; /* in that file, and in the original */
 };
 
 struct cache {
@@ -38,6 +40,7 @@ struct cache {
     struct caching *core;     /* NULL until cache_begin() */
     bool exhausted;           /* its memory is used up: it decides nothing more */
     int64_t held, limit;      /* bytes of the device: that this cache holds, and that all caches of the process may */
+    int original;             /* its descriptor, if reads may take what is not in the cache from there; -1 */
     struct pool_room pool;    /* .directories NULL: the room is not for other programs, too */
     uint64_t cleaning;        /* the core takes the first so many entries of the journal to be on their way; 0: none */
     int64_t *moves;           /* tokens of the moves that bring them home */
@@ -103,6 +106,8 @@ bool cache_begin(struct writer *writer, const struct cache_hints *hints)
                                           .capacity = share(cache, hints, peers_count(writer->peers) + 1),
                                           .writes = 1};
     cache->limit = hints->bytes > 0 ? cache->space.capacity : INT64_MAX;
+    /* RATIONALE: a network file system may show old bytes to a descriptor that other nodes' writes do not refresh. */
+    cache->original = peers_count(writer->peers) + 1 == writer->ranks ? writer->fd : -1;
     if (hints->coherent && !cache_marks_all(writer))
         return false;
     if (hints->pool != NULL && !pool_room_begin(&cache->pool, hints->pool, cache->fd, hints->bytes))
@@ -268,10 +273,11 @@ int64_t cache_fits(struct writer *writer, int64_t bytes)
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static int place_at(struct cache *cache, int64_t place, int64_t offset, int64_t length)
+static int place_at(struct cache *cache, int fd, int64_t place, int64_t offset, int64_t length)
 {
     struct placed *last = cache->pieces > 0 ? &cache->placed[cache->pieces - 1] : NULL;
-    if (last != NULL && last->place + last->length == place && last->offset + last->length == offset) {
+    if (last != NULL && last->fd == fd && last->place + last->length == place
+        && last->offset + last->length == offset) {
         last->length += length;
         return 0;
     }
@@ -283,12 +289,12 @@ static int place_at(struct cache *cache, int64_t place, int64_t offset, int64_t 
         cache->placed = placed;
         cache->most = most;
     }
-    cache->placed[cache->pieces++] = (struct placed){place, offset, length};
+    cache->placed[cache->pieces++] = (struct placed){fd, place, offset, length};
     return 0;
 }
 
 /* Asks the core where bytes of the original are, or are to be written. 0 or an errno; ENOSPC: not
- * all of them in the cache; ENOMEM: the core can say no more. */
+ * all of them in the cache, nor read from the original; ENOMEM: the core can say no more. */
 static int ask(struct cache *cache, enum caching_op op, int64_t offset, int64_t length)
 {
     const struct caching_request request = {.op = op, .start = offset, .stop = offset + length, .collective = 1};
@@ -297,7 +303,8 @@ static int ask(struct cache *cache, enum caching_op op, int64_t offset, int64_t 
     int error = cache->exhausted ? ENOMEM : 0;
     for (int64_t i = 0; error == 0 && i < step.transfers; i++) {
         const struct caching_transfer *one = &step.foreground[i];
-        error = one->level < 0 ? ENOSPC : place_at(cache, one->start, one->first, one->stop - one->start);
+        const int fd = one->level >= 0 ? cache->fd : op == CACHING_READ ? cache->original : -1;
+        error = fd >= 0 ? place_at(cache, fd, one->start, one->first, one->stop - one->start) : ENOSPC;
     }
     return error;
 }
@@ -317,12 +324,11 @@ static int place_range(struct cache *cache, enum caching_op op, const struct vie
     return error;
 }
 
-/* The parts of a buffer, gathered until the cache file's place jumps. */
+/* The parts of a buffer, gathered until the place in the file jumps. */
 struct gathering {
-    const struct cache *cache;
     bool writing;
     struct iovec parts[PARTS];
-    int count;
+    int count, fd;
     int64_t place, bytes; /* of all parts */
     uint64_t requests;
 };
@@ -332,14 +338,13 @@ static int flush(struct gathering *gathering)
     const int count = gathering->count;
     gathering->requests += count > 0;
     gathering->count = 0;
-    return count == 0 ? 0
-        : move_parts(gathering->cache->fd, gathering->writing, gathering->parts, count, gathering->place);
+    return count == 0 ? 0 : move_parts(gathering->fd, gathering->writing, gathering->parts, count, gathering->place);
 }
 
-static int gather(struct gathering *gathering, int64_t place, char *memory, int64_t length)
+static int gather(struct gathering *gathering, int fd, int64_t place, char *memory, int64_t length)
 {
     struct iovec *last = gathering->count > 0 ? &gathering->parts[gathering->count - 1] : NULL;
-    const bool follows = last != NULL && gathering->place + gathering->bytes == place;
+    const bool follows = last != NULL && gathering->fd == fd && gathering->place + gathering->bytes == place;
     if (follows && (char *)last->iov_base + last->iov_len == memory) {
         last->iov_len += (size_t)length;
         gathering->bytes += length;
@@ -347,6 +352,7 @@ static int gather(struct gathering *gathering, int64_t place, char *memory, int6
     }
     int error = follows && gathering->count < PARTS ? 0 : flush(gathering);
     if (gathering->count == 0) {
+        gathering->fd = fd;
         gathering->place = place;
         gathering->bytes = 0;
     }
@@ -359,7 +365,7 @@ static int gather(struct gathering *gathering, int64_t place, char *memory, int6
 static int move(const struct cache *cache, bool writing, char *buffer, const struct typemap *memory,
                 uint64_t *requests)
 {
-    struct gathering gathering = {.cache = cache, .writing = writing};
+    struct gathering gathering = {.writing = writing};
     struct typemap_cursor cursor;
     int64_t moved = 0;
     int error = 0;
@@ -370,7 +376,7 @@ static int move(const struct cache *cache, bool writing, char *buffer, const str
         for (int64_t done = 0; error == 0 && done < piece->length;) {
             const struct extent part = memory != NULL ? typemap_cursor_next(&cursor, piece->length - done)
                                                       : (struct extent){moved, piece->length - done};
-            error = gather(&gathering, piece->place + done, buffer + part.offset, part.length);
+            error = gather(&gathering, piece->fd, piece->place + done, buffer + part.offset, part.length);
             done += part.length;
             moved += part.length;
         }
@@ -460,10 +466,26 @@ void cache_called(struct writer *writer)
     peers_unlock(writer);
 }
 
-bool cache_read(struct writer *writer, const struct view_range *range, char *buffer, const struct typemap *memory)
+/* The bytes of a call that are in the cache. The disks begin with the others, so that both work at the same time. */
+static int64_t fetch_others(const struct cache *cache)
+{
+    int64_t here = 0;
+    for (size_t i = 0; i < cache->pieces; i++) {
+        const struct placed *piece = &cache->placed[i];
+        if (piece->fd == cache->fd)
+            here += piece->length;
+        else
+            hint_give(&(struct hint){.fd = piece->fd, .start = piece->place, .length = piece->length});
+    }
+    return here;
+}
+
+int64_t cache_read(struct writer *writer, const struct view_range *range, char *buffer, const struct typemap *memory)
 {
     uint64_t requests = 0;
     cache_follow(writer);
-    return place_range(writer->cache, CACHING_READ, range) == 0
-        && move(writer->cache, false, buffer, memory, &requests) == 0;
+    if (place_range(writer->cache, CACHING_READ, range) != 0)
+        return 0;
+    const int64_t here = fetch_others(writer->cache);
+    return here > 0 && move(writer->cache, false, buffer, memory, &requests) == 0 ? here : 0;
 }

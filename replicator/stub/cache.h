@@ -33,8 +33,9 @@ int cache_write(struct writer *, const struct view_range *, const char *buffer, 
                 uint64_t *requests);
 /* A collective call has been done, even if it wrote nothing on this rank. */
 void cache_called(struct writer *);
-/* Reads the bytes of a call. False: this process does not have all of them in its cache. */
-bool cache_read(struct writer *, const struct view_range *, char *buffer, const struct typemap *memory);
+/* Reads the bytes of a call: those that are not in this process's cache from the original, if all ranks are on its
+ * node. What the cache has is not home (node_home_came()). Returns how many bytes the cache had; 0: nothing is read. */
+int64_t cache_read(struct writer *, const struct view_range *, char *buffer, const struct typemap *memory);
 /* What the original has by now needs no space in the cache any more. */
 void cache_follow(struct writer *);
 /* All bytes are home: gives back room that is borrowed, unless a call is under way. Without the mutex. */

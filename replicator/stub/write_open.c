@@ -209,7 +209,8 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
         writer->written = write_stats_of(writer->path, offer->cached);
     if (writer->lock < 0)
         writer->lock = recovery_lock_shared(directory);
-    writer->fd = open(opening->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    const int access = opening->amode & AMODE_RDWR ? O_RDWR : O_WRONLY;
+    writer->fd = open(opening->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (writer->components == NULL || writer->journals == NULL || writer->written == NULL || writer->lock < 0
         || writer->fd < 0 || fstat(writer->fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_ino != offer->inode)
         return writer;

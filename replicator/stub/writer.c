@@ -629,15 +629,16 @@ bool redirector_read_cached(struct io_call *call)
         return false;
     const int saved = errno;
     pthread_mutex_lock(&writer->mutex);
-    const bool served = node_home_waits(writer, &range, HOME_OWN)
+    const bool serves = node_home_waits(writer, &range, HOME_OWN)
         && !(writer->coherent && node_home_waits(writer, &range, HOME_PEERS))
-        && !node_home_came(writer, &range) && !cache_is_behind(writer, &range)
-        && cache_read(writer, &range, call->buffer, memory) && result_set(call);
+        && !node_home_came(writer, &range) && !cache_is_behind(writer, &range);
+    const int64_t here = serves ? cache_read(writer, &range, call->buffer, memory) : 0;
+    const bool served = here > 0 && result_set(call);
     pthread_mutex_unlock(&writer->mutex);
     typemap_release(memory);
     if (served) {
         call->redirected = true;
-        write_stats_hit(writer->written, call->bytes);
+        write_stats_hit(writer->written, here);
     }
     errno = saved;
     return served;
