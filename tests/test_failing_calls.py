@@ -13,6 +13,7 @@ import pytest
 from tests.killing_write_backs import interrupter
 from tests.mpiio import Job, Program, Runner, by_program, make
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, link_library
+from tests.test_caches import ON_CLOSE, make_case
 from tests.test_leases import Leased, either_leased, file  # noqa: F401
 from tests.test_sync import RANKS, ROWS, check, programs  # noqa: F401
 
@@ -234,6 +235,21 @@ def test_h46_a_long_write_back_that_is_killed_is_not_taken_for_somebody_elses_ch
         file.open("original", "b", "look", extra=[preload, *killed, late], ranks=1)
     assert file.place.journals != []
     check_next_open(file)
+
+
+@pytest.mark.parametrize("number", range(2, 26))
+def test_a_call_that_brings_a_cache_home_ends_when_memory_is_refused(
+    number: int, library: Path, tmp_path: Path
+) -> None:
+    """Nobody else would bring home what waits, and another job reads it where it is."""
+    case = make_case(*MPICH.values, tmp_path, library, tmp_path)
+    writes, reads = ("write:0", "sync", "write:1"), ("all:0", "all:1")
+    (native,) = case.natively(*writes, *reads, ranks=1).seen
+    case.original.unlink()
+    (seen,) = case.run(case.variables(ON_CLOSE, PDLA_TEST_FAILING=f"malloc {number}th"), *writes, ranks=1).seen
+    assert native.startswith(seen.removesuffix("close failed\n"))
+    (newest,) = case.run(case.variables(ON_CLOSE), *reads, ranks=1).seen
+    assert native.endswith(newest)
 
 
 def test_statuses_of_many_requests_are_right_when_memory_is_used_up(either_leased: Leased) -> None:  # noqa: F811

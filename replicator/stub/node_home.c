@@ -66,6 +66,22 @@ static struct shared *shared_of(const struct writer *writer, int i)
 
 static int journals(const struct writer *writer) { return writer->peers->count + 1; }
 
+/* What a thread needs to take part in a round: its entries, memory for a chunk, and the cache files. RATIONALE: who
+ * begins a round has all of it, for the others may wait until that thread has brought all chunks home. */
+struct share {
+    struct homeward home;
+    char *buffer;
+    int *sources;
+};
+
+static void share_free(struct share *share)
+{
+    homeward_free(&share->home);
+    free(share->buffer);
+    free(share->sources);
+    *share = (struct share){0};
+}
+
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
 static int add_journal(const struct writer *writer, int i, struct homeward *home)
@@ -90,15 +106,21 @@ static int add_journal(const struct writer *writer, int i, struct homeward *home
     return error;
 }
 
-/* All entries of the round. */
-static int collect(const struct writer *writer, struct homeward *home)
+/* A share in the round, with all its entries. */
+static int collect(const struct writer *writer, struct share *share)
 {
     int error = 0;
+    share->buffer = malloc(HOME_CHUNK);
+    share->sources = malloc((size_t)journals(writer) * sizeof *share->sources);
+    if (share->buffer == NULL || share->sources == NULL)
+        return ENOMEM;
     pthread_mutex_lock(&mapping);
-    for (int i = 0; error == 0 && i < journals(writer); i++)
-        error = add_journal(writer, i, home);
+    for (int i = 0; error == 0 && i < journals(writer); i++) {
+        share->sources[i] = i < writer->peers->count ? writer->peers->each[i].cache : cache_descriptor(writer->cache);
+        error = add_journal(writer, i, &share->home);
+    }
     pthread_mutex_unlock(&mapping);
-    return error != 0 ? error : homeward_sort(home) ? 0 : ENOMEM;
+    return error != 0 ? error : homeward_sort(&share->home) ? 0 : ENOMEM;
 }
 
 /* How many entries of a journal a round has. RATIONALE: the pieces of one collective call often lie
@@ -130,9 +152,9 @@ static bool choose_entries(const struct writer *writer, bool all)
     return any;
 }
 
-/* Begins a round of `all` entries, unless one is under way or nothing waits. *home: its entries, if it begun. Returns
+/* Begins a round of `all` entries, unless one is under way or nothing waits. *share: that in it, if it begun. Returns
  * its number; 0: there is none to take part in. */
-static uint64_t begin(const struct writer *writer, bool all, struct homeward *home, int *error)
+static uint64_t begin(const struct writer *writer, bool all, struct share *share, int *error)
 {
     struct round *round = writer->peers->round;
     uint64_t number;
@@ -141,10 +163,10 @@ static uint64_t begin(const struct writer *writer, bool all, struct homeward *ho
     number = present(round);
     if (!under_way(number)) {
         const bool any = choose_entries(writer, all);
-        *error = any ? collect(writer, home) : 0;
+        *error = any ? collect(writer, share) : 0;
         if (any && *error == 0) {
             number = (number + 1) & UINT32_MAX;
-            __atomic_store_n(&round->chunks, home->chunk_count, __ATOMIC_RELAXED);
+            __atomic_store_n(&round->chunks, share->home.chunk_count, __ATOMIC_RELAXED);
             __atomic_store_n(&round->done, number << 32, __ATOMIC_RELEASE);
             __atomic_store_n(&round->next, number << 32, __ATOMIC_RELEASE);
         } else {
@@ -192,26 +214,20 @@ static void end(const struct writer *writer, uint64_t number)
 }
 
 /* Brings chunks home until none is left. */
-static void move_chunks(struct file_handle *handle, const struct homeward *home, uint64_t number)
+static void move_chunks(struct file_handle *handle, const struct share *share, uint64_t number)
 {
     struct writer *writer = writer_of(handle);
     struct round *round = writer->peers->round;
-    char *buffer = malloc(HOME_CHUNK);
-    int *sources = malloc((size_t)journals(writer) * sizeof *sources);
+    const uint64_t chunks = share->home.chunk_count;
     bool any = false;
-    for (int i = 0; sources != NULL && i < journals(writer); i++)
-        sources[i] = i < writer->peers->count ? writer->peers->each[i].cache : cache_descriptor(writer->cache);
-    while (buffer != NULL && sources != NULL) {
-        const uint64_t chunk = count_up(&round->next, number);
-        if (chunk >= home->chunk_count)
-            break;
+    for (uint64_t chunk; (chunk = count_up(&round->next, number)) < chunks;) {
         if (!any)
             original_begin(handle);
         any = true;
-        const int error = homeward_move(writer, home, chunk, sources, buffer);
+        const int error = homeward_move(writer, &share->home, chunk, share->sources, share->buffer);
         if (error != 0)
             fail(round, number, error);
-        if (count_up(&round->done, number) != home->chunk_count - 1)
+        if (count_up(&round->done, number) != chunks - 1)
             continue;
         /* RATIONALE: on a node all writes go through one page cache, also those of the other ranks. */
         if (!has_failed(round, number) && fdatasync(writer->fd) != 0)
@@ -222,12 +238,10 @@ static void move_chunks(struct file_handle *handle, const struct homeward *home,
     }
     if (any)
         original_end(handle);
-    free(buffer);
-    free(sources);
 }
 
-/* Takes part in round `number`; whose entries are in *home if this thread has begun it. 0 or an errno. */
-static int take_part(struct file_handle *handle, struct homeward *home, uint64_t number)
+/* Takes part in round `number`, in which this thread has a share if it has begun it. 0 or an errno. */
+static int take_part(struct file_handle *handle, struct share *share, uint64_t number)
 {
     const struct writer *writer = writer_of(handle);
     struct round *round = writer->peers->round;
@@ -235,10 +249,10 @@ static int take_part(struct file_handle *handle, struct homeward *home, uint64_t
     const int64_t start = clock_ns();
     int error = 0;
     __atomic_add_fetch(&own->working, 1, __ATOMIC_ACQ_REL);
-    if (home->chunks == NULL && has_chunks(round, number))
-        error = collect(writer, home);
-    if (error == 0 && home->chunks != NULL && present(round) == number)
-        move_chunks(handle, home, number);
+    if (share->home.chunks == NULL && has_chunks(round, number))
+        error = collect(writer, share);
+    if (error == 0 && share->home.chunks != NULL && present(round) == number)
+        move_chunks(handle, share, number);
     uint64_t working = __atomic_load_n(&own->working, __ATOMIC_ACQUIRE);
     while (working > 0
            && !__atomic_compare_exchange_n(&own->working, &working, working - 1, false, __ATOMIC_ACQ_REL,
@@ -295,12 +309,12 @@ int node_home_rest(struct file_handle *handle)
         return 0;
     /* The first round may have begun before the call. */
     while (error == 0 && !begun) {
-        struct homeward home = {0};
-        const uint64_t number = begin(writer, true, &home, &error);
-        begun = home.chunks != NULL || number == 0;
+        struct share share = {0};
+        const uint64_t number = begin(writer, true, &share, &error);
+        begun = share.home.chunks != NULL || number == 0;
         if (number != 0 && error == 0)
-            error = take_part(handle, &home, number);
-        homeward_free(&home);
+            error = take_part(handle, &share, number);
+        share_free(&share);
         if (number != 0 && error == 0)
             error = await(writer, number);
         if (error == ECANCELED) {
@@ -338,7 +352,7 @@ static bool is_due(struct writer *writer)
 enum mover_next node_home_some(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
-    struct homeward home = {0};
+    struct share share = {0};
     int error;
     /* RATIONALE: with flush_onclose bytes move before the close only for those who wait for exchanged ones. */
     if (!cache_flushes(writer->cache) && !cache_is_asked(writer->cache)) {
@@ -352,13 +366,13 @@ enum mover_next node_home_some(struct file_handle *handle)
             cache_rest(writer);
         return waits ? MOVER_AGAIN : MOVER_WAITS;
     }
-    uint64_t number = begin(writer, writer->judges, &home, &error);
+    uint64_t number = begin(writer, writer->judges, &share, &error);
     /* RATIONALE: another rank may make its part of a call after a read that waits for ours. */
     if (number == 0 && error == 0 && cache_is_coherent(writer->cache) && node_home_waits(writer, NULL, HOME_OWN))
-        number = begin(writer, true, &home, &error);
+        number = begin(writer, true, &share, &error);
     if (number != 0 && error == 0)
-        error = take_part(handle, &home, number);
-    homeward_free(&home);
+        error = take_part(handle, &share, number);
+    share_free(&share);
     cache_settle(writer);
     if (error != 0 || (number != 0 && has_failed(writer->peers->round, number)))
         return MOVER_LATER;
