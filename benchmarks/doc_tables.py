@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from benchmarks import ssd_cache_tables
 from benchmarks.cases import (
     COLLECTIVE,
     CONTESTANTS,
@@ -252,6 +253,7 @@ def tables(rows: Rows) -> Iterator[Table]:
         heads(seeking),
         beside_the_paper(rows),
         caches(rows),
+        *(_table(head, list(ssd_cache_tables.lines(rows, op, _short))) for op, head in ssd_cache_tables.heads()),
         costs(rows),
     )
     return (table for table in found if len(table) > 2)

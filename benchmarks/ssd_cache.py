@@ -1,11 +1,11 @@
 """What S4D-Cache gains while programs run, after the figures of its paper: docs/benchmarks.md.
 
-    python -m benchmarks.ssd_cache [--storage disks seeking] [--rounds 3] [--amount 32M] [--only sizes mix hpio tiles]
+    python -m benchmarks.ssd_cache [--rounds 3] [--amount 32M] [--only 'disks: ten IOR*'] [--smoke] [--list]
 
-Programs run natively and with pdla run --policy s4d, on throttled disks and on disks that seek, for which it needs
-root. Reads are those of a first and of a second run. Originals are mounted synchronously: writes return when they are
-on the disks, as with a parallel file system whose clients keep nothing. The programs check every byte that they read.
-Every ratio is of runs of the same round. This prints a line for each figure and adds rows to build/bench.json.
+Programs run on throttled disks, on disks that seek and on CephFS: natively, collectively, with plans, with an oracle,
+and with pdla run --policy s4d. Reads are those of a first and of a second run. Every ratio is of runs of the same
+round, in turns. This prints a line for each figure, adds rows to build/bench.json, and draws build/bench-ssd-cache-*.
+It needs root; what is not possible here is named and skipped.
 
 The paper is He, Sun, Feng: "S4D-Cache: Smart Selective SSD Cache for Parallel I/O Systems", ICDCS 2014, section V.
 """
@@ -13,226 +13,229 @@ The paper is He, Sun, Feng: "S4D-Cache: Smart Selective SSD Cache for Parallel I
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shlex
+import fnmatch
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.cases import COLLECTIVE, INDEPENDENT
+from benchmarks.bench import failures_noted
+from benchmarks.cases import COLLECTIVE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PDLA
+from benchmarks.cephfs import ceph_obstacle, throttled_cephfs
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import compile_programs
 from benchmarks.processes import end_on_signals
-from benchmarks.results import add_rows, row
-from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
-from benchmarks.storage import ThrottledDisks, throttled_disks
+from benchmarks.results import BENCH, add_rows, row
+from benchmarks.seeking import seeking_disks, seeking_obstacle
+from benchmarks.ssd_cache_plots import draw
+from benchmarks.ssd_cache_runs import (
+    CACHED,
+    FIRST,
+    ORACLE,
+    SECOND,
+    WRITTEN,
+    Experiment,
+    Job,
+    Storage,
+    hpio,
+    ior,
+    make_synchronous,
+    mix,
+    tiles,
+)
+from benchmarks.ssd_cache_simulated import simulated
+from benchmarks.storage import throttled_disks
 from benchmarks.throttled import obstacle
-from pdla.units import KiB, MiB, format_bytes, parse_bytes
+from pdla.units import KiB, MiB, parse_bytes
 
-RANKS = 4
-BIN = Path(sys.executable).parent
-SIZES = (8 * KiB, 16 * KiB, 64 * KiB, 256 * KiB, MiB, 4 * MiB)
-OF_NATIVE, OF_SSDS, WRITES = 0.98, 0.9, 2.0
-SHARES = (0.1, 0.2, 0.3)
-"""Of the data, that the cache has room for."""
-IN_ORDER, AT_RANDOM = 6, 4
-"""Of the paper's ten instances of IOR, which run one after the other, each with its file."""
-FOR_READS = 0.75
-"""Of the capacity: the rest is for writes on their way home."""
-KINDS = {"disks": (throttled_disks, obstacle), "seeking": (seeking_disks, seeking_obstacle)}
+OF_NATIVE, OF_SSDS, OF_ORACLE, WRITES = 0.98, 0.9, 0.95, 2.0
+USUAL = 0.2
+"""Of the data, that the cache has room for (V.A)."""
+MORE = 4
+"""Times the bytes where programs are fast, so that their opens count little."""
 
 
-class Job(NamedTuple):
-    """Programs that run one after the other, each with a file of ``size`` bytes: names and options."""
+@dataclass(frozen=True)
+class Case:
+    """Programs, and SSDs with room for a ``share`` of their data, or for all; so many SSDs, or all."""
 
-    title: str
-    programs: tuple[tuple[str, ...], ...]
-    size: int
-    ranks: int = RANKS
+    job: Job
+    share: float | None = None
+    ssds: int | None = None
+    ops: tuple[str, ...] = ("read", "write")
 
     @property
-    def bytes(self) -> int:
-        """Of all files."""
-        return len(self.programs) * self.size
+    def title(self) -> str:
+        """The name in rows."""
+        room = "" if self.share is None else f", room for {100 * self.share:.0f} %"
+        return f"{self.job.title}{room}" + ("" if self.ssds is None else f", {self.ssds} SSD")
+
+    @property
+    def critical(self) -> bool:
+        """Whether its writes are those that gain most: small, at random, and all of them have room."""
+        return self.share is None and "-z" in self.job.programs[0].options and self.job.request <= 16 * KiB
 
 
-def ior(amount: int, request: int, random: bool, ranks: int = RANKS) -> Job:
-    """Each rank accesses a part of the file."""
-    options = ("-b", str(amount // ranks), "-t", str(request), *(["-z"] if random else []))
-    return Job(f"{format_bytes(request)}, {'random' if random else 'in order'}", (("ior", *options),), amount, ranks)
+class Kind(NamedTuple):
+    """A storage: why it is not possible here, what makes it for files of so many bytes, and what is measured on it."""
+
+    obstacle: Callable[[], str]
+    opened: Callable[[Path, int], AbstractContextManager[Storage]]
+    cases: Callable[[int], list[Case]]
 
 
-def mix(amount: int, request: int, ranks: int) -> Job:
-    """The paper's ten instances: at random and in order, by turns."""
-    part = amount // (IN_ORDER + AT_RANDOM)
-    instances = [ior(part, request, number % 5 in (1, 3), ranks).programs[0] for number in range(IN_ORDER + AT_RANDOM)]
-    return Job(f"ten IOR, {format_bytes(request)}, {ranks} ranks", tuple(instances), part, ranks)
+def full(amount: int) -> list[Case]:
+    """What the paper varies, the most informative first."""
+    many = MORE * amount
+    found = [Case(mix(amount, 16 * KiB), USUAL), Case(ior(amount, 16 * KiB, True))]
+    found += [Case(ior(many, 256 * KiB, True)), Case(ior(many, MiB, False))]
+    found += [*in_order(lambda size: ior(size, 16 * KiB, False), amount), Case(ior(amount, 16 * KiB, True), 0.0)]
+    found += [*in_order(lambda size: hpio(size, 4 * KiB), amount), *in_order(lambda size: hpio(size, 0), amount)]
+    found += [Case(tiles(many, ranks)) for ranks in (4, 8, 16)]
+    found += [
+        Case(mix(size, request), USUAL) for size, request in ((amount, 8 * KiB), (many, 64 * KiB), (many, 4 * MiB))
+    ]
+    found += [Case(mix(amount, 16 * KiB), share) for share in (0.1, 0.3)]
+    found += [Case(mix(amount, 16 * KiB, ranks), USUAL) for ranks in (16, 8, 32)]
+    found += [Case(mix(amount, 16 * KiB), USUAL, 1), Case(mix(amount, 32 * KiB), USUAL)]
+    found += [*in_order(lambda size: hpio(size, KiB), amount), *in_order(lambda size: hpio(size, 2 * KiB), amount)]
+    found += [Case(ior(amount, request, True)) for request in (8 * KiB, 64 * KiB)]
+    found += [Case(ior(many, request, True)) for request in (MiB, 4 * MiB)]
+    found += [*in_order(lambda size: ior(size, 8 * KiB, False), amount)]
+    found += [*in_order(lambda size: ior(size, 64 * KiB, False), amount)]
+    found += [Case(ior(many, request, False)) for request in (256 * KiB, 4 * MiB)]
+    return [*found, *(Case(ior(amount, request, True), 0.0) for request in (8 * KiB, 32 * KiB))]
 
 
-def hpio(amount: int, spacing: int) -> Job:
-    """Regions of 8 KiB with gaps."""
-    region = 8 * KiB
-    count = amount // region // RANKS
-    options = ("-c", str(count), "-s", str(region), "-p", str(spacing), "--bufferSize", str(4 * region))
-    return Job(f"HPIO, gaps of {format_bytes(spacing)}", (("hpio", *options),), count * RANKS * (region + spacing))
+def in_order(made: Callable[[int], Job], amount: int) -> list[Case]:
+    """Of small pieces in order reads are so fast that they need more bytes."""
+    return [Case(made(MORE * amount), ops=("read",)), Case(made(amount), ops=("write",))]
 
 
-def tiles(amount: int, across: int, ranks: int) -> Job:
-    """Elements of 32 KiB, ten in each row of a tile."""
-    element, wide = 32 * KiB, 10
-    high = amount // ranks // wide // element
-    words = {"nr_tiles_x": across, "nr_tiles_y": ranks // across, "sz_tile_x": wide, "sz_tile_y": high}
-    words |= {"sz_element": element, "bufferSize": wide * element}
-    options = [str(word) for name, value in words.items() for word in (f"--{name}", value)]
-    return Job(f"MPI-Tile-IO, {ranks} ranks", (("mpi_tile_io", *options),), ranks * wide * high * element, ranks)
+def some(amount: int) -> list[Case]:
+    """What may differ with clients and servers that speak through a network."""
+    found = [Case(ior(amount, 16 * KiB, True)), Case(ior(MORE * amount, MiB, False)), Case(tiles(MORE * amount, 8))]
+    return [*found, *in_order(lambda size: hpio(size, 4 * KiB), amount), Case(mix(amount, 16 * KiB), USUAL)]
 
 
-class Measured:
-    """One kind of storage, with the files and replicas of what runs on it."""
-
-    def __init__(self, storage: ThrottledDisks | SeekingDisks, scratch: Path) -> None:
-        self.storage, self.scratch = storage, scratch
-        self.cluster, self.home = scratch / "cluster.toml", scratch / "home"
-        self.originals = storage.nodes[0].originals
-        for original in self.originals.values():
-            subprocess.run(["mount", "-o", "remount,sync", original], check=True)
-
-    def begin(self, job: Job, share: float | None = None) -> None:
-        """New files without replicas, and an SSD pool that has room for a ``share`` of their bytes."""
-        shutil.rmtree(self.home, ignore_errors=True)
-        for server in self.storage.servers["ssd"]:
-            shutil.rmtree(server / f"pdla-replicas-{os.geteuid()}", ignore_errors=True)
-        limited = "" if share is None else f"capacity = {int(share * job.bytes / FOR_READS)}\n"
-        self.cluster.write_text(self.storage.cluster.replace("[pools.ssd]\n", f"[pools.ssd]\n{limited}"))
-        with self.storage.unlimited():
-            for kind in ("hdd", "ssd"):
-                for old in self.originals[kind].glob("data*"):
-                    old.unlink()
-                for number in range(len(job.programs)):
-                    self.storage.place(kind, self.originals[kind] / f"data{number}", job.size)
-                self.rate(job, "write", INDEPENDENT, kind)
-
-    def rate(self, job: Job, op: str, how: str, kind: str = "hdd") -> float:
-        """MiB/s from before the opens until after the closes, without computation and the check of the bytes."""
-        self.storage.drop_caches()
-        jobs = []
-        for number, (program, *options) in enumerate(job.programs):
-            words = [BIN / "mpiexec", "-n", job.ranks, self.scratch / program, *options]
-            words += ["--testFile", self.originals[kind] / f"data{number}"]
-            words += ["--writeFile"] if op == "write" else []
-            words += ["--collective"] if how == COLLECTIVE else []
-            jobs.append(shlex.join(map(str, words)))
-        policy = [BIN / "pdla", "run", "--policy", "s4d", "--cluster", self.cluster, "--"] if how == "s4d" else []
-        done = subprocess.run(
-            [*policy, "sh", "-ec", "\n".join(jobs)],
-            env={**os.environ, "PDLA_HOME": str(self.home)}, check=True, stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        found = [json.loads(line) for line in done.stdout.splitlines()]
-        return float(sum(one["bytes"] for one in found) / MiB / sum(one["seconds"] for one in found))
+def smoke(amount: int) -> list[Case]:
+    """One with an oracle, and one with plans."""
+    return [Case(ior(amount, 64 * KiB, True), USUAL), Case(hpio(amount, 4 * KiB))]
 
 
-def reads(measured: Measured, job: Job, rounds: int, share: float | None = None) -> Iterator[dict[str, Any]]:
-    """A first and a second run, beside the original and files on SSDs alone."""
-    runs = {
-        "native": (INDEPENDENT, "hdd"),
-        "collective": (COLLECTIVE, "hdd"),
-        "first": ("s4d", "hdd"),
-        "second": ("s4d", "hdd"),
-        "ssds": (INDEPENDENT, "ssd"),
-    }
-    if job.programs[0][0] == "ior":
-        del runs["collective"]  # each of its calls is one request
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        measured.begin(job, share)
-        for name, (how, kind) in runs.items():
-            found[name].append(measured.rate(job, "read", how, kind))
-    title = f"reads, {job.title}" + ("" if share is None else f", room for {share:.0%}")
-    yield row(f"{title}: first run, of the original", found["first"], "MiB/s", OF_NATIVE, found["native"])
-    yield row(f"{title}: second run, of the original", found["second"], "MiB/s", OF_NATIVE, found["native"])
-    if "collective" in found:
-        yield row(f"{title}: second run, of collective", found["second"], "MiB/s", None, found["collective"])
-    goal = OF_SSDS if share is None else None
-    yield row(f"{title}: second run, of the SSDs' limit", found["second"], "MiB/s", goal, found["ssds"])
+STORAGES = {
+    "disks": Kind(obstacle, throttled_disks, full),
+    "seeking": Kind(seeking_obstacle, seeking_disks, full),
+    "cephfs": Kind(ceph_obstacle, throttled_cephfs, some),
+}
 
 
-def writes(measured: Measured, job: Job, rounds: int, share: float | None = None) -> Iterator[dict[str, Any]]:
-    """Until the close, when all bytes are home, beside the original."""
-    contests = (INDEPENDENT, "s4d") if job.programs[0][0] == "ior" else (INDEPENDENT, COLLECTIVE, "s4d")
-    found: dict[str, list[float]] = {how: [] for how in contests}
-    for _ in range(rounds):
-        measured.begin(job, share)
-        for how, rates in found.items():
-            rates.append(measured.rate(job, "write", how))
-    title = f"writes, {job.title}" + ("" if share is None else f", room for {share:.0%}")
-    small = "random" in job.title and not job.title.startswith(("256", "1 M", "4 M"))
-    goal = WRITES if small else OF_NATIVE
-    yield row(f"{title}: of the original", found["s4d"], "MiB/s", goal, found[INDEPENDENT])
-    if COLLECTIVE in found:
-        yield row(f"{title}: of collective", found["s4d"], "MiB/s", None, found[COLLECTIVE])
+def contestants(case: Case, op: str) -> tuple[str, ...]:
+    """Who is measured; a first run is right before the second."""
+    regular, reads = case.job.regular, op == "read"
+    cached = (FIRST, SECOND) if reads else (WRITTEN,)
+    planned = (H_PDLA, S_PDLA) if reads else (S_LEASE,)
+    oracle = (ORACLE,) if reads and case.share else ()
+    return (INDEPENDENT, *((COLLECTIVE,) if regular else ()), *cached, S_ORIG, *(planned if regular else ()), *oracle)
 
 
-def sizes(measured: Measured, amount: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Fig. 6, and Fig. 11 where nothing is critical: requests of different sizes, at random and in order."""
-    for random in (True, False):
-        for request in SIZES:
-            job = ior(amount, request, random)
-            yield from reads(measured, job, rounds)
-            yield from writes(measured, job, rounds)
+def measure(storage: Storage, case: Case, op: str, rounds: int, programs: Path, work: Path) -> list[dict[str, Any]]:
+    """All contestants of a case in turns."""
+    chosen = contestants(case, op)
+    with storage.unlimited():
+        experiment = Experiment(storage, case.job, programs, work, case.share, case.ssds)
+    rates: dict[str, list[float]] = {one: [] for one in chosen}
+    try:
+        with storage.unlimited():
+            experiment.prepare(op, chosen)
+        for _ in range(rounds):
+            experiment.forget()
+            for one, found in rates.items():
+                found.append(experiment.rate(op, one))
+    finally:
+        with storage.unlimited():
+            experiment.remove()
+    native, last = rates[INDEPENDENT], rates[SECOND if op == "read" else WRITTEN]
+    rows = [row(INDEPENDENT, native, "MiB/s")]
+    for one, found in rates.items():
+        goal = None if one not in CACHED else WRITES if one == WRITTEN and case.critical else OF_NATIVE
+        rows += [] if one == INDEPENDENT else [row(one, found, "MiB/s", goal, native)]
+    if op == "read" and case.share is None:
+        rows.append(row(f"{SECOND}, of the SSDs", last, "MiB/s", OF_SSDS, rates[S_ORIG]))
+    if ORACLE in rates:
+        gains = [_saved(native, rates[one], case.job.bytes) for one in (SECOND, ORACLE)]
+        rows.append(row(f"{SECOND}, of the oracle's gain", gains[0], "s", OF_ORACLE, gains[1]))
+    said = simulated(case.job, op, experiment.cluster) if storage.name != "cephfs" else {}
+    return [*rows, *(row(f"{one}, x simulated", rates[one], "MiB/s", None, [rate]) for one, rate in said.items())]
 
 
-def mixes(measured: Measured, amount: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Figs. 6 and 7 and Table IV: the ten instances, with other numbers of ranks and capacities."""
-    for ranks in (4, 8, 16):
-        job = mix(amount, 16 * KiB, ranks)
-        for share in (0.2,) if ranks > RANKS else SHARES:
-            yield from reads(measured, job, rounds, share)
-            yield from writes(measured, job, rounds, share)
+def _saved(native: Sequence[float], rates: Sequence[float], size: int) -> list[float]:
+    """Seconds that a contestant saves in each round; ``rates`` are MiB/s."""
+    return [size / MiB * (1 / slow - 1 / fast) for slow, fast in zip(native, rates, strict=True)]
 
 
-def gaps(measured: Measured, amount: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Fig. 9: HPIO."""
-    for spacing in (0, KiB, 2 * KiB, 4 * KiB):
-        yield from reads(measured, hpio(amount, spacing), rounds)
-        yield from writes(measured, hpio(amount, spacing), rounds)
-
-
-def tiled(measured: Measured, amount: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Fig. 10: MPI-Tile-IO."""
-    for ranks in (4, 8):
-        yield from reads(measured, tiles(amount, ranks // 2, ranks), rounds)
-        yield from writes(measured, tiles(amount, ranks // 2, ranks), rounds)
-
-
-PARTS: Mapping[str, Callable[[Measured, int, int], Iterator[dict[str, Any]]]] = {
-    "sizes": sizes, "mix": mixes, "hpio": gaps, "tiles": tiled,
-}  # fmt: skip
+def chosen_cases(options: argparse.Namespace) -> Iterator[tuple[str, Case, str]]:
+    """The storage, the case, and the operation of all that the options select."""
+    kinds = [("disks", smoke)] if options.smoke else [(name, kind.cases) for name, kind in STORAGES.items()]
+    for storage, cases in kinds:
+        for case in cases(options.amount):
+            for op in case.ops:
+                title = f"{storage}: {case.title}, {op}"
+                if any(fnmatch.fnmatch(title, one) for one in options.only):
+                    yield storage, case, op
 
 
 def main() -> None:
-    """The command line."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--storage", nargs="+", choices=list(KINDS), default=list(KINDS))
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--amount", type=parse_bytes, default=32 * MiB, help="bytes of all files of a job")
-    options.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
-    chosen = options.parse_args()
+    """The command line; exit code 1 if something failed, after everything else was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--amount", type=parse_bytes, default=64 * MiB, help="bytes of all files of slow programs")
+    parser.add_argument("--only", nargs="+", default=["*"], help="measure only what matches one of these globs")
+    parser.add_argument("--smoke", action="store_true", help="two small cases, to check that everything works")
+    parser.add_argument("--list", action="store_true", help="print what would be measured and stop")
+    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="directory for the disks' images")
+    options = parser.parse_args()
+    found = list(chosen_cases(options))
+    if not found or options.list:
+        sys.stdout.writelines(f"{storage}: {case.title}, {op}\n" for storage, case, op in found)
+        sys.exit(None if found else f"nothing is called {' or '.join(options.only)}: --list names what there is")
     end_on_signals()
-    for name in chosen.storage:
-        made, missing = KINDS[name]
-        if why := missing():
-            sys.exit(why)
-        with workspace(Path("/dev/shm")) as scratch, made(scratch, 4 * chosen.amount) as storage:
-            compile_programs(scratch, ("ior", "hpio", "mpi_tile_io"))
-            measured = Measured(storage, scratch)
-            for part in chosen.only:
-                for one in PARTS[part](measured, chosen.amount, chosen.rounds):
-                    add_rows(f"ssd-cache, {name}", [one])
+    failed: list[str] = []
+    with workspace(options.directory) as scratch:
+        compile_programs(scratch, {case.job.programs[0].program for _, case, _ in found})
+        for storage, cases in groupby(found, lambda one: one[0]):
+            if why := STORAGES[storage].obstacle():
+                sys.stdout.write(f"\n{storage}: skipped: {why}\n")
+                continue
+            with failures_noted(storage, failed):
+                run(storage, [one[1:] for one in cases], scratch, options, failed)
+    plots = [] if options.smoke else draw(BENCH)
+    sys.stdout.writelines(f"drawn: {plot}\n" for plot in plots)
+    if failed:
+        sys.exit(f"not measured: {'; '.join(failed)}")
+
+
+def run(
+    name: str, cases: Sequence[tuple[Case, str]], scratch: Path, options: argparse.Namespace, failed: list[str]
+) -> None:
+    """Measure all cases on one storage; those that fail are added to ``failed``."""
+    disks, work = scratch / name, scratch / "work"
+    disks.mkdir()
+    with STORAGES[name].opened(disks, max(2 * case.job.bytes for case, _ in cases)) as storage:
+        make_synchronous(storage)
+        for case, op in cases:
+            title = f"{'smoke ' * options.smoke}{name}: {case.title}, {op}"
+            with failures_noted(title, failed):
+                work.mkdir()
+                try:
+                    rows = measure(storage, case, op, options.rounds, scratch, work)
+                finally:
+                    shutil.rmtree(work)
+                add_rows("ssd cache", [{**one, "name": f"{title}: {one['name']}"} for one in rows])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from pdla.catalog import Catalog
 from pdla.critical_data import CriticalData
@@ -14,6 +15,8 @@ from pdla.policies.s4d import benefit_of
 
 MOST_REQUESTS = 4_000_000
 """Patterns of more requests are left to the runs: their table would take too much memory."""
+
+_Float64Array = npt.NDArray[np.float64]
 
 
 def seed(catalog: Catalog, cluster: Cluster) -> list[Path]:
@@ -45,13 +48,20 @@ def critical_reads_of(signatures: Sequence[Signature], cluster: Cluster) -> Crit
     return CriticalData.of_reads(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def _judged(
-    signature: Signature, cluster: Cluster
-) -> tuple[Int64Array, Int64Array, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """The critical requests: starts, stops and seconds saved."""
+def _judged(signature: Signature, cluster: Cluster) -> tuple[Int64Array, Int64Array, _Float64Array]:
     offsets, ranks, lengths = signature.expand()
     order = np.argsort(ranks, kind="stable")
-    offsets, ranks, lengths = offsets[order], ranks[order], lengths[order]
+    return critical_requests(offsets[order], ranks[order], lengths[order], cluster)
+
+
+def critical_requests(
+    offsets: Int64Array, ranks: Int64Array, lengths: Int64Array, cluster: Cluster
+) -> tuple[Int64Array, Int64Array, _Float64Array]:
+    """The critical ones of a file's reads, of each rank in their order: starts, stops and seconds saved.
+
+    Raises:
+        ConfigError: the cluster has no SSD servers.
+    """
     distances = np.full(len(offsets), -1)
     distances[1:] = np.where(ranks[1:] == ranks[:-1], np.abs(offsets[1:] - offsets[:-1] - lengths[:-1]), -1)
     # What Eqs. 1 to 8 depend on: a request's place in a round of strips, its length and its distance.

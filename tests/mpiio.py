@@ -52,7 +52,7 @@ SPLIT = ["read_at_all_begin", "read_all_begin"]
 SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
 ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
 E10 = {"POLICY": "e10", "E10_CACHE": "enable"}
-COSTS = "65536 2 2 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
+COSTS = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
 """Of S4D-Cache: critical are requests below 100 bytes, 200 far from the one before, and something between."""
 CACHED: dict[str, dict[str, str]] = {
     "e10": E10,

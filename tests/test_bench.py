@@ -18,12 +18,15 @@ import pytest
 
 from benchmarks import results
 from benchmarks.bench import failures_noted, too_small
-from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, SIEVING, ior_strided
+from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PDLA, SIEVING, ior_strided
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import Run, bytes_of, fill
 from benchmarks.doc_tables import placed, tables
 from benchmarks.loop_devices import attachments
 from benchmarks.seeking import Model, compile_heads, seeking_obstacle, serve
+from benchmarks.ssd_cache import full
+from benchmarks.ssd_cache_plots import FIGURES, draw, gains
+from benchmarks.ssd_cache_runs import FIRST, ORACLE, SECOND, WRITTEN, order_of
 from benchmarks.storage import Counted
 from benchmarks.table import Found
 from benchmarks.throttled import obstacle
@@ -88,6 +91,18 @@ def test_programs_access_what_the_generators_say(recorder: Recorder, name: str, 
     fill(file, 1 << 20)
     trace = recorder.trace(4, compiled(recorder, name), *options.split(), "--testFile", file)
     assert merged(extents(trace, "read")) == merged(extents(generated, "read") or extents(generated, "write"))
+
+
+@mpich_only
+def test_the_random_order_of_ior_is_known(recorder: Recorder) -> None:
+    file = recorder.directory / "file"
+    file.touch()
+    fill(file, 512 * KIB)
+    trace = recorder.trace(4, compiled(recorder, "ior"), "-b", "128k", "-t", "8k", "-z", "--testFile", file)
+    accesses = trace.accesses()
+    for rank in range(4):
+        offsets = accesses["offset"][accesses["rank"] == rank].to_numpy()
+        assert (offsets == (rank * 16 + order_of(rank, 16)) * 8 * KIB).all()
 
 
 def merged(found: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -166,6 +181,28 @@ def test_a_cache_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
+def test_an_ssd_cache_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
+    """A wrong byte, or a program that fails, would fail the benchmark."""
+    if obstacle():
+        unavailable(obstacle())
+    rows = tmp_path / "build/bench.json"
+    script = f"from pathlib import Path; from benchmarks import results; results.BENCH = Path({str(rows)!r}); "
+    script += "from benchmarks.ssd_cache import main; main()"
+    (tmp_path / "disks").mkdir()
+    rows.parent.mkdir()
+    options = ["--smoke", "--rounds", "1", "--amount", "2M", "--only", "*IOR*, read", "--directory"]
+    command = [sys.executable, "-c", script, *options, str(tmp_path / "disks")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {one["name"]: one for one in json.loads(rows.read_text())}
+    begin = "ssd cache: smoke disks: IOR, 64 KiB, random, room for 20 %, read: "
+    names = {"independent", FIRST, SECOND, S_ORIG, ORACLE, f"{SECOND}, of the oracle's gain"}
+    assert found.keys() == {begin + one for one in (*names, *(f"{one}, x simulated" for one in (INDEPENDENT, SECOND)))}
+    assert found[begin + SECOND]["ratio"] > 0
+    assert list((tmp_path / "disks").iterdir()) == []
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
 def test_rows_have_all_keys_and_replace_those_of_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "BENCH", tmp_path / "bench.json")
     results.keep([{"name": "a", "value": 1.0, "unit": "s"}, {"name": "b", "value": 2.0, "unit": "s", "goal": 3.0}])
@@ -233,6 +270,42 @@ def test_a_table_of_caches_has_a_line_for_each_contest() -> None:
     every = {f"{contest}{name}": {"value": value, "ratio": ratio} for name, (value, ratio) in found.items()}
     (table,) = tables({**every, "caches: disks, 2 nodes: mover: IOR, 1 MiB, 2 ranks: seconds": {"value": 1.0}})
     assert table[2:] == ["| disks, 2 nodes: IOR, 16 KiB, 4 ranks | 3.6 |  |  |  |  |  | 103 |  | 1.04 |"]
+
+
+def ssd_cache_rows() -> dict[str, dict[str, Any]]:
+    """Of one case that reads and writes; the original is at 10 MiB/s, simulated 8."""
+    case = "ssd cache: disks: HPIO, gaps of 0 B"
+    measured = {"read: independent": (10.0, None), f"read: {FIRST}": (9.9, 10.0), f"read: {SECOND}": (40.2, 10.0)}
+    measured |= {f"read: {SECOND}, of the SSDs": (40.2, 50.0), f"read: {SECOND}, x simulated": (40.2, 24.0)}
+    measured |= {"read: independent, x simulated": (10.0, 8.0)}
+    measured |= {"write: independent": (4.0, None), f"write: {WRITTEN}": (9.0, 4.0)}
+    rows = {}
+    for name, (value, baseline) in measured.items():
+        ratio = None if baseline is None else value / baseline
+        rows[f"{case}, {name}"] = {"value": value, "baseline": baseline, "ratio": ratio, "spread": 0.02}
+    return rows
+
+
+def test_tables_of_s4d_cache_have_a_line_for_each_case() -> None:
+    rows = ssd_cache_rows()
+    smoke = {name.replace("disks", "smoke disks"): one for name, one in rows.items()}
+    reads, writes = tables({**rows, **smoke})
+    first = "disks: HPIO, gaps of 0 B | 10.0"
+    assert reads[2:] == [f"| {first} |  |  |  |  |  | 9.9 | 40 | 0.99 | 4.02 | 0.80 |  | 3.00 | 2 % |"]
+    assert writes[2:] == ["| disks: HPIO, gaps of 0 B | 4.0 |  |  |  | 9.0 | 2.25 |  | 2 % |"]
+
+
+def test_figures_of_s4d_cache_are_drawn_from_rows(tmp_path: Path) -> None:
+    rows = ssd_cache_rows()
+    assert gains(rows, "disks", "HPIO, gaps of 0 B", "read") == pytest.approx((4.02, 3.0))
+    assert gains(rows, "disks", "HPIO, gaps of 0 B", "write") == (2.25, None)
+    assert gains(rows, "disks", "HPIO, gaps of 1 KiB", "write") == (None, None)
+    (tmp_path / "bench.json").write_text(json.dumps([{"name": name, **one} for name, one in rows.items()]))
+    (picture,) = draw(tmp_path / "bench.json")
+    assert picture == tmp_path / "bench-ssd-cache-disks.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    known = {case.title for case in full(1 << 20)}
+    assert {case for figure in FIGURES for case in figure.cases.values()} <= known
 
 
 def test_a_table_takes_the_place_of_the_one_with_its_first_row() -> None:

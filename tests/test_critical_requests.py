@@ -14,16 +14,19 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from pdla.cli.caching import variables
 from pdla.layouts.config import load_cluster
 from pdla.policies.s4d import benefit_of
 from pdla.simulator import caching, core
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.test_caches import AGAIN, IMMEDIATE, ON_CLOSE, SIZES, STEPS, Case, make_case
 
-ALL = "65536 2 2 1e-8 1e-8 1 0 0.01 1e-8 1e-8 1 0 0"
-NONE = "65536 2 2 1e-8 1e-8 1 0 0 1e-6 1e-6 1 0 0"
-FAR = "65536 2 2 1e-8 1e-8 2 0 0 300 0.02 1e-4 1e-4 1 0 0"
+ALL = "65536 2 2 5e-9 1e-8 1e-8 1 0 0.01 1e-8 1e-8 1 0 0"
+NONE = "65536 2 2 5e-9 1e-8 1e-8 1 0 0 1e-6 1e-6 1 0 0"
+FAR = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 300 0.02 1e-4 1e-4 1 0 0"
 """Critical are pieces of 96 bytes at 192 bytes from the one before, and not 9600 bytes."""
+SLOW = "65536 1 2 1e-6 1e-6 1e-6 1 0 0 1e-8 1e-8 1 0 0"
+"""The disks need no start-up."""
 ROW = struct.Struct("<qqdq")
 HEADER = struct.Struct("<8sIIQQqqIiQ")
 
@@ -93,6 +96,36 @@ def test_critical_writes_are_cached_and_others_are_not(case: Case) -> None:
     assert ran.total("written", "calls") == 4 and ran.passed == set()
     assert ran.total("written", "bytes") == 3 * 19200 + 9600
     assert ran.total("home", "requests") == 1
+
+
+def test_writes_that_save_no_start_up_are_not_cached(case: Case) -> None:
+    """On their way home they would cost the disks as much."""
+    ran = case.same(ON_CLOSE, "write:0", "one:0", "read:0", **costs(case, SLOW))
+    assert ran.total("written", "calls") == 0 and ran.passed == {"not critical"}
+    assert [len(log["reads"]) for log in logs(case)] == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("pool", "seconds"),
+    [
+        ("where = ['/a', '/b']", 5e-9),
+        ("backend = 'cephfs'\nwhere = ['/a']\nservers = ['hdd:osd.0', 'hdd:osd.1']", 5e-9 + 0.008 / 65536 / 2),
+    ],
+    ids=["directories", "cephfs"],
+)
+def test_the_way_home_is_in_the_order_of_the_file(tmp_path: Path, pool: str, seconds: float) -> None:
+    """CephFS takes each strip by itself."""
+    device = "read_seconds_per_byte = 1e-8\nwrite_seconds_per_byte = 1e-8\n"
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        "[home]\npool = 'hdd'\nservers = 2\nstrip = '64K'\n"
+        "[clients]\nprocesses_per_node = 1\nconnect_seconds = 0.0\nnetwork_seconds_per_byte = 0.0\n"
+        f"[pools.hdd]\nkind = 'hdd'\nstartup = [[0, 0.0], ['1M', 0.008]]\n{pool}\n{device}"
+        f"[pools.ssd]\nkind = 'ssd'\nstartup = [[0, 0.0]]\nwhere = ['/c']\n{device}"
+    )
+    strip, servers, ssds, way_home, *_ = variables("s4d", "node", {}, load_cluster(file))["PDLA_S4D"].split()
+    assert (strip, servers, ssds) == ("65536", "2", "1")
+    assert float(way_home) == pytest.approx(seconds)
 
 
 def test_the_ranks_take_turns_on_the_servers_and_wait_before_they_bring_home(case: Case) -> None:

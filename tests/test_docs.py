@@ -212,6 +212,7 @@ def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None
         ("docs/cluster.md", "directories"),
         ("docs/howto/policy.md", "directories"),
         ("docs/orangefs.md", "orangefs"),
+        ("docs/ssd-cache.md", "directories"),
     ]
 
 

@@ -68,6 +68,11 @@ def test_a_cache(directory: Path) -> None:
     assert followed(pages.DOCS / "caching.md", directory, programs, replaced=here) == 11
 
 
+def test_a_cache_on_ssd_servers(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "mpicc")}
+    assert followed(pages.DOCS / "ssd-cache.md", directory, programs, replaced={"~/pdla": str(pages.REPOSITORY)}) == 7
+
+
 def test_a_darshan_log(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "python")}
     assert followed(HOWTO / "darshan.md", directory, programs) == 3

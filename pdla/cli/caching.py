@@ -123,7 +123,8 @@ def _s4d(coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> d
     home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", "pdla run --policy s4d")
     if wrong := [where for where in ssd.where if ":" in where]:
         raise ConfigError(f"{wrong[0]!r} of {cluster.source} has a colon, which separates directories here")
-    model = [cluster.home_strip, cluster.home_servers, ssd.servers, *_device_numbers(home), *_device_numbers(ssd)]
+    numbers = [cluster.home_strip, cluster.home_servers, ssd.servers, _way_home(home, cluster)]
+    model = [*numbers, *_device_numbers(home), *_device_numbers(ssd)]
     reserved = reserved_bytes(cluster, hints)
     return {
         "PDLA_POLICY": "s4d",
@@ -139,6 +140,12 @@ def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:
     from pdla.replicator.critical_reads import reserved_for_writes
 
     return int(hints.get("cache_bytes", reserved_for_writes(cluster)))
+
+
+def _way_home(home: Pool, cluster: Cluster) -> float:
+    """Seconds of all disks for a byte that comes home, in the order of the file. CephFS writes strip by strip."""
+    startup = home.startup[-1][1] / cluster.home_strip if home.backend == "cephfs" else 0.0
+    return (startup + home.write_seconds_per_byte) / cluster.home_servers
 
 
 def _device_numbers(pool: Pool) -> list[float]:

@@ -96,10 +96,11 @@ class Replicas:
         for pattern in plan.patterns if plan else ():
             layout, signature = pattern.choice.layout, pattern.signature
             if layout and signature.file in files:
-                self._add(files[signature.file], AccessMap.from_signature(signature), layout, signature.op, machine)
+                self.add(files[signature.file], AccessMap.from_signature(signature), layout, signature.op, machine)
         return self
 
-    def _add(self, file: int, access_map: AccessMap, layout: Layout, op: str, machine: Machine) -> None:
+    def add(self, file: int, access_map: AccessMap, layout: Layout, op: str, machine: Machine) -> None:
+        """Put one more on ``machine``: it has those bytes of a file that ``access_map`` names, for this operation."""
         number = machine.add(layout, access_map.size)
         self.sizes[layout.pool] = self.sizes.get(layout.pool, 0) + access_map.size
         extents, count = sum(map(len, self.extents)), 0

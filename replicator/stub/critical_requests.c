@@ -76,6 +76,7 @@ bool s4d_costs_read(struct s4d_costs *costs)
     double *seconds = costs->numbers == NULL ? NULL : (double *)(distances + 2 * MOST_POINTS);
     if (costs->numbers != NULL && next_integer(&text, 1, &costs->home_strip)
         && next_integer(&text, 1, &costs->home_servers) && next_integer(&text, 1, &costs->model.ssds)
+        && next_number(&text, &costs->way_home)
         && next_device(&text, &costs->model.disk, &distances, &seconds)
         && next_device(&text, &costs->model.ssd, &distances, &seconds) && text[strspn(text, " ")] == '\0')
         return true;
@@ -247,14 +248,19 @@ static bool is_critical(struct critical_requests *critical, enum caching_op op, 
                         const struct request *request)
 {
     const struct caching_request whole = {.op = op, .start = request->start, .stop = request->stop};
+    const bool has_gaps = request->bytes < request->stop - request->start;
     critical->judged++;
     make_room(critical);
-    if (request->bytes == request->stop - request->start)
+    if (op == CACHING_READ && !has_gaps)
         return caching_identify(critical->identifier, &whole);
     const double saved = caching_benefit(critical->identifier, &whole);
-    if (op == CACHING_READ && saved > 0)
+    /* RATIONALE: the close waits for the way home, which costs the disks as much for a write that saves no start-up. */
+    if (op == CACHING_WRITE)
+        return saved > (double)request->bytes * critical->costs.way_home
+            && (!has_gaps || ranks_fill(critical, request));
+    if (saved > 0)
         add_pieces(critical, range, request, saved);
-    return saved > 0 && (op == CACHING_READ || ranks_fill(critical, request));
+    return saved > 0;
 }
 
 /* Whether the pieces of a call are so small that redirecting them takes longer than the disks need for all that lies

@@ -21,6 +21,7 @@ void critical_requests_close(struct critical_requests *);
 /* The cost model: PDLA_S4D. The curves are in `numbers`, to be freed. False: it cannot be read. */
 struct s4d_costs {
     int64_t home_strip, home_servers;
+    double way_home; /* seconds of all home servers for a byte, in the order of the file */
     struct caching_s4d model;
     void *numbers;
 };
