@@ -58,10 +58,13 @@ void overlapping_fetch(const struct caching *core, struct part *part, int64_t st
         ordered_fetch(&core->nodes, &part->extents[i].copies, start, 0);
 }
 
-/* The last copy that does not begin after `start`; 0: there is none. */
+/* The last copy that does not begin after `start`; 0: there is none, or the copies are so few that the processor's
+ * cache has them, and a search would cost more than it saves. */
 static uint32_t copy_upto(const struct caching *core, struct extents *extents, int64_t start)
 {
-    struct place_in at = ordered_upto(&core->nodes, &extents->copies, start, 0);
+    struct place_in at = {0};
+    if (extents->copies.height > 1)
+        at = ordered_upto(&core->nodes, &extents->copies, start, 0);
     return at.leaf ? at.leaf->value[at.index] : 0;
 }
 
