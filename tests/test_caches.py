@@ -700,18 +700,16 @@ def test_h46_a_program_killed_after_a_deferred_close_loses_nothing(held: Held) -
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_deferred_close_that_fails_is_said_by_the_next_call(interrupted: Interrupted, ranks: int) -> None:
-    """The next open with the same guard; if no call waits, whichever of MPI comes next; and nothing is lost."""
+    """The next open with the same guard, if the bytes are still on their way, or whichever of MPI comes next, perhaps
+    the close itself; and nothing is lost."""
     steps = ["write:0", "write:1"]
     native = interrupted.natively(*steps, ranks=ranks)
-    for pattern, then, failed in [
-        ("*data", ["file:1"], "open failed"),
-        ("data", ["file:1", "nap:300", "stat"], "close failed"),
-    ]:
+    for pattern, then in [("*data", ["file:1"]), ("data", ["file:1", "nap:300", "stat"])]:
         remove_files(interrupted)
         interrupted.original.write_bytes(bytes(len(native.bytes)))
         full = deferred(interrupted, ON_CLOSE, pattern) | interrupted.at(1, "full", interrupted.original)
         ran = interrupted.run(full, *steps, *then, ranks=ranks, fails=True)
-        assert {failed in seen for seen in ran.seen} == {True}, ran.seen
+        assert {"failed" in seen for seen in ran.seen} == {True}, ran.seen
         assert "could not be brought home (No space left on device)" in ran.stderr
         assert ran.total("dirty") > 0
         ran = interrupted.run(interrupted.variables(ON_CLOSE), "size")

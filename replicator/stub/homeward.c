@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -89,6 +90,22 @@ void homeward_free(struct homeward *home)
     free(home->pieces);
     free(home->chunks);
     *home = (struct homeward){0};
+}
+
+/* RATIONALE: in huge pages. The kernel takes three times as long for 2,048 small ones as the bytes take to be moved. */
+char *homeward_buffer(void)
+{
+    char *buffer = mmap(NULL, HOME_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (buffer == MAP_FAILED)
+        return NULL;
+    madvise(buffer, HOME_CHUNK, MADV_HUGEPAGE);
+    return buffer;
+}
+
+void homeward_buffer_free(char *buffer)
+{
+    if (buffer != NULL)
+        munmap(buffer, HOME_CHUNK);
 }
 
 /* Reads the pieces, in their present order, to where they belong in the chunk that begins at `base`. */

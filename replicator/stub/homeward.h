@@ -30,8 +30,11 @@ bool homeward_add(struct homeward *, uint32_t source, uint64_t number, const str
 bool homeward_is_newer(const struct homeward_piece *, const struct homeward_piece *);
 /* Sorts the pieces by their offsets, and into chunks, the same way in every process. False: out of memory. */
 bool homeward_sort(struct homeward *);
-/* Writes one chunk to the original; `sources` are the descriptors of the cache files, and the `buffer`
- * has HOME_CHUNK bytes. Counts what it does. 0 or an errno; ENODATA: a cache file is too short. */
+/* HOME_CHUNK bytes of memory for chunks that are moved one after another. NULL: out of memory. */
+char *homeward_buffer(void);
+void homeward_buffer_free(char *buffer); /* may be NULL */
+/* Writes one chunk to the original; `sources` are the descriptors of the cache files, and `buffer` is a
+ * homeward_buffer(). Counts what it does. 0 or an errno; ENODATA: a cache file is too short. */
 int homeward_move(struct writer *, const struct homeward *, size_t chunk, const int *sources, char *buffer);
 void homeward_free(struct homeward *);
 

@@ -12,8 +12,8 @@
 
 enum {
     STACK = 256 << 10,
-    GATHER_NS = 50000000, /* RATIONALE: what is written within a moment goes home together */
-    HURRY_NS = 1000000,
+    PERIOD_NS = 50000000, /* RATIONALE: what is written within a moment goes home together, and looks take time */
+    HURRIED_NS = 1000000,
     IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 /* of <linux/ioprio.h>, which older systems lack */
 };
 
@@ -50,12 +50,14 @@ static int64_t longer(int64_t pause)
     return pause == 0 ? FIRST_PAUSE_NS : 2 * pause < LONGEST_PAUSE_NS ? 2 * pause : LONGEST_PAUSE_NS;
 }
 
-static void gather(void)
+/* Waits until it is time for more work after the last one, which began at `began`. */
+static void pace(int64_t began)
 {
-    const bool hurried = waiting > 0;
-    const struct timespec until = moment_after(hurried ? HURRY_NS : GATHER_NS);
-    while (!ends && hurried == (waiting > 0) && pthread_cond_timedwait(&changed, &lock, &until) != ETIMEDOUT)
-        ;
+    int64_t left;
+    while (!ends && (left = began + (waiting > 0 ? HURRIED_NS : PERIOD_NS) - clock_ns()) > 0) {
+        const struct timespec until = moment_after(left);
+        pthread_cond_timedwait(&changed, &lock, &until);
+    }
 }
 
 static void forget(struct watched *file)
@@ -101,13 +103,15 @@ static void *run(void *unused)
 {
     enter(); /* its calls of the C library are not the program's */
     syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
+    int64_t began = 0;
     pthread_mutex_lock(&lock);
     while (!ends) {
         if (!__atomic_exchange_n(&wanted, false, __ATOMIC_ACQ_REL)) {
             await_work();
             continue;
         }
-        gather();
+        pace(began);
+        began = clock_ns();
         const enum mover_next next = work();
         if (next == MOVER_AGAIN)
             __atomic_store_n(&wanted, true, __ATOMIC_RELEASE);

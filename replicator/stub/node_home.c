@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,9 +22,9 @@
 #include "writeback.h"
 
 enum {
-    PAUSE_NS = 200000,
     PERIOD_NS = 1000000000,
-    LOOKS = 2500,          /* pauses (half a second) between looks at whether the others live */
+    ALIVE_NS = 500000000,  /* between looks at whether the others live */
+    FUTEX_WAIT = 0, FUTEX_WAKE = 1, /* of <linux/futex.h> */
     MOST_LOOKS = 1 << 16   /* at entries; with more, a journal is taken to have the bytes */
 };
 
@@ -77,7 +78,7 @@ struct share {
 static void share_free(struct share *share)
 {
     homeward_free(&share->home);
-    free(share->buffer);
+    homeward_buffer_free(share->buffer);
     free(share->sources);
     *share = (struct share){0};
 }
@@ -110,7 +111,7 @@ static int add_journal(const struct writer *writer, int i, struct homeward *home
 static int collect(const struct writer *writer, struct share *share)
 {
     int error = 0;
-    share->buffer = malloc(HOME_CHUNK);
+    share->buffer = homeward_buffer();
     share->sources = malloc((size_t)journals(writer) * sizeof *share->sources);
     if (share->buffer == NULL || share->sources == NULL)
         return ENOMEM;
@@ -209,6 +210,8 @@ static void end(const struct writer *writer, uint64_t number)
             pthread_mutex_unlock(&shared->mutex);
         }
         __atomic_store_n(&round->next, ((number + 1) & UINT32_MAX) << 32, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&round->over, 1, __ATOMIC_ACQ_REL);
+        syscall(SYS_futex, &round->over, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     }
     pthread_mutex_unlock(&round->mutex);
 }
@@ -288,14 +291,17 @@ static bool is_abandoned(const struct writer *writer)
 /* Waits until round `number` is over. 0, or the errno with which it failed. */
 static int await(const struct writer *writer, uint64_t number)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    const struct timespec pause = {.tv_nsec = ALIVE_NS};
     struct round *round = writer->peers->round;
-    for (int looks = 0; present(round) == number; looks++) {
-        if (looks % LOOKS == LOOKS - 1 && is_abandoned(writer)) {
+    uint32_t over = __atomic_load_n(&round->over, __ATOMIC_ACQUIRE);
+    bool late = false;
+    while (present(round) == number) {
+        if (late && is_abandoned(writer)) {
             fail(round, number, ECANCELED);
             end(writer, number);
         }
-        nanosleep(&pause, NULL);
+        late = syscall(SYS_futex, &round->over, FUTEX_WAIT, over, &pause, NULL, 0) != 0 && errno == ETIMEDOUT;
+        over = __atomic_load_n(&round->over, __ATOMIC_ACQUIRE);
     }
     return has_failed(round, number) ? (int)__atomic_load_n(&round->error, __ATOMIC_ACQUIRE) : 0;
 }

@@ -16,6 +16,7 @@ struct round {
     uint64_t chunks; /* atomic */
     uint64_t failed; /* atomic; the number of the last round that failed; 0: none did */
     int64_t error;   /* atomic; and its errno; ECANCELED: it was given up */
+    uint32_t over;   /* atomic; how many rounds are over; a futex */
 };
 
 enum { KEPT_CALLS = 8 };

@@ -106,7 +106,7 @@ static const char *add_journal(void *context, const struct journal_header *heade
 static const char *move(struct file_handle *handle, struct gathered *gathered)
 {
     struct writer *writer = writer_of(handle);
-    char *buffer = malloc(HOME_CHUNK);
+    char *buffer = homeward_buffer();
     int error = buffer == NULL ? ENOMEM : 0;
     /* RATIONALE: replicas may have been built before the original had these bytes. */
     replicas_mark(handle, gathered->low, gathered->high);
@@ -116,7 +116,7 @@ static const char *move(struct file_handle *handle, struct gathered *gathered)
     if (error == 0 && fdatasync(writer->fd) != 0)
         error = errno;
     original_end(handle);
-    free(buffer);
+    homeward_buffer_free(buffer);
     return error == 0 ? NULL
         : error == ENODATA ? "a cache file has lost bytes"
         : error == ENOSPC || error == EDQUOT ? "there is no space for them in the file"
