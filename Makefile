@@ -43,7 +43,7 @@ COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
 SAFETY := freshness staleness journal intent locks stale_journals recovery writeback writer write_open replica_choice crc32c
 # Those of caches, and of leases that are read where they are.
 CACHED := cache cache_hints cache_marks homeward node_home node_peers mover deferred_close pending_caches \
-          leased_open leased_read leased_walk ranges partial_pages transfer exchange
+          leased_open leased_read leased_walk ranges partial_pages transfer exchange cache_gain
 GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
 COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,6 +23,8 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Lengths of the computation, as shares of the time of the flush."""
 STEPS = 400
 """Millions of steps that a rank computes, half a second or so."""
+CHUNK = 8 * MiB
+"""Bytes that the mover writes at a time (replicator/stub/homeward.h)."""
 MEMORY = 64.0
 """MiB that a process may take for 10^6 dirty extents."""
 
@@ -70,21 +78,81 @@ def nothing_to_gain(experiment: Experiment, rounds: int, native: str, reads: boo
     return [row(f"E10, x {native}", cached, "MB/s", OF_NATIVE, without)]
 
 
+class Copier(threading.Thread):
+    """Copies bytes that are in memory to a file of the storage, over and over: what any mover of them must do."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        super().__init__()
+        self._source, self._target, self._ends = source, target, False
+        self.seconds = 0.0
+        """Processor time for a MiB."""
+
+    def run(self) -> None:
+        """Chunk by chunk, with the calls of the mover."""
+        buffer, copied = bytearray(CHUNK), 0
+        places = cycle(range(0, self._source.stat().st_size, CHUNK))
+        with self._source.open("rb") as source, self._target.open("wb") as target:
+            while not self._ends:
+                place = next(places)
+                if place == 0:
+                    os.ftruncate(target.fileno(), 0)  # a mover's pages are new, too
+                os.preadv(source.fileno(), [buffer], place)
+                copied += os.pwrite(target.fileno(), buffer, place)
+        self.seconds = time.thread_time() * MiB / max(copied, 1)
+
+    def end(self) -> None:
+        """Returns when the thread has ended."""
+        self._ends = True
+        self.join()
+
+
+@contextmanager
+def copying(experiment: Experiment) -> Iterator[list[Copier]]:
+    """Within the block, a copier for each node is at work."""
+    source = experiment.directory / "copied"
+    source.write_bytes(os.urandom(experiment.case.size))
+    targets = [experiment.nodes.originals / f"copy{number}" for number in range(len(experiment.nodes.launch))]
+    copiers = [Copier(source, target) for target in targets]
+    for copier in copiers:
+        copier.start()
+    try:
+        yield copiers
+    finally:
+        for copier in copiers:
+            copier.end()
+        for file in (source, *targets):
+            file.unlink()
+
+
 def mover(experiment: Experiment, rounds: int) -> Rows:
     """Seconds of a computation while bytes go home, beside those while none do, and the mover's processor time.
 
-    What emulates the devices takes processors, too, and only while bytes go home.
+    What emulates the devices takes processors, too, and only while bytes go home. It does so as well while another
+    process copies as many bytes to the storage in requests of the same size: what is more than that is the mover's own.
     """
-    beside, alone, moving = [], [], []
+    beside, alone, copied, moving, copies, share = [], [], [], [], [], []
+    storage = experiment.nodes.sequential(experiment.case.size)[1] / len(experiment.nodes.launch)
     for _ in range(rounds):
-        for contestant, found in ((ONCLOSE, alone), (IMMEDIATE, beside)):
-            run = experiment.run(contestant, "--work", STEPS)
-            found.append(sum(compute for _, _, compute, _, _ in run.files))
-        moving.append(sum(others for *_, others in run.files))
+        alone.append(_computation(experiment.run(ONCLOSE, "--work", STEPS)))
+        run = experiment.run(IMMEDIATE, "--work", STEPS)
+        beside.append(_computation(run))
+        share.append(sum(others for *_, others in run.files) / beside[-1])
+        # The storage is busy as long as the program computes.
+        moving.append(1000 * share[-1] * MiB / storage)
+        with copying(experiment) as copiers:
+            copied.append(_computation(experiment.run(ONCLOSE, "--work", STEPS)))
+        copies.append(1000 * max(copier.seconds for copier in copiers))
     return [
         row("a computation beside the mover", beside, "s", SLOWER, alone),
-        row("processor time of the mover, x computation", moving, "s", SLOWER - 1, alone),
+        row("a computation beside a copy", copied, "s", None, alone),
+        row("a computation beside the mover, x beside a copy", beside, "s", SLOWER, copied),
+        row("processor time of the mover, x computation", share, "share", SLOWER - 1),
+        row("processor time of the mover for a MiB, x of a copy", moving, "ms", None, copies),
     ]
+
+
+def _computation(run: Run) -> float:
+    return sum(compute for _, _, compute, _, _ in run.files)
 
 
 def memory(experiment: Experiment, rounds: int) -> Rows:

@@ -46,14 +46,16 @@ POLICIES: Mapping[str, tuple[Mapping[str, Any], bool]] = {
 def simulated(case: Case, description: str, pause: float, contestants: Sequence[str]) -> dict[str, float]:
     """Bytes/s by Eq. 2 of each contestant without computation, and ``HIDDEN`` with ``pause`` seconds before each close.
 
-    E10 is as in the library. All bytes go through the page cache of the one machine, except those of collective calls
-    of the MPI library, whose aggregators read nothing that others have written.
+    E10 is as in the library: without a computation it caches the first file only. All bytes go through the page cache
+    of the one machine, except those of collective calls of the MPI library, whose aggregators read nothing that others
+    have written.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(description)
         file.flush()
         cluster = replace(load_cluster(file.name), sieve_write=SIEVED, **CLIENTS)
     cluster = replace(cluster, pools=tuple(map(_counting, cluster.pools)))
+    together = simulate(program(case, 1, 0.0), cluster, TWO_PHASE).bandwidth
     found = {}
     for contestant in contestants:
         if contestant in SCHEMES:
@@ -62,9 +64,10 @@ def simulated(case: Case, description: str, pause: float, contestants: Sequence[
             found[contestant] = simulate(program(case, 1, 0.0), machine, SCHEMES[contestant]).bandwidth
         elif contestant in POLICIES:
             policy, computes = POLICIES[contestant]
-            workload = program(case, case.files, pause * computes)
-            result = simulate_online(workload, cluster, E10(**policy), TWO_PHASE)
-            found[contestant] = case.files * case.size / (result.until - case.files * pause * computes)
+            cached = case.files if computes else 1
+            result = simulate_online(program(case, cached, pause * computes), cluster, E10(**policy), TWO_PHASE)
+            waits = result.until - cached * pause * computes + (case.files - cached) * case.size / together
+            found[contestant] = case.files * case.size / waits
     return found
 
 

@@ -523,6 +523,59 @@ def test_h53_a_rank_whose_device_refuses_keeps_all_from_the_cache(case: Case) ->
     assert ran.total("written", "bytes") == 0
 
 
+NO_GAIN = "for the last such file the computation hid nothing"
+LARGE = {"PIECE": "1024", "COUNT": "1024"}
+"""Of smaller files nothing is learned."""
+
+
+def cached_calls(ran: Ran) -> dict[str, set[int]]:
+    """How many calls each rank has cached, by file."""
+    return {
+        name: {cache["written"]["calls"] for cache in ran.caches if Path(cache["path"]).name == name}
+        for name in sorted({Path(cache["path"]).name for cache in ran.caches})
+    }
+
+
+def test_after_a_file_that_gained_nothing_the_next_one_goes_straight_home(case: Case) -> None:
+    """With flush_onclose nothing ever does. Files of another name know nothing of that."""
+    steps = ("write:0", "iwrite:1", "split:2", "single:3", "sync", "again:0", "other:0", "all:1")
+    ran = case.same(ON_CLOSE, "file:1", *steps, "file:2", *steps, **LARGE)
+    assert cached_calls(ran) == {"1.data": {4}, "2.data": {0}, "data": {0}}
+    straight = [cache["passed"] for cache in ran.caches if cache["path"].endswith("2.data")]
+    assert [{one["why"]: one["calls"] for one in passed}[NO_GAIN] for passed in straight] == [4] * 3
+    ran = case.same(ON_CLOSE, "file:1", "write:0", "file:2", "write:0")
+    assert cached_calls(ran) == {"1.data": {1}, "2.data": {1}, "data": {0}}
+
+
+def test_files_are_cached_again_once_a_computation_hides_their_way_home(case: Case) -> None:
+    """A write to a cache takes a third of a second."""
+    if not shutil.which("strace"):
+        unavailable("strace is not installed: it makes a cache slow")
+    script = case.directory / "slow"
+    script.write_text(
+        "#!/bin/sh\nexec strace -f -o /dev/null -e trace=pwritev -e inject=pwritev:delay_enter=300000"
+        f' {case.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    slow = Case(case.mpi, script, case.libraries, case.directory)
+    steps = ("file:1", "write:0", "file:2", "write:0", "nap:1500", "file:3", "write:0", "nap:1500", "file:4", "write:0")
+    ran = slow.run(slow.variables(IMMEDIATE, **LARGE), *steps)
+    assert cached_calls(ran) == {"1.data": {1}, "2.data": {0}, "3.data": {1}, "4.data": {1}, "data": {0}}
+
+
+def test_h53_all_ranks_go_straight_home_or_none(case: Case) -> None:
+    """What one rank says is against what the others have seen."""
+    script = case.directory / "ranked"
+    script.write_text(
+        f'#!/bin/sh\nif [ "$PMI_RANK" = 2 ]; then export PDLA_E10_CACHE_FLUSH_FLAG={ON_CLOSE}; fi\n'
+        f'exec {case.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    ranked = Case(case.mpi, script, case.libraries, case.directory)
+    ran = ranked.same(IMMEDIATE, "file:1", "write:0", "nap:1500", "file:2", "write:0", **LARGE)
+    assert cached_calls(ran) == {"1.data": {1}, "2.data": {1}, "data": {0}}
+
+
 HINTS = {
     "disabled": ({"PDLA_E10_CACHE": "disable"}, "the hint e10_cache does not enable the cache"),
     "no directory": ({"PDLA_E10_CACHE_PATH": ""}, "no hint e10_cache_path names a directory of the node's own device"),

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "cache_gain.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "deferred_close.h"
@@ -152,6 +153,7 @@ static void free_writer(struct writer *writer)
     peers_close(writer->peers);
     cache_close(writer);
     deferred_close_free(writer->deferred);
+    cache_gain_free(writer->gain);
     journal_close(&writer->journal, true);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -339,11 +341,15 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
     writer->judges = hints->policy == POLICY_S4D;
     if (writer->peers != NULL)
         writer->exchange = exchange_make(writer, hints);
+    if (!writer->judges)
+        writer->gain = cache_gain_make(writer->path, !hints->on_close);
     const bool judges = redirection_of(writer->handle)->critical != NULL;
-    const int64_t mine[4] = {writer->exchange != NULL && judges == writer->judges && cache_begin(writer, hints),
-                             writer->deferred != NULL, writer->judges, !writer->judges};
-    int64_t all[4];
-    if (!agree_reduce(mine, all, 4, running_mpi()->op_min, writer->comm) || all[0] == 0 || all[2] == all[3])
+    const enum cache_gain_guess gain = writer->gain == NULL ? GAIN_NOT_KNOWN : cache_gain_guess(writer->gain);
+    const int64_t mine[6] = {writer->exchange != NULL && judges == writer->judges && cache_begin(writer, hints),
+                             writer->deferred != NULL, writer->judges, !writer->judges,
+                             gain != GAIN_LIKELY, gain != GAIN_UNLIKELY};
+    int64_t all[6];
+    if (!agree_reduce(mine, all, 6, running_mpi()->op_min, writer->comm) || all[0] == 0 || all[2] == all[3])
         return false;
     if (!exchange_is_possible(writer) || writer->judges) {
         exchange_free(writer->exchange);
@@ -353,6 +359,12 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
         deferred_close_free(writer->deferred);
         writer->deferred = NULL;
     }
+    if (writer->deferred != NULL) {
+        cache_gain_free(writer->gain); /* what the program computes after the close is not known */
+        writer->gain = NULL;
+    }
+    /* Ranks that wrote nothing to earlier files know nothing. */
+    writer->straight = writer->deferred == NULL && all[4] != 0 && all[5] == 0;
     return true;
 }
 
@@ -572,6 +584,8 @@ int writer_close(struct file_handle *handle)
     if (error != 0)
         written->error = error;
     pthread_mutex_unlock(&written->lock);
+    if (error == 0)
+        cache_gain_learn(writer->gain, writer->straight);
     mover_leave(writer->deferred != NULL ? deferred_close_handle(writer->deferred) : handle);
     redirection_of(handle)->writer = NULL;
     struct journal journal;

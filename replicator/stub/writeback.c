@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "cache_gain.h"
 #include "collective_consensus.h"
 #include "components.h"
 #include "exchange.h"
@@ -513,6 +514,7 @@ static int write_back_caches(struct file_handle *handle)
 {
     struct writer *writer = writer_of(handle);
     exchange_awaited(writer);
+    cache_gain_wait_begins(writer->gain, GAIN_HOME);
     pthread_mutex_lock(&writer->mutex);
     int error = agree_error(writer, writer->error);
     if (error == 0)
@@ -522,6 +524,7 @@ static int write_back_caches(struct file_handle *handle)
     else
         exchange_home(writer);
     pthread_mutex_unlock(&writer->mutex);
+    cache_gain_wait_ends(writer->gain);
     return error;
 }
 

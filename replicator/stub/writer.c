@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "cache_gain.h"
 #include "collective_consensus.h"
 #include "critical_requests.h"
 #include "exchange.h"
@@ -28,6 +29,7 @@ enum {
 };
 
 static const char no_room[] = "no room in the cache";
+static const char no_gain[] = "for the last such file the computation hid nothing";
 
 int writer_raise(const struct file_handle *handle, int error)
 {
@@ -485,19 +487,39 @@ static bool write_joining(struct io_call *call, int *rc, const char **why)
     return true;
 }
 
+/* The program waits until the MPI library has made a collective write, too. */
+static void pass(struct writer *writer)
+{
+    pthread_mutex_lock(&writer->mutex);
+    writer->passing = true;
+    pthread_mutex_unlock(&writer->mutex);
+}
+
 bool redirector_write(struct io_call *call, int *rc)
 {
     struct writer *writer = writer_of(call->handle);
+    const bool measured = writer->gain != NULL && call->flags & CALL_COLLECTIVE
+        && !(call->flags & (CALL_NONBLOCKING | CALL_SPLIT)) && !call->refused;
     const char *why;
     bool done;
     int error = errno;
     *rc = 0;
-    if (!(call->flags & CALL_COLLECTIVE))
+    if (measured)
+        cache_gain_wait_begins(writer->gain, call->bytes > 0 ? call->bytes : 0);
+    if (!(call->flags & CALL_COLLECTIVE)) {
         done = write_alone(call, &why);
-    else if (call->flags & (CALL_NONBLOCKING | CALL_SPLIT))
+    } else if (writer->straight) {
+        why = no_gain;
+        done = false;
+    } else if (call->flags & (CALL_NONBLOCKING | CALL_SPLIT)) {
         done = write_joining(call, rc, &why);
-    else
+    } else {
         done = write_together(call, rc, &why) || (*rc = writer_raise(call->handle, write_back_overlap(call))) != 0;
+    }
+    if (measured && done)
+        cache_gain_wait_ends(writer->gain);
+    else if (measured)
+        pass(writer);
     if (!done && call->bytes > 0)
         write_stats_passed(writer->written, call->bytes, why);
     errno = error;
@@ -605,6 +627,9 @@ void writer_original_end(struct file_handle *handle)
     struct writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     journal_original_end(&writer->journal, writer->fd);
+    if (writer->passing)
+        cache_gain_wait_ends(writer->gain);
+    writer->passing = false;
     pthread_mutex_unlock(&writer->mutex);
 }
 

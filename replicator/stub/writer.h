@@ -23,6 +23,8 @@ struct writer {
     bool watched;         /* of a cache: the mover looks after it */
     struct exchange *exchange; /* of a cache on several nodes; NULL: pieces stay where they are written */
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
+    struct cache_gain *gain; /* of a cache; NULL: what it gains is not measured */
+    bool straight;        /* of a cache: on all ranks, collective writes go to the original, since it gains nothing */
     bool judges;          /* of a cache: each call for itself, by S4D-Cache */
     bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
     int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */
@@ -40,6 +42,7 @@ struct writer {
     bool joins;           /* nonblocking and split collectives: each rank writes alone, then joins with no bytes */
     int **components;     /* [target->replica_count][servers] descriptors; NULL: not used */
     pthread_mutex_t mutex; /* of all that follows: calls of other threads wait for a write-back */
+    bool passing;         /* a collective write that is measured was left to the MPI library */
     struct journal journal;
     struct peers *peers;  /* NULL: there are no other ranks on the node */
     struct intent *intent; /* in recovery, which has no journal of its own; NULL: the journal serves instead */
