@@ -365,8 +365,14 @@ def test_h46_bringing_home_may_be_killed_at_any_step(interrupted: Interrupted, h
 
 
 def test_h46_a_rank_goes_on_where_another_one_was_killed(interrupted: Interrupted) -> None:
-    """The one has begun to bring home the node's bytes, and the other one waits for them."""
-    interrupted.mpi = replace(interrupted.mpi, mpiexec=[*interrupted.mpi.mpiexec, "-disable-auto-cleanup"])
+    """The one has begun to bring home the node's bytes, and the other one waits for them.
+
+    MPICH's launcher kills all ranks when one of its processes has ended, so these are shells that end later.
+    """
+    patient = interrupted.directory / "patient"
+    patient.write_text(f'#!/bin/sh\n"{interrupted.program}" "$@"\nsleep 2\n')
+    patient.chmod(0o755)
+    interrupted.program = patient
     steps = ["write:1", "write:0", "survivor:500"]
     interrupted.original.unlink(missing_ok=True)
     native = interrupted.run({}, *steps, ranks=2, fails=True)
