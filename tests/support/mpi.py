@@ -40,7 +40,7 @@ MPICH = {
     **{f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM": "mpir" for name in _COLLECTIVES},
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
-    "UCX_TLS": "self,sysv",
+    "UCX_TLS": "self,sysv,tcp",
     "UCX_MEM_MMAP_HOOK_MODE": "none",
 }
 
