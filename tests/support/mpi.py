@@ -40,7 +40,7 @@ MPICH = {
     **{f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM": "mpir" for name in _COLLECTIVES},
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
-    "UCX_TLS": "self,sysv,tcp",
+    "UCX_TLS": "self,sysv",
     "UCX_MEM_MMAP_HOOK_MODE": "none",
 }
 
@@ -71,8 +71,9 @@ class Mpi:
         return str(path)
 
     def compile(self, source: Path, program: Path, *flags: str) -> Path:
-        """Compile a C program whose ranks wait as in tests/programs/waiting.c; return its path."""
-        subprocess.run([self.mpicc, "-O1", "-g", *flags, str(source), str(WAITING), "-o", str(program)], check=True)
+        """Compile a C program, whose ranks wait as in tests/programs/waiting.c under MPICH; return its path."""
+        sources = [source, WAITING] if self.name == "mpich" else [source]
+        subprocess.run([self.mpicc, "-O1", "-g", *flags, *sources, "-o", program], check=True)
         return program
 
     def command(self, ranks: int, *words: str | Path) -> list[str]:

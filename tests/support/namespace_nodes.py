@@ -90,7 +90,7 @@ def _node(name: str, shared: Path, layers: Sequence[Path]) -> Iterator[Node]:
 def on_nodes(directory: Path, *program: Path, nodes: int = 2) -> Path:
     """A script in ``directory`` that runs ``program``, or its arguments, on a node: the ranks of a job take turns.
 
-    The nodes have a hostname and a boot of their own, and the same files and devices.
+    The nodes have a hostname and a boot of their own, and the same files and devices. Their ranks also use TCP.
     """
     script, boots = directory / "on_nodes", [directory / f"boot{number}" for number in range(nodes)]
     for boot in boots:
@@ -98,7 +98,8 @@ def on_nodes(directory: Path, *program: Path, nodes: int = 2) -> Path:
             boot.write_text(f"{uuid4()}\n")
     words = " ".join(map(str, program))
     script.write_text(
-        f"#!/bin/sh\nnode=$((${{PMI_RANK:-${{OMPI_COMM_WORLD_RANK:-0}}}} % {nodes}))\n"
+        '#!/bin/sh\n[ -z "$UCX_TLS" ] || export UCX_TLS="$UCX_TLS,tcp"\n'
+        f"node=$((${{PMI_RANK:-${{OMPI_COMM_WORLD_RANK:-0}}}} % {nodes}))\n"
         f"exec unshare --mount --uts sh -c '{ON_NODE}' $node {directory}/boot$node {words} \"$@\"\n"
     )
     script.chmod(0o755)
