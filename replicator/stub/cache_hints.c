@@ -68,11 +68,17 @@ static bool hint_is(mpi_handle info, const char *name, const char *wanted)
 }
 
 /* Not positive numbers are ignored, as MPI asks of hints. */
+static int64_t number_in(const char *value)
+{
+    char *end;
+    const long long number = strtoll(value, &end, 10);
+    return number > 0 && *end == '\0' ? number : 0;
+}
+
 static int64_t hint_number(mpi_handle info, const char *name)
 {
-    char value[LONGEST], *end;
-    const long long number = hint(info, name, value) ? strtoll(value, &end, 10) : 0;
-    return number > 0 && *end == '\0' ? number : 0;
+    char value[LONGEST];
+    return hint(info, name, value) ? number_in(value) : 0;
 }
 
 /* RATIONALE: a pattern without a slash is for names, as those of MPIWRAP (E10). */
@@ -98,12 +104,13 @@ static bool directory_of(int rank, char directory[LONGEST])
     return servers > 0 && snprintf(directory, LONGEST, "%.*s", (int)strcspn(list, ":"), list) < LONGEST;
 }
 
-/* A program's hints of E10 do not count. */
-static const char *s4d_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
+/* A program's own hints do not count: they are for E10, and this room is for all programs. */
+static const char *s4d_hints_of(int rank, struct cache_hints *hints)
 {
     struct s4d_costs costs;
-    *hints = (struct cache_hints){.policy = POLICY_S4D, .bytes = hint_number(opening->info, "cache_bytes"),
-                                  .exchange = EXCHANGE_NEVER};
+    char bytes[LONGEST];
+    *hints = (struct cache_hints){.policy = POLICY_S4D, .exchange = EXCHANGE_NEVER,
+                                  .bytes = of_variable("cache_bytes", bytes) ? number_in(bytes) : 0};
     if (!s4d_costs_read(&costs))
         return "PDLA_S4D has no cost model";
     free(costs.numbers);
@@ -140,7 +147,7 @@ static const char *e10_hints_of(const struct opening *opening, struct cache_hint
 
 const char *cache_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
 {
-    return cache_policy() == POLICY_S4D ? s4d_hints_of(opening, rank, hints) : e10_hints_of(opening, hints);
+    return cache_policy() == POLICY_S4D ? s4d_hints_of(rank, hints) : e10_hints_of(opening, hints);
 }
 
 /* RATIONALE: the hints of the open file, not those of the program: ROMIO adds its own, and its drivers change them. */
