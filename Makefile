@@ -59,7 +59,7 @@ bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
 	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; $(BIN)/python -m benchmarks.costs && exit $$failed
 
-bench-smoke: .venv/demo-ready
+bench-smoke: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 	$(BIN)/python -m benchmarks.caches --smoke --rounds 1
 	$(BIN)/python -m benchmarks.ssd_cache --smoke --rounds 1 --amount 4M
