@@ -130,6 +130,8 @@ def test_what_is_out_of_range_says_why():
         ("e10", "e10/ior", "file system alone, at best"),
         ("s4d-cache", "s4d-cache/motive", "random against sequential reads of 4 MiB and more: comparable"),
         ("pdla", "pdla/lanl-app2", "S-ORIG against H-PDLA, writes"),
+        ("liu", "liu/alone", "gain, writes: mpi-io-test"),
+        ("liu", "liu/buffers-sequential", "mpi-io-test with 512 MB over 32 MB: similar"),
     ],
 )
 def test_rows_that_take_little_time_are_what_the_page_has(name: str, experiment: str, what: str):

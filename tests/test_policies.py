@@ -10,11 +10,11 @@ import pytest
 
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
-from pdla.model import Cluster, Op, Pool
+from pdla.model import Cluster, Device, Op, Pool
 from pdla.policies import make_online, online_names
 from pdla.policies.e10 import E10, Phase, bandwidth
 from pdla.policies.ibridge import IBridge
-from pdla.policies.liu import LiU, head_bytes, segment_time
+from pdla.policies.liu import LiU, head_bytes, latency, segment_time
 from pdla.policies.online import Extent, Online, Request
 from pdla.policies.s4d import S4D, benefit_of
 from pdla.simulator.conformance import CLUSTER, KIB, PolicyTests
@@ -77,7 +77,7 @@ def test_a_policy_has_the_parameters_of_its_paper_by_default(name: str) -> None:
     wanted = {
         "s4d": {"period": 1.0, "by_part": False},
         "ibridge": {"fragment": None, "random": None, "period": 1.0, "by_part": True},
-        "liu": {"head": 1048576, "body": 4194304, "sections": 4, "buffer": 268435456, "locality": 0.5, "by_part": True},
+        "liu": {"head": None, "body": None, "sections": 4, "buffer": 268435456, "locality": 0.5, "by_part": True},
         "e10": {"flush": "immediate", "discard": True, "period": None, "by_part": False},
     }[name]
     assert {key: getattr(made, key) for key in wanted} == wanted
@@ -277,6 +277,24 @@ def test_liu_the_head_hides_the_latency_of_the_paper() -> None:
     assert segment_time(0, 5_000_000, 1e-4, 125e6, 0.012, 70e6) == pytest.approx(0.012 + 5 / 70)
 
 
+def test_liu_a_segment_follows_from_the_disk() -> None:
+    """B*t, in a strip that is doubled until it is enough; the body is four times as large."""
+    assert LiU().segment(load_cluster("liu")) == (1 << 20, 4 << 20)  # II-B
+    assert latency(CLUSTER.pools[0]) == pytest.approx(0.01)
+    assert LiU().segment(CLUSTER) == (KIB << 10, KIB << 12)  # 1e8 bytes/s * 0.01 s
+    assert LiU(head=KIB).segment(CLUSTER) == (KIB, 4 * KIB)
+    assert LiU(body=KIB).segment(with_pool("hdd", read_seconds_per_byte=1e-7)) == (KIB << 7, KIB)
+    assert LiU().segment(with_pool("hdd", read_seconds_per_byte=0.0)) == (KIB, 4 * KIB)
+
+
+def test_liu_the_latency_is_that_of_most_reads_at_random() -> None:
+    """Distances of two points at random, and any part of a turn."""
+    far = ((0, 0.0), (1000, 0.01))
+    assert latency(with_pool("hdd", startup=far).pools[0], 1000) == pytest.approx(0.01 * (1 - 0.2**0.5), rel=0.01)
+    turning = with_pool("hdd", startup=((0, 0.002),), device=Device(rotation_seconds=0.008))
+    assert latency(turning.pools[0], share=0.5) == pytest.approx(0.006)
+
+
 ROW = 12 * KIB  # a segment of 3 KiB on each of four servers
 
 
@@ -329,11 +347,24 @@ def test_liu_writes_to_lifted_segments_go_to_the_ssd() -> None:
     assert spaces(enactor.serve(request("write", 5 * ROW, 5 * ROW + 10))) == ["home"]
 
 
+def test_liu_writes_the_body_of_a_lifted_segment_to_the_disk_at_the_same_time() -> None:
+    """A third of a segment is its head here."""
+    enactor = liu()
+    finish(enactor, enactor.serve(request("read", 0, ROW)).background)
+    finish(enactor, enactor.serve(request("read", 0, ROW)).background)
+    (stage,) = enactor.serve(request("write", 0, ROW)).foreground
+    assert [(one.space, one.server, one.start, one.stop) for one in stage] == [
+        transfer for server in range(4) for transfer in (("ssd", server, 0, KIB), ("home", server, KIB, 3 * KIB))
+    ]
+    assert spaces(enactor.serve(request("write", 4 * KIB, 4 * KIB + 10))) == ["home"]
+    assert enactor.used["ssd/0"] == KIB
+
+
 def test_liu_lifts_at_the_next_access_also_if_that_is_a_write() -> None:
     enactor = Enactor(LiU(head=KIB, body=2 * KIB, buffer=6 * KIB), CLUSTER)
     for number in range(3):
         assert spaces(enactor.serve(request("write", number * ROW, (number + 1) * ROW))) == ["home"] * 4
-    assert spaces(enactor.serve(request("write", 0, ROW))) == ["ssd"] * 4
+    assert spaces(enactor.serve(request("write", 0, ROW))) == ["ssd", "home"] * 4
     assert spaces(enactor.serve(request("write", 2 * ROW, 3 * ROW))) == ["home"] * 4
 
 
@@ -345,6 +376,28 @@ def test_liu_measures_what_share_of_a_segment_was_requested(locality: float, oth
     for number in range(1 + others):
         enactor.serve(request("read", number * ROW, number * ROW + KIB))
     assert (enactor.serve(request("read", 0, KIB)).background != ()) == loads
+
+
+def test_liu_what_was_requested_counts_from_a_close_on() -> None:
+    """Also if the buffer has room for more than the program uses: no other segment pushes these out of the stack."""
+    enactor = Enactor(LiU(head=KIB, body=2 * KIB, buffer=60 * KIB), CLUSTER, {0: 10 * ROW, 1: 10 * ROW})
+    few, all_of_it = request("read", 0, 4 * KIB), request("read", ROW, 2 * ROW)
+    for one in (few, all_of_it, all_of_it._replace(file=1)):
+        assert set(spaces(enactor.serve(one))) == {"home"}
+    enactor.close(1.0, 0)
+    assert spaces(enactor.serve(few)) == ["home"] * 4
+    assert spaces(enactor.serve(all_of_it)) == ["memory"] * 4
+    assert spaces(enactor.serve(all_of_it._replace(file=1))) == ["home"] * 4
+
+
+def test_liu_a_close_empties_the_buffer_and_lifts_what_was_in_it() -> None:
+    enactor = liu()
+    finish(enactor, enactor.serve(request("read", 0, ROW)).background)
+    assert enactor.used["memory/0"] == 3 * KIB
+    finish(enactor, enactor.close(1.0, 0).background)
+    assert (enactor.used["memory/0"], enactor.used["ssd/0"]) == (0, KIB)
+    again = enactor.serve(request("read", 0, ROW))
+    assert {one.space for move in again.background for one in move.stages[0] if one.first == 0} == {"ssd"}
 
 
 # ---- E10 ------------------------------------------------------------------------------------------------------------

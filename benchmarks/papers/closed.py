@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors import workloads
@@ -16,7 +17,7 @@ from pdla.layouts.devices import startup
 from pdla.layouts.hybrid import Round, best_strips
 from pdla.model import Loop, Signature
 from pdla.policies.e10 import Phase, bandwidth
-from pdla.policies.liu import head_bytes
+from pdla.policies.liu import head_bytes, latency
 from pdla.units import GiB, KiB, MiB
 
 MIXED = (16 * KiB, 256 * KiB, 4 * MiB)
@@ -96,17 +97,14 @@ def _s4d_sign(request: int) -> str:
     return "positive" if s4d.benefit(on_hdd, on_ssd) > 0 else "not positive"
 
 
-def _liu_latency(region: float = 10e9, turn: float = 60 / 7200, share: float = 0.8) -> float:
-    """Milliseconds within which ``share`` of the reads of a byte at random in ``region`` start on LiU's disks.
+def _liu_latency(turn: float = 60 / 7200) -> float:
+    """Milliseconds within which 80 % of the reads of a byte at random in 10 GB start on LiU's disks.
 
-    The testbed's start-up has half a turn in it; here the turn is anything between none and a whole one, and the
-    distance that of two points at random, which is more than x of the region with probability (1 - x)^2.
+    The testbed's start-up has half a turn in it; here the turn is anything between none and a whole one.
     """
     pool = load_cluster("liu").pool("hdd")
-    steps = [(step + 0.5) / 500 for step in range(500)]
-    seeks = [startup(pool, (1 - (1 - u) ** 0.5) * region) - turn / 2 for u in steps]
-    times = sorted(seek + turn * u for seek in seeks for u in steps)
-    return 1000 * times[int(share * len(times))]
+    seeks = tuple((distance, seconds - turn / 2) for distance, seconds in pool.startup)
+    return 1000 * latency(replace(pool, startup=seeks, device=replace(pool.device, rotation_seconds=turn)))
 
 
 def _liu_body(request: int = 4 * MiB) -> float:

@@ -230,9 +230,9 @@ def _s4d(one: Run) -> Measured:
 
 
 def _liu(one: Run) -> Measured:
-    """Reads: a first run shows which segments are worth it, a second one lifts them, a third one is measured."""
+    """A first run shows which segments are worth it, a second one lifts them, a third one is measured."""
     buffer = size(one.parameters["buffer"])
-    return _online(one, lambda: LiU(buffer=buffer, locality=one.parameters["locality"]), 3 if one.op == "read" else 1)
+    return _online(one, lambda: LiU(buffer=buffer, locality=one.parameters["locality"]), 3)
 
 
 class CacheOnly(Online):

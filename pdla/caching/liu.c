@@ -36,6 +36,13 @@ static struct bounds bounds_of(const struct caching *core, const struct liu *liu
     return (struct bounds){start, start + liu->with.head < stop ? start + liu->with.head : stop, stop};
 }
 
+/* Where its head is, also if the file ends before that. */
+static struct range head_of(const struct liu *liu, struct name name)
+{
+    int64_t start = name.number * (liu->with.head + liu->with.body);
+    return (struct range){start, start + liu->with.head};
+}
+
 static int64_t ssd_of(const struct caching *core, int64_t server)
 {
     return core->setup.home_servers + server;
@@ -70,8 +77,8 @@ static bool is_worth_it(const struct liu *liu, struct name name)
 static void de_lift(struct caching *core, struct liu *liu, struct name name, const char *reason)
 {
     table_remove(&liu->lifted[name.server], lifted(liu, name));
-    struct bounds at = bounds_of(core, liu, name);
-    drop(core, name, at.start, at.stop, ssd_of(core, name.server), reason);
+    struct range head = head_of(liu, name);
+    drop(core, name, head.start, head.stop, ssd_of(core, name.server), reason);
 }
 
 /* Counts the segment as lifted, if the SSD has room for `length` bytes of it, now or at the next
@@ -109,17 +116,24 @@ static void lift(struct caching *core, struct liu *liu, struct name name)
     wish(core, &made);
 }
 
-/* The segment leaves the stack and its locality is known now; if it is too low, de-lifts the segment. */
-static void measure(struct caching *core, struct liu *liu, struct name name, struct entry *entry)
+/* The share of the segment that was requested so far. */
+static double requested(const struct caching *core, const struct liu *liu, struct name name,
+                        const struct segment *segment)
 {
-    struct segment *segment = entry->more;
     struct bounds at = bounds_of(core, liu, name);
     int64_t flags = (at.stop - at.start + FLAG - 1) / FLAG, set = 0;
     for (int64_t i = 0; i < liu->words; i++)
         set += __builtin_popcountll(segment->flags[i]);
+    return (double)set / (double)(flags > 1 ? flags : 1);
+}
+
+/* The segment leaves the stack and its locality is known now; if it is too low, de-lifts the segment. */
+static void measure(struct caching *core, struct liu *liu, struct name name, struct entry *entry)
+{
+    struct segment *segment = entry->more;
+    double locality = requested(core, liu, name, segment);
     table_remove(&liu->stack[name.server], entry);
     item_give(&liu->segments, segment);
-    double locality = (double)set / (double)(flags > 1 ? flags : 1);
     table_put(&core->memory, &liu->locality, name.file, name.server, name.number, 0)->value = locality;
     if (locality < liu->with.locality && lifted(liu, name))
         de_lift(core, liu, name, "its locality is low");
@@ -136,6 +150,14 @@ static void forget_ghosts(struct caching *core, struct liu *liu, int64_t server,
     }
 }
 
+/* Lifts the segment, while its head is in the buffer, and removes it from there. */
+static void evict(struct caching *core, struct liu *liu, struct name name, const char *reason)
+{
+    struct bounds at = bounds_of(core, liu, name);
+    lift(core, liu, name);
+    drop(core, name, at.start, at.stop, name.server, reason);
+}
+
 /* Evicts from the bottom of the stack until the buffer has room, then removes the ghosts at the
  * bottom. */
 static void make_room(struct caching *core, struct liu *liu, int64_t server, int64_t length)
@@ -148,10 +170,8 @@ static void make_room(struct caching *core, struct liu *liu, int64_t server, int
         if (!entry)
             return;
         struct name name = {entry->key[0], server, entry->key[1]};
-        lift(core, liu, name);
-        struct bounds at = bounds_of(core, liu, name);
+        evict(core, liu, name, "the least recently used segment");
         measure(core, liu, name, entry);
-        drop(core, name, at.start, at.stop, server, "the least recently used segment");
         forget_ghosts(core, liu, server, stack->count);
     }
 }
@@ -199,14 +219,19 @@ static void wanted(struct caching *core, struct liu *liu, struct name name)
         load(core, name, low, low + section < at.stop ? low + section : at.stop);
 }
 
-/* Writes to the SSD, if the segment is lifted, or worth it now: then these are its first bytes there. */
+/* Writes what is in the head to the SSD, if the segment is lifted, or worth it now: then these are its first bytes
+ * there. The body stays on the disk, which writes it at the same time. */
 static void written(struct caching *core, struct liu *liu, struct name name, int64_t start, int64_t stop)
 {
+    int64_t body = head_of(liu, name).stop;
+    stop = stop < body ? stop : body;
+    if (start >= stop)
+        return;
     if (!lifted(liu, name) && is_worth_it(liu, name))
         enlist(core, liu, name, stop - start);
     if (!lifted(liu, name))
         return;
-    struct caching_wish made = wish_of(name, start, stop, CACHING_PLACE, "in a lifted segment");
+    struct caching_wish made = wish_of(name, start, stop, CACHING_PLACE, "in the head of a lifted segment");
     made.space = ssd_of(core, name.server);
     wish(core, &made);
 }
@@ -274,6 +299,28 @@ static int request(void *state, struct caching *core, const struct caching_reque
     return 0;
 }
 
+/* The segment leaves the buffer and becomes a ghost; what was requested of it until now counts from now on. */
+static void retire(struct caching *core, struct liu *liu, struct name name, struct segment *segment)
+{
+    double share = requested(core, liu, name, segment);
+    struct entry *known = table_put(&core->memory, &liu->locality, name.file, name.server, name.number, 0);
+    known->value = known->value > share ? known->value : share;
+    if (segment->regular)
+        evict(core, liu, name, "the file is closed");
+    segment->regular = false;
+}
+
+/* After a close or a synchronization, others may have written the file. */
+static int close(void *state, struct caching *core, int64_t file)
+{
+    struct liu *liu = state;
+    for (int64_t server = 0; server < core->setup.home_servers; server++)
+        for (struct entry *one = table_first(&liu->stack[server]); one; one = table_next(&liu->stack[server], one))
+            if (file < 0 || one->key[0] == file)
+                retire(core, liu, (struct name){one->key[0], server, one->key[1]}, one->more);
+    return 0;
+}
+
 static int begin(struct caching *core, const void *parameters)
 {
     struct liu *liu = memory_take(&core->memory, sizeof *liu);
@@ -283,7 +330,7 @@ static int begin(struct caching *core, const void *parameters)
     liu->lifted = memory_take(&core->memory, servers * sizeof *liu->lifted);
     liu->words = (liu->with.head + liu->with.body + (int64_t)FLAG * BITS - 1) / (FLAG * BITS);
     liu->segments.size = sizeof(struct segment) + (size_t)liu->words * sizeof(uint64_t);
-    core->policy = (struct caching_policy){.state = liu, .request = request};
+    core->policy = (struct caching_policy){.state = liu, .request = request, .close = close};
     return CACHING_DONE;
 }
 

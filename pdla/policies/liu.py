@@ -11,9 +11,15 @@ share ``locality`` of it was requested while it was in the buffer, or would have
 of the buffer also has *ghosts*, which keep only the flags of what was requested. When a segment is
 evicted, ghosts at the bottom go with it; their locality is then known, for their next access.
 
-Writes to a lifted segment go to the SSD. The access that lifts it may itself be a write. A segment
-whose locality turns out too low is de-lifted: its dirty bytes are written back, and the SSD's
-copies are dropped. Where the text is silent, this implementation decides: as long as the buffer
+What is written of the head of a lifted segment goes to the SSD, what is written of the body to the
+disk (III-B: "writes 80% data into the disk and writes 20% data into the SSD simultaneously"). The
+access that lifts a segment may itself be a write. A segment whose locality turns out too low is
+de-lifted: its dirty bytes are written back, and the SSD's copies are dropped.
+
+Head and body follow from the disks (II-B). They are whole strips on each server, so the segments of
+one number on all servers are together a segment of the file: bytes of heads, then bytes of bodies.
+
+Where the text is silent, this implementation decides: as long as the buffer
 holds nothing, ghosts leave the stack when there are more of them than segments fit into the buffer
 (otherwise none would ever be lifted); a head is copied to the SSD from the buffer; if the SSD is
 full, the segment that was lifted first is de-lifted. The system's own write-back cache is not
@@ -27,15 +33,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from pdla.errors import ConfigError
-from pdla.model import Cluster
+from pdla.layouts.devices import startup
+from pdla.model import Cluster, Pool
 from pdla.policies.online import MEMORY, BuiltIn, Online, Space, pool_of
+
+BODY = 4
+"""Bytes of a body for each of the head (II-B: 4 MB and 1 MB).
+
+If the head is B*t, the disk reads bodies at random with at least 4/5 of its bandwidth (Figure 3).
+"""
+
+
+def latency(pool: Pool, region: float = 10e9, share: float = 0.8) -> float:
+    """Seconds within which ``share`` of the reads of one byte at random in ``region`` bytes of a disk start (II-B).
+
+    Two points at random are more than the part x of the region apart with probability (1 - x)^2. The
+    default is the paper's curve (Figure 2).
+
+    >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (10**10, 0.01)), 0.0, 0.0, 0, 1, "directories", ("d",))
+    >>> round(latency(disk), 6)  # 1 - sqrt(0.2) of the region apart
+    0.005528
+    """
+    steps = (np.arange(500) + 0.5) / 500
+    seeks = [startup(pool, float(1 - (1 - step) ** 0.5) * region) for step in steps]
+    return float(np.quantile(np.add.outer(seeks, steps * pool.device.rotation_seconds), share))
 
 
 def head_bytes(bandwidth: float, latency: float) -> float:
     """The least head: B*t, the bytes that the disk would transfer while it seeks (II-B).
 
-    ``latency`` is the 80th percentile of that of random reads of one byte.
+    ``latency`` is that of 80 % of random reads of one byte.
 
     >>> head_bytes(70e6, 0.012)  # of the paper: "0.84 MB and we choose 1 MB"
     840000.0
@@ -59,15 +89,17 @@ class LiU(Online):
     """The policy ``liu``.
 
     Attributes:
-        head, body: bytes of a segment's head and body (II-B).
+        head, body: bytes of a segment's head and body on a server (II-B). None: they follow from the
+            disks: a head is a strip, doubled until it has at least B*t ("for management
+            convenience"); a body is ``BODY`` heads.
         sections: the sections of the body, read asynchronously (II-C).
         buffer: bytes of a server's memory for segments (III-E).
         locality: a segment of which at least this share is requested is lifted and loaded. The text has "a
             pre-defined threshold" and no value.
     """
 
-    head: int = 1 << 20
-    body: int = 4 << 20
+    head: int | None = None
+    body: int | None = None
     sections: int = 4
     buffer: int = 256 << 20
     locality: float = 0.5
@@ -86,5 +118,15 @@ class LiU(Online):
 
     def built_in(self, cluster: Cluster) -> BuiltIn:
         """pdla/caching/liu.c."""
-        names = ("head", "body", "sections", "buffer", "locality")
-        return BuiltIn("liu", {name: getattr(self, name) for name in names})
+        head, body = self.segment(cluster)
+        others = {name: getattr(self, name) for name in ("sections", "buffer", "locality")}
+        return BuiltIn("liu", {"head": head, "body": body, **others})
+
+    def segment(self, cluster: Cluster) -> tuple[int, int]:
+        """Bytes of a segment's head and body on each home server."""
+        disk, head = cluster.pool(cluster.home_pool), self.head
+        if head is None:
+            head, per_byte = cluster.home_strip, disk.read_seconds_per_byte
+            while per_byte > 0 and head < head_bytes(1 / per_byte, latency(disk)):
+                head *= 2
+        return head, BODY * head if self.body is None else self.body
