@@ -342,13 +342,21 @@ class Cost:
 class Candidate:
     """One way to serve a pattern. ``layout`` is None if the original serves it.
 
-    ``refused`` says why this candidate cannot be chosen; it is empty if it can.
+    ``cost`` is what the cost model predicts, ``simulated`` the seconds of the pattern alone in the
+    simulator (None: it was not simulated). ``refused`` says why this candidate cannot be chosen; it
+    is empty if it can.
     """
 
     space: str
     layout: Layout | None
     cost: Cost
     refused: str = ""
+    simulated: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What the candidate takes: as simulated, or else as predicted."""
+        return self.cost.total if self.simulated is None else self.simulated
 
 
 @dataclass(frozen=True)
@@ -371,7 +379,8 @@ class Plan:
     """What to replicate, where and why. ``refused`` are pairs (what, why).
 
     ``selection`` is how space was shared out if there was not enough for all. No other choice saves
-    more than this one by more than the share ``gap`` of what this one saves.
+    more than this one by more than the share ``gap`` of what this one saves. ``simulated`` are the
+    seconds in I/O of the whole run without and with the replicas, if it was simulated.
     """
 
     policy: str
@@ -381,13 +390,14 @@ class Plan:
     cluster: Cluster
     selection: str = "optimal"
     gap: float = 0.0
+    simulated: tuple[float, float] | None = None
 
     @cached_property
     def predicted_before(self) -> float:
         """Seconds of all patterns without replicas."""
-        return sum(pattern.candidates[0].cost.total for pattern in self.patterns)
+        return sum(pattern.candidates[0].seconds for pattern in self.patterns)
 
     @cached_property
     def predicted_after(self) -> float:
         """Seconds of all patterns with the chosen candidates."""
-        return sum(pattern.choice.cost.total for pattern in self.patterns)
+        return sum(pattern.choice.seconds for pattern in self.patterns)

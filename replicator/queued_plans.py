@@ -7,9 +7,10 @@ from pdla.catalog import Catalog, Pattern
 from pdla.catalog.records import pattern_digest
 from pdla.errors import FormatError, PdlaError, UnfitError
 from pdla.model import Cluster, Layout, Plan, Pool
-from pdla.policies.plan import Limits, make_plan
+from pdla.policies.plan import Limits
 from pdla.policies.planfile import plan_from_json, plan_to_json
 from pdla.replicator.backends import obstacles
+from pdla.simulator.verification import verified_plan
 
 
 def enqueue(catalog: Catalog, plan: Plan) -> int:
@@ -36,7 +37,7 @@ def plan_queued(catalog: Catalog, cluster: Cluster, policy: str = "auto") -> int
     while queued := catalog.patterns.find(state="queued"):
         run, occurrences = catalog.runs.get(catalog.patterns.get(queued[0].id)[1][-1][0].id)
         found = tuple(one.signature for one in occurrences)
-        plan = make_plan(
+        plan = verified_plan(
             Analysis(found, (), run.requests, run.bytes),
             cluster,
             policy,

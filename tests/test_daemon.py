@@ -132,7 +132,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def queued(place: Place) -> Place:
     """A plan for 4 MiB waits in the queue."""
     place.fill(4 * MiB)
-    done = place.run("plan", "a.h5", "--queue")
+    done = place.run("plan", "a.h5", "--simulate", "0", "--queue")
     assert done.stderr == "pdla: 1 pattern planned and queued for pdla daemon\n"
     assert place.queue() == [("planned", "")]
     return place
@@ -158,7 +158,7 @@ def test_it_builds_and_publishes_what_a_plan_put_into_the_queue(queued: Place):
 def test_a_plan_for_patterns_that_were_not_analyzed_is_refused(place: Place):
     place.fill(MiB)
     (place.home / "catalog.db").unlink()
-    done = place.run("plan", "a.h5", "--queue", code=1)
+    done = place.run("plan", "a.h5", "--simulate", "0", "--queue", code=1)
     assert done.stderr == "pdla: the catalog knows 0 of the plan's 1 patterns: run pdla analyze first\n"
 
 
@@ -173,7 +173,7 @@ def test_with_a_cluster_it_plans_for_itself(place: Place):
 
 def test_a_pattern_that_cannot_be_built_is_left_with_the_reason(place: Place):
     place.fill(MiB, MiB)
-    place.run("plan", "a.h5", "--queue")
+    place.run("plan", "a.h5", "--simulate", "0", "--queue")
     gone = place.directory / "0.dat"
     gone.unlink()
     done, _ = place.daemon().once()
@@ -197,7 +197,7 @@ def test_a_scan_removes_replicas_whose_original_is_gone_or_changed(place: Place)
 
 def test_h36_two_daemons_build_every_replica_once(place: Place):
     place.fill(*[MiB] * 4)
-    place.run("plan", "a.h5", "--queue")
+    place.run("plan", "a.h5", "--simulate", "0", "--queue")
     daemons = [place.start("--once", "--json") for _ in range(2)]
     told = [json.loads(daemon.communicate(timeout=60)[0])["built"] for daemon in daemons]
     built = [one["id"] for one in (*told[0], *told[1]) if not one["kept"]]

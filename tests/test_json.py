@@ -66,7 +66,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         "diff": answer("patterns", "diff", "1", run),
         "scale": answer("patterns", "scale", blocks(folder, 2), blocks(folder, 4), "--ranks", 8),
         "calibrate": answer("calibrate", folder, "--seconds", 1, "--size", "16M", "-o", folder / "cluster.toml"),
-        "plan": answer("plan", run, "-o", plan),
+        "plan": answer("plan", run, "--simulate", "0", "-o", plan),
         "replicate": answer("replicate", plan),
         "status": answer("status"),
         "verify": answer("verify"),

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,13 +142,14 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     from pdla.analyzers.analysis import analyze
     from pdla.catalog import open_catalog
     from pdla.layouts.config import load_cluster
-    from pdla.policies.plan import make_plan
     from pdla.policies.planfile import write_plan
     from pdla.replicator.builder import replicate
     from pdla.replicator.exit_reports import collect
     from pdla.report.comparison import Comparison
     from pdla.report.html import Run
     from pdla.report.text import comparison_table, plan_table, signature_table
+    from pdla.simulator.verification import verified_plan
+    from pdla.simulator.workload import from_trace
 
     command = shlex.join(Path(word).name for word in program.command)
     first = directory / f"{program.name}.h5"
@@ -156,7 +158,7 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     say(output_before.rstrip())
     analysis = analyze(before)
     say(f"\n$ pdla analyze {first.name}\n{signature_table(analysis)}")
-    plan = make_plan(analysis, load_cluster(None), "auto", before.command)
+    plan = verified_plan(analysis, load_cluster(None), "auto", before.command, workload=partial(from_trace, before))
     write_plan(plan, directory / f"{program.name}.json")
     say(f"\n$ pdla plan {first.name} --explain -o {program.name}.json\n{plan_table(plan)}")
     say("(Predicted for the nominal disks and SSDs of the default cluster. Below is what this machine measured.)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,15 @@ def _policy(name: str) -> None:
     show_default=True,
     help="Where pdla run --writes will send writes; with close or lease, patterns that write also get replicas.",
 )
+@click.option(
+    "--simulate",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for simulations of what the cost model proposes; 0: only the cost model decides.",
+)
 @click.option("--explain", is_flag=True, help="Show what each candidate would cost, and why it was not chosen.")
 @click.option("--queue", is_flag=True, help="Queue the plan for pdla daemon to build.")
 @click.option("-o", "output", type=Output(), metavar="FILE", help="Plan to write, for pdla replicate.")
@@ -65,6 +75,7 @@ def plan(
     policy: str,
     selection: str,
     writes: str,
+    seconds: float,
     explain: bool,
     queue: bool,
     output: Path | None,
@@ -73,16 +84,18 @@ def plan(
     """Choose what to replicate, where, and why.
 
     The planner predicts the cost of each way to serve the patterns of RUN.h5 on the storage of the
-    cluster.
+    cluster, and simulates the best ones.
     """
     from pdla.analyzers.dependence import write_dependences
     from pdla.analyzers.phases import write_phases
     from pdla.catalog import open_catalog
-    from pdla.policies.plan import Limits, RedirectedWrites, make_plan
+    from pdla.policies.plan import Limits, RedirectedWrites
     from pdla.policies.planfile import plan_to_json, write_plan
     from pdla.replicator.backends import obstacles
     from pdla.replicator.queued_plans import enqueue
-    from pdla.report.text import plan_summary, plan_table
+    from pdla.report.text import MOST, plan_summary, plan_table
+    from pdla.simulator.verification import differences, verified_plan
+    from pdla.simulator.workload import from_trace
 
     storage = read_cluster(cluster, trace_path)
     trace = pdla.load(trace_path)
@@ -95,10 +108,13 @@ def plan(
         redirected = RedirectedWrites(write_dependences(analysis, trace), phases)
     gone = _gone(analysis)
     with progress(" patterns") as advance:
-        made = make_plan(
+        made = verified_plan(
             *(analysis, storage, policy, trace.command),
+            workload=partial(from_trace, trace),
+            seconds=seconds,
             selection=selection,
             writes=redirected,
+            leased=writes == "lease",
             limits=Limits(replicas, gone, obstacles()),
             progress=advance,
         )
@@ -110,7 +126,7 @@ def plan(
     if as_json:
         print_json(plan_to_json(made))
     else:
-        click.echo(plan_table(made) if explain else plan_summary(made))
+        click.echo(plan_table(made, differences(made, MOST, writes == "lease")) if explain else plan_summary(made))
     if none and (output or queue):
         raise PdlaError(f"nothing can be replicated, because these files no longer exist: {', '.join(gone)}")
     for path in gone:

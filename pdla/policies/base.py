@@ -63,8 +63,8 @@ class Replicate:
         """All candidates that save enough, in their order."""
         original = candidates[0]
         for i, candidate in enumerate(candidates):
-            saved = original.cost.total - candidate.cost.total
-            if candidate.layout and saved > cluster.threshold_seconds and saved >= LEAST_GAIN * original.cost.total:
+            saved = original.seconds - candidate.seconds
+            if candidate.layout and saved > cluster.threshold_seconds and saved >= LEAST_GAIN * original.seconds:
                 yield Place(i, saved, _why(original, candidate))
 
 
@@ -78,7 +78,8 @@ def _why(original: Candidate, candidate: Candidate) -> str:
         "device transfer": (before.transfer, after.transfer),
     }
     term, (was, becomes) = max(terms.items(), key=lambda item: item[1][0] - item[1][1])
-    return (
-        f"contiguous replica in {candidate.layout.name} on {candidate.space}: {format_seconds(after.total)} instead of "
-        f"{format_seconds(before.total)}, most saved on {term} ({format_seconds(was)} to {format_seconds(becomes)})"
-    )
+    replica = f"contiguous replica in {candidate.layout.name} on {candidate.space}"
+    seconds = f"{format_seconds(candidate.seconds)} instead of {format_seconds(original.seconds)}"
+    if candidate.simulated is not None:
+        return f"{replica}: simulated, {seconds}"
+    return f"{replica}: {seconds}, most saved on {term} ({format_seconds(was)} to {format_seconds(becomes)})"

@@ -16,10 +16,10 @@ class Indiscriminate(Replicate):
     def place(self, signature: Signature, candidates: tuple[Candidate, ...], cluster: Cluster) -> Iterator[Place]:
         """The cheapest replica; if there is not room for all, those that save more come first."""
         found = enumerate(candidates)
-        replicas = [(one.cost.total, number) for number, one in found if one.layout and not one.refused]
+        replicas = [(one.seconds, number) for number, one in found if one.layout and not one.refused]
         if replicas:
             cost, cheapest = min(replicas)
-            yield Place(cheapest, max(candidates[0].cost.total - cost, 1e-9), "replicated, whatever it saves")
+            yield Place(cheapest, max(candidates[0].seconds - cost, 1e-9), "replicated, whatever it saves")
 
 
 NS_PDLA = Indiscriminate(kinds=("ssd",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pdla.accessmap import AccessMap
 from pdla.analyzers.analysis import Analysis
@@ -60,6 +60,16 @@ class Limits:
     obstacle: Obstacle = lambda pool, layout, size: ""
 
 
+class Simulator(Protocol):
+    """Says what the simulator has to say about candidates and plans, as far as its time allows."""
+
+    def candidates(self, signature: Signature, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """The candidates of a pattern, simulated alone; unchanged if that takes too long."""
+
+    def seconds(self, plan: Plan) -> float | None:
+        """The seconds in I/O of the whole run with this plan; None: that takes too long."""
+
+
 def make_plan(
     analysis: Analysis,
     cluster: Cluster,
@@ -69,6 +79,7 @@ def make_plan(
     selection: str = "optimal",
     writes: RedirectedWrites | None = None,
     limits: Limits = Limits(),
+    simulator: Simulator | None = None,
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Plan:
     """The plan of ``policy`` for the patterns of one run (``command``) on ``cluster``.
@@ -78,8 +89,11 @@ def make_plan(
     are not read by other ranks before a sync or a close (UNSYNCED). It rejects a pattern that reads
     bytes that the same run writes (a replica would be stale at once), what the ``limits`` exclude,
     and a pool without room. No costs are predicted for irregular accesses, nor for patterns that
-    the replica of another one serves. Signatures in the plan have no members. ``progress`` is
-    called with the name of the work, the patterns done and their number.
+    the replica of another one serves. Signatures in the plan have no members.
+
+    The cost model proposes. With a ``simulator`` (pdla.simulator.verification) the seconds that it
+    gives decide, first for each pattern alone and then for the whole run, which a plan never makes
+    slower. ``progress`` is called with the name of the work, the patterns done and their number.
 
     Raises:
         ConfigError: unknown policy or selection.
@@ -90,17 +104,28 @@ def make_plan(
     patterns, refused = _patterns(analysis, writes, limits.gone)
     phases = writes.phases if writes else None
     servers = cache(lambda name: space_of_each(cluster.pool(name)))
-    asked = []
+    costed = []
     for pattern in patterns:
-        asked.append(_ask(pattern, cluster, chosen_policy, limits.obstacle, phases, servers))
+        costed.append(_costed(pattern, cluster, chosen_policy, limits.obstacle, phases))
         if progress:
-            progress("costing", len(asked), len(patterns))
+            progress("costing", len(costed), len(patterns))
+    if simulator:
+        # Where most is at stake first: time may end.
+        for number in sorted(range(len(costed)), key=lambda i: -costed[i][0].cost.total):
+            costed[number] = simulator.candidates(patterns[number].signature, costed[number])
+    asked = [
+        _ask(pattern, found, cluster, chosen_policy, servers) for pattern, found in zip(patterns, costed, strict=True)
+    ]
     left = _room(cluster, patterns, limits.replicas)
     choice = SELECTIONS[selection]([one.options for one in asked], left)
 
     placed = [one.wishes[j] if j is not None else None for one, j in zip(asked, choice.options, strict=True)]
     for one, place in zip(asked, placed, strict=True):
         take(left, one.space(place), 1)
+    whole = Plan(policy, command, (), (), cluster, selection, choice.gap)
+    if simulator:
+        placed, seconds = _in_whole_run(asked, placed, left, whole, chosen_policy, simulator)
+        whole = replace(whole, simulated=seconds)
     plans = []
     for one, place in zip(asked, placed, strict=True):
         take(left, one.space(place), -1)
@@ -108,11 +133,12 @@ def make_plan(
         take(left, one.space(place), 1)
         if one.pattern.obstacle or (one.wishes and not place):
             refused.append((_name(one.pattern.signature), plans[-1].reason.removeprefix(LEFT)))
-    return Plan(policy, command, tuple(plans), tuple(refused), cluster, selection, choice.gap)
+    return replace(whole, patterns=tuple(plans), refused=tuple(refused))
 
 
 LEFT = "left in the original: "
 GONE = "the file no longer exists"
+SLOWER = "makes the whole run no faster than what was chosen, as simulated"
 
 
 @dataclass(frozen=True)
@@ -126,26 +152,31 @@ class _Pattern:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The costs of a pattern, the policy's wishes for it, and the bytes of every space that each wish takes."""
+    """The costs of a pattern, the policy's wishes, and the bytes of every space that each possible replica takes."""
 
     pattern: _Pattern
     candidates: tuple[Candidate, ...]
     wishes: tuple[Place, ...]
-    options: tuple[Option, ...]
+    spaces: Mapping[int, Mapping[str, int]]
+
+    @property
+    def options(self) -> list[Option]:
+        """The wishes, for the selection."""
+        return [Option(place.gain, self.space(place)) for place in self.wishes]
 
     def space(self, place: Place | None) -> Mapping[str, int]:
         """The bytes of every space that this wish takes."""
-        return self.options[self.wishes.index(place)].space if place else {}
+        return self.spaces[place.candidate] if place else {}
 
 
-def _ask(
+def _costed(
     pattern: _Pattern,
     cluster: Cluster,
     policy: Policy,
     obstacle: Obstacle,
     written: Mapping[str, Sequence[WritePhase]] | None,
-    servers: Callable[[str], Sequence[str]],
-) -> _Asked:
+) -> tuple[Candidate, ...]:
+    """The candidates of a pattern in the spaces of a policy, with their costs; some are refused."""
     pools, hybrids = policy.spaces(cluster)
     size, phases = pattern.map.size, None if written is None else _write_back_phases(pattern.signature, written)
     found = candidates(pattern.signature, size, cluster, pools, hybrids, phases)
@@ -153,14 +184,94 @@ def _ask(
         (pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size)) if one.layout else ""
         for one in found
     ]
-    found = tuple(replace(one, refused=why) if why else one for one, why in zip(found, refusals, strict=True))
-    wishes, options = [], []
-    for place in policy.place(pattern.signature, found, cluster):
-        one = found[place.candidate]
+    return tuple(replace(one, refused=why) if why else one for one, why in zip(found, refusals, strict=True))
+
+
+def _ask(
+    pattern: _Pattern,
+    found: tuple[Candidate, ...],
+    cluster: Cluster,
+    policy: Policy,
+    servers: Callable[[str], Sequence[str]],
+) -> _Asked:
+    """The policy's wishes, as far as they may be granted."""
+    size, spaces = pattern.map.size, {}
+    for number, one in enumerate(found):
         if one.layout and not one.refused:
-            wishes.append(place)
-            options.append(Option(place.gain, summed(servers(one.layout.pool), component_sizes(one.layout, size))))
-    return _Asked(pattern, found, tuple(wishes), tuple(options))
+            spaces[number] = summed(servers(one.layout.pool), component_sizes(one.layout, size))
+    wishes = [place for place in policy.place(pattern.signature, found, cluster) if place.candidate in spaces]
+    return _Asked(pattern, found, tuple(wishes), spaces)
+
+
+def _in_whole_run(
+    asked: Sequence[_Asked],
+    placed: Sequence[Place | None],
+    left: dict[str, int],
+    plan: Plan,
+    policy: Policy,
+    simulator: Simulator,
+) -> tuple[list[Place | None], tuple[float, float] | None]:
+    """The choice once the whole run was simulated, and its seconds without and with it, if there was time for that.
+
+    Pattern by pattern, where most is at stake first, the policy is asked again with what the run
+    takes with each of its replicas. If the run is not faster in the end, there is no replica.
+    ``left`` is the room next to the choice.
+    """
+    found: list[Place | None] = [None] * len(asked)
+
+    def seconds(number: int = 0, candidate: int | None = None) -> float | None:
+        """With another candidate of one pattern."""
+        chosen = [place.candidate if place else 0 for place in found]
+        if candidate is not None:
+            chosen[number] = candidate
+        patterns = (
+            PatternPlan(one.pattern.signature, one.candidates, j, "") for one, j in zip(asked, chosen, strict=True)
+        )
+        return simulator.seconds(replace(plan, patterns=tuple(patterns)))
+
+    before = seconds()
+    found = list(placed)
+    now = seconds()
+    if before is None or now is None:
+        return found, None
+    for number in sorted(range(len(asked)), key=lambda i: -asked[i].candidates[0].seconds):
+        one, mine = asked[number], found[number]
+        asks = [(j, seconds(number, j)) for j in (0, *one.spaces)] if one.spaces else []
+        run = {j: value for j, value in asks if value is not None}
+        if not run or len(run) < len(asks):
+            continue
+        least = max(one.candidates[0].seconds, run[0] - min(run.values()))
+        judged = [
+            replace(each, simulated=least + run[j] - run[0]) if j in run else each
+            for j, each in enumerate(one.candidates)
+        ]
+        take(left, one.space(mine), -1)
+        wishes = [
+            place
+            for place in policy.place(one.pattern.signature, tuple(judged), plan.cluster)
+            if place.candidate in one.spaces and all(size <= left[name] for name, size in one.space(place).items())
+        ]
+        best = max(wishes, key=lambda place: place.gain, default=None)
+        if best and mine and best.candidate == mine.candidate:
+            best = mine
+        elif best:
+            best = replace(best, reason=_why_in_whole_run(one.candidates[best.candidate], run[best.candidate], run[0]))
+        found[number] = best
+        take(left, one.space(found[number]), 1)
+        now = run[best.candidate if best else 0]
+    if now < before:
+        return found, (before, now)
+    for one, place in zip(asked, found, strict=True):
+        take(left, one.space(place), -1)
+    return [None] * len(asked), (before, before)
+
+
+def _why_in_whole_run(candidate: Candidate, seconds: float, without: float) -> str:
+    assert candidate.layout is not None
+    return (
+        f"contiguous replica in {candidate.layout.name} on {candidate.space}: simulated, the whole run takes "
+        f"{format_seconds(seconds)} instead of {format_seconds(without)}"
+    )
 
 
 def _write_back_phases(signature: Signature, writes: Mapping[str, Sequence[WritePhase]]) -> list[tuple[int, float]]:
@@ -183,10 +294,13 @@ def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Rep
 def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], threshold: float) -> PatternPlan:
     """The outcome for one pattern, with the reason, and why each faster candidate was not chosen."""
     found = [_worth(asked.candidates[0], one, threshold) for one in asked.candidates]
-    for wish, option in zip(asked.wishes, asked.options, strict=True):
+    for wish in asked.wishes:
         if place is None or wish.gain > place.gain:
-            full = next(name for name, size in option.space.items() if size > left[name])
-            why = f"needs {format_bytes(option.space[full])}, and {full} has {format_bytes(left[full])} left"
+            space = asked.space(wish)
+            full = next((name for name, size in space.items() if size > left[name]), None)
+            why = (
+                f"needs {format_bytes(space[full])}, and {full} has {format_bytes(left[full])} left" if full else SLOWER
+            )
             found[wish.candidate] = replace(found[wish.candidate], refused=why)
     signature = asked.pattern.signature
     if place:
@@ -197,8 +311,8 @@ def _explained(asked: _Asked, place: Place | None, left: Mapping[str, int], thre
 
 def _worth(original: Candidate, candidate: Candidate, threshold: float) -> Candidate:
     """The candidate, refused if it saves too little."""
-    before = original.cost.total
-    saved = before - candidate.cost.total
+    before = original.seconds
+    saved = before - candidate.seconds
     if candidate.layout is None or candidate.refused or (saved > threshold and saved >= LEAST_GAIN * before):
         return candidate
     if saved <= 0:
@@ -219,11 +333,11 @@ def _why_left(asked: _Asked, found: Sequence[Candidate], threshold: float) -> st
     replicas = [one for one in found if one.layout]
     if not replicas:
         return f"{LEFT}the cluster has no pool that this policy uses"
-    best_replica = min(replicas, key=lambda one: one.cost.total)
+    best_replica = min(replicas, key=lambda one: (one.simulated is None, one.seconds))
     assert best_replica.layout is not None
     return (
-        f"left in the original, {format_seconds(found[0].cost.total)}: the best replica ({best_replica.layout.name} on "
-        f"{best_replica.space}) would take {format_seconds(best_replica.cost.total)}, and must save "
+        f"left in the original, {format_seconds(found[0].seconds)}: the best replica ({best_replica.layout.name} on "
+        f"{best_replica.space}) would take {format_seconds(best_replica.seconds)}, and must save "
         f"{100 * LEAST_GAIN:.0f} % and more than {format_seconds(threshold)}"
     )
 

@@ -41,6 +41,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "patterns": patterns,
         "predicted_before": plan.predicted_before,
         "predicted_after": plan.predicted_after,
+        "simulated": list(plan.simulated) if plan.simulated else None,
         "refused": [{"what": what, "why": why} for what, why in plan.refused],
         "cluster": _cluster_to_json(plan.cluster),
     }
@@ -68,6 +69,7 @@ def plan_from_json(value: Any) -> Plan:
             cluster=_cluster_from_json(value["cluster"]),
             selection=str(value["selection"]),
             gap=_number(value["gap"]),
+            simulated=_pair(value.get("simulated")),
         )
         names = {pool.name for pool in plan.cluster.pools}
         for pattern in plan.patterns:
@@ -165,6 +167,7 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
         "strips": list(layout.strips) if layout else [],
         "section": layout.section if layout else None,
         "seconds": {**dataclasses.asdict(cost), "total": cost.total},
+        "simulated": candidate.simulated,
         "refused": candidate.refused or None,
     }
 
@@ -235,14 +238,21 @@ def _candidate_from_json(value: Mapping[str, Any]) -> Candidate:
         layout = Layout(str(value["space"]), servers, groups, _wholes(value["strips"]), section)
     seconds = value["seconds"]
     cost = Cost(*(_number(seconds[field.name]) for field in dataclasses.fields(Cost)))
-    return Candidate(str(value["space"]), layout, cost, str(value["refused"] or ""))
+    simulated = value.get("simulated")
+    return Candidate(
+        str(value["space"]),
+        layout,
+        cost,
+        str(value["refused"] or ""),
+        None if simulated is None else _number(simulated),
+    )
 
 
 ONLY_SIMULATED = (
     "aggregators", "sieve_read", "sieve_write", "jitter_seconds", "client_cache", "client_sync", "client_read_ahead",
     "cores", "call_seconds", "copy_seconds_per_byte", "exchange_seconds_per_byte",
 )  # fmt: skip
-"""What plans do not depend on, and do not contain."""
+"""What only simulations depend on: plans do not contain it."""
 
 
 def _cluster_to_json(cluster: Cluster) -> dict[str, Any]:
@@ -289,6 +299,14 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
         raise ValueError(f"wanted a number, got {value!r:.40}")
     return float(value)
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    """The seconds before and after; plans of earlier versions have none."""
+    if value is None:
+        return None
+    before, after = value
+    return _number(before), _number(after)
 
 
 def _path(value: Any) -> str:

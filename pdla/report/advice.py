@@ -21,7 +21,7 @@ CROSSING = 0.1  # report requests over a strip's end from this share of them
 
 
 class Advice(NamedTuple):
-    """What to do, the seconds that this saves in one run by the cost model (None: the model does not say), and why."""
+    """What to do, the seconds that this saves in one run simulated or by the cost model (None: not known), and why."""
 
     what: str
     seconds: float | None
@@ -46,19 +46,19 @@ def _of_pattern(pattern: PatternPlan) -> Iterator[Advice]:
     if pattern.choice.layout is not None:
         yield Advice(
             f"Use a replica of {signature.file}, {candidate_name(pattern.choice)}: pdla replicate, then pdla run.",
-            original.cost.total - pattern.choice.cost.total,
+            original.seconds - pattern.choice.seconds,
             f"{where}; {pattern.reason}.",
         )
     for candidate in pattern.candidates:
-        saved = original.cost.total - candidate.cost.total
-        if candidate.space == "collective" and saved >= LEAST_GAIN * original.cost.total:
+        saved = original.seconds - candidate.seconds
+        if candidate.space == "collective" and saved >= LEAST_GAIN * original.seconds:
             verb = f"MPI_File_{signature.op}_all"
             yield Advice(
                 f"Make the {signature.op}s of {signature.file} collective: {verb} through a view, or the "
                 "collective transfer property of HDF5.",
                 saved,
-                f"{where}; with two-phase collective buffering {format_seconds(candidate.cost.total)} instead of "
-                f"{format_seconds(original.cost.total)}.",
+                f"{where}; with two-phase collective buffering {format_seconds(candidate.seconds)} instead of "
+                f"{format_seconds(original.seconds)}.",
             )
 
 

@@ -242,7 +242,7 @@ def plan_summary(plan: Plan) -> str:
     rows = []
     for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
-        seconds = [format_seconds(candidate.cost.total) for candidate in (pattern.candidates[0], pattern.choice)]
+        seconds = [format_seconds(candidate.seconds) for candidate in (pattern.candidates[0], pattern.choice)]
         what = [str(number), call_name(one), ranks_text(one.ranks), one.file]
         rows.append([*what, *seconds, candidate_name(pattern.choice)])
     blocks = []
@@ -252,8 +252,9 @@ def plan_summary(plan: Plan) -> str:
     return "\n\n".join([*blocks, *_outcome(plan)])
 
 
-def plan_table(plan: Plan) -> str:
-    """For every pattern the cost of each candidate, the chosen one with the reason, and why others cannot be chosen."""
+def plan_table(plan: Plan, notes: Sequence[Sequence[str]] = ()) -> str:
+    """For every pattern what each candidate takes, simulated and by the cost model, the chosen one with the reason, and
+    why others cannot be chosen. ``notes`` are sentences for each pattern."""
     blocks = []
     for number, pattern in enumerate(plan.patterns[:MOST], 1):
         one = pattern.signature
@@ -261,16 +262,23 @@ def plan_table(plan: Plan) -> str:
         head = f"{paragraph(what)}\n{paragraph(str(one))}"
         rows = []
         refused: dict[str, list[str]] = {}
+        judged = pattern.candidates[0].simulated is not None
         for place, candidate in enumerate(pattern.candidates):
             cost = candidate.cost
             parts = (cost.total, cost.connect, cost.network, cost.startup, cost.transfer)
             mark = "->" if place == pattern.chosen else ""
-            rows.append([mark, candidate_name(candidate), *(format_seconds(part) for part in parts)])
+            simulated = "" if candidate.simulated is None else format_seconds(candidate.simulated)
+            rows.append(
+                [mark, candidate_name(candidate), *([simulated] if judged else []), *map(format_seconds, parts)]
+            )
             if candidate.refused:
                 refused.setdefault(candidate.refused, []).append(candidate_name(candidate))
-        headers = ["", "candidate", "total", "connect", "network", "start-up", "transfer"]
+        sums = ["simulated", "model"] if judged else ["total"]
+        headers = ["", "candidate", *sums, "connect", "network", "start-up", "transfer"]
         whys = [paragraph(f"not {', '.join(names)}: {why}", "  ") for why, names in refused.items()]
-        blocks.append("\n".join([head, table(headers, rows, "llrrrrr"), paragraph(pattern.reason), *whys]))
+        said = [paragraph(note) for note in (notes[number - 1] if notes else ())]
+        costs = table(headers, rows, "ll" + "r" * (len(headers) - 2))
+        blocks.append("\n".join([head, costs, paragraph(pattern.reason), *whys, *said]))
     return "\n\n".join([*blocks, *more(len(plan.patterns), "patterns"), *_outcome(plan)])
 
 
@@ -292,11 +300,12 @@ def prediction(plan: Plan) -> str:
     if not plan.patterns:
         return "There is no pattern to plan for."
     chosen = sum(pattern.choice.layout is not None for pattern in plan.patterns)
-    before = f"{format_seconds(plan.predicted_before)} predicted"
+    before, after = plan.simulated or (plan.predicted_before, plan.predicted_after)
+    predicted = f"{format_seconds(before)} {'simulated for the whole run' if plan.simulated else 'predicted'}"
     if not chosen:
-        return f"No pattern gets a replica: {before} with the originals as they are."
+        return f"No pattern gets a replica: {predicted} with the originals as they are."
     patterns = "The pattern gets" if len(plan.patterns) == 1 else f"{chosen} of {len(plan.patterns)} patterns get"
-    return f"{patterns} a replica: {before} without, {format_seconds(plan.predicted_after)} with."
+    return f"{patterns} a replica: {predicted} without, {format_seconds(after)} with."
 
 
 def comparison_table(comparison: Comparison) -> str:

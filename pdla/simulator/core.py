@@ -63,8 +63,8 @@ class _Answer(ctypes.Structure):
 
 _Closing = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.POINTER(_Answer))
 
-Closing = Callable[[int], Sequence[tuple[int, ...]]]
-"""Returns the transfers (the fields of TRANSFER) that write a file back when it is closed; -1: the run ends."""
+Closing = Callable[[int], Array]
+"""Returns the transfers, rows of the fields of TRANSFER, that write a file back when it is closed; -1: the run ends."""
 
 _COUNTS = ("ranks", "nodes", "ranks_per_node", "files", "places", "servers", "spaces")
 _PROCESSORS = ("call_seconds", "copy_seconds", "exchange_seconds")
@@ -248,9 +248,8 @@ def _closer(closing: Closing, raised: list[BaseException]) -> Any:
         except BaseException as error:
             raised.append(error)
             return 1
-        flat = [number for row in transfers for number in row]
-        kept[:] = [(ctypes.c_int64 * len(flat))(*flat)]
-        answer.contents.transfer = ctypes.addressof(kept[0])
+        kept[:] = [np.ascontiguousarray(transfers, np.int64)]
+        answer.contents.transfer = kept[0].ctypes.data
         answer.contents.transfers = len(transfers)
         return 0
 

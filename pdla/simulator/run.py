@@ -75,19 +75,28 @@ def simulate(
     scheme: Scheme,
     plan: Plan | None = None,
     *,
+    leased: bool = False,
     open_loop: bool = False,
     seed: int = 0,
 ) -> Result:
     """Simulate ``workload`` with the replicas of ``plan``.
 
-    With ``open_loop`` calls begin when they did in the trace, even if earlier calls have not ended.
+    What is written to replicas comes home when the file is closed; if it is ``leased``, after the
+    run. With ``open_loop`` calls begin when they did in the trace, even if earlier calls have not
+    ended.
     """
     machine = Machine(cluster, home_pool(scheme, cluster))
     for size in workload.sizes:
         machine.add_file(size)
     replicas = Replicas.of(plan, workload, machine)
     outcome = outcome_of(
-        workload, machine, scheme, replicas, open_loop=open_loop, seed=seed, **_write_back(replicas, cluster)
+        workload,
+        machine,
+        scheme,
+        replicas,
+        open_loop=open_loop,
+        seed=seed,
+        **_closing(replicas, workload, cluster, leased),
     )
     return result_of(scheme.name, outcome, machine, replicas.sizes)
 
@@ -145,15 +154,16 @@ def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mappi
     )
 
 
-def _write_back(replicas: Replicas, cluster: Cluster) -> dict[str, Any]:
-    """Do the write-back of a file's written replicas when the file is closed for the first time."""
-    if not replicas.written:
+def _closing(replicas: Replicas, workload: Workload, cluster: Cluster, leased: bool) -> dict[str, Any]:
+    """The option of core.simulate that writes a file back when it is closed for the first time."""
+    if leased or not replicas.written:
         return {}
     left = {file for file, _, _ in replicas.written}
 
-    def closing(file: int) -> list[tuple[int, ...]]:
-        files = sorted(left if file < 0 else left & {file})
-        left.difference_update(files)
-        return list(replicas.write_back(files, cluster.collective_buffer))
+    def closing(file: int) -> core.Array:
+        files = left if file < 0 else left & {file}
+        transfers = replicas.written_back(files, workload.ranks, cluster.per_node(workload.ranks))
+        left.difference_update(set(files))
+        return transfers
 
     return {"closing": closing}

@@ -12,10 +12,11 @@ from pdla.analyzers.rank_scaling import Scaling
 from pdla.errors import ConfigError
 from pdla.model import Cluster, Plan
 from pdla.policies import make_online, online_names, policy_names
-from pdla.policies.plan import RedirectedWrites, make_plan
+from pdla.policies.plan import RedirectedWrites
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, simulate
 from pdla.simulator.schemes import BASELINES, Scheme
+from pdla.simulator.verification import verified_plan
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 from pdla.traces.trace import Trace
 
@@ -137,4 +138,11 @@ def simulate_scheme(program: Program, cluster: Cluster, name: str, *, open_loop:
 
 
 def _plan(program: Program, cluster: Cluster, policy: str) -> Plan:
-    return make_plan(program.analysis, cluster, policy, program.command, writes=RedirectedWrites(program.dependences))
+    return verified_plan(
+        program.analysis,
+        cluster,
+        policy,
+        program.command,
+        workload=lambda: program.workload,
+        writes=RedirectedWrites(program.dependences),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,17 @@ import numpy as np
 from pdla.accessmap import AccessMap
 from pdla.errors import ConfigError
 from pdla.model import Cluster, Layout, Plan
-from pdla.simulator.core import MAP, Array
+from pdla.simulator.core import MAP, TRANSFER, Array
 from pdla.simulator.machine import Machine
 from pdla.simulator.workload import Workload
 
-_MOST_RUNS = 1 << 12
-"""So many runs of an original are written back one by one; if there are more, as if they adjoined."""
+BATCH, SHARE_GRAIN = 16 << 20, 1 << 20
+"""Of the library's write-back: the bytes that a rank moves at a time, and what a rank's share is a multiple of."""
+
+MOST_PIECES = 1 << 20
+"""So many pieces of a replica are written back one by one; if there are more, as if they adjoined."""
+
+_END = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -124,34 +129,77 @@ class Replicas:
             "extents": np.concatenate([np.empty((0, 3), np.int64), *self.extents]),
         }
 
-    def write_back(self, files: Sequence[int], buffer: int) -> Iterator[tuple[int, ...]]:
-        """The transfers of the write-back from the replicas of ``files``.
+    def written_back(self, files: Collection[int], ranks: int, per_node: int) -> Array:
+        """The transfers that bring home what the replicas of ``files`` have, of shape (transfers, 7).
 
-        One mover reads a buffer of a replica, in its order, and writes the same bytes to the
-        original, in the file's order.
+        Ranks share the range of a file. A rank reads ``BATCH`` bytes of its share from the replicas
+        and writes them to the original, in the order of the file. It makes one request after the
+        other; pieces that touch in the file are one. All ranks do so at the same time
+        (replicator/stub/writeback.c).
         """
-        stage = 0
-        for file, access_map, number in self.written:
-            if file not in files:
-                continue
-            done = 0
-            for start, stop in _runs(access_map):
-                for low in range(start, stop, buffer):
-                    high = min(low + buffer, stop)
-                    yield (stage, number, -1, 0, done, done + high - low, 0)
-                    yield (stage + 1, file, -1, 1, low, high, 0)
-                    stage, done = stage + 2, done + high - low
+        found, stage = [np.empty((0, len(TRANSFER.names or ())), np.int64)], 0
+        for file in sorted(files):
+            pieces = _in_file_order([one[1:] for one in self.written if one[0] == file])
+            if len(pieces):
+                found.append(_homeward(pieces, file, ranks, per_node, stage))
+                stage = int(found[-1][-1, 0]) + 1
+        return np.concatenate(found)
 
 
-def _runs(access_map: AccessMap) -> list[tuple[int, int]]:
-    """The ranges of the file that a map holds, in the file's order."""
-    if access_map.pieces > _MOST_RUNS:
-        start = access_map.start if access_map.extents is None else int(access_map.extents[0, 0])
-        return [(start, start + access_map.size)]
-    runs: list[tuple[int, int]] = []
-    for tile in access_map.locate(0, 1 << 62):
-        if runs and runs[-1][1] == tile.offset:
-            runs[-1] = runs[-1][0], tile.offset + tile.length
+def _in_file_order(replicas: Sequence[tuple[AccessMap, int]]) -> Array:
+    """The pieces of the file that replicas hold: (offset, length, replica offset, object), of shape (pieces, 4)."""
+    tables = [np.empty((0, 4), np.int64)]
+    for access_map, number in replicas:
+        if access_map.pieces > MOST_PIECES:
+            tables.append(np.array([[access_map.extent[0], access_map.size, 0, number]]))
         else:
-            runs.append((tile.offset, tile.offset + tile.length))
-    return runs
+            held = np.stack(access_map.tiles(0, _END), axis=1)
+            tables.append(np.column_stack([held, np.full(len(held), number)]))
+    pieces = np.concatenate(tables)
+    return pieces[np.argsort(pieces[:, 0], kind="stable")]
+
+
+def _homeward(pieces: Array, file: int, ranks: int, per_node: int, stage: int) -> Array:
+    """The transfers for one file, from ``stage`` on."""
+    offset, length = pieces[:, 0], pieces[:, 1]
+    before = np.cumsum(length) - length  # bytes in front of each piece
+    size, low = int(length.sum()), int(offset[0])
+    share = -(-(int((offset + length).max()) - low) // ranks)
+    share += -share % SHARE_GRAIN
+    places = np.arange(low, low + ranks * share, share)
+    near = np.searchsorted(offset, places, side="right") - 1
+    begins = np.unique(before[near] + np.minimum(places - offset[near], length[near]))  # of the shares, in these bytes
+    begins = begins[begins < size]
+    of_share = [np.arange(a, b, BATCH) for a, b in zip(begins, [*begins[1:], size], strict=True)]
+    batches = np.concatenate(of_share)
+    turn = np.concatenate([np.arange(len(one)) for one in of_share])
+    rank = np.repeat(np.arange(len(of_share)), [len(one) for one in of_share])
+
+    at = np.union1d(before, batches)  # where a piece or a batch begins
+    piece, batch = (np.searchsorted(one, at, side="right") - 1 for one in (before, batches))
+    skip, part = at - before[piece], np.diff(at, append=size)
+    reads = _joined(batch, pieces[piece, 3], pieces[piece, 2] + skip, part)
+    writes = _joined(batch, np.full(len(at), file), offset[piece] + skip, part)
+    number = np.arange(len(writes)) - np.searchsorted(writes[:, 0], writes[:, 0])  # of a request in its batch
+    most = np.zeros(int(turn.max()) + 1, np.int64)
+    np.maximum.at(most, turn[writes[:, 0]], number + 2)
+    first = stage + np.cumsum(most) - most  # stage of each turn
+    rows = [
+        np.column_stack([when, one[:, 1], np.full(len(one), -1), np.full(len(one), op), one[:, 2:], node])
+        for one, op, when in (
+            (reads, 0, first[turn[reads[:, 0]]]),
+            (writes, 1, first[turn[writes[:, 0]]] + 1 + number),
+        )
+        for node in [rank[one[:, 0]] // per_node]
+    ]
+    found = np.concatenate(rows)
+    return found[np.argsort(found[:, 0], kind="stable")]
+
+
+def _joined(batch: Array, number: Array, start: Array, length: Array) -> Array:
+    """Ranges of objects in the order of batches, with those that touch joined: rows (batch, object, start, stop)."""
+    order = np.lexsort((start, number, batch))
+    batch, number, start, stop = batch[order], number[order], start[order], (start + length)[order]
+    fresh = np.append(True, (np.diff(batch) != 0) | (np.diff(number) != 0) | (start[1:] != stop[:-1]))
+    last = np.append(fresh[1:], True)
+    return np.column_stack([batch[fresh], number[fresh], start[fresh], stop[last]])

@@ -75,7 +75,7 @@ static void serve_mapped(struct engine *engine, struct call *call)
     access->uncached = engine->in->client_cache ? 0 : call->bytes;
     int64_t start, stop;
     while (call_range(call, &start, &stop))
-        map_range(engine, call->file, call->write, start, stop, gather, &gathered);
+        map_range(engine, call->rank, call->file, call->write, start, stop, gather, &gathered);
     add_gathered(&gathered);
     request_start(engine, gathered.request);
 }

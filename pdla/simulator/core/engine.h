@@ -124,6 +124,7 @@ struct rank {
     struct call *next; /* of computation before it */
     uint64_t random;
     struct ahead *ahead; /* of each file and component */
+    int64_t mapped, mapped_stop; /* the file with replicas that it accessed last, and up to which byte */
 };
 
 struct held {
@@ -249,8 +250,8 @@ void homeward_hurry(struct engine *engine); /* somebody waits */
 /* maps.c: the ranges of [start, stop) of a file in replicas and in the original. */
 bool is_mapped(const struct engine *engine, int64_t file, bool write);
 typedef void range_found(void *context, int64_t object, int64_t start, int64_t stop);
-void map_range(const struct engine *engine, int64_t file, bool write, int64_t start, int64_t stop, range_found *found,
-               void *context);
+void map_range(const struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop,
+               range_found *found, void *context);
 
 /* calls.c: what ranks do, call by call. */
 void rank_begin(struct engine *engine, struct rank *rank);

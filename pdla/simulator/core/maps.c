@@ -83,11 +83,21 @@ bool is_mapped(const struct engine *engine, int64_t file, bool write)
     return false;
 }
 
-/* The replica that has all of it in the fewest pieces. Failing that, the one that has the next
- * byte, or none. */
-static const struct sim_map *best_map(const struct engine *engine, int64_t file, bool write, int64_t start,
-                                      int64_t stop)
+/* Whether a map has byte `start` right after byte `before`. */
+static bool continues(const struct engine *engine, const struct sim_map *map, int64_t before, int64_t start)
 {
+    struct tile last, next;
+    return before >= 0 && piece(engine, map, first_ending_after(engine, map, before), &last) && last.start <= before &&
+           piece(engine, map, first_ending_after(engine, map, start), &next) && next.start <= start &&
+           last.replica + before - last.start + 1 == next.replica + start - next.start;
+}
+
+/* The replica that has all of it in the fewest pieces; of several, one in which it follows what the rank accessed
+ * before, as the library chooses. Failing that, the one that has the next byte, or none. */
+static const struct sim_map *best_map(const struct engine *engine, const struct rank *rank, int64_t file, bool write,
+                                      int64_t start, int64_t stop)
+{
+    const int64_t before = rank->mapped == file ? rank->mapped_stop - 1 : -1;
     const struct sim_map *best = NULL, *partly = NULL;
     int64_t fewest = INT64_MAX;
     for (int64_t i = engine->in->first_map[file]; i < engine->in->first_map[file + 1]; i++) {
@@ -96,7 +106,8 @@ static const struct sim_map *best_map(const struct engine *engine, int64_t file,
             continue;
         int64_t count = pieces_holding(engine, map, start, stop);
         struct tile tile;
-        if (count > 0 && count < fewest) {
+        if (count > 0 && (count < fewest || (count == fewest && continues(engine, map, before, start) &&
+                                             !continues(engine, best, before, start)))) {
             best = map;
             fewest = count;
         } else if (count == 0 && !partly && piece(engine, map, first_ending_after(engine, map, start), &tile) &&
@@ -107,10 +118,12 @@ static const struct sim_map *best_map(const struct engine *engine, int64_t file,
     return best ? best : partly;
 }
 
-void map_range(const struct engine *engine, int64_t file, bool write, int64_t start, int64_t stop, range_found *found,
-               void *context)
+void map_range(const struct engine *engine, int64_t rank, int64_t file, bool write, int64_t start, int64_t stop,
+               range_found *found, void *context)
 {
-    const struct sim_map *map = best_map(engine, file, write, start, stop);
+    const struct sim_map *map = best_map(engine, &engine->rank[rank], file, write, start, stop);
+    engine->rank[rank].mapped = file;
+    engine->rank[rank].mapped_stop = stop;
     int64_t number = map ? first_ending_after(engine, map, start) : 0;
     struct tile tile;
     while (start < stop) {

@@ -1,0 +1,195 @@
+"""Plans that the simulator has judged: never slower than no plan, and near the best that there is."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+import pytest
+
+from pdla.analyzers.analysis import Analysis
+from pdla.collectors import workloads
+from pdla.layouts.config import load_cluster
+from pdla.model import Cluster, Loop, PatternPlan, Plan, Signature
+from pdla.policies.plan import RedirectedWrites, make_plan
+from pdla.report.text import plan_table
+from pdla.simulator.run import simulate
+from pdla.simulator.scheme_comparison import Program
+from pdla.simulator.schemes import Scheme
+from pdla.simulator.verification import NOT_SIMULATED, Judge, differences, verified_plan
+from pdla.simulator.workload import from_signatures
+from pdla.units import KiB, MiB
+
+PROGRAMS = 200
+MOST = 400
+"""Plans of a program that are tried."""
+
+
+@dataclass
+class Case:
+    """A program on a cluster; its writes come home when the file is closed, or later."""
+
+    program: Program
+    cluster: Cluster
+    leased: bool = False
+
+    @property
+    def writes(self) -> RedirectedWrites:
+        return RedirectedWrites(self.program.dependences)
+
+    def plan(self, seconds: float = 10.0) -> Plan:
+        more = {"workload": lambda: self.program.workload, "seconds": seconds, "leased": self.leased}
+        return verified_plan(self.program.analysis, self.cluster, writes=self.writes, **more)
+
+    def seconds(self, plan: Plan | None) -> float:
+        return simulate(self.program.workload, self.cluster, Scheme("none"), plan, leased=self.leased).seconds
+
+    def best(self, plan: Plan) -> float | None:
+        """Of all plans that there are; None: there are too many."""
+        unlimited = replace(self.cluster, pools=tuple(replace(one, capacity=None) for one in self.cluster.pools))
+        possible = make_plan(self.program.analysis, unlimited, "ns-pdla", writes=self.writes)
+        obstacles = [one.chosen == 0 for one in possible.patterns]
+        choices = [
+            [0]
+            if alone
+            else [i for i, one in enumerate(each.candidates) if i == 0 or (one.layout and _fits(one.refused))]
+            for alone, each in zip(obstacles, plan.patterns, strict=True)
+        ]
+        if math.prod(map(len, choices)) > MOST:
+            return None
+        plans = (
+            replace(plan, patterns=tuple(replace(one, chosen=i) for one, i in zip(plan.patterns, each, strict=True)))
+            for each in product(*choices)
+        )
+        return min(map(self.seconds, plans))
+
+
+def _fits(refused: str) -> bool:
+    return not refused.startswith("needs ") and "grain" not in refused
+
+
+def random_case(seed: int) -> Case:
+    """A small program of one of the papers' kinds, on one of their clusters."""
+    choose = random.Random(seed)
+    op, ranks = choose.choice(["read", "write"]), choose.choice([2, 4, 8, 16])
+    size, count = choose.choice([4, 16, 64, 256, 1024]) * KiB, choose.choice([4, 16, 64])
+    if size * count * ranks > 256 * MiB:
+        count = 4
+    trace = choose.choice(
+        [
+            lambda: workloads.pio_simple_strided(ranks, size, count, op),
+            lambda: workloads.pio_nested_strided(ranks, size, 4, max(count // 4, 2), size * ranks * 8, op),
+            lambda: workloads.pio_segmented(ranks, size, count, op),
+            lambda: workloads.pio_random_strided(ranks, size, count, op, seed),
+            lambda: workloads.pio_tiled((2, ranks // 2), min(size, 32 * KiB), 8, count, op),
+            lambda: workloads.hpio(
+                ranks, count, min(size, 64 * KiB), choose.choice([0, 1, 4]) * KiB, op, seed % 2 == 0
+            ),
+            lambda: workloads.ior(ranks, size * count, size),
+        ]
+    )()
+    changes: Mapping[str, str] = {}
+    if choose.random() < 0.4:
+        changes = {"pools.ssd.capacity": choose.choice(["256K", "1M", "4M", "16M"])}
+    cluster = load_cluster(choose.choice([None, "pdla", "s4d-cache", "ibridge", "liu"]), changes)
+    return Case(Program.of(trace), cluster, leased=choose.random() < 0.3)
+
+
+def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
+    """Those of the cost model alone are not: they may take six times as long as the best."""
+    ratios, alone = [], []
+    for seed in range(PROGRAMS):
+        case = random_case(seed)
+        plan = case.plan()
+        seconds = case.seconds(plan)
+        assert seconds <= case.seconds(None), seed
+        assert plan.simulated is not None and plan.simulated[1] == pytest.approx(seconds), seed
+        if (best := case.best(plan)) is not None:
+            ratios.append(seconds / best)
+            alone.append(case.seconds(case.plan(seconds=0)) / best)
+    assert len(ratios) > 0.8 * PROGRAMS
+    assert sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
+    assert max(ratios) <= 1.2
+    assert sum(ratio <= 1.05 for ratio in alone) < 0.9 * len(alone) and max(alone) > 3
+
+
+STRIDED = Signature("/d/a", "read", False, 0, 16 * KiB, (Loop(16 * KiB, 4), Loop(512 * KiB, 64)), (0, 1, 2, 3), 1)
+"""A pattern that the cost model leaves in the original on cluster pdla if all layouts of it are in one place."""
+
+
+def judge(seconds: float, *signatures: Signature) -> Judge:
+    analysis = Analysis(signatures, (), sum(one.requests for one in signatures), sum(one.bytes for one in signatures))
+    return Judge(load_cluster("pdla"), analysis, lambda: from_signatures(signatures), False, seconds)
+
+
+def planned(seconds: float, *signatures: Signature) -> Plan:
+    found = judge(seconds, *signatures).analysis
+    return verified_plan(found, load_cluster("pdla"), seconds=seconds)
+
+
+def test_what_the_budget_does_not_allow_is_not_simulated_and_not_chosen() -> None:
+    full, none = planned(10, STRIDED), planned(0, STRIDED)
+    assert all(one.simulated is not None for one in full.patterns[0].candidates if one.layout)
+    assert full.simulated is not None and none.simulated is None
+    assert all(one.simulated is None for one in none.patterns[0].candidates)
+    found = tuple(replace(one, refused="") if one.layout else one for one in none.patterns[0].candidates)
+    few = judge(2 * 7 * STRIDED.requests / 500_000, STRIDED).candidates(STRIDED, found)
+    replicas = sorted((one for one in few if one.layout), key=lambda one: one.cost.total)
+    assert [one.simulated is not None for one in replicas] == [number < 5 for number in range(len(replicas))]
+    assert all(one.refused == NOT_SIMULATED for one in replicas[5:])
+    assert [one.simulated for one in few if one.simulated] == [
+        one.simulated for one, kept in zip(full.patterns[0].candidates, few, strict=True) if kept.simulated
+    ]
+    too_few = judge(2 * 5 * STRIDED.requests / 500_000, STRIDED)
+    assert too_few.candidates(STRIDED, found) == found
+
+
+def test_equal_plans_whatever_the_machine() -> None:
+    assert planned(10, STRIDED) == planned(10, STRIDED)
+
+
+def test_a_pattern_with_more_loops_than_the_simulator_takes_is_left_to_the_cost_model() -> None:
+    many = replace(STRIDED, loops=(Loop(16 * KiB, 4), *(Loop((1 << 21) << i, 2) for i in range(13))))
+    plan = planned(10, many)
+    assert plan.simulated is None and all(one.simulated is None for one in plan.patterns[0].candidates)
+
+
+def test_the_explanation_has_both_figures_and_the_term_that_differs() -> None:
+    plan = planned(10, STRIDED)
+    (said,) = differences(plan, 20)
+    table = plan_table(plan, [said])
+    assert "simulated    model  connect" in table
+    assert said[0].startswith("For the original the cost model says ")
+    assert "They differ most in network: 33.6 ms and " in said[0]
+    assert differences(planned(0, STRIDED), 20) == [[]]
+    near = tuple(replace(one, simulated=one.cost.total * 1.2) for one in plan.patterns[0].candidates)
+    assert differences(replace(plan, patterns=(replace(plan.patterns[0], candidates=near),)), 20) == [[]]
+
+
+def test_bringing_home_costs_each_region_whatever_their_number() -> None:
+    """They are written one after the other in the order of the file, by all ranks at the same time."""
+    seconds = []
+    for count in (256, 257):
+        case = Case(Program.of(workloads.hpio(16, count, 8 * KiB, 4 * KiB, "write", False)), load_cluster(None))
+        (pattern,) = case.plan(seconds=0).patterns
+        number = next(i for i, one in enumerate(pattern.candidates) if one.space == "ssd")
+        seconds.append(case.seconds(Plan("", "", (replace(pattern, chosen=number),), (), case.cluster)))
+    assert seconds[0] < seconds[1] < 1.5 * seconds[0]  # shares are multiples of 1 MiB: 257 are shared less evenly
+    case.leased = True
+    assert case.seconds(Plan("", "", (replace(pattern, chosen=number),), (), case.cluster)) < seconds[1] / 10
+
+
+def test_what_adjoins_comes_home_in_large_requests() -> None:
+    """Four ranks whose pieces take turns: each brings home its quarter of the file, of all ranks' pieces."""
+    signature = Signature("/d/a", "write", False, 0, KiB, (Loop(KiB, 4), Loop(4 * KiB, 1 << 14)), (0, 1, 2, 3), 1)
+    workload, cluster = from_signatures([signature]), load_cluster("pdla")
+    found = make_plan(Analysis((signature,), (), 1, 1), cluster, writes=RedirectedWrites((0,))).patterns[0]
+    number = next(i for i, one in enumerate(found.candidates) if one.layout)
+    plan = Plan("", "", (PatternPlan(signature, found.candidates, number, ""),), (), cluster)
+    closed, leased = (simulate(workload, cluster, Scheme("none"), plan, leased=one) for one in (False, True))
+    assert closed.bytes_written == leased.bytes_written == signature.bytes
+    assert (closed.moved["home"][0], leased.moved["home"][0]) == (signature.bytes, 0)
+    assert closed.requests - leased.requests == 20
