@@ -171,7 +171,7 @@ def test_s4d_replaces_clean_copies_and_keeps_dirty_ones() -> None:
 
 
 def admits_sequential_fragment(
-    slow: int = 1, accesses: int = 1, ssd_startup: float = 1e-4, exchanged: bool = True
+    slow: int = 1, accesses: int = 1, ssd_startup: float = 5e-3, exchanged: bool = True
 ) -> bool:
     """Whether the SSD of server 1 takes a fragment whose own return is negative, since the disk need not seek for it.
 
@@ -196,11 +196,11 @@ def test_ibridge_a_fragment_on_the_slowest_server_returns_more() -> None:
 
 
 def test_ibridge_average_service_time() -> None:
-    """A fragment on the slowest of two servers returns 2*T more than T_ret = 7/8*(100*1e-8 - (ssd + 100*2e-9))."""
+    """A fragment on the slowest of two servers returns 2*T more than T/8 + 7/8*(100*1e-8 - (ssd + 100*2e-9))."""
     first = (0.01 + 1024e-8) * 7 / 8
     second = first / 8 + 1024e-8 * 7 / 8
     for accesses, average in ((1, first), (2, second)):
-        limit = 2 * average * 8 / 7 + 1e-6 - 2e-7
+        limit = (2 + 1 / 8) * average * 8 / 7 + 1e-6 - 2e-7
         assert admits_sequential_fragment(accesses=accesses, ssd_startup=0.999 * limit)
         assert not admits_sequential_fragment(accesses=accesses, ssd_startup=1.001 * limit)
 
@@ -239,11 +239,24 @@ def test_ibridge_reads_a_fragment_from_the_disk_once() -> None:
 
 
 def test_ibridge_lets_in_only_what_the_disk_would_be_slower_for() -> None:
-    # Sequential: 0 + 100*1e-8 on the disk, 1e-4 + 100*2e-9 on the SSD.
-    enactor = Enactor(IBridge(), CLUSTER, {0: 40 * KIB})
-    enactor.serve(request("write", 0, KIB))
-    assert spaces(enactor.serve(request("write", 4 * KIB, 4 * KIB + 100))) == ["home"]
-    assert spaces(enactor.serve(request("write", 20 * KIB, 20 * KIB + 100))) == ["ssd"]
+    """Sequential: 0 + 100*1e-8 on the disk, 1e-4 + 100*2e-9 on the SSD; and an eighth of the disk's average before."""
+    for accesses, space in ((1, "ssd"), (4, "home")):
+        enactor = Enactor(IBridge(), CLUSTER, {0: 40 * KIB})
+        for number in range(accesses):
+            enactor.serve(request("write", 4 * number * KIB, (4 * number + 1) * KIB))
+        start = 4 * accesses * KIB
+        assert spaces(enactor.serve(request("write", start, start + 100))) == [space]
+    assert spaces(enactor.serve(request("write", 32 * KIB, 32 * KIB + 100))) == ["ssd"]
+
+
+def test_ibridge_spares_an_ssd_that_is_slow() -> None:
+    """Requests that it has served count in its average, as those of a disk do."""
+    enactor = Enactor(IBridge(), with_pool("ssd", startup=((0, 9e-3),)), {0: 80 * KIB})
+    found = []
+    for number in range(3):
+        start = (20 - 8 * number) * 4 * KIB
+        found += spaces(enactor.serve(request("write", start, start + 100)))
+    assert found == ["ssd", "home", "ssd"]
 
 
 def test_ibridge_thresholds_are_parameters() -> None:

@@ -267,6 +267,28 @@ CACHING_API void caching_identifier_empty(struct caching_identifier *identifier)
 CACHING_API bool caching_critical(const struct caching_identifier *identifier, int64_t *at,
                                   struct caching_critical *found);
 
+/* The judge of iBridge, for a driver whose bytes a policy without return values places.
+ *
+ * Requests are split at strips: the part of a request on one server is a sub-request. `head` and `tail`: the bytes of
+ * the first and of the last one, if they are fewer than `few`; otherwise 0. A request of one sub-request has no
+ * tail. */
+struct caching_split {
+    int64_t first; /* strip */
+    int64_t siblings; /* sub-requests */
+    int64_t head, tail;
+};
+/* False: the SSD is for none of them. If a server has more than one strip of a request, no sub-request is small. */
+CACHING_API bool caching_split(int64_t strip, int64_t servers, int64_t start, int64_t stop, int64_t few,
+                               struct caching_split *split);
+/* T_i after a request that took so many seconds: T_i = T_(i-1)/8 + seconds*7/8. */
+CACHING_API double caching_average(double before, double seconds);
+/* D_to_T + R + size/B; a negative distance is the farthest. */
+CACHING_API double caching_seconds(const struct caching_device *device, int64_t distance, int64_t size, int64_t op);
+/* What sub-request `number` returns besides: (T_max - T_secmax)*n on the slowest of the servers of a request, whose
+ * averages these are; 0 on the others. The slides do not say what n is: here the number of sub-requests, all of which
+ * wait for the slowest. */
+CACHING_API double caching_bonus(const double *average, int64_t siblings, int64_t number);
+
 /* Decides it by a model of the costs. */
 CACHING_API void caching_exchange(const struct caching_collective *call, const struct caching_costs *costs,
                                   struct caching_exchange *found);

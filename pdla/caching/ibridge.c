@@ -18,7 +18,8 @@ struct share {
 };
 
 struct server {
-    double average;   /* T_i, in seconds */
+    double average;   /* T_i of its disk, in seconds */
+    double of_ssd;    /* likewise, of its SSD */
     double exchanged; /* as the servers know those of one another */
     int64_t file, at; /* L_i: where its disk's head is */
     struct share share[KINDS];
@@ -30,26 +31,6 @@ struct ibridge {
     struct table dirty;               /* by server, file, start and stop */
     struct vector missed, averages, victims; /* struct range; double; struct entry * */
 };
-
-/* T_i = T_(i-1)/8 + (D_to_T(L_i - L_(i-1)) + R + Size_i/B)*7/8. */
-static double service_average(double before, const struct caching_device *device, int64_t distance, int64_t size,
-                              int64_t op)
-{
-    return before / 8 + (startup(device, distance) + (double)size * device->seconds_per_byte[op]) * 7 / 8;
-}
-
-/* T_ret_frag = T_ret + (T_max - T_sec_max)*n of a fragment whose server has the largest average. The
- * slides do not say what n is; here the number of sub-requests, all of which wait for the slowest. */
-static double fragment_return(double gain, const struct vector *averages, int64_t number)
-{
-    const double *average = averages->at;
-    double largest = -INFINITY, second = -INFINITY;
-    for (int64_t i = 0; i < averages->count; i++) {
-        second = average[i] > largest ? largest : average[i] > second ? average[i] : second;
-        largest = average[i] > largest ? average[i] : largest;
-    }
-    return average[number] == largest ? gain + (largest - second) * (double)averages->count : gain;
-}
 
 static double mean(const struct share *share)
 {
@@ -175,18 +156,21 @@ static void sub_request(struct caching *core, struct ibridge *ibridge, const str
     int64_t server = own->part->number, size = own->stop - own->start, siblings = ibridge->averages.count;
     struct server *at = &ibridge->server[server];
     look(core, ibridge, request, own);
-    if (ibridge->missed.count == 0)
+    double on_ssd = caching_average(at->of_ssd, caching_seconds(&ibridge->with.ssd, -1, size, request->op));
+    if (ibridge->missed.count == 0) {
+        at->of_ssd = on_ssd;
         return;
+    }
     int64_t distance = at->file == request->file ? llabs(own->start - at->at) : -1;
-    double on_disk = service_average(at->average, &ibridge->with.disk, distance, size, request->op);
-    /* The slides do not define T_ssd: here it is the same recursion with the SSD's start-up and
-     * bandwidth. */
-    double gain = on_disk - service_average(at->average, &ibridge->with.ssd, -1, size, request->op);
+    double on_disk = caching_average(at->average, caching_seconds(&ibridge->with.disk, distance, size, request->op));
+    /* The slides do not define T_ssd: here an SSD has an average of its own (docs/adr/0031). */
+    double gain = on_disk - on_ssd;
     enum kind kind = siblings > 1 ? FRAGMENT : RANDOM;
-    bool admitted = size < ibridge->with.limit[kind];
-    if (admitted && kind == FRAGMENT)
-        gain = fragment_return(gain, &ibridge->averages, number);
-    admitted = admitted && gain > 0 && admit(core, ibridge, request, server, kind, gain);
+    if (kind == FRAGMENT)
+        gain += caching_bonus(ibridge->averages.at, siblings, number);
+    bool admitted = size < ibridge->with.limit[kind] && gain > 0 && admit(core, ibridge, request, server, kind, gain);
+    if (admitted && request->op == CACHING_WRITE)
+        at->of_ssd = on_ssd;
     if (request->op == CACHING_READ || !admitted) {
         at->average = on_disk;
         at->file = request->file;
