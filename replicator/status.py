@@ -28,7 +28,7 @@ class Status:
         leases: the leases that have not ended.
         queue: the number of patterns in every state; ``failed`` patterns could not be built.
         caches: files with bytes in cache files.
-        critical: files with critical reads (S4D-Cache).
+        critical: files with critical reads.
     """
 
     replicas: Sequence[Listed]

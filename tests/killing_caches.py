@@ -23,7 +23,7 @@ from tests.support.namespace_nodes import on_nodes
 
 RANKS, PIECE, COUNT, PLACES = 3, 96, 200, 4
 """Of tests/programs/cached.c."""
-SEEDS = {"write": 0, "again": 100, "iwrite": 200, "split": 300}
+SEEDS = {"write": 0, "again": 100, "iwrite": 200, "split": 300, "apart": 700}
 PDLA = Path(sys.executable).with_name("pdla")
 
 
@@ -111,7 +111,7 @@ class Round:
         said = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
         ended = 0
         for number, step in enumerate(steps, start=1):
-            if step.partition(":")[0] in ("write", "again", "read", "other"):
+            if step.partition(":")[0] in ("write", "again", "apart", "read", "other"):
                 if not said:
                     break
                 said.pop(0)
@@ -168,8 +168,9 @@ class Round:
             for path, text in kept.items():
                 path.write_bytes(text)
             wrong = f"the next open ended with {code}" if code else self.lost(steps)
-        # S4D-Cache has a directory for each server, and leaves logs of what was critical.
-        files = [path for path in self.directory.glob("cache/**/*") if path.is_file() and path.suffix != ".cdt"]
+        # On SSD servers there is a directory for each, and beside them logs of what was critical, and service times.
+        logs = (".cdt", ".times")
+        files = [path for path in self.directory.glob("cache/**/*") if path.is_file() and path.suffix not in logs]
         left = [*files, *self.directory.glob("home/journals/cache-*/*.journal")]
         what = f"{wrong}; left {len(left)}" if wrong or left else ""
         return f"{how} {mode} {' '.join(steps)}: {what}" if what else ""

@@ -54,13 +54,16 @@ ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
 E10 = {"POLICY": "e10", "E10_CACHE": "enable"}
 COSTS = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
 """Of S4D-Cache: critical are requests below 100 bytes, 200 far from the one before, and something between."""
+FRAGMENTS = "64 3 2 5e-9 1e-8 1e-8 1 0 0.002 1e-5 1e-5 1 0 0"
+"""Of iBridge: strips of 64 bytes on three servers, so that most requests have fragments."""
 CACHED: dict[str, dict[str, str]] = {
     "e10": E10,
     "e10-close": {**E10, "E10_CACHE_FLUSH_FLAG": "flush_onclose"},
     "e10-coherent": {**E10, "E10_CACHE": "coherent"},
     "e10-deferred": {**E10, "DEFERRED_CLOSE": "*"},
     "e10-exchange": {**E10, "E10_CACHE": "coherent", "ROMIO_CB_WRITE": "enable", "CB_BUFFER_SIZE": "200"},
-    "s4d": {"POLICY": "s4d", "S4D": COSTS},
+    "s4d": {"POLICY": "s4d", "SSD_COSTS": COSTS},
+    "ibridge": {"POLICY": "ibridge", "SSD_COSTS": FRAGMENTS},
 }
 """Modes of writes that go to a cache, and their variables PDLA_..."""
 ON_NODES = ("e10-exchange",)
@@ -72,7 +75,7 @@ PATIENCE = 60  # seconds for a program, as in interpreter.c
 
 def cache_variables(mode: str, cache: Path) -> dict[str, str]:
     """The environment of a mode whose cache files are in a directory, or in two of it as if they were servers."""
-    directories = {"E10_CACHE_PATH": cache, "S4D_PATH": f"{cache}/0:{cache}/1", "S4D_LOG": cache}
+    directories = {"E10_CACHE_PATH": cache, "SSD_PATH": f"{cache}/0:{cache}/1", "CRITICAL_LOG": cache}
     for server in range(2):
         (cache / str(server)).mkdir(parents=True, exist_ok=True)
     return {f"PDLA_{name}": str(value) for name, value in {**directories, **CACHED[mode]}.items()}

@@ -25,6 +25,8 @@ from pdla.replicator.backends.conformance import KIB64, SIZE, BackendTests
 from pdla.units import MiB
 from tests.conftest import InProcess, Pdla
 from tests.support.mpi import Mpi, available_mpis
+from tests.test_caches import IMMEDIATE, make_case
+from tests.test_fragments import COUNT, PIECE, RANKS, costs
 from tests.test_loop import Job
 from tools.loopback_ceph import ANSWER, Ceph
 
@@ -364,3 +366,22 @@ def test_data_that_ceph_has_moved_are_not_where_they_were_built(ceph: Ceph, plac
     finally:
         ceph.ask({"prefix": "osd in", "ids": ["1"]})
     ceph.until(place.is_collected)
+
+
+# ---- fragments -------------------------------------------------------------------------------------------------------
+
+
+def test_fragments_of_a_file_are_those_of_its_layout(ceph: Ceph, folder: Path, tmp_path: Path, library: Path):
+    """By that of [home] some requests would have whole strips."""
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    case = make_case(mpi, tmp_path, library, tmp_path)
+    native = case.natively("apart:1")
+    case.original.unlink()
+    folder.mkdir()
+    (folder / "data").touch()
+    os.setxattr(folder / "data", "ceph.file.layout", b"stripe_unit=65536 stripe_count=2 object_size=4194304")
+    case.original.symlink_to(folder / "data")
+    ran = case.run({**case.variables(IMMEDIATE), **costs(case)}, "apart:1")
+    assert ran.total("written", "bytes") == ran.total("home", "bytes") == RANKS * PIECE * COUNT and ran.passed == set()
+    assert ran.bytes == native.bytes

@@ -56,7 +56,7 @@ def costs(case: Case, model: str, **more: str) -> dict[str, str]:
         (case.directory / name).mkdir(exist_ok=True)
     servers = ":".join(str(case.directory / f"ssd{i}") for i in range(2))
     log = str(case.directory / "critical")
-    return {"PDLA_POLICY": "s4d", "PDLA_S4D": model, "PDLA_S4D_PATH": servers, "PDLA_S4D_LOG": log, **more}
+    return {"PDLA_POLICY": "s4d", "PDLA_SSD_COSTS": model, "PDLA_SSD_PATH": servers, "PDLA_CRITICAL_LOG": log, **more}
 
 
 def left_on_servers(case: Case) -> list[list[str]]:
@@ -66,7 +66,7 @@ def left_on_servers(case: Case) -> list[list[str]]:
 def logs(case: Case) -> list[dict[str, Any]]:
     """What the ranks left, by rank."""
     found = []
-    for path in (case.directory / "critical").iterdir():
+    for path in (case.directory / "critical").glob("*.cdt"):
         data = path.read_bytes()
         magic, checksum, rows, device, inode, size, mtime_ns, path_bytes, rank, requests = HEADER.unpack_from(data)
         assert magic == b"PDLACDT1" and checksum == google_crc32c.value(data[16:])
@@ -123,7 +123,7 @@ def test_the_way_home_is_in_the_order_of_the_file(tmp_path: Path, pool: str, sec
         f"[pools.hdd]\nkind = 'hdd'\nstartup = [[0, 0.0], ['1M', 0.008]]\n{pool}\n{device}"
         f"[pools.ssd]\nkind = 'ssd'\nstartup = [[0, 0.0]]\nwhere = ['/c']\n{device}"
     )
-    strip, servers, ssds, way_home, *_ = variables("s4d", "node", {}, load_cluster(file))["PDLA_S4D"].split()
+    strip, servers, ssds, way_home, *_ = variables("s4d", "node", {}, load_cluster(file))["PDLA_SSD_COSTS"].split()
     assert (strip, servers, ssds) == ("65536", "2", "1")
     assert float(way_home) == pytest.approx(seconds)
 
@@ -166,13 +166,13 @@ def test_a_full_server_takes_what_fits(case: Case) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "why"),
     [
-        ("PDLA_S4D", "65536 2 2 1e-8", "PDLA_S4D has no cost model"),
-        ("PDLA_S4D", ALL + " 1", "PDLA_S4D has no cost model"),
-        ("PDLA_S4D", ALL.replace("0.01", "nan"), "PDLA_S4D has no cost model"),
-        ("PDLA_S4D", ALL.replace(" 1 0 0.01", " 1e9 0 0.01"), "PDLA_S4D has no cost model"),
-        ("PDLA_S4D_PATH", "", "PDLA_S4D_PATH does not name the directories of SSD servers"),
-        ("PDLA_S4D_PATH", "relative", "PDLA_S4D_PATH does not name the directories of SSD servers"),
-        ("PDLA_S4D_PATH", "/nowhere/at/all", "the cache file cannot be made on the SSD server"),
+        ("PDLA_SSD_COSTS", "65536 2 2 1e-8", "PDLA_SSD_COSTS has no cost model"),
+        ("PDLA_SSD_COSTS", ALL + " 1", "PDLA_SSD_COSTS has no cost model"),
+        ("PDLA_SSD_COSTS", ALL.replace("0.01", "nan"), "PDLA_SSD_COSTS has no cost model"),
+        ("PDLA_SSD_COSTS", ALL.replace(" 1 0 0.01", " 1e9 0 0.01"), "PDLA_SSD_COSTS has no cost model"),
+        ("PDLA_SSD_PATH", "", "PDLA_SSD_PATH does not name the directories of SSD servers"),
+        ("PDLA_SSD_PATH", "relative", "PDLA_SSD_PATH does not name the directories of SSD servers"),
+        ("PDLA_SSD_PATH", "/nowhere/at/all", "the cache file cannot be made on the SSD server"),
     ],
 )
 def test_without_costs_or_servers_nothing_is_cached(case: Case, variable: str, value: str, why: str) -> None:
@@ -261,7 +261,7 @@ def test_reads_that_are_not_critical_leave_no_log(case: Case) -> None:
 
 
 def test_a_log_that_cannot_be_written_disturbs_nobody(case: Case) -> None:
-    variables = {**costs(case, ALL), "PDLA_S4D_LOG": "/nowhere/at/all"}
+    variables = {**costs(case, ALL), "PDLA_CRITICAL_LOG": "/nowhere/at/all"}
     assert case.same(IMMEDIATE, "write:0", "read:0", **variables).stderr == ""
 
 

@@ -89,7 +89,7 @@ def test_two_programs_never_hold_more_than_the_capacity(case: Case) -> None:
     case.original.unlink()
     other = replace(case, directory=case.directory / "other")
     other.directory.mkdir()
-    shared = {**variables(other, capacity), "PDLA_S4D_PATH": variables(case, capacity)["PDLA_S4D_PATH"]}
+    shared = {**variables(other, capacity), "PDLA_SSD_PATH": variables(case, capacity)["PDLA_SSD_PATH"]}
     most = 0
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(case.run, variables(case, capacity), *MANY, "nap:300")]
@@ -127,7 +127,7 @@ def test_the_last_of_the_room_is_not_borrowed(case: Case) -> None:
     capacity = 64 * PIECE
     other = replace(case, directory=case.directory / "other")
     other.directory.mkdir()
-    shared = {**variables(other, capacity), "PDLA_S4D_PATH": variables(case, capacity)["PDLA_S4D_PATH"]}
+    shared = {**variables(other, capacity), "PDLA_SSD_PATH": variables(case, capacity)["PDLA_SSD_PATH"]}
     most = 0
     with running(case, capacity, *(f"write:{i}" for i in range(60)), "nap:700", ranks=1):
         (mine,) = cache_files(case)
@@ -146,7 +146,7 @@ def test_a_program_that_writes_on_gives_back_what_others_are_due(case: Case) -> 
     capacity = 64 * PIECE
     other = replace(case, directory=case.directory / "other")
     other.directory.mkdir()
-    shared = {**variables(other, capacity), "PDLA_S4D_PATH": variables(case, capacity)["PDLA_S4D_PATH"]}
+    shared = {**variables(other, capacity), "PDLA_SSD_PATH": variables(case, capacity)["PDLA_SSD_PATH"]}
     steady = [step for i in range(60) for step in (f"write:{i % 40}", "nap:80")]
     with running(case, capacity, *(f"write:{i}" for i in range(40)), *steady, ranks=1) as ran:
         (mine,) = cache_files(case)

@@ -163,7 +163,7 @@ static void sub_request(struct caching *core, struct ibridge *ibridge, const str
     }
     int64_t distance = at->file == request->file ? llabs(own->start - at->at) : -1;
     double on_disk = caching_average(at->average, caching_seconds(&ibridge->with.disk, distance, size, request->op));
-    /* The slides do not define T_ssd: here an SSD has an average of its own (docs/adr/0031). */
+    /* The slides do not define T_ssd: here an SSD has an average of its own (docs/adr/0032). */
     double gain = on_disk - on_ssd;
     enum kind kind = siblings > 1 ? FRAGMENT : RANDOM;
     if (kind == FRAGMENT)

@@ -1,4 +1,4 @@
-"""What S4D-Cache found critical while programs ran, and the replicas with these bytes."""
+"""What policies found critical while programs ran, and the replicas with these bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CriticalFile:
     """The critical data table of a file, which may be empty.
 
     Attributes:
-        seen: when a run last read from it with S4D-Cache.
+        seen: when a run last read from it with such a policy.
         replica: the number of the replica with the bytes that had room; None: there is none. It may be gone since.
     """
 

@@ -14,7 +14,7 @@ from pdla.units import parse_bytes
 if TYPE_CHECKING:
     from pdla.model import Cluster, Pool
 
-RUNS = ("e10", "s4d")
+RUNS = ("e10", "s4d", "ibridge")
 """Policies that real programs can run with."""
 
 
@@ -62,8 +62,10 @@ HINTS: Mapping[str, Callable[[str], str]] = {
 }
 """The hints that --hint may set, and what reads their values."""
 
-S4D_HINTS = ("cache_bytes",)
-"""Those that S4D-Cache knows."""
+SSD_POLICIES = ("s4d", "ibridge")
+"""Policies whose cache is on SSD servers."""
+SSD_HINTS = ("cache_bytes",)
+"""Those that they know."""
 
 
 def check_policy(name: str) -> None:
@@ -102,8 +104,8 @@ def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cl
     Raises:
         PdlaError: ``cluster`` lacks what the policy needs, or the policy does not know a hint.
     """
-    if policy == "s4d":
-        return _s4d(coherence, hints, cluster)
+    if policy in SSD_POLICIES:
+        return _ssds(policy, coherence, hints, cluster)
     found = {"e10_cache": "enable"}
     if cluster is not None:
         found |= _device(cluster, needs_path="e10_cache_path" not in hints)
@@ -112,31 +114,33 @@ def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cl
     return {"PDLA_POLICY": policy, "PDLA_COHERENCE": coherence, **_costs(cluster), **named}
 
 
-def _s4d(coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
-    """What S4D-Cache judges requests by (Eqs. 1 to 8), and where its servers are (docs/caching.md)."""
+def _ssds(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
+    """What S4D-Cache or iBridge judges requests by, and where the SSD servers are (docs/ssd-cache.md)."""
     from pdla.policies.online import pool_of
 
-    if unknown := [name for name in hints if name not in S4D_HINTS]:
-        raise click.UsageError(f"--policy s4d has no hint {unknown[0]}: it has {', '.join(S4D_HINTS)}")
+    if unknown := [name for name in hints if name not in SSD_HINTS]:
+        raise click.UsageError(f"--policy {policy} has no hint {unknown[0]}: it has {', '.join(SSD_HINTS)}")
     if cluster is None:
-        raise click.UsageError("--policy s4d needs --cluster: with its costs it finds out which requests are critical")
-    home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", "pdla run --policy s4d")
+        raise click.UsageError(
+            f"--policy {policy} needs --cluster: with its costs it finds out which requests are critical"
+        )
+    home, ssd = cluster.pool(cluster.home_pool), pool_of(cluster, "ssd", f"pdla run --policy {policy}")
     if wrong := [where for where in ssd.where if ":" in where]:
         raise ConfigError(f"{wrong[0]!r} of {cluster.source} has a colon, which separates directories here")
     numbers = [cluster.home_strip, cluster.home_servers, ssd.servers, _way_home(home, cluster)]
     model = [*numbers, *_device_numbers(home), *_device_numbers(ssd)]
     reserved = reserved_bytes(cluster, hints)
     return {
-        "PDLA_POLICY": "s4d",
+        "PDLA_POLICY": policy,
         "PDLA_COHERENCE": coherence,
-        "PDLA_S4D": " ".join(map(repr, model)),
-        "PDLA_S4D_PATH": ":".join(str(Path(where).absolute()) for where in ssd.where),
+        "PDLA_SSD_COSTS": " ".join(map(repr, model)),
+        "PDLA_SSD_PATH": ":".join(str(Path(where).absolute()) for where in ssd.where),
         **({"PDLA_CACHE_BYTES": str(reserved)} if reserved else {}),
     }
 
 
 def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:
-    """The bytes of the SSD pool that S4D-Cache keeps for writes; 0: its devices say what there is."""
+    """The bytes of the SSD pool that are kept for writes; 0: its devices say what there is."""
     from pdla.replicator.critical_reads import reserved_for_writes
 
     return int(hints.get("cache_bytes", reserved_for_writes(cluster)))

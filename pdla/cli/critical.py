@@ -1,4 +1,4 @@
-"""pdla run --policy s4d: what is done before, beside and after the program."""
+"""pdla run --policy s4d or ibridge: what is done before, beside and after the program."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ LOOK_SECONDS = 1.0
 
 
 class CriticalRun:
-    """A run with S4D-Cache.
+    """A run with S4D-Cache or iBridge.
 
     Attributes:
         notes: what there is to say besides the table, such as why bytes could not be copied.
         reports: a row for each file, after ``finish``.
     """
 
-    def __init__(self, cluster: Cluster, reserved: int) -> None:
-        self.cluster, self.reserved = cluster, reserved
+    def __init__(self, policy: str, cluster: Cluster, reserved: int) -> None:
+        self.policy, self.cluster, self.reserved = policy, cluster, reserved
         self.notes: list[str] = []
         self.reports: list[CriticalReport] = []
         self._found: dict[Path, CriticalLog] = {}  # what is recorded
@@ -47,8 +47,8 @@ class CriticalRun:
     def begin(self, logs: Path) -> dict[str, str]:
         """The variables of the run, whose processes leave their logs in this directory.
 
-        If traces tell of critical reads, they are copied to the SSD servers first. The program runs without a catalog,
-        too.
+        If traces tell of critical reads of S4D-Cache, they are copied to the SSD servers first. The program runs
+        without a catalog, too.
 
         Raises:
             PdlaError: the directories of the SSD servers cannot be made.
@@ -58,7 +58,7 @@ class CriticalRun:
         from pdla.replicator.critical_patterns import seed
         from pdla.replicator.verify import remove_left_runs
 
-        for where in pool_of(self.cluster, "ssd", "s4d").where:
+        for where in pool_of(self.cluster, "ssd", self.policy).where:
             try:
                 Path(where).mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -66,13 +66,13 @@ class CriticalRun:
         try:
             catalog = open_catalog()
             remove_left_runs(catalog)
-            if seed(catalog, self.cluster):
+            if self.policy == "s4d" and seed(catalog, self.cluster):
                 self._fetch(catalog)
             self._remember(catalog)
         except (PdlaError, OSError) as error:
             self.notes.append(f"what is known to be critical cannot be looked up: {error}")
         self._before = [*self._replicas]
-        return {"PDLA_S4D_LOG": str(logs)}
+        return {"PDLA_CRITICAL_LOG": str(logs)}
 
     @contextmanager
     def beside(self, logs: Path) -> Iterator[None]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from pdla.cli.caching import RUNS, check_policy, read_hints, reserved_bytes
+from pdla.cli.caching import RUNS, SSD_POLICIES, check_policy, read_hints, reserved_bytes
 from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
@@ -54,13 +54,14 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     "--policy",
     type=Named(lambda: RUNS, check_policy),
     help="e10: collective writes are cached on the nodes' own devices. s4d: what is faster on SSD servers is cached "
-    "there: writes while the program runs, reads for later runs. Writes come home to the original in the background.",
+    "there: writes while the program runs, reads for later runs. ibridge: the same for the small ends of requests that "
+    "are not aligned with strips. Writes come home to the original in the background.",
 )
 @click.option(
     "--cluster",
     metavar="FILE|NAME",
     help="With --policy: a pool of this cluster.toml gives the directories and the size of the cache: that of kind "
-    "node for e10, that of kind ssd for s4d, which needs this option.",
+    "node for e10, that of kind ssd for s4d and ibridge, which need this option.",
 )
 @click.option(
     "--coherence",
@@ -144,7 +145,7 @@ def run(
 def _caching(
     policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str]
 ) -> tuple[dict[str, str], CriticalRun | None]:
-    """The environment variables of the options that belong to --policy; and what S4D-Cache does around the program."""
+    """The environment variables of the options that belong to --policy; and what is done around the program."""
     from pdla.layouts.config import load_cluster
 
     if policy is None:
@@ -153,6 +154,6 @@ def _caching(
         return {}, None
     storage = load_cluster(cluster) if cluster else None
     variables = caching_variables(policy, coherence or "node", hints, storage)
-    if policy != "s4d" or storage is None:
+    if policy not in SSD_POLICIES or storage is None:
         return variables, None
-    return variables, CriticalRun(storage, reserved_bytes(storage, hints))
+    return variables, CriticalRun(policy, storage, reserved_bytes(storage, hints))

@@ -40,7 +40,7 @@ def status_text(status: Status, results: Sequence[Result]) -> str:
     lines += more(len(status.caches), "cached files")
     lines += [
         paragraph(
-            f"{one.path}: {format_bytes(one.data.bytes)} are critical for S4D-Cache, "
+            f"{one.path}: {format_bytes(one.data.bytes)} are critical, "
             f"{format_bytes(status.on_ssds(one))} of it on SSD servers."
         )
         for one in status.critical[:MOST]

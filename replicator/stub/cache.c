@@ -212,6 +212,14 @@ bool cache_is_short(struct cache *cache)
                                            : room(cache) < cache->space.capacity / 2;
 }
 
+struct fragment_room cache_room(struct writer *writer)
+{
+    struct cache *cache = writer->cache;
+    cache_follow(writer);
+    return (struct fragment_room){.bytes = cache->pool.directories != NULL ? cache->pool.share : cache->space.capacity,
+                                  .short_of = cache_is_short(cache), .empty = cache->held == 0};
+}
+
 void cache_settle(struct writer *writer)
 {
     if (marks_of(writer->cache) == NULL)

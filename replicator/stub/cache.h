@@ -8,6 +8,7 @@
 #define PDLA_CACHE_H
 
 #include "cache_hints.h"
+#include "fragment_requests.h"
 #include "replica_choice.h"
 #include "writer.h"
 
@@ -26,6 +27,8 @@ void cache_abandon(struct writer *);
 
 /* How often a write of so many bytes certainly fits. */
 int64_t cache_fits(struct writer *, int64_t bytes);
+/* The room of the cache, for iBridge to share between its kinds of requests. */
+struct fragment_room cache_room(struct writer *);
 /* Writes the bytes of a call, which fit, to the cache and lists them in the journal. `memory` NULL: the
  * buffer is contiguous. 0 or an errno; after an error none of them count, and neither cache_write()
  * nor cache_read() may be called again. Except after ENOMEM: the cache is full, until its bytes are home. */

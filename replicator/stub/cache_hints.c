@@ -8,6 +8,7 @@
 
 #include "critical_requests.h"
 #include "loadedmap.h"
+#include "striping.h"
 
 enum { LONGEST = 900, LINE = 2048 };
 
@@ -15,9 +16,10 @@ enum cache_policy cache_policy(void)
 {
     const char *policy = getenv("PDLA_POLICY");
     return policy == NULL ? POLICY_NONE
-        : strcmp(policy, "e10") == 0 ? POLICY_E10
-        : strcmp(policy, "s4d") == 0 ? POLICY_S4D
-                                     : POLICY_NONE;
+        : strcmp(policy, "e10") == 0     ? POLICY_E10
+        : strcmp(policy, "s4d") == 0     ? POLICY_S4D
+        : strcmp(policy, "ibridge") == 0 ? POLICY_IBRIDGE
+                                         : POLICY_NONE;
 }
 
 static bool of_info(mpi_handle info, const char *name, char value[LONGEST])
@@ -95,7 +97,7 @@ uint32_t cache_guard_of(const struct opening *opening, const char *path)
 /* RATIONALE: a cache file is on one server, so that each server gets whole requests; the ranks take turns. */
 static bool directory_of(int rank, char directory[LONGEST])
 {
-    const char *list = getenv("PDLA_S4D_PATH");
+    const char *list = getenv("PDLA_SSD_PATH");
     int servers = list != NULL && *list != '\0';
     for (const char *at = list; servers > 0 && *at != '\0'; at++)
         servers += *at == ':';
@@ -104,19 +106,25 @@ static bool directory_of(int rank, char directory[LONGEST])
     return servers > 0 && snprintf(directory, LONGEST, "%.*s", (int)strcspn(list, ":"), list) < LONGEST;
 }
 
-/* A program's own hints do not count: they are for E10, and this room is for all programs. */
-static const char *s4d_hints_of(int rank, struct cache_hints *hints)
+/* Of S4D-Cache and iBridge. A program's own hints do not count: they are for E10, and this room is for all programs. */
+static const char *ssd_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
 {
-    struct s4d_costs costs;
+    struct ssd_costs costs;
+    struct striping striping;
+    const char *why = NULL;
     char bytes[LONGEST];
-    *hints = (struct cache_hints){.policy = POLICY_S4D, .exchange = EXCHANGE_NEVER,
+    *hints = (struct cache_hints){.policy = cache_policy(), .exchange = EXCHANGE_NEVER,
                                   .bytes = of_variable("cache_bytes", bytes) ? number_in(bytes) : 0};
-    if (!s4d_costs_read(&costs))
-        return "PDLA_S4D has no cost model";
+    if (!ssd_costs_read(&costs))
+        return "PDLA_SSD_COSTS has no cost model";
     free(costs.numbers);
-    hints->pool = hints->bytes > 0 ? getenv("PDLA_S4D_PATH") : NULL;
+    if (hints->policy == POLICY_IBRIDGE)
+        why = striping_of(opening->path, &(struct striping){costs.home_strip, costs.home_servers}, &striping);
+    if (why != NULL)
+        return why;
+    hints->pool = hints->bytes > 0 ? getenv("PDLA_SSD_PATH") : NULL;
     return directory_of(rank, hints->directory) && hints->directory[0] == '/' ? NULL
-        : "PDLA_S4D_PATH does not name the directories of SSD servers";
+        : "PDLA_SSD_PATH does not name the directories of SSD servers";
 }
 
 static const char *e10_hints_of(const struct opening *opening, struct cache_hints *hints)
@@ -147,7 +155,7 @@ static const char *e10_hints_of(const struct opening *opening, struct cache_hint
 
 const char *cache_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
 {
-    return cache_policy() == POLICY_S4D ? s4d_hints_of(rank, hints) : e10_hints_of(opening, hints);
+    return policy_judges(cache_policy()) ? ssd_hints_of(opening, rank, hints) : e10_hints_of(opening, hints);
 }
 
 /* RATIONALE: the hints of the open file, not those of the program: ROMIO adds its own, and its drivers change them. */

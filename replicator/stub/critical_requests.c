@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cache_hints.h"
+#include "fragment_requests.h"
 #include "staleness.h"
 #include "transfer.h"
 
@@ -18,14 +19,16 @@ enum {
     ALL_TABLES = 64 << 20, /* bytes of memory, for the requests of an open file, of all ranks */
     TABLE = ALL_TABLES / 4, LEAST_TABLE = TABLE / 64, /* of one of them */
     MOST_POINTS = 4096,
+    FEW_PARTS = 8,
     FINE_PIECES = 64, /* a call is taken to go on as it begins */
     PIECE_NS = 1000   /* that a piece takes in a cache or a replica, wherever its bytes are */
 };
 
 struct critical_requests {
     pthread_mutex_t mutex;
-    struct caching_identifier *identifier;
-    struct s4d_costs costs;
+    struct caching_identifier *identifier; /* of S4D-Cache; of iBridge, its table only */
+    struct fragment_requests *fragments;   /* of iBridge; NULL: S4D-Cache */
+    struct ssd_costs costs;
     char *path; /* of the original */
     int rank, ranks;
     int64_t sieved[2]; /* by enum caching_op: sieving_of() */
@@ -68,10 +71,10 @@ static bool next_device(const char **text, struct caching_device *device, int64_
     return true;
 }
 
-bool s4d_costs_read(struct s4d_costs *costs)
+bool ssd_costs_read(struct ssd_costs *costs)
 {
-    const char *text = getenv("PDLA_S4D");
-    *costs = (struct s4d_costs){.numbers = text == NULL ? NULL : calloc(2 * MOST_POINTS, 16)};
+    const char *text = getenv("PDLA_SSD_COSTS");
+    *costs = (struct ssd_costs){.numbers = text == NULL ? NULL : calloc(2 * MOST_POINTS, 16)};
     int64_t *distances = costs->numbers;
     double *seconds = costs->numbers == NULL ? NULL : (double *)(distances + 2 * MOST_POINTS);
     if (costs->numbers != NULL && next_integer(&text, 1, &costs->home_strip)
@@ -93,9 +96,22 @@ static int64_t table_of(int ranks)
     return share > TABLE ? TABLE : share < LEAST_TABLE ? LEAST_TABLE : share;
 }
 
+/* False: nothing can be judged. */
+static bool can_judge(struct critical_requests *critical, const char *path)
+{
+    if ((critical->path = strdup(path)) == NULL || !ssd_costs_read(&critical->costs))
+        return false;
+    if (cache_policy() == POLICY_IBRIDGE
+        && (critical->fragments = fragment_requests_open(path, &critical->costs)) == NULL)
+        return false;
+    critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
+                                                  critical->costs.home_servers, table_of(critical->ranks));
+    return critical->identifier != NULL;
+}
+
 struct critical_requests *critical_requests_open(const struct file_handle *handle, const char *path, int rank)
 {
-    struct critical_requests *critical = cache_policy() != POLICY_S4D ? NULL : calloc(1, sizeof *critical);
+    struct critical_requests *critical = policy_judges(cache_policy()) ? calloc(1, sizeof *critical) : NULL;
     if (critical == NULL)
         return NULL;
     pthread_mutex_init(&critical->mutex, NULL);
@@ -103,10 +119,7 @@ struct critical_requests *critical_requests_open(const struct file_handle *handl
     critical->ranks = handle->ranks;
     critical->more = critical->ranks < ALL_TABLES / TABLE ? ALL_TABLES / TABLE / critical->ranks - 1 : 0;
     sieving_of(handle->file, &critical->sieved[CACHING_READ], &critical->sieved[CACHING_WRITE]);
-    if ((critical->path = strdup(path)) != NULL && s4d_costs_read(&critical->costs))
-        critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
-                                                      critical->costs.home_servers, table_of(critical->ranks));
-    if (critical->identifier != NULL)
+    if (can_judge(critical, path))
         return critical;
     critical_requests_close(critical);
     return NULL;
@@ -151,7 +164,7 @@ static uint32_t rows_of(const struct critical_requests *critical, struct log_row
 static bool name_of_log(char name[4096])
 {
     static unsigned logs;
-    const char *directory = getenv("PDLA_S4D_LOG");
+    const char *directory = getenv("PDLA_CRITICAL_LOG");
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     return directory != NULL && *directory != '\0'
@@ -286,31 +299,229 @@ static bool is_too_fine(const struct critical_requests *critical, enum caching_o
                + all * (double)span * disk->seconds_per_byte[op] / (double)critical->costs.home_servers;
 }
 
+/* Walks the requests that the MPI library would make for a call. */
+struct walk_of_requests {
+    const struct view_range *range;
+    int64_t at_once; /* bytes of sieved pieces and their gaps */
+    struct typemap_cursor cursor;
+    struct extent piece; /* looked ahead; length 0: there is none */
+    int64_t left;        /* bytes after it */
+};
+
+static struct walk_of_requests walk_requests(const struct critical_requests *critical, const struct io_call *call,
+                                             enum caching_op op, const struct view_range *range)
+{
+    struct walk_of_requests walk = {.range = range, .left = range->bytes,
+                                    .at_once = call->flags & CALL_COLLECTIVE ? 0 : critical->sieved[op]};
+    typemap_cursor_init(&walk.cursor, range->view, range->displacement, range->position);
+    return walk;
+}
+
+/* False: there are no more. */
+static bool next_request(struct walk_of_requests *walk, struct request *request)
+{
+    *request = (struct request){0};
+    while (walk->piece.length > 0 || walk->left > 0) {
+        struct extent *piece = &walk->piece;
+        if (piece->length == 0) {
+            *piece = typemap_cursor_next(&walk->cursor, walk->left);
+            walk->left -= piece->length;
+        }
+        const int64_t stop = piece->offset + piece->length;
+        if (request->pieces > 0 && (piece->offset < request->stop || stop - request->start > walk->at_once))
+            break;
+        if (request->pieces == 0)
+            *request = (struct request){.start = piece->offset, .position = walk->range->position + walk->range->bytes
+                                                                            - walk->left - piece->length};
+        request->stop = stop;
+        request->pieces++;
+        request->bytes += piece->length;
+        piece->length = 0;
+    }
+    return request->pieces > 0;
+}
+
+/* ---- iBridge ----------------------------------------------------------------------------------------------------- */
+
+/* A call of one request, from its judgement until it has been served. */
+static __thread struct {
+    struct critical_requests *by; /* NULL: there is none */
+    int64_t start, stop, began;
+    struct fragment_choice choice; /* of a read: bytes that a replica may have */
+} timed;
+
+static void begin_to_time(struct critical_requests *critical, const struct io_call *call, const struct request *request,
+                          const struct fragment_choice *choice)
+{
+    const bool alone = !(call->flags & (CALL_COLLECTIVE | CALL_NONBLOCKING)) && request->bytes == call->bytes;
+    timed.by = alone && request->bytes == request->stop - request->start ? critical : NULL;
+    timed.start = request->start;
+    timed.stop = request->stop;
+    timed.choice = *choice;
+    timed.began = clock_ns();
+}
+
+bool critical_requests_measures(const struct critical_requests *critical)
+{
+    return critical != NULL && critical->fragments != NULL;
+}
+
+static void time_served(struct critical_requests *critical, int64_t start, int64_t stop, bool on_ssd,
+                        int64_t nanoseconds)
+{
+    if (on_ssd)
+        service_times_add_ssd(fragment_requests_times(critical->fragments), (double)nanoseconds / 1e9);
+    else
+        fragment_requests_served(critical->fragments, start, stop, (double)nanoseconds / 1e9);
+}
+
+void critical_requests_served(struct critical_requests *critical, bool redirected)
+{
+    if (!critical_requests_measures(critical))
+        return;
+    if (timed.by != critical) {
+        if (!redirected)
+            service_times_use(fragment_requests_times(critical->fragments));
+        return;
+    }
+    const int64_t start = timed.start + (redirected ? timed.choice.head : 0);
+    const int64_t stop = timed.stop - (redirected ? timed.choice.tail : 0);
+    time_served(critical, start, stop, start >= stop, clock_ns() - timed.began);
+    timed.by = NULL;
+}
+
+void critical_requests_part_served(struct critical_requests *critical, const struct view_range *range, bool on_ssd,
+                                   int64_t nanoseconds)
+{
+    struct typemap_cursor cursor;
+    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
+    const int64_t start = typemap_cursor_next(&cursor, 1).offset;
+    if (view_range_last(range) - start + 1 == range->bytes)
+        time_served(critical, start, start + range->bytes, on_ssd, nanoseconds);
+    else if (!on_ssd)
+        service_times_use(fragment_requests_times(critical->fragments));
+}
+
+static void add_fragment(struct critical_requests *critical, int64_t start, int64_t bytes, double saved)
+{
+    if (bytes == 0)
+        return;
+    make_room(critical);
+    caching_add(critical->identifier,
+                &(struct caching_request){.op = CACHING_READ, .start = start, .stop = start + bytes}, saved);
+}
+
+/* What is sieved is read and written with its gaps: its ends are no fragments. */
+static bool is_sieved(const struct request *request)
+{
+    return request->bytes < request->stop - request->start;
+}
+
+/* The fragments that a read would have an SSD server have. */
+static void judge_fragments(struct critical_requests *critical, const struct io_call *call,
+                            const struct view_range *range)
+{
+    struct walk_of_requests walk = walk_requests(critical, call, CACHING_READ, range);
+    struct request request;
+    timed.by = NULL;
+    /* RATIONALE: of collective calls the aggregators make other requests. */
+    while (!(call->flags & CALL_COLLECTIVE) && next_request(&walk, &request)) {
+        critical->judged++;
+        if (is_sieved(&request))
+            continue;
+        const struct fragment_choice choice =
+            fragment_requests_judge(critical->fragments, CACHING_READ, request.start, request.stop, NULL);
+        add_fragment(critical, request.start, choice.head, choice.head_returns);
+        add_fragment(critical, request.stop - choice.tail, choice.tail, choice.tail_returns);
+        begin_to_time(critical, call, &request, &choice);
+    }
+}
+
+/* Adds bytes to the parts; those that follow others of the same kind belong to them. False: out of memory. */
+static bool add_part(struct call_parts *parts, int64_t position, int64_t bytes, bool on_ssd)
+{
+    struct call_part *last = parts->count > 0 ? &parts->each[parts->count - 1] : NULL;
+    parts->on_ssd += on_ssd ? bytes : 0;
+    if (bytes == 0)
+        return true;
+    if (last != NULL && last->on_ssd == on_ssd) {
+        last->bytes += bytes;
+        return true;
+    }
+    if (parts->count == parts->room) {
+        const int64_t room = 2 * parts->room + FEW_PARTS;
+        struct call_part *each = realloc(parts->each, (size_t)room * sizeof *each);
+        if (each == NULL)
+            return false;
+        parts->each = each;
+        parts->room = room;
+    }
+    parts->each[parts->count++] = (struct call_part){position, bytes, on_ssd};
+    return true;
+}
+
+static const char *divide(struct critical_requests *critical, const struct io_call *call,
+                          const struct view_range *range, const struct fragment_room *room, struct call_parts *parts)
+{
+    struct walk_of_requests walk = walk_requests(critical, call, CACHING_WRITE, range);
+    struct request request;
+    timed.by = NULL;
+    while (next_request(&walk, &request)) {
+        critical->judged++;
+        if (is_sieved(&request))
+            return "data sieving";
+        const struct fragment_choice choice =
+            fragment_requests_judge(critical->fragments, CACHING_WRITE, request.start, request.stop, room);
+        const int64_t middle = request.bytes - choice.head - choice.tail;
+        if (!add_part(parts, request.position, choice.head, true)
+            || !add_part(parts, request.position + choice.head, middle, false)
+            || !add_part(parts, request.position + choice.head + middle, choice.tail, true))
+            return "out of memory";
+        begin_to_time(critical, call, &request, &(struct fragment_choice){0});
+    }
+    return parts->on_ssd > 0 ? NULL : "no fragment";
+}
+
+const char *critical_requests_divide(struct critical_requests *critical, const struct io_call *call,
+                                     const struct view_range *range, const struct fragment_room *room,
+                                     struct call_parts *parts)
+{
+    pthread_mutex_lock(&critical->mutex);
+    const char *why = divide(critical, call, range, room, parts);
+    pthread_mutex_unlock(&critical->mutex);
+    if (why == NULL)
+        timed.by = NULL; /* its parts are */
+    return why;
+}
+
+bool critical_requests_idle(const struct critical_requests *critical)
+{
+    return !critical_requests_measures(critical)
+        || service_times_are_idle(fragment_requests_times(critical->fragments));
+}
+
+void critical_requests_exchange(struct critical_requests *critical, mpi_handle comm)
+{
+    if (critical_requests_measures(critical))
+        service_times_exchange(fragment_requests_times(critical->fragments), comm);
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------- */
+
 bool critical_requests_judge(struct critical_requests *critical, const struct io_call *call, enum caching_op op,
                              const struct view_range *range)
 {
-    const int64_t at_once = call->flags & CALL_COLLECTIVE ? 0 : critical->sieved[op];
-    struct typemap_cursor cursor;
+    struct walk_of_requests walk = walk_requests(critical, call, op, range);
+    struct request request;
     int64_t bytes = 0;
-    if (is_too_fine(critical, op, range))
+    if (critical->fragments == NULL && is_too_fine(critical, op, range))
         return false;
-    typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
     pthread_mutex_lock(&critical->mutex);
-    struct request request = {0};
-    for (int64_t left = range->bytes; left > 0;) {
-        const struct extent piece = typemap_cursor_next(&cursor, left);
-        const int64_t stop = piece.offset + piece.length;
-        const bool joins = request.pieces > 0 && piece.offset >= request.stop && stop - request.start <= at_once;
-        if (!joins && request.pieces > 0)
+    if (critical->fragments != NULL)
+        judge_fragments(critical, call, range);
+    else
+        while (next_request(&walk, &request))
             bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
-        if (!joins)
-            request = (struct request){.start = piece.offset, .position = range->position + range->bytes - left};
-        request.stop = stop;
-        request.pieces++;
-        request.bytes += piece.length;
-        left -= piece.length;
-    }
-    bytes += is_critical(critical, op, range, &request) ? request.bytes : 0;
     pthread_mutex_unlock(&critical->mutex);
     return bytes > range->bytes / 2;
 }
@@ -322,6 +533,7 @@ void critical_requests_close(struct critical_requests *critical)
     if (critical->identifier != NULL)
         leave_log(critical);
     caching_identifier_free(critical->identifier);
+    fragment_requests_close(critical->fragments);
     free(critical->costs.numbers);
     pthread_mutex_destroy(&critical->mutex);
     free(critical->path);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "critical_requests.h"
 #include "exchange.h"
 #include "homeward.h"
 #include "write_stats.h"
@@ -342,10 +343,14 @@ int node_home_all(struct file_handle *handle)
     return error;
 }
 
-/* RATIONALE: of what S4D-Cache places, a round takes all, and the more it takes the more of it is contiguous in the
- * file. So its rebuilder waits, as in the simulator, unless room gets short. */
+/* RATIONALE: of what S4D-Cache and iBridge place, a round takes all, and the more it takes the more of it is contiguous
+ * in the file. So they wait unless room gets short: S4D-Cache's rebuilder for its period, as in the simulator;
+ * fragments until this node leaves the home servers idle. */
 static bool is_due(struct writer *writer)
 {
+    if (writer->divides)
+        return node_home_waits(writer, NULL, HOME_OWN)
+            && (critical_requests_idle(redirection_of(writer->handle)->critical) || cache_is_short(writer->cache));
     struct journal *journal = &writer->journal;
     int64_t length, written = INT64_MAX;
     peers_lock(writer);

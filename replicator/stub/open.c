@@ -48,6 +48,7 @@ struct read_abilities {
     uint64_t usable;         /* there are replicas to read from */
     uint64_t publishes;
     uint64_t no_target;      /* rank 0 knows no replicas for writes to it */
+    uint64_t measures;       /* critical_requests_measures() */
 };
 
 enum { DESCRIPTOR_SHARE = 4 /* components may use at most a quarter of the descriptors of the process */ };
@@ -283,11 +284,17 @@ static void open_agreed(struct file_handle *handle, struct opening *opening)
     struct reader *reader;
     struct read_abilities mine = own_abilities(handle == NULL ? NULL : map, path, amode, ranks == 1, &reader), all;
     char ignored[4096];
+    struct critical_requests *critical = handle == NULL ? NULL : critical_requests_open(handle, path, rank);
+    mine.measures = all_bits(critical_requests_measures(critical));
     mine.no_target = all_bits(rank != 0 || handle == NULL || !writer_place(map, path, ignored));
     if (!agree_reduce(&mine, &all, (int)(sizeof mine / sizeof(uint64_t)), mpi->op_band, comm))
         all = (struct read_abilities){.no_target = ~UINT64_C(0)};
-    if (handle != NULL)
-        redirection_of(handle)->critical = critical_requests_open(handle, path, rank);
+    if (handle != NULL) {
+        redirection_of(handle)->critical = critical;
+        redirection_of(handle)->measures = all.measures != 0;
+    }
+    if (all.measures != 0)
+        critical_requests_exchange(critical, comm);
     if (reader != NULL) {
         apply_agreement(reader, amode, comm, &all);
         redirection_of(handle)->reader = reader;
@@ -416,7 +423,11 @@ static void close_reader(struct file_handle *handle)
 
 int redirector_closing(struct file_handle *handle)
 {
-    int error = errno, rc = writer_of(handle) == NULL ? 0 : writer_close(handle);
+    int error = errno, rc = 0;
+    if (writer_of(handle) != NULL) {
+        writer_exchange_service_times(handle);
+        rc = writer_close(handle);
+    }
     rc = rc != 0 ? rc : writer_raise(handle, deferred_close_error());
     if (reader_of(handle) != NULL)
         close_reader(handle);

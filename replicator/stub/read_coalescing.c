@@ -45,12 +45,12 @@ static bool read_ahead(const struct run *run)
 
 /* RATIONALE: a request of a striped replica has bytes on several disks. These work at the same time
  * if the kernel is asked for all the bytes before any is waited for. Threads would not be faster,
- * and would disturb programs that fork or count their threads. Returns the number of hints to give,
- * at most one for each run. */
+ * and would disturb programs that fork or count their threads. Of the original the kernel is asked for
+ * nothing: it reads ahead for all ranks. Returns the number of hints to give, at most one for each run. */
 static int others_of(const struct runs *runs, const struct run *but, struct hint *hints)
 {
     int count = 0;
-    for (uint32_t i = 0; i <= runs->components; i++) {
+    for (uint32_t i = 0; i < runs->components; i++) {
         struct run *run = &runs->each[i];
         if (run == but || run->parts == 0 || run->fetched || read_ahead(run))
             continue;

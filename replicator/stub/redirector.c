@@ -95,13 +95,17 @@ static bool access_data(struct io_call *call, int *rc)
 {
     if (is_independent(call) && (*rc = writer_raise(call->handle, deferred_close_error())) != 0)
         return true;
-    if (call->flags & CALL_WRITE)
-        return write_data(call, rc);
-    return call->flags & CALL_SHARED ? read_shared(call, rc) : read_data(call, rc);
+    const bool done = call->flags & CALL_WRITE ? write_data(call, rc)
+        : call->flags & CALL_SHARED            ? read_shared(call, rc)
+                                               : read_data(call, rc);
+    if (done)
+        critical_requests_served(redirection_of(call->handle)->critical, call->redirected);
+    return done;
 }
 
 static void access_end(struct file_handle *handle, unsigned flags)
 {
+    critical_requests_served(redirection_of(handle)->critical, false);
     if (flags & CALL_WRITE)
         redirector_write_end(handle);
 }
@@ -115,6 +119,8 @@ static void viewed(struct file_handle *handle)
 static int sync_file(struct file_handle *handle)
 {
     const int rc = writer_of(handle) == NULL ? 0 : make_visible(handle, NULL, VISIBLE_BY_ALL);
+    if (writer_of(handle) != NULL)
+        writer_exchange_service_times(handle);
     return rc != 0 ? rc : writer_raise(handle, deferred_close_error());
 }
 

@@ -57,10 +57,13 @@ static bool read_stream(void *context, const struct view_range *range, char *buf
             piece.length -= strip.length;
         }
     }
-    for (uint32_t i = 0; i <= runs->components; i++) {
+    /* RATIONALE: the original first, since it takes longest: its devices are slower, or it would have no replica. */
+    if (run_flush(runs, &runs->each[runs->components]) != DONE)
+        return false;
+    for (uint32_t i = 0; i < runs->components; i++) {
         enum outcome outcome = run_flush(runs, &runs->each[i]);
         if (outcome != DONE) {
-            to->blame = outcome == FAILED && i < runs->components;
+            to->blame = outcome == FAILED;
             return false;
         }
     }

@@ -88,10 +88,13 @@ bool writer_place(const struct loaded_map *map, const char *path, char journals[
 static const char *unwanted(const struct map_target *target, const struct opening *opening)
 {
     struct cache_hints hints;
-    const char *why = unsuitable(opening->amode);
+    const char *why = unsuitable(opening->amode), *uncached = NULL;
     if (target != NULL && !replicas_wanted())
         return "not asked for";
-    return why != NULL || target != NULL ? why : cache_hints_of(opening, 0, &hints);
+    if (target == NULL)
+        uncached = cache_hints_of(opening, 0, &hints);
+    /* RATIONALE: where it is not known how a file is striped, its reads are not judged, either. */
+    return why == NULL || (uncached != NULL && hints.policy == POLICY_IBRIDGE) ? uncached : why;
 }
 
 /* Discards the bytes of the replicas. */
@@ -179,7 +182,7 @@ static bool make_journal(struct writer *writer, const struct offer *offer, const
     if (error == 0 && offer->cached)
         writer->cache = cache_open(&writer->journal, hints, &error);
     if (error != 0 && offer->cached)
-        write_stats_refuse(writer->written, hints->policy == POLICY_S4D
+        write_stats_refuse(writer->written, policy_judges(hints->policy)
                                ? "the cache file cannot be made on the SSD server"
                                : "the cache file cannot be made in the directory e10_cache_path");
     return error == 0;
@@ -199,7 +202,7 @@ static struct writer *make_writer(const struct loaded_map *map, const struct off
     if (writer == NULL)
         return NULL;
     *writer = (struct writer){.map = map, .target = target, .lease = offer->lease, .rank = rank, .lock = lock,
-                                   .joins = hints->policy != POLICY_S4D, .low = INT64_MAX, .fd = -1,
+                                   .joins = !policy_judges(hints->policy), .low = INT64_MAX, .fd = -1,
                                    .request = hints->request,
                                    .coherent = coherence == NULL || strcmp(coherence, "mpi") != 0};
     pthread_mutex_init(&writer->mutex, NULL);
@@ -338,7 +341,8 @@ static void enter_open(struct writer *writer)
 static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 {
     writer->deferred = deferred_close_make(writer, writer->handle, hints->guard);
-    writer->judges = hints->policy == POLICY_S4D;
+    writer->judges = policy_judges(hints->policy);
+    writer->divides = hints->policy == POLICY_IBRIDGE;
     if (writer->peers != NULL)
         writer->exchange = exchange_make(writer, hints);
     if (!writer->judges)

@@ -28,7 +28,7 @@ enum {
     MOST_ENTRIES = 1 << 20  /* of a journal; with more of them the process makes a write-back */
 };
 
-static const char no_room[] = "no room in the cache";
+static const char no_room[] = "no room in the cache", unwritten_cache[] = "the cache could not be written";
 static const char no_gain[] = "for the last such file the computation hid nothing";
 
 int writer_raise(const struct file_handle *handle, int error)
@@ -140,10 +140,13 @@ static const char *covers(const struct writer *writer, const struct view_range *
         ? "in too many pieces in the replica" : NULL;
 }
 
-/* NULL: the policy caches a call like this one: E10 collective ones, S4D-Cache critical ones. */
+/* NULL: the policy caches a call like this one: E10 collective ones, S4D-Cache critical ones, iBridge parts of
+ * independent ones. */
 static const char *uncached(const struct io_call *call, const struct view_range *range)
 {
     const struct redirection *redirection = redirection_of(call->handle);
+    if (redirection->writer->divides)
+        return call->flags & CALL_COLLECTIVE ? "the requests of a collective write are those of aggregators" : NULL;
     if (redirection->writer->judges)
         return critical_requests_judge(redirection->critical, call, CACHING_WRITE, range) ? NULL : "not critical";
     return call->flags & CALL_COLLECTIVE ? NULL : "not a collective write";
@@ -317,14 +320,14 @@ static bool has_room(const struct io_call *call, int64_t *calls)
     return *calls > 0;
 }
 
-/* Counts a call that was redirected. */
-static void count_call(struct io_call *call, uint64_t requests)
+/* Counts a call of which so many bytes were redirected. */
+static void count_call(struct io_call *call, int64_t bytes, uint64_t requests)
 {
     struct write_stats *written = writer_of(call->handle)->written;
-    call->redirected = call->bytes > 0;
+    call->redirected = bytes > 0;
     pthread_mutex_lock(&written->lock);
-    written->calls += call->bytes > 0;
-    written->bytes += (uint64_t)call->bytes;
+    written->calls += bytes > 0;
+    written->bytes += (uint64_t)bytes;
     written->requests += requests;
     pthread_mutex_unlock(&written->lock);
 }
@@ -346,13 +349,13 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
     if (writer->cache != NULL && error == 0)
         cache_called(writer);
     pthread_mutex_unlock(&writer->mutex);
-    const char *place = writer->cache != NULL ? "the cache could not be written" : "the replica could not be written";
+    const char *place = writer->cache != NULL ? unwritten_cache : "the replica could not be written";
     *why = full ? no_room : error == ENOSPC || error == EDQUOT ? "no space in the replica" : place;
     if (error != 0)
         writer_stop(writer, *why);
     if (full || error != 0 || !result_set(call))
         return false;
-    count_call(call, requests);
+    count_call(call, call->bytes, requests);
     return true;
 }
 
@@ -386,7 +389,7 @@ static bool redirect_exchanged(struct io_call *call, const struct prepared_write
         *rc = write_apart(call, "the result cannot be set");
         return true;
     }
-    count_call(call, requests);
+    count_call(call, call->bytes, requests);
     pthread_mutex_lock(&writer->written->lock);
     writer->written->exchanged += call->bytes > 0;
     writer->written->exchanged_bytes += (uint64_t)call->bytes;
@@ -394,9 +397,150 @@ static bool redirect_exchanged(struct io_call *call, const struct prepared_write
     return true;
 }
 
+/* ---- iBridge: fragments go to the cache, the rest to the original ------------------------------------------------ */
+
+static struct view_range part_of(const struct view_range *range, const struct call_part *part)
+{
+    return (struct view_range){range->view, range->displacement, part->position, part->bytes};
+}
+
+/* Writes the fragments of a call to the cache. NULL, or why not: a literal. */
+static const char *put_fragments(const struct io_call *call, const struct view_range *range,
+                                 const struct call_parts *parts, const char *buffer, uint64_t *requests)
+{
+    struct writer *writer = writer_of(call->handle);
+    struct critical_requests *critical = redirection_of(call->handle)->critical;
+    pthread_mutex_lock(&writer->mutex);
+    int error = writer_make_room(call->handle);
+    bool full = cache_fits(writer, parts->on_ssd) == 0;
+    for (int64_t i = 0; error == 0 && !full && i < parts->count; i++) {
+        const struct view_range part = part_of(range, &parts->each[i]);
+        const int64_t start = clock_ns();
+        if (!parts->each[i].on_ssd)
+            continue;
+        error = cache_write(writer, &part, buffer + (part.position - range->position), NULL, requests);
+        critical_requests_part_served(critical, &part, true, clock_ns() - start);
+    }
+    full = full || error == ENOMEM;
+    if (error == 0)
+        cache_called(writer);
+    pthread_mutex_unlock(&writer->mutex);
+    if (error != 0 && !full)
+        writer_stop(writer, unwritten_cache);
+    if (error == 0 && !full && cache_flushes(writer->cache))
+        mover_wake();
+    return full ? no_room : error != 0 ? unwritten_cache : NULL;
+}
+
+/* To be called before a part of a call is written to the original. What caches have of these bytes is older. 0 or an
+ * errno. */
+static int original_part_begin(struct file_handle *handle, const struct view_range *part)
+{
+    struct writer *writer = writer_of(handle);
+    pthread_mutex_lock(&writer->mutex);
+    const int error = node_home_waits(writer, part, HOME_OWN | HOME_PEERS) ? writer_write_back(handle) : 0;
+    if (error != 0)
+        journal_overtaken(&writer->journal);
+    journal_original_begin(&writer->journal);
+    pthread_mutex_unlock(&writer->mutex);
+    return error;
+}
+
+static int write_part(struct file_handle *handle, const struct view_range *part, const char *buffer)
+{
+    const struct writer *writer = writer_of(handle);
+    struct typemap_cursor cursor;
+    int error = original_part_begin(handle, part);
+    const int64_t start = clock_ns();
+    typemap_cursor_init(&cursor, part->view, part->displacement, part->position);
+    for (int64_t left = part->bytes; error == 0 && left > 0;) {
+        const struct extent piece = typemap_cursor_next(&cursor, left);
+        error = write_whole(writer->fd, buffer, piece.length, piece.offset);
+        buffer += piece.length;
+        left -= piece.length;
+    }
+    critical_requests_part_served(redirection_of(handle)->critical, part, false, clock_ns() - start);
+    writer_original_end(handle);
+    return error;
+}
+
+/* Writes the parts of a call. NULL, or why not: a literal. RATIONALE: the SSD works at the same time as the disks: the
+ * fragments are in its page cache when the rest is written. If that fails, the MPI library writes all of it again,
+ * after the fragments have come home. */
+static const char *put_parts(const struct io_call *call, const struct view_range *range,
+                             const struct call_parts *parts, const char *buffer, uint64_t *requests)
+{
+    const char *why = put_fragments(call, range, parts, buffer, requests);
+    for (int64_t i = 0; why == NULL && i < parts->count; i++) {
+        const struct view_range part = part_of(range, &parts->each[i]);
+        if (!parts->each[i].on_ssd && write_part(call->handle, &part, buffer + (part.position - range->position)) != 0)
+            why = "the rest of the call could not be written";
+    }
+    return why;
+}
+
+/* The bytes of a call, one after the other: its buffer, or a copy to be freed. NULL: out of memory. */
+static char *gathered(const struct io_call *call, const struct typemap *memory, char **copy)
+{
+    struct typemap_cursor cursor;
+    *copy = NULL;
+    if (memory == NULL)
+        return call->buffer;
+    if (call->bytes > BOUNCE_BYTES || (*copy = malloc((size_t)call->bytes)) == NULL)
+        return NULL;
+    typemap_cursor_init(&cursor, memory, 0, 0);
+    for (int64_t done = 0; done < call->bytes;) {
+        const struct extent part = typemap_cursor_next(&cursor, call->bytes - done);
+        memcpy(*copy + done, (const char *)call->buffer + part.offset, (size_t)part.length);
+        done += part.length;
+    }
+    return *copy;
+}
+
+/* An independent write. False: the MPI library is to write it. */
+static bool write_divided(struct io_call *call, const char **why)
+{
+    struct writer *writer = writer_of(call->handle);
+    struct prepared_write write;
+    struct call_parts parts = {0};
+    char *copy = NULL;
+    uint64_t requests = 0;
+    bool done = false;
+    *why = prepare(call, &write);
+    if (*why == NULL) {
+        pthread_mutex_lock(&writer->mutex);
+        const struct fragment_room room = cache_room(writer);
+        pthread_mutex_unlock(&writer->mutex);
+        *why = critical_requests_divide(redirection_of(call->handle)->critical, call, &write.range, &room, &parts);
+    }
+    if (*why == NULL && parts.on_ssd < call->bytes && call->flags & CALL_NONBLOCKING)
+        *why = "a nonblocking write would wait for the original";
+    const char *buffer = *why == NULL ? gathered(call, write.memory, &copy) : NULL;
+    if (*why == NULL && buffer == NULL)
+        *why = "too large for data that are not contiguous in memory";
+    if (*why == NULL) {
+        replicas_write_begin(call->handle, call);
+        *why = put_parts(call, &write.range, &parts, buffer, &requests);
+        replicas_write_end(call->handle);
+        done = *why == NULL && result_set(call);
+        *why = *why == NULL ? "the result cannot be set" : *why;
+    }
+    if (done) {
+        count_call(call, parts.on_ssd, requests);
+        if (parts.on_ssd < call->bytes)
+            write_stats_passed(writer->written, call->bytes - parts.on_ssd, "whole strips, beside fragments");
+    }
+    free(copy);
+    free(parts.each);
+    typemap_release(write.memory);
+    return done;
+}
+
 static bool write_alone(struct io_call *call, const char **why)
 {
     struct prepared_write write;
+    if (writer_of(call->handle)->divides)
+        return call->bytes != 0 && write_divided(call, why);
     bool done = call->bytes != 0 && (*why = prepare(call, &write)) == NULL && redirect(call, &write, why);
     if (call->bytes != 0)
         typemap_release(write.memory);
@@ -620,6 +764,12 @@ int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts)
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return writer_raise(handle, error);
+}
+
+void writer_exchange_service_times(struct file_handle *handle)
+{
+    if (redirection_of(handle)->measures)
+        critical_requests_exchange(redirection_of(handle)->critical, writer_of(handle)->comm);
 }
 
 void writer_original_end(struct file_handle *handle)

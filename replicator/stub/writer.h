@@ -25,7 +25,8 @@ struct writer {
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
     struct cache_gain *gain; /* of a cache; NULL: what it gains is not measured */
     bool straight;        /* of a cache: on all ranks, collective writes go to the original, since it gains nothing */
-    bool judges;          /* of a cache: each call for itself, by S4D-Cache */
+    bool judges;          /* of a cache: each call for itself, by S4D-Cache or iBridge */
+    bool divides;         /* of a cache: calls into fragments, which it takes, and the rest, by iBridge */
     bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
     int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */
     struct write_stats *written;
@@ -89,5 +90,7 @@ int writer_original_begin(struct file_handle *handle, const struct io_call *call
 /* Likewise, before a call that changes the file's size; with all ranks. */
 int writer_resize_begin(struct file_handle *handle, mpi_offset size, bool cuts);
 void writer_original_end(struct file_handle *handle);
+/* Where all ranks are: they exchange how long the home servers take. */
+void writer_exchange_service_times(struct file_handle *handle);
 
 #endif

@@ -5,6 +5,9 @@
  *   iwrite:K split:K             the same nonblocking, and split
  *   one:K                        an independent write, over pieces of the next rank, too
  *   single:K spread:K            an independent write of pieces; `spread` every third one
+ *   apart:K over:K               an independent write of each piece; `over` over the ends of two pieces of other ranks
+ *   iapart:K halves:K            the same nonblocking, and of memory that is not contiguous
+ *   each:K                       an independent read of each piece
  *   vector:K                     a collective write and a read of memory that is not contiguous
  *   tangled:K                    a collective write whose pieces are not in the order of the file
  *   overlap:K                    a collective write of one piece by all ranks, after one another
@@ -80,6 +83,12 @@ static void view(int place, int of, int each)
     MPI_Type_free(&type);
 }
 
+/* Where a piece of this rank is in the file. */
+static MPI_Offset piece_at(int place, int number)
+{
+    return ((MPI_Offset)place * count * ranks + (MPI_Offset)number * ranks + rank) * piece + 5;
+}
+
 static void fill(int seed)
 {
     for (int i = 0; i < piece * count; i++)
@@ -143,6 +152,41 @@ static void make_step(const char *name, long number)
         if (rank == 0)
             MPI_File_write_at(file, (MPI_Offset)place * bytes * ranks + 50, buffer, bytes / 2, MPI_BYTE, &status);
         MPI_Barrier(MPI_COMM_WORLD);
+    } else if (strcmp(name, "apart") == 0 || strcmp(name, "over") == 0 || strcmp(name, "each") == 0) {
+        const int shift = strcmp(name, "over") == 0 ? piece / 2 + 1 : 0;
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        fill(shift == 0 ? place + 700 : place + 800);
+        if (strcmp(name, "each") == 0)
+            memset(buffer, 0, (size_t)bytes);
+        for (int i = 0; i < count; i++) {
+            const MPI_Offset at = piece_at(place, i) + shift;
+            if (strcmp(name, "each") == 0)
+                MPI_File_read_at(file, at, buffer + i * piece, piece, MPI_BYTE, &status);
+            else
+                MPI_File_write_at(file, at, buffer + i * piece, piece, MPI_BYTE, &status);
+            int moved;
+            MPI_Get_count(&status, MPI_BYTE, &moved);
+            got += moved;
+        }
+        if (strcmp(name, "each") == 0)
+            say_bytes("each", bytes);
+        fprintf(out, "%s %d\n", name, got);
+    } else if (strcmp(name, "iapart") == 0 || strcmp(name, "halves") == 0) {
+        MPI_Datatype half;
+        MPI_Type_vector(2, piece / 2, piece * count / 2, MPI_BYTE, &half);
+        MPI_Type_commit(&half);
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        fill(place + 900);
+        for (int i = 0; i < count; i++) {
+            MPI_Request request;
+            if (strcmp(name, "halves") == 0) {
+                MPI_File_write_at(file, piece_at(place, i), buffer + i * piece / 2, 1, half, &status);
+            } else {
+                MPI_File_iwrite_at(file, piece_at(place, i), buffer + i * piece, piece, MPI_BYTE, &request);
+                MPI_Wait(&request, &status);
+            }
+        }
+        MPI_Type_free(&half);
     } else if (strcmp(name, "vector") == 0) {
         MPI_Datatype half;
         MPI_Type_vector(count, piece / 2, piece, MPI_BYTE, &half);

@@ -1,0 +1,119 @@
+#include "service_times.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "caching.h"
+#include "collective_consensus.h"
+
+enum { SSD = SERVICE_SERVERS, ALL };
+
+static const double LEAST_IDLE = 0.02; /* seconds: a few requests to disks */
+
+struct service_times {
+    int64_t last;         /* clock_ns() when a home server was last used; atomic */
+    double average[ALL];  /* seconds; the SSD servers' is the last; atomic */
+};
+
+static void *shared_memory(const char *directory)
+{
+    char host[64] = "", path[4096];
+    gethostname(host, sizeof host - 1);
+    if (directory == NULL || *directory == '\0'
+        || snprintf(path, sizeof path, "%s/%s.times", directory, host) >= (int)sizeof path)
+        return MAP_FAILED;
+    const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    void *memory = fd >= 0 && ftruncate(fd, sizeof(struct service_times)) == 0
+        ? mmap(NULL, sizeof(struct service_times), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (fd >= 0)
+        close(fd);
+    return memory;
+}
+
+struct service_times *service_times_open(const char *directory)
+{
+    void *memory = shared_memory(directory);
+    if (memory == MAP_FAILED)
+        memory = mmap(NULL, sizeof(struct service_times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void service_times_close(struct service_times *times)
+{
+    if (times != NULL)
+        munmap(times, sizeof *times);
+}
+
+static double average_of(const struct service_times *times, int64_t number)
+{
+    double average;
+    __atomic_load(&times->average[number], &average, __ATOMIC_RELAXED);
+    return average;
+}
+
+/* RATIONALE: of two processes that change an average at the same time, one may be forgotten: it is an average. */
+static void set_average(struct service_times *times, int64_t number, double average)
+{
+    __atomic_store(&times->average[number], &average, __ATOMIC_RELAXED);
+}
+
+double service_time(const struct service_times *times, int64_t server)
+{
+    return average_of(times, server < 0 ? SSD : server % SERVICE_SERVERS);
+}
+
+void service_times_add(struct service_times *times, int64_t first, int64_t count, int64_t servers, double seconds)
+{
+    double slowest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double average = service_time(times, (first + i) % servers);
+        slowest = average > slowest ? average : slowest;
+    }
+    /* RATIONALE: the request has waited for the slowest server. Of the others it says that they took no longer. */
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t server = (first + i) % servers;
+        const double average = service_time(times, server);
+        if (average == slowest || seconds < average)
+            set_average(times, server % SERVICE_SERVERS, caching_average(average, seconds));
+    }
+    service_times_use(times);
+}
+
+void service_times_use(struct service_times *times)
+{
+    __atomic_store_n(&times->last, clock_ns(), __ATOMIC_RELAXED);
+}
+
+void service_times_add_ssd(struct service_times *times, double seconds)
+{
+    set_average(times, SSD, caching_average(average_of(times, SSD), seconds));
+}
+
+/* RATIONALE: requests count when they have returned. On slow servers one may be under way for long. */
+bool service_times_are_idle(const struct service_times *times)
+{
+    double slowest = LEAST_IDLE;
+    for (int64_t i = 0; i < SERVICE_SERVERS; i++) {
+        const double some = 2 * average_of(times, i);
+        slowest = some > slowest ? some : slowest;
+    }
+    return (double)(clock_ns() - __atomic_load_n(&times->last, __ATOMIC_RELAXED)) / 1e9 >= slowest;
+}
+
+void service_times_exchange(struct service_times *times, mpi_handle comm)
+{
+    int64_t mine[2 * ALL], all[2 * ALL]; /* nanoseconds, and whether there are any */
+    for (int i = 0; i < ALL; i++) {
+        mine[i] = (int64_t)(average_of(times, i) * 1e9);
+        mine[ALL + i] = mine[i] > 0;
+    }
+    if (!agree_reduce(mine, all, 2 * ALL, running_mpi()->op_sum, comm))
+        return;
+    for (int i = 0; i < ALL; i++)
+        if (all[ALL + i] > 0)
+            set_average(times, i, (double)all[i] / (double)all[ALL + i] / 1e9);
+}
