@@ -1,4 +1,4 @@
-"""Programs with critical requests, and the ways to serve them: what benchmarks/ssd_cache.py runs."""
+"""Programs with critical requests, and the ways to serve them: what ssd_cache.py and fragments.py run."""
 
 from __future__ import annotations
 
@@ -132,13 +132,21 @@ def order_of(task: int, count: int) -> Int64Array:
 class Experiment:
     """A job on one storage: its files, plans, replicas and homes.
 
-    The SSD pool has room for a ``share`` of the job's bytes, or for all of them; ``ssds`` of its servers are used.
+    The SSD pool has room for a ``share`` of the job's bytes, or for all of them; ``ssds`` of its servers are used, by
+    the ``policy``.
     """
 
     def __init__(
-        self, storage: Storage, job: Job, programs: Path, directory: Path, share: float | None, ssds: int | None
+        self,
+        storage: Storage,
+        job: Job,
+        programs: Path,
+        directory: Path,
+        share: float | None = None,
+        ssds: int | None = None,
+        policy: str = "s4d",
     ) -> None:
-        self.storage, self.job, self.programs, self.directory = storage, job, programs, directory
+        self.storage, self.job, self.programs, self.directory, self.policy = storage, job, programs, directory, policy
         self.cluster = directory / "cluster.toml"
         self.cluster.write_text(_limited(storage.cluster, None if share is None else int(share * job.bytes), ssds))
         self.signature = 0
@@ -186,7 +194,7 @@ class Experiment:
     # ---- a run ----------------------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """What S4D-Cache found in earlier rounds. Its replicas stay on the servers until ``remove``."""
+        """What the policy found in earlier rounds. Its replicas stay on the servers until ``remove``."""
         shutil.rmtree(self._home(WRITTEN), ignore_errors=True)
 
     def rate(self, op: str, contestant: str) -> float:
@@ -195,7 +203,7 @@ class Experiment:
         self.signature += op == "write"
         command = self._command(op, contestant)
         if contestant in CACHED:
-            said = self._pdla(contestant, "run", "--policy", "s4d", "--cluster", self.cluster, "--", *command)
+            said = self._pdla(contestant, "run", "--policy", self.policy, "--cluster", self.cluster, "--", *command)
         elif contestant in PLANNED or contestant == ORACLE:
             writes = ("--writes", "lease") if contestant == S_LEASE else ()
             said = self._pdla(contestant, "run", *writes, "--", *command)
@@ -262,7 +270,7 @@ class Experiment:
         return SHARED_PROCESSORS | {"PDLA_HOME": home, "PDLA_CATALOG": "", "ROMIO_HINTS": hints}
 
     def _home(self, contestant: str) -> Path:
-        return self.directory / f"home-{'s4d' if contestant in CACHED else contestant}"
+        return self.directory / f"home-{self.policy if contestant in CACHED else contestant}"
 
     def _pdla(self, contestant: str, *words: object) -> str:
         return output_of([BINARIES / "pdla", *map(str, words)], self._variables(contestant))

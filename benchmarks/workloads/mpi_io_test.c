@@ -1,0 +1,29 @@
+/* mpi-io-test of PVFS: -b bytes of a block, -i iterations; in each iteration the tasks' blocks follow one another in
+ * the file, from byte --offset on. */
+#include "workload.h"
+
+static long long block = 16 << 20, iterations = 1, offset;
+static long long task, tasks;
+
+static MPI_Offset place(long long piece)
+{
+    return offset + (piece * tasks + task) * block;
+}
+
+static void divide(long long own, long long all, struct access *access)
+{
+    task = own;
+    tasks = all;
+    MPI_Datatype contiguous;
+    MPI_Type_contiguous((int)block, MPI_BYTE, &contiguous);
+    *access = (struct access){iterations, block, place, MPI_DATATYPE_NULL, offset + task * block};
+    MPI_Type_create_resized(contiguous, 0, tasks * block, &access->view);
+    MPI_Type_free(&contiguous);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"b", &block, 0}, {"i", &iterations, 0}, {"offset", &offset, 0}, {NULL, NULL, 0}};
+    return workload_main(argc, argv, &(struct program){options, 0, divide});
+}
