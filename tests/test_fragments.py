@@ -154,7 +154,7 @@ def test_a_program_sees_and_leaves_the_same_bytes(mpich_case: Case, steps: list[
     assert left_on_servers(mpich_case) == [[], []]
 
 
-def test_what_is_written_to_the_original_is_newer_than_older_fragments(case: Case) -> None:
+def test_h49_what_is_written_to_the_original_is_newer_than_older_fragments(case: Case) -> None:
     """Of this rank, and of the others of the node."""
     ran = case.same(IMMEDIATE, "apart:0", "barrier", "over:0", "barrier", "each:0", **costs(case))
     shift = PIECE // 2 + 1
