@@ -17,6 +17,7 @@ import pytest
 from pdla.simulator import core
 from tests.conftest import Launching
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.test_building import mounted
 from tests.test_caches import IMMEDIATE, SIZES, Case, make_case
 from tests.test_critical_reads import cluster_text
 from tests.test_critical_requests import left_on_servers, logs
@@ -239,6 +240,14 @@ def test_service_times_are_measured_on_the_node(case: Case) -> None:
     _, *averages = struct.unpack("<q65d", times.read_bytes())
     servers, ssds = averages[:SERVERS], averages[-1]
     assert all(0 < seconds < 10 for seconds in [*servers, ssds]) and not any(averages[SERVERS:-1])
+
+
+def test_where_service_times_have_no_room_each_process_has_its_own(mpich_case: Case) -> None:
+    variables = costs(mpich_case)
+    with mounted(["-t", "tmpfs", "-o", "size=4k", "tmpfs"], mpich_case.directory / "critical"):
+        (mpich_case.directory / "critical/all").write_bytes(bytes(4096))
+        ran = mpich_case.same(IMMEDIATE, "apart:0", "each:0", **variables)
+    assert ran.total("written", "bytes") == bytes_of(ALL)
 
 
 def test_nodes_exchange_their_service_times(tmp_path: Path, library: Path, programs: Path) -> None:

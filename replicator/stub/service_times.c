@@ -27,7 +27,8 @@ static void *shared_memory(const char *directory)
         || snprintf(path, sizeof path, "%s/%s.times", directory, host) >= (int)sizeof path)
         return MAP_FAILED;
     const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    void *memory = fd >= 0 && ftruncate(fd, sizeof(struct service_times)) == 0
+    /* RATIONALE: the space is allocated. A store into a hole of a file on a full disk kills the program. */
+    void *memory = fd >= 0 && posix_fallocate(fd, 0, sizeof(struct service_times)) == 0
         ? mmap(NULL, sizeof(struct service_times), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (fd >= 0)
         close(fd);
