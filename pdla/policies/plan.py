@@ -214,7 +214,9 @@ def _in_whole_run(
     """The choice once the whole run was simulated, and its seconds without and with it, if there was time for that.
 
     Pattern by pattern, where most is at stake first, the policy is asked again with what the run
-    takes with each of its replicas. If the run is not faster in the end, there is no replica.
+    takes with each of its replicas. What was chosen stays unless another one saves ``LEAST_GAIN``
+    more: otherwise equal programs would have different plans. If the run is not faster in the end,
+    there is no replica.
     ``left`` is the room next to the choice.
     """
     found: list[Place | None] = [None] * len(asked)
@@ -252,7 +254,8 @@ def _in_whole_run(
             if place.candidate in one.spaces and all(size <= left[name] for name, size in one.space(place).items())
         ]
         best = max(wishes, key=lambda place: place.gain, default=None)
-        if best and mine and best.candidate == mine.candidate:
+        kept = next((place for place in wishes if mine and place.candidate == mine.candidate), None)
+        if best and kept and best.gain - kept.gain < LEAST_GAIN * least:
             best = mine
         elif best:
             best = replace(best, reason=_why_in_whole_run(one.candidates[best.candidate], run[best.candidate], run[0]))
