@@ -499,12 +499,43 @@ def test_h52_a_cache_that_is_full_lets_writes_go_home(case: Case) -> None:
     assert ran.total("written", "bytes") == 5 * 3 * 19200
 
 
+MILLION = {"PIECE": "8", "COUNT": "125000"}
+"""Of pieces, in eight writes."""
+LARGER = {**MILLION, "PIECE": "32"}
+WRITES = [f"write:{place}" for place in range(8)]
+
+
 def test_a_million_pieces_of_a_process_are_cached(case: Case) -> None:
     """They also go home together with those of the other rank."""
-    steps = [f"write:{place}" for place in range(8)]
-    ran = case.same(ON_CLOSE, *steps, "again:3", "read:3", "sync", "write:0", ranks=2, PIECE="8", COUNT="125000")
+    ran = case.same(ON_CLOSE, *WRITES, "again:3", "read:3", "sync", "write:0", ranks=2, **MILLION)
     assert ran.passed == set()
     assert ran.total("written", "calls") == 2 * 10
+
+
+def test_a_process_has_memory_for_a_million_pieces_but_not_for_those_of_others(case: Case) -> None:
+    """Three ranks have three million; natively they have the MPI library's buffers instead."""
+    native, cached = (
+        int(ran.stderr.split()[ran.stderr.split().index("memory") + 1]) >> 10
+        for ran in (
+            case.natively(*WRITES, "sync", "memory", **LARGER),
+            case.same(ON_CLOSE, *WRITES, "sync", "memory", **LARGER),
+        )
+    )
+    assert cached < native + 80
+
+
+@pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])
+def test_small_pieces_are_cached_also_once_more_than_half_of_the_room_is_taken(case: Case, flush: str) -> None:
+    ran = case.same(flush, *WRITES, ranks=2, PDLA_CACHE_BYTES=str(2 * 12 << 20), **MILLION)
+    assert ran.passed == set()
+
+
+def test_pieces_go_home_a_few_chunks_at_a_time(case: Case) -> None:
+    """Each rank has 105,000 of 384 bytes, in ten chunks, which other pieces cross."""
+    pieces = {"PIECE": "384", "COUNT": "15000"}
+    steps = [f"write:{place}" for place in range(7)]
+    ran = case.same(ON_CLOSE, *steps, "again:5", "sync", "again:1", "read:5", ranks=2, **pieces)
+    assert ran.passed == set()
 
 
 def test_h52_a_call_of_more_pieces_than_the_core_has_memory_for_goes_home(case: Case) -> None:

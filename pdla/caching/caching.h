@@ -61,7 +61,8 @@ struct caching_setup {
     int64_t together;                 /* the driver makes the moves of a node together: it gets them all at once */
     int64_t spaces, levels;
     const struct caching_space *space;
-    int64_t limit; /* bytes of memory that the core may take */
+    int64_t limit;       /* bytes of memory that the core may take */
+    int64_t tokens_only; /* the driver brings home in its own way: write-backs have no transfers */
 };
 
 /* A contiguous access to a file as it leaves a client. */

@@ -153,10 +153,10 @@ static void add_chunk(struct caching *core, const struct job *job, const struct 
     transfer(core, &core->writes, CACHING_WRITE, job->part, copy, start, stop, node);
 }
 
-static void job_start(struct caching *core, struct job *job)
+/* Adds what is read and written for a move. */
+static void list_transfers(struct caching *core, const struct job *job)
 {
-    int64_t node = core->setup.by_part ? -1 : job->node, size = 0, stage = 0, first = core->moved.count;
-    job->started = true;
+    int64_t node = core->setup.by_part ? -1 : job->node, size = 0, stage = 0;
     copies_of(core, job, &core->starting);
     core->reads.count = core->writes.count = 0;
     for (int64_t i = 0; i < core->starting.count; i++) {
@@ -177,6 +177,14 @@ static void job_start(struct caching *core, struct job *job)
         }
     }
     add_stages(core, stage);
+}
+
+static void job_start(struct caching *core, struct job *job)
+{
+    int64_t first = core->moved.count;
+    job->started = true;
+    if (!core->setup.tokens_only || job->kind != BACK)
+        list_transfers(core, job);
     struct caching_move *move = vector_add(&core->memory, &core->moves, sizeof *move);
     *move = (struct caching_move){job->token, job->kind == LOAD, job->after, first, core->moved.count - first};
 }

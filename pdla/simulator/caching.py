@@ -30,7 +30,7 @@ class Setup(ctypes.Structure):
     _fields_ = (
         *_numbers("home_servers home_strip by_part together spaces levels"),
         ("space", ctypes.POINTER(Space)),
-        *_numbers("limit"),
+        *_numbers("limit tokens_only"),
     )
 
 

@@ -89,7 +89,7 @@ static int64_t share(const struct cache *cache, const struct cache_hints *hints,
 static bool renew_core(struct cache *cache)
 {
     const struct caching_setup setup = {.home_servers = 1, .home_strip = CHUNK, .spaces = 1, .levels = 1,
-                                        .space = &cache->space, .limit = MEMORY};
+                                        .space = &cache->space, .limit = MEMORY, .tokens_only = 1};
     const struct caching_e10 e10 = {.flush_on_close = 1, .discard = 1};
     caching_free(cache->core);
     cache->core = caching_new(&setup);

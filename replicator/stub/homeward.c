@@ -16,20 +16,26 @@
 
 enum { PARTS = 512 /* of the buffer, in a system call */ };
 
+bool homeward_reserve(struct homeward *home, size_t pieces)
+{
+    if (pieces <= home->room)
+        return true;
+    struct homeward_piece *found = realloc(home->pieces, pieces * sizeof *found);
+    if (found == NULL)
+        return false;
+    home->pieces = found;
+    home->room = pieces;
+    return true;
+}
+
 bool homeward_add(struct homeward *home, uint32_t source, uint64_t number, const struct journal_entry *entry,
                   int64_t length)
 {
     for (int64_t done = 0; done < length;) {
         const int64_t offset = entry->start + done, left = HOME_CHUNK - offset % HOME_CHUNK;
         const int64_t part = length - done < left ? length - done : left;
-        if (home->count == home->room) {
-            const size_t room = 2 * home->room + PARTS;
-            struct homeward_piece *pieces = realloc(home->pieces, room * sizeof *pieces);
-            if (pieces == NULL)
-                return false;
-            home->pieces = pieces;
-            home->room = room;
-        }
+        if (home->count == home->room && !homeward_reserve(home, 2 * home->room + PARTS))
+            return false;
         home->pieces[home->count++] = (struct homeward_piece){offset, (int64_t)entry->place + done, entry->stamp,
                                                               (uint32_t)part, source, number};
         done += part;
@@ -75,14 +81,20 @@ bool homeward_sort(struct homeward *home)
     home->chunk_count = 0;
     for (size_t i = 0; i < home->count; i++)
         home->chunk_count += i == 0 || home->pieces[i].offset / HOME_CHUNK != home->pieces[i - 1].offset / HOME_CHUNK;
-    if ((home->chunks = malloc((home->chunk_count + 1) * sizeof *home->chunks)) == NULL)
+    size_t chunk = 0, *chunks = realloc(home->chunks, (home->chunk_count + 1) * sizeof *chunks);
+    if (chunks == NULL)
         return false;
-    size_t chunk = 0;
+    home->chunks = chunks;
     for (size_t i = 0; i < home->count; i++)
         if (i == 0 || home->pieces[i].offset / HOME_CHUNK != home->pieces[i - 1].offset / HOME_CHUNK)
             home->chunks[chunk++] = i;
     home->chunks[chunk] = home->count;
     return true;
+}
+
+void homeward_clear(struct homeward *home)
+{
+    home->count = home->chunk_count = 0;
 }
 
 void homeward_free(struct homeward *home)
@@ -169,14 +181,13 @@ int homeward_move(struct writer *writer, const struct homeward *home, size_t chu
 {
     const size_t first = home->chunks[chunk], count = home->chunks[chunk + 1] - first;
     const int64_t base = home->pieces[first].offset - home->pieces[first].offset % HOME_CHUNK;
-    struct homeward_piece *pieces = malloc(count * sizeof *pieces);
+    struct homeward_piece *pieces = home->pieces + first;
     struct stretch *runs = malloc(count * sizeof *runs);
     struct partial_pages pages;
     uint64_t requests = 0, bytes = 0;
     bool overlap;
-    int error = pieces == NULL || runs == NULL ? ENOMEM : 0;
+    int error = runs == NULL ? ENOMEM : 0;
     if (error == 0) {
-        memcpy(pieces, home->pieces + first, count * sizeof *pieces);
         const size_t found = find_runs(pieces, count, runs, &overlap);
         partial_pages_start(&pages, writer->fd, writer->device);
         for (size_t i = 0; i < found; i++) {
@@ -195,7 +206,6 @@ int homeward_move(struct writer *writer, const struct homeward *home, size_t chu
     writer->written->back_bytes += error == 0 ? bytes : 0;
     writer->written->back_requests += requests;
     pthread_mutex_unlock(&writer->written->lock);
-    free(pieces);
     free(runs);
     return error;
 }

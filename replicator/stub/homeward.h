@@ -24,6 +24,8 @@ struct homeward {
     size_t chunk_count;
 };
 
+/* Takes memory for so many pieces. False: out of memory. */
+bool homeward_reserve(struct homeward *, size_t pieces);
 /* Adds entry `number` of a journal. False: out of memory. */
 bool homeward_add(struct homeward *, uint32_t source, uint64_t number, const struct journal_entry *, int64_t length);
 /* Of two pieces with the same byte: whether the first counts. */
@@ -33,9 +35,11 @@ bool homeward_sort(struct homeward *);
 /* HOME_CHUNK bytes of memory for chunks that are moved one after another. NULL: out of memory. */
 char *homeward_buffer(void);
 void homeward_buffer_free(char *buffer); /* may be NULL */
-/* Writes one chunk to the original; `sources` are the descriptors of the cache files, and `buffer` is a
+/* Writes one chunk to the original, once; `sources` are the descriptors of the cache files, and `buffer` is a
  * homeward_buffer(). Counts what it does. 0 or an errno; ENODATA: a cache file is too short. */
 int homeward_move(struct writer *, const struct homeward *, size_t chunk, const int *sources, char *buffer);
+/* Without pieces again, but with its memory. */
+void homeward_clear(struct homeward *);
 void homeward_free(struct homeward *);
 
 #endif

@@ -15,7 +15,10 @@
 #include "loadedmap.h"
 #include "locks.h"
 
-enum { GROWTH = 64 << 10 };
+enum {
+    GROWTH = 64 << 10,
+    SMALL = 1 << 20 /* bytes of a journal whose entries stay in memory */
+};
 
 static uint64_t seal_of(const struct journal_entry *entry, uint32_t length)
 {
@@ -73,6 +76,7 @@ static int grow(struct journal *journal)
     int error = posix_fallocate(journal->fd, 0, (off_t)size);
     if (error != 0)
         return error;
+    journal_rest(journal);
     return map_entries(journal, journal->fd, size) ? 0 : errno;
 }
 
@@ -347,6 +351,12 @@ int64_t journal_follow(struct journal *journal)
     const uint64_t count = journal_count(journal);
     const size_t used = JOURNAL_HEADER + count * sizeof(struct journal_entry);
     return used <= journal->size || map_entries(journal, -1, used + GROWTH) ? (int64_t)count : -1;
+}
+
+void journal_rest(const struct journal *journal)
+{
+    if (journal->size > SMALL)
+        madvise(journal->entries, journal->size - JOURNAL_HEADER, MADV_DONTNEED);
 }
 
 int journal_sync(struct journal *journal)

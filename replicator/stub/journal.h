@@ -132,6 +132,8 @@ void journal_unmap(struct journal *);
 /* Maps what another process has added to its journal. The number of entries; -1: they cannot be
  * mapped. */
 int64_t journal_follow(struct journal *);
+/* The entries, if they are many, leave this process's memory until it looks at them again. */
+void journal_rest(const struct journal *);
 /* Makes all entries durable; their bytes must be durable already. 0 or an errno. */
 int journal_sync(struct journal *);
 /* Removes all entries: the original has their bytes. */

@@ -1,8 +1,9 @@
 /* RATIONALE: what one rank has is often many small pieces, between those of the others. A round
- * takes the journals of all ranks of the node. Every thread that takes part sorts the same entries
- * into the same chunks, and takes chunk after chunk until none is left. Who ends the last chunk
- * makes the bytes durable, and then notes in every journal that its entries are home. If one of
- * them is killed, nothing is noted: the next round does all of it again.
+ * takes the journals of all ranks of the node. Every thread that takes part finds the same chunks of
+ * the original in them, and takes chunk after chunk until none is left. It reads the journals again
+ * for the pieces of the next few chunks, so that it has memory for these only. Who ends the last
+ * chunk makes the bytes durable, and then notes in every journal that its entries are home. If one
+ * of them is killed, nothing is noted: the next round does all of it again.
  *
  * A round is numbered. The numbers are part of the words that are counted up, so nobody takes a
  * chunk of a later round for one of the round that it knows. */
@@ -18,6 +19,7 @@
 #include "cache.h"
 #include "critical_requests.h"
 #include "exchange.h"
+#include "home_chunks.h"
 #include "homeward.h"
 #include "write_stats.h"
 #include "writeback.h"
@@ -26,6 +28,8 @@ enum {
     PERIOD_NS = 1000000000,
     ALIVE_NS = 500000000,  /* between looks at whether the others live */
     FUTEX_WAIT = 0, FUTEX_WAKE = 1, /* of <linux/futex.h> */
+    PIECES = 1 << 16,      /* that a thread knows at a time; those of one chunk may be more */
+    REST = 1 << 15,        /* entries of a journal whose pages are in memory at a time */
     MOST_LOOKS = 1 << 16   /* at entries; with more, a journal is taken to have the bytes */
 };
 
@@ -68,16 +72,20 @@ static struct shared *shared_of(const struct writer *writer, int i)
 
 static int journals(const struct writer *writer) { return writer->peers->count + 1; }
 
-/* What a thread needs to take part in a round: its entries, memory for a chunk, and the cache files. RATIONALE: who
- * begins a round has all of it, for the others may wait until that thread has brought all chunks home. */
+/* What a thread needs to take part in a round: its chunks, memory for the pieces and bytes of some, and the cache
+ * files. RATIONALE: who begins a round has all of it, for the others may wait until that thread has brought all chunks
+ * home. */
 struct share {
-    struct homeward home;
+    struct home_chunks chunks;
+    struct homeward home; /* of the chunks [first, until) */
+    size_t first, until;
     char *buffer;
     int *sources;
 };
 
 static void share_free(struct share *share)
 {
+    home_chunks_free(&share->chunks);
     homeward_free(&share->home);
     homeward_buffer_free(share->buffer);
     free(share->sources);
@@ -86,43 +94,92 @@ static void share_free(struct share *share)
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
-static int add_journal(const struct writer *writer, int i, struct homeward *home)
+typedef bool take_entry(struct share *, uint32_t source, uint64_t number, struct journal_entry, int64_t length);
+
+static bool count_entry(struct share *share, uint32_t source, uint64_t number, struct journal_entry entry,
+                        int64_t length)
+{
+    (void)source;
+    (void)number;
+    return home_chunks_add(&share->chunks, &entry, length);
+}
+
+/* Takes what the entry has of the chunks [first, until). */
+static bool add_entry(struct share *share, uint32_t source, uint64_t number, struct journal_entry entry,
+                      int64_t length)
+{
+    const int64_t low = share->chunks.at[share->first].number, high = share->chunks.at[share->until - 1].number;
+    const int64_t before = low * HOME_CHUNK - entry.start, stop = entry.start + length;
+    const int64_t after = stop / HOME_CHUNK > high ? stop - (high + 1) * HOME_CHUNK : 0;
+    if (before > 0) {
+        entry.place += (uint64_t)before;
+        entry.start += before;
+        length -= before;
+    }
+    return length <= after || homeward_add(&share->home, source, number, &entry, length - after);
+}
+
+/* False: out of memory. */
+static bool take_journal(const struct writer *writer, int i, struct share *share, take_entry *take)
 {
     struct journal *journal = journal_of(writer, i);
     struct shared *shared = shared_of(writer, i);
     const bool own = i == writer->peers->count;
-    int error = 0;
+    bool taken = true;
     if (own)
         shared_lock(&shared->mutex); /* its owner may add to it now, and move it */
-    if (shared->until > shared->from && !own && journal_follow(journal) < 0)
-        error = ENOMEM;
+    if (shared->until > shared->from && !own)
+        taken = journal_follow(journal) >= 0;
     /* RATIONALE: the round may be over, and the journal shorter. */
     const uint64_t count = journal_count(journal), until = shared->until < count ? shared->until : count;
-    for (uint64_t entry = shared->from; error == 0 && entry < until; entry++) {
+    for (uint64_t entry = shared->from; taken && entry < until; entry++) {
         int64_t length;
         const struct journal_entry found = journal_entry(journal, entry, &length);
-        error = homeward_add(home, (uint32_t)i, entry, &found, length) ? 0 : ENOMEM;
+        taken = take(share, (uint32_t)i, entry, found, length);
+        if (entry % REST == REST - 1)
+            journal_rest(journal);
     }
+    journal_rest(journal);
     if (own)
         pthread_mutex_unlock(&shared->mutex);
-    return error;
+    return taken;
 }
 
-/* A share in the round, with all its entries. */
+static bool take_journals(const struct writer *writer, struct share *share, take_entry *take)
+{
+    bool taken = true;
+    pthread_mutex_lock(&mapping);
+    for (int i = 0; taken && i < journals(writer); i++)
+        taken = take_journal(writer, i, share, take);
+    pthread_mutex_unlock(&mapping);
+    return taken;
+}
+
+/* A share in the round. 0 or an errno. */
 static int collect(const struct writer *writer, struct share *share)
 {
-    int error = 0;
     share->buffer = homeward_buffer();
     share->sources = malloc((size_t)journals(writer) * sizeof *share->sources);
     if (share->buffer == NULL || share->sources == NULL)
         return ENOMEM;
-    pthread_mutex_lock(&mapping);
-    for (int i = 0; error == 0 && i < journals(writer); i++) {
+    for (int i = 0; i < journals(writer); i++)
         share->sources[i] = i < writer->peers->count ? writer->peers->each[i].cache : cache_descriptor(writer->cache);
-        error = add_journal(writer, i, &share->home);
-    }
-    pthread_mutex_unlock(&mapping);
-    return error != 0 ? error : homeward_sort(&share->home) ? 0 : ENOMEM;
+    if (!take_journals(writer, share, count_entry))
+        return ENOMEM;
+    home_chunks_sort(&share->chunks);
+    return homeward_reserve(&share->home, home_chunks_at_a_time(&share->chunks, PIECES)) ? 0 : ENOMEM;
+}
+
+/* Finds the pieces of a chunk that the thread has taken, and of those after it. RATIONALE: while the thread has it, the
+ * round is not over, and the journals keep their entries. */
+static int know(const struct writer *writer, struct share *share, size_t chunk)
+{
+    if (chunk >= share->first && chunk < share->until)
+        return 0;
+    share->first = chunk;
+    share->until = home_chunks_until(&share->chunks, chunk, share->home.room);
+    homeward_clear(&share->home);
+    return take_journals(writer, share, add_entry) && homeward_sort(&share->home) ? 0 : ENOMEM;
 }
 
 /* How many entries of a journal a round has. RATIONALE: the pieces of one collective call often lie
@@ -168,7 +225,7 @@ static uint64_t begin(const struct writer *writer, bool all, struct share *share
         *error = any ? collect(writer, share) : 0;
         if (any && *error == 0) {
             number = (number + 1) & UINT32_MAX;
-            __atomic_store_n(&round->chunks, share->home.chunk_count, __ATOMIC_RELAXED);
+            __atomic_store_n(&round->chunks, share->chunks.count, __ATOMIC_RELAXED);
             __atomic_store_n(&round->done, number << 32, __ATOMIC_RELEASE);
             __atomic_store_n(&round->next, number << 32, __ATOMIC_RELEASE);
         } else {
@@ -218,17 +275,19 @@ static void end(const struct writer *writer, uint64_t number)
 }
 
 /* Brings chunks home until none is left. */
-static void move_chunks(struct file_handle *handle, const struct share *share, uint64_t number)
+static void move_chunks(struct file_handle *handle, struct share *share, uint64_t number)
 {
     struct writer *writer = writer_of(handle);
     struct round *round = writer->peers->round;
-    const uint64_t chunks = share->home.chunk_count;
+    const uint64_t chunks = share->chunks.count;
     bool any = false;
     for (uint64_t chunk; (chunk = count_up(&round->next, number)) < chunks;) {
         if (!any)
             original_begin(handle);
         any = true;
-        const int error = homeward_move(writer, &share->home, chunk, share->sources, share->buffer);
+        int error = know(writer, share, chunk);
+        if (error == 0)
+            error = homeward_move(writer, &share->home, chunk - share->first, share->sources, share->buffer);
         if (error != 0)
             fail(round, number, error);
         if (count_up(&round->done, number) != chunks - 1)
@@ -253,9 +312,9 @@ static int take_part(struct file_handle *handle, struct share *share, uint64_t n
     const int64_t start = clock_ns();
     int error = 0;
     __atomic_add_fetch(&own->working, 1, __ATOMIC_ACQ_REL);
-    if (share->home.chunks == NULL && has_chunks(round, number))
+    if (share->chunks.at == NULL && has_chunks(round, number))
         error = collect(writer, share);
-    if (error == 0 && share->home.chunks != NULL && present(round) == number)
+    if (error == 0 && share->chunks.at != NULL && present(round) == number)
         move_chunks(handle, share, number);
     uint64_t working = __atomic_load_n(&own->working, __ATOMIC_ACQUIRE);
     while (working > 0
@@ -318,7 +377,7 @@ int node_home_rest(struct file_handle *handle)
     while (error == 0 && !begun) {
         struct share share = {0};
         const uint64_t number = begin(writer, true, &share, &error);
-        begun = share.home.chunks != NULL || number == 0;
+        begun = share.chunks.at != NULL || number == 0;
         if (number != 0 && error == 0)
             error = take_part(handle, &share, number);
         share_free(&share);

@@ -16,6 +16,7 @@
  *   size end stat cut:BYTES      sizes; MPI_File_set_size
  *   sync barrier reopen nap:MS   `reopen` closes the file and opens it again
  *   until                        waits until there is FILE.end
+ *   memory                       says on standard error how many KiB a process has had in memory at most
  *   file:N alone:N delete:N      the next steps are on N.FILE (0: FILE); the last rank reads it alone; it is deleted
  *   both:N                       writes N.FILE while FILE is open
  *   fork child signals           a child that ends, or stays until this process ends; signals to this process
@@ -71,6 +72,20 @@ static void close_file(void)
 {
     if (file != MPI_FILE_NULL && MPI_File_close(&file) != 0)
         fprintf(out, "close failed\n");
+}
+
+static void say_memory(void)
+{
+    char line[256];
+    long kib = 0, most = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status != NULL && fgets(line, sizeof line, status) != NULL && sscanf(line, "VmHWM: %ld", &kib) != 1)
+        ;
+    if (status != NULL)
+        fclose(status);
+    MPI_Allreduce(&kib, &most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+    if (rank == 0)
+        fprintf(stderr, "memory %ld\n", most);
 }
 
 static void view(int place, int of, int each)
@@ -278,6 +293,8 @@ static void make_step(const char *name, long number)
         snprintf(end, sizeof end, "%s.end", first);
         while (access(end, F_OK) != 0)
             usleep(1000);
+    } else if (strcmp(name, "memory") == 0) {
+        say_memory();
     } else if (strcmp(name, "fork") == 0) {
         pid_t child = fork();
         if (child == 0)
