@@ -114,7 +114,7 @@ def test_patterns_leave_the_queue_when_a_plan_is_carried_out(pdla: Pdla) -> None
     (pdla.directory / "a.csv").write_text("\n".join(["rank,file,op,offset,length,t_start,t_end", *lines]) + "\n")
     pdla.run("import", "csv", "a.csv", "-o", "a.h5")
     pdla.run("analyze", "a.h5")
-    pdla.run("plan", "a.h5", "-o", "plan.json")
+    pdla.run("plan", "a.h5", "--simulate", "0", "-o", "plan.json")
     assert len(pdla.json("patterns", "list", "--queued", "--json")["patterns"]) == 1
     pdla.run("replicate", "plan.json")
     assert pdla.json("patterns", "list", "--queued", "--json")["patterns"] == []
