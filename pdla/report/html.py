@@ -401,14 +401,19 @@ def _simulated(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def costs_table(pattern: PatternPlan) -> Table:
-    """The cost of each candidate of a pattern, and why it cannot be chosen."""
+    """What each candidate of a pattern takes, by the cost model and simulated, and why it cannot be chosen."""
     rows = []
+    judged = pattern.candidates[0].simulated is not None
     for candidate in pattern.candidates:
         cost = candidate.cost
         seconds = (cost.connect, cost.network, cost.startup, cost.transfer, cost.total)
-        rows.append([candidate_name(candidate), *map(format_seconds, seconds), candidate.refused])
+        simulated = "" if candidate.simulated is None else format_seconds(candidate.simulated)
+        shown = [*map(format_seconds, seconds), *([simulated] if judged else [])]
+        rows.append([candidate_name(candidate), *shown, candidate.refused])
     marks = ["chosen" if number == pattern.chosen else "" for number in range(len(rows))]
-    return Table(["candidate", "connect", "network", "start-up", "transfer", "total", ""], "lrrrrrw", rows, marks)
+    sums = ["model", "simulated"] if judged else ["total"]
+    headers = ["candidate", "connect", "network", "start-up", "transfer", *sums, ""]
+    return Table(headers, "l" + "r" * (len(headers) - 2) + "w", rows, marks)
 
 
 def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
