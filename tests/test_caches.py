@@ -530,9 +530,11 @@ def test_small_pieces_are_cached_also_once_more_than_half_of_the_room_is_taken(c
     assert ran.passed == set()
 
 
-def test_pieces_go_home_a_few_chunks_at_a_time(case: Case) -> None:
-    """Each rank has 105,000 of 384 bytes, in ten chunks, which other pieces cross."""
-    pieces = {"PIECE": "384", "COUNT": "15000"}
+@pytest.mark.parametrize(("piece", "count"), [(384, 15000), (1536, 3750)])
+def test_pieces_go_home_a_few_chunks_at_a_time(case: Case, piece: int, count: int) -> None:
+    """They lie in ten chunks, which other pieces cross. Of 210,000 pieces a thread knows those of three chunks at a
+    time; of 52,500 it knows all."""
+    pieces = {"PIECE": str(piece), "COUNT": str(count)}
     steps = [f"write:{place}" for place in range(7)]
     ran = case.same(ON_CLOSE, *steps, "again:5", "sync", "again:1", "read:5", ranks=2, **pieces)
     assert ran.passed == set()
