@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from pdla.simulator import core
+from tests import test_critical_requests
 from tests.conftest import Launching
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis
 from tests.test_building import mounted
-from tests.test_caches import IMMEDIATE, SIZES, Case, make_case
+from tests.test_caches import IMMEDIATE, SIZES, Case
 from tests.test_critical_reads import cluster_text
 from tests.test_critical_requests import left_on_servers, logs
 from tests.test_exchange import make_nodes
@@ -29,36 +30,14 @@ SLOW = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 60 1e-8 1e-8 1 0 0"
 FAST = f"{STRIP} {SERVERS} 2 5e-9 1e-8 1e-8 1 0 0 1e-8 1e-8 1 0 60"
 RANKS, PIECE, COUNT = 3, 96, 200
 """Of tests/programs/cached.c."""
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fragments")
-
-
-@pytest.fixture
-def case(any_mpi: Mpi, tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under each MPI."""
-    return make_case(any_mpi, tmp_path, library, programs)
-
-
-@pytest.fixture
-def mpich_case(tmp_path: Path, library: Path, programs: Path) -> Case:
-    """Under MPICH."""
-    (mpi,) = available_mpis()[0].values
-    assert isinstance(mpi, Mpi)
-    return make_case(mpi, tmp_path, library, programs)
+case, mpich_case = test_critical_requests.case, test_critical_requests.mpich_case
+programs = test_critical_requests.programs
+"""Fixtures."""
 
 
 def costs(case: Case, model: str = SLOW, **more: str) -> dict[str, str]:
     """The variables of ``pdla run --policy ibridge`` with two SSD servers."""
-    for name in ("ssd0", "ssd1", "critical"):
-        (case.directory / name).mkdir(exist_ok=True)
-    servers = ":".join(str(case.directory / f"ssd{i}") for i in range(2))
-    log = str(case.directory / "critical")
-    return {
-        "PDLA_POLICY": "ibridge", "PDLA_SSD_COSTS": model, "PDLA_SSD_PATH": servers, "PDLA_CRITICAL_LOG": log, **more
-    }  # fmt: skip
+    return {**test_critical_requests.costs(case, model), "PDLA_POLICY": "ibridge", **more}
 
 
 def requests(rank: int, place: int = 0, shift: int = 0) -> Iterator[tuple[int, int]]:

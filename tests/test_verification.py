@@ -12,10 +12,12 @@ import pytest
 
 from pdla.analyzers.analysis import Analysis
 from pdla.collectors import workloads
+from pdla.errors import PdlaError
 from pdla.layouts.config import load_cluster
 from pdla.model import Cluster, Loop, PatternPlan, Plan, Signature
 from pdla.policies.plan import RedirectedWrites, make_plan
 from pdla.report.text import plan_table
+from pdla.simulator import core
 from pdla.simulator.run import simulate
 from pdla.simulator.scheme_comparison import Program
 from pdla.simulator.schemes import Scheme
@@ -193,3 +195,14 @@ def test_what_adjoins_comes_home_in_large_requests() -> None:
     assert closed.bytes_written == leased.bytes_written == signature.bytes
     assert (closed.moved["home"][0], leased.moved["home"][0]) == (signature.bytes, 0)
     assert closed.requests - leased.requests == 20
+
+
+def test_without_the_simulators_core_the_cost_model_decides_and_the_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> None:
+        raise PdlaError("libpdla-simulator.so is missing")
+
+    monkeypatch.setattr(core, "library", missing)
+    plan, alone = planned(10, STRIDED), planned(0, STRIDED)
+    assert plan == replace(alone, refused=(*alone.refused, ("the simulation", "libpdla-simulator.so is missing")))

@@ -14,11 +14,7 @@ static void divide(long long own, long long all, struct access *access)
     task = own;
     tasks = all;
     length = blocks * ZONES * (long long)sizeof(double);
-    *access = (struct access){variables, length, offset, MPI_DATATYPE_NULL, task * length};
-    MPI_Datatype contiguous;
-    MPI_Type_contiguous((int)length, MPI_BYTE, &contiguous);
-    MPI_Type_create_resized(contiguous, 0, tasks * length, &access->view);
-    MPI_Type_free(&contiguous);
+    *access = (struct access){variables, length, offset, workload_turns(length, tasks), task * length};
 }
 
 int main(int argc, char **argv)

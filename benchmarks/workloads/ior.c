@@ -41,10 +41,7 @@ static void divide(long long own, long long all, struct access *access)
         order = shuffle(access->pieces);
         return;
     }
-    MPI_Datatype contiguous;
-    MPI_Type_contiguous((int)block, MPI_BYTE, &contiguous);
-    MPI_Type_create_resized(contiguous, 0, tasks * block, &access->view);
-    MPI_Type_free(&contiguous);
+    access->view = workload_turns(block, tasks);
 }
 
 int main(int argc, char **argv)

@@ -14,11 +14,7 @@ static void divide(long long own, long long all, struct access *access)
 {
     task = own;
     tasks = all;
-    MPI_Datatype contiguous;
-    MPI_Type_contiguous((int)block, MPI_BYTE, &contiguous);
-    *access = (struct access){iterations, block, place, MPI_DATATYPE_NULL, offset + task * block};
-    MPI_Type_create_resized(contiguous, 0, tasks * block, &access->view);
-    MPI_Type_free(&contiguous);
+    *access = (struct access){iterations, block, place, workload_turns(block, tasks), offset + task * block};
 }
 
 int main(int argc, char **argv)

@@ -289,6 +289,15 @@ static MPI_Offset offset_in_block(long long piece)
     return block.corner + row * block.row + plane * block.plane + step * block.array;
 }
 
+MPI_Datatype workload_turns(long long block_bytes, long long tasks)
+{
+    MPI_Datatype contiguous, turns;
+    MPI_Type_contiguous((int)block_bytes, MPI_BYTE, &contiguous);
+    MPI_Type_create_resized(contiguous, 0, tasks * block_bytes, &turns);
+    MPI_Type_free(&contiguous);
+    return turns;
+}
+
 void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element,
                     long long steps, MPI_Offset displacement, struct access *access)
 {

@@ -29,6 +29,9 @@ struct program {
 /* Runs the program. Returns its exit code: 1 if a byte was wrong, 2 for a wrong command line. */
 int workload_main(int argc, char **argv, const struct program *program);
 
+/* The view of a task whose blocks take turns with those of all others: `block_bytes`, and then those of the others. */
+MPI_Datatype workload_turns(long long block_bytes, long long tasks);
+
 /* The rows of a part of a 3-D array in C order, of elements of `element` bytes, array after array. */
 void workload_block(const long long sizes[3], const long long parts[3], const long long starts[3], long long element,
                     long long steps, MPI_Offset displacement, struct access *access);

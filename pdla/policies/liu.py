@@ -127,6 +127,7 @@ class LiU(Online):
         disk, head = cluster.pool(cluster.home_pool), self.head
         if head is None:
             head, per_byte = cluster.home_strip, disk.read_seconds_per_byte
-            while per_byte > 0 and head < head_bytes(1 / per_byte, latency(disk)):
+            least = head_bytes(1 / per_byte, latency(disk)) if per_byte > 0 else 0.0
+            while head < least:
                 head *= 2
         return head, BODY * head if self.body is None else self.body

@@ -11,6 +11,7 @@ from pdla.analyzers.analysis import Analysis
 from pdla.errors import PdlaError
 from pdla.model import Candidate, Cluster, PatternPlan, Plan, Pool, Signature
 from pdla.policies.plan import RedirectedWrites, make_plan
+from pdla.simulator import core
 from pdla.simulator.run import simulate
 from pdla.simulator.schemes import Scheme
 from pdla.simulator.workload import Workload, from_signatures
@@ -57,12 +58,25 @@ def verified_plan(
     ``workload`` makes the calls of the whole run (None: those that its signatures stand for, one
     after the other). ``seconds`` are the budget for simulations; 0: the cost model alone decides.
     If writes are ``leased``, they come home after the run. ``options`` are those of ``make_plan``.
+    Without the simulator's core the cost model decides, and the plan says so among what it refused.
 
     Raises:
         ConfigError: unknown policy or selection.
     """
     judge = Judge(cluster, analysis, workload or (lambda: from_signatures(analysis.signatures)), leased, seconds)
-    return make_plan(analysis, cluster, policy, command, writes=writes, simulator=judge if seconds else None, **options)
+    missing = _missing_core() if seconds else ""
+    simulator = judge if seconds and not missing else None
+    plan = make_plan(analysis, cluster, policy, command, writes=writes, simulator=simulator, **options)
+    return replace(plan, refused=(*plan.refused, ("the simulation", missing))) if missing else plan
+
+
+def _missing_core() -> str:
+    """Why nothing can be simulated; empty: it can."""
+    try:
+        core.library()
+    except PdlaError as error:
+        return str(error)
+    return ""
 
 
 @dataclass
@@ -99,9 +113,9 @@ class Judge:
         chosen = [*others, *replicas[:affordable]]
         try:
             workload = from_signatures([signature])
-            seconds = {i: self._alone(workload, signature, found, i) for i in chosen}
         except PdlaError:  # more loops than the simulator takes
             return found
+        seconds = {i: self._alone(workload, signature, found, i) for i in chosen}
         self._left -= len(chosen) * signature.requests
         refused = dict.fromkeys(replicas[affordable:], NOT_SIMULATED)
         return tuple(
@@ -109,18 +123,19 @@ class Judge:
         )
 
     def seconds(self, plan: Plan) -> float | None:
-        """The seconds in I/O of the run with this plan; None: the budget is used up."""
-        if self._left_for_plans < self.analysis.requests:
+        """The seconds in I/O of the run with this plan; None: the budget is used up, or the run has more loops than the
+        simulator takes."""
+        if self._left_for_plans < self.analysis.requests or self._run is None:
             return None
         self._left_for_plans -= self.analysis.requests
-        try:
-            return self._simulated(self._run, plan)
-        except PdlaError:
-            return None
+        return self._simulated(self._run, plan)
 
     @cached_property
-    def _run(self) -> Workload:
-        return self.workload()
+    def _run(self) -> Workload | None:
+        try:
+            return self.workload()
+        except PdlaError:
+            return None
 
     def _alone(self, workload: Workload, signature: Signature, found: tuple[Candidate, ...], number: int) -> float:
         if found[number].space == "collective":
