@@ -540,6 +540,14 @@ static void barrier(void)
 #endif
 }
 
+/* After a sync that fails, other ranks may see old bytes: so it is said. */
+static void sync_slot(const struct slot *slot)
+{
+    int rc = MPI_File_sync(slot->file);
+    if (rc != MPI_SUCCESS)
+        fprintf(out, "%d:%d sync class=%d\n", program, line, class_of(rc));
+}
+
 /* Makes what was written to a file visible through every slot. */
 static void settle(const char *name)
 {
@@ -549,7 +557,7 @@ static void settle(const char *name)
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < SLOTS; i++)
             if (slots[i].open && strcmp(slots[i].name, name) == 0 && !(slots[i].amode & MPI_MODE_RDONLY))
-                MPI_File_sync(slots[i].file);
+                sync_slot(&slots[i]);
         barrier();
     }
     for (int i = 0; i < SLOTS; i++)
