@@ -12,7 +12,6 @@ classes have no long pause, and a program that computes after each of its calls 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,14 +45,13 @@ class Phases:
 
 @dataclass(frozen=True)
 class WritePhase:
-    """What all ranks write to one file from an open to its close: ``bytes``, from ``t_start`` to ``t_end`` s. In the
-    ``compute`` seconds after that nobody writes to any file; infinite after the last use of this
-    file."""
+    """What all ranks write to one file from an open to its close: ``bytes``, from ``t_start`` to ``t_end`` s;
+    ``opened_again``: the program then opens the file again."""
 
     t_start: float
     t_end: float
     bytes: int
-    compute: float
+    opened_again: bool
 
 
 NO_PHASES = Phases((), np.empty(0, np.int64))
@@ -102,7 +100,7 @@ def find_phases(trace: Trace) -> Phases:
 
 
 def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
-    """The phases of each file that is written, in order. After a file's last use nobody in the run waits for it."""
+    """The phases of each file that is written, in order."""
     uses: list[Phase] = []
     for phase in find_phases(trace).phases:
         if phase.begins == "open" or not uses or uses[-1].file != phase.file:
@@ -111,19 +109,11 @@ def write_phases(trace: Trace) -> dict[str, tuple[WritePhase, ...]]:
             total = uses[-1].bytes_written + phase.bytes_written
             uses[-1] = replace(uses[-1], t_end=max(uses[-1].t_end, phase.t_end), bytes_written=total)
     lasts = {use.file: use for use in uses}
-    writing = [use for use in uses if use.bytes_written]
     found: dict[str, tuple[WritePhase, ...]] = {}
-    if not writing:
-        return found
-    starts = np.sort([use.t_start for use in writing])
-    last = max(float(trace.records["t_end"].max()), max(use.t_end for use in writing))
-    for use in writing:
-        busy = any(other.t_start < use.t_end < other.t_end for other in writing)
-        following = int(np.searchsorted(starts, use.t_end))
-        until = float(starts[following]) if following < len(starts) else last
-        compute = math.inf if use is lasts[use.file] else 0.0 if busy else until - use.t_end
-        written = WritePhase(use.t_start, use.t_end, use.bytes_written, compute)
-        found[use.file] = (*found.get(use.file, ()), written)
+    for use in uses:
+        if use.bytes_written:
+            written = WritePhase(use.t_start, use.t_end, use.bytes_written, use is not lasts[use.file])
+            found[use.file] = (*found.get(use.file, ()), written)
     return found
 
 

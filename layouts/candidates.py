@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +25,7 @@ def candidates(
     cluster: Cluster,
     pools: Iterable[Pool],
     hybrids: Iterable[tuple[Pool, Pool]] = (),
-    phases: Sequence[tuple[int, float]] | None = None,
+    waited: float | None = None,
 ) -> tuple[Candidate, ...]:
     """The costs of ``signature`` from the original (always first) and from a replica of ``size`` bytes in every layout.
 
@@ -33,7 +33,7 @@ def candidates(
     together. The original of a collective pattern is accessed by two-phase collective buffering.
     For an independent pattern of several ranks this is a candidate of its own, "collective", which
     informs the reader of the plan. The cost of a write replica includes its write-back
-    (write_cost.py): before the file is closed or, with ``phases``, later.
+    (write_cost.py): before the file is closed or, with ``waited``, later.
     """
     pattern = Pattern.of(signature)
     found = []
@@ -52,7 +52,7 @@ def candidates(
     if pattern.op == "read":
         return tuple(found)
     return tuple(
-        replace(one, cost=write_back_cost(one.cost, pattern, size, cluster, one.layout, phases)) if one.layout else one
+        replace(one, cost=write_back_cost(one.cost, pattern, size, cluster, one.layout, waited)) if one.layout else one
         for one in found
     )
 

@@ -16,8 +16,6 @@ instead of (k/w)*s*b.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pdla.model import Cost
 
 
@@ -119,35 +117,3 @@ def hybrid_time(
         startup=startup_time(processes, a[slower]),
         transfer=processes * strips[slower] * b[slower],
     )
-
-
-def not_hidden(sync: float, compute: float) -> float:
-    """Seconds of the write-back that the computation after it does not hide: max(0, T_s - C) (E10 Eq. 1).
-
-    >>> not_hidden(30.0, 12.0), not_hidden(10.0, 12.0)
-    (18.0, 0.0)
-    """
-    return max(0.0, sync - compute)
-
-
-def perceived_bandwidth(
-    sizes: Sequence[int], write: Sequence[float], sync: Sequence[float], compute: Sequence[float]
-) -> float:
-    """Bytes per second as seen by a program whose phases write to replicas (E10 Eq. 2; Eq. 1 for one phase).
-
-    Phase k writes ``sizes[k]`` bytes (S) in ``write[k]`` seconds (T_c). The write-back takes
-    ``sync[k]`` (T_s), of which
-    the computation after it hides ``compute[k]`` (C(k+1)):
-
-        BW = sum S(k) / sum (T_c(k) + max(0, T_s(k) - C(k+1)))
-
-    As printed, the sum in the denominator covers only its first term. Raises ZeroDivisionError if
-    nothing takes time.
-
-    >>> perceived_bandwidth([1000], [2.0], [30.0], [12.0])
-    50.0
-    >>> perceived_bandwidth([1000, 1000], [2.0, 2.0], [30.0, 30.0], [12.0, 30.0])  # the second is hidden
-    90.9090909090909
-    """
-    seconds = sum(t_c + not_hidden(t_s, c) for t_c, t_s, c in zip(write, sync, compute, strict=True))
-    return sum(sizes) / seconds

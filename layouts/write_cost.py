@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup
-from pdla.layouts.cost import busiest, connect_time, network_time, not_hidden
+from pdla.layouts.cost import busiest, connect_time, network_time
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.original_cost import served
 from pdla.model import Cluster, Cost, Layout, Loop, Op, Pool
@@ -77,22 +77,20 @@ def write_back_cost(
     size: int,
     cluster: Cluster,
     layout: Layout,
-    phases: Sequence[tuple[int, float]] | None,
+    waited: float | None,
 ) -> Cost:
     """The cost of a replica that is written in ``writing`` and whose write-back all ranks do together.
 
-    Without ``phases`` the write-back comes before the file is closed. What one node keeps is then
-    read from memory, and nobody waits for the replica's devices. With ``phases``, (bytes, seconds
-    that the program then computes), the close waits until the replica has the bytes, and the
-    write-back comes later: the program waits for what these seconds do not hide (E10 Eqs. 1, 2).
+    Without ``waited`` the write-back comes before the file is closed. What one node keeps is then
+    read from memory, and nobody waits for the replica's devices. With it (a lease), the close waits
+    until the replica has the bytes, and this share of them comes home when the program opens the
+    file again; the rest comes home after the run.
     """
-    kept = phases is None and cluster.client_cache and _nodes(pattern, cluster) == 1
+    kept = waited is None and cluster.client_cache and _nodes(pattern, cluster) == 1
     back = _write_back(pattern, size, cluster, layout, kept)
     if cluster.client_cache:
         writing = Cost(0.0, 0.0, 0.0, 0.0) if kept else _flushed_sections(pattern, size, cluster, layout)
-    if not phases or not back.total:
-        return writing + back
-    share = sum(not_hidden(back.total * min(one / size, 1.0), compute) for one, compute in phases) / back.total
+    share = 1.0 if waited is None else waited
     return writing + Cost(share * back.connect, share * back.network, share * back.startup, share * back.transfer)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -94,20 +93,20 @@ def test_irregular_accesses_have_no_owner_and_no_aspects() -> None:
     assert described(trace) == []
 
 
-def test_what_a_program_computes_after_it_has_written_a_file() -> None:
+def test_which_files_a_program_opens_again_after_it_has_written_them() -> None:
     (phases,) = write_phases(workloads.ior(2, 100, 100, 3, ["write", "write"])).values()
-    assert [(one.bytes, round(one.compute, 6)) for one in phases] == [(600, 0.002), (600, math.inf)]
+    assert [(one.bytes, one.opened_again) for one in phases] == [(600, True), (600, False)]
 
 
-def test_nobody_in_the_run_waits_for_the_write_back_after_the_last_use_of_a_file() -> None:
+def test_phases_without_an_open_between_them_are_one_use_of_a_file() -> None:
     files = ["/data/a", "/data/a", "/data/b", "/data/c", "/data/c"]
     calls = [Call(0, op, 0, 100, file) for op, file in zip(["write"] * 4 + ["read"], files, strict=True)]
     trace = make_trace(calls)
     starts, ends = [0.0, 4.0, 7.5, 11.0, 20.0], [1.0, 5.0, 9.0, 12.0, 21.0]
     trace = replace(trace, records=trace.records.assign(t_start=starts, t_end=ends))
     assert write_phases(trace) == {
-        "/data/a": (WritePhase(0.0, 5.0, 200, math.inf),),
-        "/data/b": (WritePhase(7.5, 9.0, 100, math.inf),),
-        "/data/c": (WritePhase(11.0, 21.0, 100, math.inf),),
+        "/data/a": (WritePhase(0.0, 5.0, 200, False),),
+        "/data/b": (WritePhase(7.5, 9.0, 100, False),),
+        "/data/c": (WritePhase(11.0, 21.0, 100, False),),
     }
     assert write_phases(replace(trace, records=trace.records.assign(op="read"))) == {}

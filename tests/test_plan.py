@@ -152,21 +152,23 @@ def test_the_writes_of_patterns_that_grow_are_redirected_too():
     assert {one.refused.split(" ")[0] for one in pattern.candidates if one.layout} <= {"", "saves"}
 
 
-def test_a_write_back_that_the_program_computes_through_costs_nothing():
-    """The pattern writes half of its bytes in each of two phases, which the program computes after: E10 Eq. 2."""
+def test_under_a_lease_only_what_the_program_opens_again_is_waited_for():
+    """The pattern writes half of its bytes in each of two phases."""
     write = replace(STRIDED, op="write", t_start=0.0, t_end=30.0)
 
-    def seconds(*computes: float) -> float:
-        phases = [WritePhase(20.0 * i, 20.0 * i + 10, 100, compute) for i, compute in enumerate(computes)]
-        (pattern,) = make_plan(analysis(write), CLUSTER, writes=RedirectedWrites([0], {write.file: phases})).patterns
+    def seconds(writes: RedirectedWrites) -> float:
+        (pattern,) = make_plan(analysis(write), CLUSTER, writes=writes).patterns
         return next(one.cost.total for one in pattern.candidates if one.space == "ssd")
 
-    alone, sync = 0.0312057, 1.281876
-    assert seconds() == pytest.approx(alone + sync, rel=1e-5)
-    assert seconds(0.0, 0.0) == pytest.approx(alone + sync, rel=1e-5)
-    assert seconds(1.0, 1.0) == pytest.approx(alone, rel=1e-5)
-    assert seconds(1.0, 0.0) == pytest.approx(alone + sync / 2, rel=1e-5)
-    assert seconds(0.5, 0.25) == pytest.approx(alone + sync - 0.75, rel=1e-5)
+    def leased(*opened_again: bool) -> float:
+        phases = [WritePhase(20.0 * i, 20.0 * i + 10, 100, again) for i, again in enumerate(opened_again)]
+        return seconds(RedirectedWrites([0], {write.file: phases}))
+
+    alone, home = 0.0312057, 1.281876
+    assert seconds(RedirectedWrites([0])) == pytest.approx(alone + home, rel=1e-5)
+    assert leased(False, False) == pytest.approx(alone, rel=1e-5)
+    assert leased(True, False) == pytest.approx(alone + home / 2, rel=1e-5)
+    assert leased(True, True) == pytest.approx(alone + home, rel=1e-5)
 
 
 def test_a_read_of_bytes_that_the_run_writes_is_refused():

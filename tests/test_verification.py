@@ -206,3 +206,16 @@ def test_without_the_simulators_core_the_cost_model_decides_and_the_plan_says_so
     monkeypatch.setattr(core, "library", missing)
     plan, alone = planned(10, STRIDED), planned(0, STRIDED)
     assert plan == replace(alone, refused=(*alone.refused, ("the simulation", "libpdla-simulator.so is missing")))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_leased_comes_home_in_the_run_only_if_the_program_opens_the_file_again(times: int) -> None:
+    program, cluster = Program.of(workloads.ior(4, 64 * KiB, 16 * KiB, 16, ["write"] * times)), load_cluster("pdla")
+    plan = make_plan(program.analysis, cluster, "ns-pdla", writes=RedirectedWrites(program.dependences))
+    candidates = plan.patterns[0].candidates
+    chosen = next(number for number, one in enumerate(candidates) if one.layout)
+    plan = replace(plan, patterns=tuple(replace(one, chosen=chosen) for one in plan.patterns))
+    kept, home = (
+        simulate(program.workload, cluster, Scheme("none"), plan, leased=one).seconds for one in (True, False)
+    )
+    assert (kept < home) == (times == 1)

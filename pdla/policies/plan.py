@@ -36,9 +36,8 @@ class RedirectedWrites:
     Attributes:
         dependences: for each signature, how its writes depend on other accesses
             (``pdla.analyzers.dependence``).
-        phases: for each file, the phases that are followed by a write-back, hidden by the program's
-            computation (E10);
-            None: there is one write-back, at the end.
+        phases: for each file, the phases that are followed by a write-back when the program opens the
+            file again (a lease); None: there is one write-back, before the close.
     """
 
     dependences: Sequence[int]
@@ -178,8 +177,8 @@ def _costed(
 ) -> tuple[Candidate, ...]:
     """The candidates of a pattern in the spaces of a policy, with their costs; some are refused."""
     pools, hybrids = policy.spaces(cluster)
-    size, phases = pattern.map.size, None if written is None else _write_back_phases(pattern.signature, written)
-    found = candidates(pattern.signature, size, cluster, pools, hybrids, phases)
+    size, waited = pattern.map.size, None if written is None else _opened_again(pattern.signature, written)
+    found = candidates(pattern.signature, size, cluster, pools, hybrids, waited)
     refusals = [
         (pattern.obstacle or one.refused or obstacle(cluster.pool(one.space), one.layout, size)) if one.layout else ""
         for one in found
@@ -277,14 +276,12 @@ def _why_in_whole_run(candidate: Candidate, seconds: float, without: float) -> s
     )
 
 
-def _write_back_phases(signature: Signature, writes: Mapping[str, Sequence[WritePhase]]) -> list[tuple[int, float]]:
-    """The bytes that a pattern writes in each phase of its file, and the seconds after it that hide write-back."""
+def _opened_again(signature: Signature, writes: Mapping[str, Sequence[WritePhase]]) -> float:
+    """The share of what a pattern writes that comes home when the program opens the file again."""
     low, high = signature.t_start, signature.t_end
     phases = [one for one in writes.get(signature.file, ()) if one.t_start <= high and low <= one.t_end]
-    total = sum(one.bytes for one in phases)
-    if signature.op == "read" or not total:
-        return []
-    return [(signature.bytes * one.bytes // total, one.compute) for one in phases]
+    again = sum(one.bytes for one in phases if one.opened_again)
+    return again / sum(one.bytes for one in phases) if again else 0.0
 
 
 def _room(cluster: Cluster, patterns: Iterable[_Pattern], replicas: Sequence[Replica]) -> dict[str, int]:

@@ -82,8 +82,8 @@ def simulate(
     """Simulate ``workload`` with the replicas of ``plan``.
 
     What is written to replicas comes home when the file is closed; if it is ``leased``, after the
-    run. With ``open_loop`` calls begin when they did in the trace, even if earlier calls have not
-    ended.
+    run, unless the program opens the file again. With ``open_loop`` calls begin when they did in the
+    trace, even if earlier calls have not ended.
     """
     machine = Machine(cluster, home_pool(scheme, cluster))
     for size in workload.sizes:
@@ -155,10 +155,15 @@ def result_of(scheme: str, outcome: core.Outcome, machine: Machine, space: Mappi
 
 
 def _closing(replicas: Replicas, workload: Workload, cluster: Cluster, leased: bool) -> dict[str, Any]:
-    """The option of core.simulate that writes a file back when it is closed for the first time."""
-    if leased or not replicas.written:
-        return {}
+    """The option of core.simulate that writes a file back when it is closed for the first time.
+
+    Of a leased file the next open would do so, which comes right after.
+    """
     left = {file for file, _, _ in replicas.written}
+    if leased:
+        left &= workload.closed_again
+    if not left:
+        return {}
 
     def closing(file: int) -> core.Array:
         files = left if file < 0 else left & {file}

@@ -33,6 +33,14 @@ class Workload:
     arrays: dict[str, Array]
     bytes: tuple[int, int]
 
+    @property
+    def closed_again(self) -> set[int]:
+        """The numbers of the files that are closed more than once."""
+        calls = self.arrays["call"][:-1]
+        closes = np.unique(calls[calls["flags"] & CLOSES > 0][["file", "collective"]])
+        files, times = np.unique(closes["file"], return_counts=True)
+        return set(files[times > 1].tolist())
+
     def at_once(self) -> Workload:
         """The same calls without the time between them."""
         calls = self.arrays["call"].copy()
