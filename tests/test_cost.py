@@ -326,7 +326,7 @@ def test_a_replica_on_the_node_itself_costs_nothing_before_its_write_back():
     found = by_layout(signature, 2560 * KiB, ONE_NODE)
     assert [found[name].cost for name in ("1-DH", "1-DV")] == [found["original"].cost] * 2
     # Under a lease the close waits for the replica, and for nothing else if nobody opens the file again.
-    leased = candidates(signature, 2560 * KiB, ONE_NODE, [DISK], phases=[(2560 * KiB, math.inf)])
+    leased = candidates(signature, 2560 * KiB, ONE_NODE, [DISK], waited=0.0)
     assert [one.cost.transfer for one in leased if one.layout] == [pytest.approx(640 * 1024e-6)] * 3
     assert [one.cost.startup for one in leased if one.layout] == [0.0] * 3
 
