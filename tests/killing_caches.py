@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdla.replicator.journals import read_journal
-from tests.mpiio import CACHED, ON_NODES, cache_variables
+from tests.mpiio import CACHED, ON_NODES, SEGMENT, cache_variables
+from tests.support.handmade_maps import heads, lift
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, build_library
 from tests.support.namespace_nodes import on_nodes
 
 RANKS, PIECE, COUNT, PLACES = 3, 96, 200, 4
 """Of tests/programs/cached.c."""
+END = 5 + RANKS * PIECE * COUNT * PLACES
 SEEDS = {"write": 0, "again": 100, "iwrite": 200, "split": 300, "apart": 700}
 PDLA = Path(sys.executable).with_name("pdla")
 
@@ -105,6 +107,12 @@ class Round:
         """With deferred closes the next file is open while the bytes of this one go home."""
         return ["file:9"] if mode == "e10-deferred" else []
 
+    def lift(self) -> None:
+        """As if an earlier run had made the file, and requested all of its segments."""
+        self.original.write_bytes(bytes(END))
+        (self.directory / "home").mkdir()
+        lift(self.directory / "home/replicas.map", self.original, heads(END, *SEGMENT))
+
     def done(self, rank: int, steps: Sequence[str]) -> int:
         """How many steps a rank has certainly ended: it says so after each of some kinds."""
         path = self.directory / f"out.{rank}"
@@ -141,6 +149,8 @@ class Round:
     def play(self) -> str:
         mode = self.choose.choice(self.modes)
         steps = self.steps(mode)
+        if mode == "liu":
+            self.lift()
         self.kill(self.launch(mode, *steps), self.choose.uniform(0, 0.4))
         journals = self.directory.glob("home/journals/cache-*/*.journal")
         self.waited = any(len(read_journal(path).entries) for path in journals)
@@ -169,7 +179,7 @@ class Round:
                 path.write_bytes(text)
             wrong = f"the next open ended with {code}" if code else self.lost(steps)
         # On SSD servers there is a directory for each, and beside them logs of what was critical, and service times.
-        logs = (".cdt", ".times")
+        logs = (".cdt", ".times", ".loads")
         files = [path for path in self.directory.glob("cache/**/*") if path.is_file() and path.suffix not in logs]
         left = [*files, *self.directory.glob("home/journals/cache-*/*.journal")]
         what = f"{wrong}; left {len(left)}" if wrong or left else ""

@@ -40,7 +40,7 @@ from pdla.model import Layout, Signature
 from pdla.replicator.identity import identity_of
 from pdla.replicator.mapfile import publish
 from pdla.replicator.write_targets import directory_identity
-from tests.support.handmade_maps import Replica
+from tests.support.handmade_maps import Replica, heads, ranges
 from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_library
 from tests.support.namespace_nodes import on_nodes
 
@@ -56,6 +56,8 @@ COSTS = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
 """Of S4D-Cache: critical are requests below 100 bytes, 200 far from the one before, and something between."""
 FRAGMENTS = "64 3 2 5e-9 1e-8 1e-8 1 0 0.002 1e-5 1e-5 1 0 0"
 """Of iBridge: strips of 64 bytes on three servers, so that most requests have fragments."""
+SEGMENT = (40, 120)
+"""Of LiU: bytes of a head and of a body."""
 CACHED: dict[str, dict[str, str]] = {
     "e10": E10,
     "e10-close": {**E10, "E10_CACHE_FLUSH_FLAG": "flush_onclose"},
@@ -64,6 +66,7 @@ CACHED: dict[str, dict[str, str]] = {
     "e10-exchange": {**E10, "E10_CACHE": "coherent", "ROMIO_CB_WRITE": "enable", "CB_BUFFER_SIZE": "200"},
     "s4d": {"POLICY": "s4d", "SSD_COSTS": COSTS},
     "ibridge": {"POLICY": "ibridge", "SSD_COSTS": FRAGMENTS},
+    "liu": {"POLICY": "liu", "SSD_COSTS": FRAGMENTS, "SEGMENTS": f"{SEGMENT[0]} {SEGMENT[1]} 4000 0.1"},
 }
 """Modes of writes that go to a cache, and their variables PDLA_..."""
 ON_NODES = ("e10-exchange",)
@@ -603,6 +606,10 @@ class Runner:
             place.mkdir(parents=True)
             for name, size in program.files().items():
                 (place / name).write_bytes(content.randbytes(size))
+                if writes == "liu" and size > 0:
+                    where = directory / "heads" / f"{program.number}-{name}"
+                    lifted = ranges(heads(size, *SEGMENT)).build((place / name).read_bytes(), where)
+                    made.append((place / name, lifted, "read"))
             for kind, purpose in kinds:
                 for name, replicas in program.replicas(kind).items():
                     for i, replica in enumerate(replicas if kind == "target" or name in program.files() else ()):

@@ -462,7 +462,7 @@ def test_planned_replicas_and_a_cache_go_together(pdla: Launching) -> None:
     [
         (("--policy", "s4d"), "--policy s4d needs --cluster"),
         (("--policy", "s4d", "--hint", "e10_cache=enable"), "--policy s4d has no hint e10_cache: it has cache_bytes"),
-        (("--policy", "liu"), "policy 'liu' runs only in pdla simulate for now"),
+        (("--policy", "liu"), "--policy liu needs --cluster"),
         (("--policy", "lru"), "unknown policy 'lru'"),
         (("--hint", "e10_cache=enable"), "need --policy"),
         (("--coherence", "mpi"), "need --policy"),

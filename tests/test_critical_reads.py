@@ -119,10 +119,11 @@ def test_bytes_side_by_side_that_save_the_same_are_one_extent() -> None:
 def log(path: Path, original: Path, rows: list[tuple[int, int, float, int]], **more: Any) -> Path:
     """A log as replicator/stub/critical_requests.c leaves it."""
     name = os.fsencode(original)
-    tail = struct.pack("<QQqqIiQ", 1, 2, 3, 4, more.get("length", len(name)), 0, 9)
+    size, head, body = more.get("segments", (3, 0, 0))
+    tail = struct.pack("<QQqqIiQqq", 1, 2, size, 4, more.get("length", len(name)), 0, 9, head, body)
     tail += b"".join(struct.pack("<qqdq", *row) for row in rows) + name
     checksum = more.get("checksum", google_crc32c.value(tail))
-    path.write_bytes(more.get("magic", b"PDLACDT1") + struct.pack("<II", checksum, len(rows)) + tail)
+    path.write_bytes(more.get("magic", b"PDLACDT2") + struct.pack("<II", checksum, len(rows)) + tail)
     return path
 
 
@@ -136,7 +137,7 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "more"),
     [
-        ([(0, 16, 0.5, 3)], {"magic": b"PDLACDT2"}),
+        ([(0, 16, 0.5, 3)], {"magic": b"PDLACDT1"}),
         ([(0, 16, 0.5, 3)], {"checksum": 1}),
         ([(0, 16, 0.5, 3)], {"length": 3}),
         ([(16, 16, 0.5, 3)], {}),
@@ -144,6 +145,8 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
         ([(0, 16, float("nan"), 3)], {}),
         ([(0, 16, 0.5, 0)], {}),
         ([(0, 16, -0.5, 1)], {}),
+        ([(0, 16, 0.5, 1)], {"segments": (100, 8, 0)}),
+        ([(0, 16, 0.5, 1)], {"segments": (100, -8, 8)}),
     ],
 )
 def test_a_damaged_log_is_told_and_the_others_count(

@@ -28,7 +28,7 @@ FAR = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 300 0.02 1e-4 1e-4 1 0 0"
 SLOW = "65536 1 2 1e-6 1e-6 1e-6 1 0 0 1e-8 1e-8 1 0 0"
 """The disks need no start-up."""
 ROW = struct.Struct("<qqdq")
-HEADER = struct.Struct("<8sIIQQqqIiQ")
+HEADER = struct.Struct("<8sIIQQqqIiQqq")
 
 
 @pytest.fixture(scope="session")
@@ -68,14 +68,14 @@ def logs(case: Case) -> list[dict[str, Any]]:
     found = []
     for path in (case.directory / "critical").glob("*.cdt"):
         data = path.read_bytes()
-        magic, checksum, rows, device, inode, size, mtime_ns, path_bytes, rank, requests = HEADER.unpack_from(data)
-        assert magic == b"PDLACDT1" and checksum == google_crc32c.value(data[16:])
+        magic, checksum, rows, device, inode, size, mtime_ns, path_bytes, rank, *judged = HEADER.unpack_from(data)
+        assert magic == b"PDLACDT2" and checksum == google_crc32c.value(data[16:])
         assert len(data) == HEADER.size + rows * ROW.size + path_bytes
         state = case.original.stat()
         assert (device, inode, size, mtime_ns) == (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
         assert data[len(data) - path_bytes :].decode() == str(case.original)
         read = [ROW.unpack_from(data, HEADER.size + i * ROW.size) for i in range(rows)]
-        found.append({"rank": rank, "requests": requests, "reads": read})
+        found.append({"rank": rank, "requests": judged[0], "segment": tuple(judged[1:]), "reads": read})
     return sorted(found, key=lambda log: int(log["rank"]))
 
 

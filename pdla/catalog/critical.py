@@ -13,6 +13,7 @@ from pdla.catalog.outages import again
 from pdla.catalog.tables import CriticalRow, utc
 from pdla.critical_data import NOTHING, CriticalData
 from pdla.errors import FormatError
+from pdla.model import Int64Array
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,20 @@ class CriticalReads(Section):
             return {path: utc(seen) for path, seen in session.execute(select(CriticalRow.path, CriticalRow.seen))}
 
     @again
-    def add(self, path: Path, newer: CriticalData, same_run: bool = False) -> None:
-        """Record what a run found, or one more part of what the last run finds."""
+    def add(self, path: Path, newer: CriticalData, same_run: bool = False, instead: Int64Array | None = None) -> None:
+        """Record what a run found, or one more part of what the last run finds.
+
+        ``instead``: ranges [start, stop) of which nothing else stays, sorted and disjoint.
+        """
         with self._session(alone=True, once=True) as session:
             row = session.scalars(select(CriticalRow).filter_by(path=str(path))).one_or_none()
             if row is None:
                 row = CriticalRow(path=str(path))
                 session.add(row)
             else:
-                newer = _data(row).after(newer, same_run)
+                known = _data(row)
+                known = known if instead is None or not len(known.starts) else known.without(instead)
+                newer = known.after(newer, same_run)
             row.reads, row.seen = newer.to_json(), datetime.now(UTC)
 
     @again

@@ -14,7 +14,7 @@ from pdla.units import parse_bytes
 if TYPE_CHECKING:
     from pdla.model import Cluster, Pool
 
-RUNS = ("e10", "s4d", "ibridge")
+RUNS = ("e10", "s4d", "ibridge", "liu")
 """Policies that real programs can run with."""
 
 
@@ -62,22 +62,18 @@ HINTS: Mapping[str, Callable[[str], str]] = {
 }
 """The hints that --hint may set, and what reads their values."""
 
-SSD_POLICIES = ("s4d", "ibridge")
+SSD_POLICIES = ("s4d", "ibridge", "liu")
 """Policies whose cache is on SSD servers."""
 SSD_HINTS = ("cache_bytes",)
 """Those that they know."""
 
 
 def check_policy(name: str) -> None:
-    """Refuse what is no policy, or only simulated.
+    """Refuse what is no policy.
 
     Raises:
         ConfigError: a program cannot run with it.
     """
-    from pdla.policies import online_names
-
-    if name not in RUNS and name in online_names():
-        raise ConfigError(f"policy {name!r} runs only in pdla simulate for now; pdla run has {', '.join(RUNS)}")
     if name not in RUNS:
         raise ConfigError(f"unknown policy {name!r}: pdla run has {', '.join(RUNS)}")
 
@@ -115,7 +111,7 @@ def variables(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cl
 
 
 def _ssds(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cluster | None) -> dict[str, str]:
-    """What S4D-Cache or iBridge judges requests by, and where the SSD servers are (docs/ssd-cache.md)."""
+    """What S4D-Cache, iBridge or LiU judges requests by, and where the SSD servers are (docs/ssd-cache.md)."""
     from pdla.policies.online import pool_of
 
     if unknown := [name for name in hints if name not in SSD_HINTS]:
@@ -135,8 +131,18 @@ def _ssds(policy: str, coherence: str, hints: Mapping[str, str], cluster: Cluste
         "PDLA_COHERENCE": coherence,
         "PDLA_SSD_COSTS": " ".join(map(repr, model)),
         "PDLA_SSD_PATH": ":".join(str(Path(where).absolute()) for where in ssd.where),
+        **({"PDLA_SEGMENTS": _segments(cluster)} if policy == "liu" else {}),
         **({"PDLA_CACHE_BYTES": str(reserved)} if reserved else {}),
     }
+
+
+def _segments(cluster: Cluster) -> str:
+    """Bytes of a head and of a body over all home servers, and of the buffer of a node; the locality."""
+    from pdla.policies.liu import LiU
+
+    liu = LiU()
+    sizes = (size * cluster.home_servers for size in (*liu.segment(cluster), liu.buffer))
+    return " ".join(map(repr, [*sizes, liu.locality]))
 
 
 def reserved_bytes(cluster: Cluster, hints: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""pdla run --policy s4d or ibridge: what is done before, beside and after the program."""
+"""pdla run --policy s4d, ibridge or liu: what is done before, beside and after the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOK_SECONDS = 1.0
 
 
 class CriticalRun:
-    """A run with S4D-Cache or iBridge.
+    """A run with S4D-Cache, iBridge or LiU.
 
     Attributes:
         notes: what there is to say besides the table, such as why bytes could not be copied.
@@ -143,7 +143,7 @@ class CriticalRun:
     def _record(self, catalog: Catalog) -> None:
         from pdla.replicator.critical_logs import joined, record
 
-        record(self._left, catalog, more=self._found)
+        record(self._left, catalog, before=self._found)
         for path, log in self._left.items():
             self._found[path] = joined([self._found[path], log]) if path in self._found else log
         self._left = {}

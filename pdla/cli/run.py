@@ -55,13 +55,14 @@ def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path
     type=Named(lambda: RUNS, check_policy),
     help="e10: collective writes are cached on the nodes' own devices. s4d: what is faster on SSD servers is cached "
     "there: writes while the program runs, reads for later runs. ibridge: the same for the small ends of requests that "
-    "are not aligned with strips. Writes come home to the original in the background.",
+    "are not aligned with strips. liu: the heads of large segments that are read for the most part, for later runs. "
+    "Writes come home to the original in the background.",
 )
 @click.option(
     "--cluster",
     metavar="FILE|NAME",
     help="With --policy: a pool of this cluster.toml gives the directories and the size of the cache: that of kind "
-    "node for e10, that of kind ssd for s4d and ibridge, which need this option.",
+    "node for e10, that of kind ssd for s4d, ibridge and liu, which need this option.",
 )
 @click.option(
     "--coherence",

@@ -19,6 +19,7 @@ enum cache_policy cache_policy(void)
         : strcmp(policy, "e10") == 0     ? POLICY_E10
         : strcmp(policy, "s4d") == 0     ? POLICY_S4D
         : strcmp(policy, "ibridge") == 0 ? POLICY_IBRIDGE
+        : strcmp(policy, "liu") == 0     ? POLICY_LIU
                                          : POLICY_NONE;
 }
 
@@ -106,7 +107,8 @@ static bool directory_of(int rank, char directory[LONGEST])
     return servers > 0 && snprintf(directory, LONGEST, "%.*s", (int)strcspn(list, ":"), list) < LONGEST;
 }
 
-/* Of S4D-Cache and iBridge. A program's own hints do not count: they are for E10, and this room is for all programs. */
+/* Of S4D-Cache, iBridge and LiU. A program's own hints do not count: they are for E10, and this room is for all
+ * programs. */
 static const char *ssd_hints_of(const struct opening *opening, int rank, struct cache_hints *hints)
 {
     struct ssd_costs costs;

@@ -1,5 +1,5 @@
 /* Whether and how the writes to a file are cached: by the hints of E10 (Congiu et al., Table II) on the node's
- * own device, or by S4D-Cache or iBridge on SSD servers. */
+ * own device, or by S4D-Cache, iBridge or LiU on SSD servers. */
 #ifndef PDLA_CACHE_HINTS_H
 #define PDLA_CACHE_HINTS_H
 
@@ -9,10 +9,13 @@
 enum exchange_wish { EXCHANGE_AUTOMATIC, EXCHANGE_ALWAYS, EXCHANGE_NEVER };
 
 /* PDLA_POLICY. */
-enum cache_policy { POLICY_NONE, POLICY_E10, POLICY_S4D, POLICY_IBRIDGE };
+enum cache_policy { POLICY_NONE, POLICY_E10, POLICY_S4D, POLICY_IBRIDGE, POLICY_LIU };
 
-/* Whether it judges each call for itself, and has its cache on SSD servers. */
-static inline bool policy_judges(enum cache_policy policy) { return policy == POLICY_S4D || policy == POLICY_IBRIDGE; }
+/* Whether it judges each call for itself, and has what it wishes on SSD servers. */
+static inline bool policy_judges(enum cache_policy policy)
+{
+    return policy == POLICY_S4D || policy == POLICY_IBRIDGE || policy == POLICY_LIU;
+}
 
 struct cache_hints {
     enum cache_policy policy;

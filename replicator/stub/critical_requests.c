@@ -26,8 +26,9 @@ enum {
 
 struct critical_requests {
     pthread_mutex_t mutex;
-    struct caching_identifier *identifier; /* of S4D-Cache; of iBridge, its table only */
-    struct fragment_requests *fragments;   /* of iBridge; NULL: S4D-Cache */
+    struct caching_identifier *identifier; /* of S4D-Cache; of the others, its table only */
+    struct fragment_requests *fragments;   /* of iBridge; or NULL */
+    struct segment_requests *segments;     /* of LiU; or NULL */
     struct ssd_costs costs;
     char *path; /* of the original */
     int rank, ranks;
@@ -104,6 +105,9 @@ static bool can_judge(struct critical_requests *critical, const char *path)
     if (cache_policy() == POLICY_IBRIDGE
         && (critical->fragments = fragment_requests_open(path, &critical->costs)) == NULL)
         return false;
+    if (cache_policy() == POLICY_LIU
+        && (critical->segments = segment_requests_open(path, critical->ranks, &critical->costs)) == NULL)
+        return false;
     critical->identifier = caching_identifier_new(&critical->costs.model, critical->costs.home_strip,
                                                   critical->costs.home_servers, table_of(critical->ranks));
     return critical->identifier != NULL;
@@ -137,8 +141,9 @@ struct log_header {
     uint32_t path_bytes; /* of the path, after the rows */
     int32_t rank;
     uint64_t requests;   /* all that were judged */
+    int64_t head, body;  /* of LiU's segments; 0: another policy */
 };
-_Static_assert(sizeof(struct log_header) == 64, "header");
+_Static_assert(sizeof(struct log_header) == 80, "header");
 
 struct log_row {
     int64_t start, stop;
@@ -152,7 +157,7 @@ static uint32_t rows_of(const struct critical_requests *critical, struct log_row
     struct caching_critical found;
     uint32_t rows = 0;
     for (int64_t at = 0; caching_critical(critical->identifier, &at, &found);)
-        if (found.reads > 0) {
+        if (found.reads > 0 || critical->segments != NULL) {
             if (into != NULL)
                 into[rows] = (struct log_row){found.start, found.stop, found.benefit, found.reads};
             rows++;
@@ -199,9 +204,11 @@ static bool leave_log(const struct critical_requests *critical)
     if (bytes == NULL)
         return false;
     struct log_header *header = (struct log_header *)bytes;
-    *header = (struct log_header){.magic = "PDLACDT1", .rows = rows, .device = found.st_dev, .inode = found.st_ino,
+    *header = (struct log_header){.magic = "PDLACDT2", .rows = rows, .device = found.st_dev, .inode = found.st_ino,
                                   .size = found.st_size, .mtime_ns = nanoseconds(found.st_mtim),
                                   .path_bytes = (uint32_t)length, .rank = critical->rank, .requests = critical->judged};
+    if (critical->segments != NULL)
+        segment_requests_sizes(critical->segments, &header->head, &header->body);
     rows_of(critical, (struct log_row *)(header + 1));
     memcpy(bytes + size - length, critical->path, length);
     header->checksum = crc32c(0, &header->device, size - offsetof(struct log_header, device));
@@ -257,6 +264,14 @@ static bool ranks_fill(const struct critical_requests *critical, const struct re
     return (critical->ranks - 1) * ((double)request->bytes / (double)request->pieces) >= gaps;
 }
 
+/* Of a write. RATIONALE: the close waits for the way home, which costs the disks as much for a write that saves no
+ * start-up. */
+static bool is_worth_its_way_home(struct critical_requests *critical, const struct request *request)
+{
+    const struct caching_request whole = {.op = CACHING_WRITE, .start = request->start, .stop = request->stop};
+    return caching_benefit(critical->identifier, &whole) > (double)request->bytes * critical->costs.way_home;
+}
+
 static bool is_critical(struct critical_requests *critical, enum caching_op op, const struct view_range *range,
                         const struct request *request)
 {
@@ -266,11 +281,9 @@ static bool is_critical(struct critical_requests *critical, enum caching_op op, 
     make_room(critical);
     if (op == CACHING_READ && !has_gaps)
         return caching_identify(critical->identifier, &whole);
-    const double saved = caching_benefit(critical->identifier, &whole);
-    /* RATIONALE: the close waits for the way home, which costs the disks as much for a write that saves no start-up. */
     if (op == CACHING_WRITE)
-        return saved > (double)request->bytes * critical->costs.way_home
-            && (!has_gaps || ranks_fill(critical, request));
+        return is_worth_its_way_home(critical, request) && (!has_gaps || ranks_fill(critical, request));
+    const double saved = caching_benefit(critical->identifier, &whole);
     if (saved > 0)
         add_pieces(critical, range, request, saved);
     return saved > 0;
@@ -394,6 +407,8 @@ void critical_requests_part_served(struct critical_requests *critical, const str
                                    int64_t nanoseconds)
 {
     struct typemap_cursor cursor;
+    if (!critical_requests_measures(critical))
+        return;
     typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
     const int64_t start = typemap_cursor_next(&cursor, 1).offset;
     if (view_range_last(range) - start + 1 == range->bytes)
@@ -460,8 +475,9 @@ static bool add_part(struct call_parts *parts, int64_t position, int64_t bytes, 
     return true;
 }
 
-static const char *divide(struct critical_requests *critical, const struct io_call *call,
-                          const struct view_range *range, const struct fragment_room *room, struct call_parts *parts)
+static const char *divide_fragments(struct critical_requests *critical, const struct io_call *call,
+                                    const struct view_range *range, const struct fragment_room *room,
+                                    struct call_parts *parts)
 {
     struct walk_of_requests walk = walk_requests(critical, call, CACHING_WRITE, range);
     struct request request;
@@ -482,18 +498,6 @@ static const char *divide(struct critical_requests *critical, const struct io_ca
     return parts->on_ssd > 0 ? NULL : "no fragment";
 }
 
-const char *critical_requests_divide(struct critical_requests *critical, const struct io_call *call,
-                                     const struct view_range *range, const struct fragment_room *room,
-                                     struct call_parts *parts)
-{
-    pthread_mutex_lock(&critical->mutex);
-    const char *why = divide(critical, call, range, room, parts);
-    pthread_mutex_unlock(&critical->mutex);
-    if (why == NULL)
-        timed.by = NULL; /* its parts are */
-    return why;
-}
-
 bool critical_requests_idle(const struct critical_requests *critical)
 {
     return !critical_requests_measures(critical)
@@ -506,7 +510,76 @@ void critical_requests_exchange(struct critical_requests *critical, mpi_handle c
         service_times_exchange(fragment_requests_times(critical->fragments), comm);
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------------- */
+/* ---- LiU --------------------------------------------------------------------------------------------------------- */
+
+struct segment_requests *critical_requests_segments(const struct critical_requests *critical)
+{
+    return critical == NULL ? NULL : critical->segments;
+}
+
+/* Notes what is requested of each head and of each body. */
+static void note_segments(struct critical_requests *critical, enum caching_op op, int64_t start, int64_t stop)
+{
+    critical->judged++;
+    for (int64_t end; start < stop; start = end) {
+        end = segment_requests_end(critical->segments, start);
+        end = end < stop ? end : stop;
+        make_room(critical);
+        caching_add(critical->identifier, &(struct caching_request){.op = op, .start = start, .stop = end},
+                    segment_requests_saves(critical->segments, end - start));
+    }
+}
+
+/* What reaches the servers: with the gaps, where the MPI library reads them, too. */
+static void judge_segments(struct critical_requests *critical, const struct io_call *call,
+                           const struct view_range *range)
+{
+    struct walk_of_requests walk = walk_requests(critical, call, CACHING_READ, range);
+    struct request request;
+    if (!is_too_fine(critical, CACHING_READ, range)) {
+        while (next_request(&walk, &request))
+            note_segments(critical, CACHING_READ, request.start, request.stop);
+    } else if (next_request(&walk, &request)) {
+        note_segments(critical, CACHING_READ, request.start, view_range_last(range) + 1);
+    }
+}
+
+/* RATIONALE: a head comes home before the close ends. So only those writes are worth it that S4D-Cache takes. */
+static const char *divide_segments(struct critical_requests *critical, const struct io_call *call,
+                                   const struct view_range *range, struct call_parts *parts)
+{
+    struct walk_of_requests walk = walk_requests(critical, call, CACHING_WRITE, range);
+    struct request request;
+    while (next_request(&walk, &request)) {
+        note_segments(critical, CACHING_WRITE, request.start, request.stop);
+        if (is_sieved(&request))
+            return "data sieving";
+        const bool worth = is_worth_its_way_home(critical, &request);
+        for (int64_t start = request.start, end; start < request.stop; start = end) {
+            end = segment_requests_end(critical->segments, start);
+            end = end < request.stop ? end : request.stop;
+            const bool on_ssd = worth && segment_requests_lifted(critical->segments, start);
+            if (!add_part(parts, request.position + start - request.start, end - start, on_ssd))
+                return "out of memory";
+        }
+    }
+    return parts->on_ssd > 0 ? NULL : "no head of a lifted segment";
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+const char *critical_requests_divide(struct critical_requests *critical, const struct io_call *call,
+                                     const struct view_range *range, const struct fragment_room *room,
+                                     struct call_parts *parts)
+{
+    pthread_mutex_lock(&critical->mutex);
+    const char *why = critical->segments != NULL ? divide_segments(critical, call, range, parts)
+                                                 : divide_fragments(critical, call, range, room, parts);
+    pthread_mutex_unlock(&critical->mutex);
+    if (why == NULL)
+        timed.by = NULL; /* its parts are */
+    return why;
+}
 
 bool critical_requests_judge(struct critical_requests *critical, const struct io_call *call, enum caching_op op,
                              const struct view_range *range)
@@ -514,10 +587,12 @@ bool critical_requests_judge(struct critical_requests *critical, const struct io
     struct walk_of_requests walk = walk_requests(critical, call, op, range);
     struct request request;
     int64_t bytes = 0;
-    if (critical->fragments == NULL && is_too_fine(critical, op, range))
+    if (critical->fragments == NULL && critical->segments == NULL && is_too_fine(critical, op, range))
         return false;
     pthread_mutex_lock(&critical->mutex);
-    if (critical->fragments != NULL)
+    if (critical->segments != NULL)
+        judge_segments(critical, call, range);
+    else if (critical->fragments != NULL)
         judge_fragments(critical, call, range);
     else
         while (next_request(&walk, &request))
@@ -534,6 +609,7 @@ void critical_requests_close(struct critical_requests *critical)
         leave_log(critical);
     caching_identifier_free(critical->identifier);
     fragment_requests_close(critical->fragments);
+    segment_requests_close(critical->segments);
     free(critical->costs.numbers);
     pthread_mutex_destroy(&critical->mutex);
     free(critical->path);

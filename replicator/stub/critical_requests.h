@@ -1,13 +1,15 @@
 /* The critical requests of an open file: those that a policy wants on SSD servers, by Eqs. 1 to 8 of S4D-Cache
  * (PDLA_POLICY=s4d; pdla/caching/identifier.c), or the fragments and small random requests of iBridge
  * (PDLA_POLICY=ibridge; fragment_requests.h). What was read is left in a log at the close, from which pdla fetches it
- * for the next opens. */
+ * for the next opens. With LiU (PDLA_POLICY=liu; segment_requests.h) the log has all requests: from it pdla finds
+ * out which segments are worth it. */
 #ifndef PDLA_CRITICAL_REQUESTS_H
 #define PDLA_CRITICAL_REQUESTS_H
 
 #include "caching.h"
 #include "fragment_requests.h"
 #include "replica_choice.h"
+#include "segment_requests.h"
 
 struct critical_requests;
 
@@ -28,7 +30,7 @@ struct call_parts {
     int64_t count, room;
     int64_t on_ssd; /* bytes */
 };
-/* iBridge: which parts of a write an SSD server is to have. NULL, or why none of it is for one: a literal. */
+/* iBridge, LiU: which parts of a write an SSD server is to have. NULL, or why none of it is for one: a literal. */
 const char *critical_requests_divide(struct critical_requests *, const struct io_call *, const struct view_range *,
                                      const struct fragment_room *, struct call_parts *);
 /* iBridge: a call has been served, with replicas or (not `redirected`) by the home servers alone. What it took is
@@ -38,10 +40,12 @@ void critical_requests_served(struct critical_requests *, bool redirected);
 void critical_requests_part_served(struct critical_requests *, const struct view_range *, bool on_ssd,
                                    int64_t nanoseconds);
 /* iBridge: whether the node leaves the home servers idle; and an exchange of what it measured with other nodes,
- * collective. S4D-Cache: true, and nothing. */
+ * collective. S4D-Cache, LiU: true, and nothing. */
 bool critical_requests_idle(const struct critical_requests *);
 bool critical_requests_measures(const struct critical_requests *); /* NULL: false */
 void critical_requests_exchange(struct critical_requests *, mpi_handle comm);
+/* LiU: its segments. NULL: another policy. */
+struct segment_requests *critical_requests_segments(const struct critical_requests *);
 /* Leaves the log. */
 void critical_requests_close(struct critical_requests *);
 

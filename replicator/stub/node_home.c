@@ -402,12 +402,12 @@ int node_home_all(struct file_handle *handle)
     return error;
 }
 
-/* RATIONALE: of what S4D-Cache and iBridge place, a round takes all, and the more it takes the more of it is contiguous
- * in the file. So they wait unless room gets short: S4D-Cache's rebuilder for its period, as in the simulator;
- * fragments until this node leaves the home servers idle. */
+/* RATIONALE: of what S4D-Cache, iBridge and LiU place, a round takes all, and the more it takes the more of it is
+ * contiguous in the file. So they wait unless room gets short: those of S4D-Cache and LiU for a period of the
+ * rebuilder; fragments until this node leaves the home servers idle. */
 static bool is_due(struct writer *writer)
 {
-    if (writer->divides)
+    if (critical_requests_measures(redirection_of(writer->handle)->critical))
         return node_home_waits(writer, NULL, HOME_OWN)
             && (critical_requests_idle(redirection_of(writer->handle)->critical) || cache_is_short(writer->cache));
     struct journal *journal = &writer->journal;

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "collective_consensus.h"
+#include "critical_requests.h"
 #include "freshness.h"
 #include "read_verification.h"
 #include "redirected_call.h"
@@ -46,6 +47,9 @@ static const char *prepare(const struct io_call *call, struct prepared_read *rea
     if (!memory_of(call, &read->memory))
         return "the memory datatype cannot be flattened";
     read->chosen = choose_replica(reader, &read->range, &read->covered, &read->why_none);
+    struct segment_requests *segments = critical_requests_segments(redirection_of(call->handle)->critical);
+    if (segments != NULL)
+        segment_requests_load(segments, reader, &read->range, read->size);
     return NULL;
 }
 

@@ -77,7 +77,7 @@ struct redirection {
     struct reader *reader;     /* NULL: there are no replicas to read from or to mark */
     struct writer *writer; /* NULL: writes go to the original */
     struct leased *leased; /* NULL: the original has its newest bytes */
-    struct critical_requests *critical; /* of the policies s4d and ibridge; NULL: nothing is judged */
+    struct critical_requests *critical; /* of the policies s4d, ibridge and liu; NULL: nothing is judged */
     bool measures; /* all ranks measure service times, and exchange them where MPI is collective */
 };
 

@@ -342,7 +342,7 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
 {
     writer->deferred = deferred_close_make(writer, writer->handle, hints->guard);
     writer->judges = policy_judges(hints->policy);
-    writer->divides = hints->policy == POLICY_IBRIDGE;
+    writer->divides = hints->policy == POLICY_IBRIDGE || hints->policy == POLICY_LIU;
     if (writer->peers != NULL)
         writer->exchange = exchange_make(writer, hints);
     if (!writer->judges)

@@ -149,7 +149,7 @@ static void write_seconds(FILE *out, const char *name, uint64_t nanoseconds)
 
 static const char *name_of(enum cache_policy policy)
 {
-    return policy == POLICY_S4D ? "s4d" : policy == POLICY_IBRIDGE ? "ibridge" : "e10";
+    return policy == POLICY_S4D ? "s4d" : policy == POLICY_IBRIDGE ? "ibridge" : policy == POLICY_LIU ? "liu" : "e10";
 }
 
 static void write_cached(FILE *out, const struct write_stats *written)

@@ -140,8 +140,8 @@ static const char *covers(const struct writer *writer, const struct view_range *
         ? "in too many pieces in the replica" : NULL;
 }
 
-/* NULL: the policy caches a call like this one: E10 collective ones, S4D-Cache critical ones, iBridge parts of
- * independent ones. */
+/* NULL: the policy caches a call like this one: E10 collective ones, S4D-Cache critical ones, iBridge and
+ * LiU parts of independent ones. */
 static const char *uncached(const struct io_call *call, const struct view_range *range)
 {
     const struct redirection *redirection = redirection_of(call->handle);
@@ -397,7 +397,7 @@ static bool redirect_exchanged(struct io_call *call, const struct prepared_write
     return true;
 }
 
-/* ---- iBridge: fragments go to the cache, the rest to the original ------------------------------------------------ */
+/* ---- iBridge, LiU: fragments or heads go to the cache, the rest to the original ---------------------------------- */
 
 static struct view_range part_of(const struct view_range *range, const struct call_part *part)
 {
@@ -528,7 +528,9 @@ static bool write_divided(struct io_call *call, const char **why)
     if (done) {
         count_call(call, parts.on_ssd, requests);
         if (parts.on_ssd < call->bytes)
-            write_stats_passed(writer->written, call->bytes - parts.on_ssd, "whole strips, beside fragments");
+            write_stats_passed(writer->written, call->bytes - parts.on_ssd,
+                               critical_requests_segments(redirection_of(call->handle)->critical) != NULL
+                                   ? "bodies, beside heads" : "whole strips, beside fragments");
     }
     free(copy);
     free(parts.each);

@@ -25,8 +25,8 @@ struct writer {
     struct deferred_close *deferred; /* of a cache; NULL: the close waits until the bytes are home */
     struct cache_gain *gain; /* of a cache; NULL: what it gains is not measured */
     bool straight;        /* of a cache: on all ranks, collective writes go to the original, since it gains nothing */
-    bool judges;          /* of a cache: each call for itself, by S4D-Cache or iBridge */
-    bool divides;         /* of a cache: calls into fragments, which it takes, and the rest, by iBridge */
+    bool judges;          /* of a cache: each call for itself, by S4D-Cache, iBridge or LiU */
+    bool divides;         /* of a cache: calls into what it takes (fragments, by iBridge; heads, by LiU) and the rest */
     bool coherent;        /* of a cache: a rank sees at once what others of its node wrote */
     int64_t request;      /* of a cache: bytes that are written to the original at a time, at most; 0: no limit */
     struct write_stats *written;

@@ -7,6 +7,7 @@
  *   single:K spread:K            an independent write of pieces; `spread` every third one
  *   apart:K over:K               an independent write of each piece; `over` over the ends of two pieces of other ranks
  *   iapart:K halves:K            the same nonblocking, and of memory that is not contiguous
+ *   beyond                       an independent write that ends with the largest offset
  *   each:K                       an independent read of each piece
  *   vector:K                     a collective write and a read of memory that is not contiguous
  *   tangled:K                    a collective write whose pieces are not in the order of the file
@@ -29,6 +30,7 @@
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +237,10 @@ static void make_step(const char *name, long number)
             MPI_File_read_at(file, 0, buffer, bytes, MPI_BYTE, &status);
         MPI_Get_count(&status, MPI_BYTE, &got);
         say_bytes(name, got);
+    } else if (strcmp(name, "beyond") == 0) {
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        const int rc = MPI_File_write_at(file, INT64_MAX - piece, buffer, piece, MPI_BYTE, &status);
+        fprintf(out, "beyond %s\n", rc == 0 ? "written" : "failed");
     } else if (strcmp(name, "size") == 0) {
         MPI_File_get_size(file, &size);
         fprintf(out, "size %lld\n", (long long)size);

@@ -210,3 +210,21 @@ def build_gone(directory: Path) -> Path:
     library, source = directory / "gone.so", REPOSITORY / "tests/programs/gone.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, source, "-ldl"], check=True)
     return library
+
+
+def ranges(parts: Sequence[tuple[int, int]]) -> Replica:
+    """A replica that has these parts (start, stop) of the original, one after the other."""
+    lengths = [stop - start for start, stop in parts]
+    places = [sum(lengths[:number]) for number in range(len(parts))]
+    extents = [(start, length, place) for (start, _), length, place in zip(parts, lengths, places, strict=True)]
+    return Replica(sum(lengths), extents=extents)
+
+
+def heads(size: int, head: int, body: int) -> list[tuple[int, int]]:
+    """(start, stop) of the heads of LiU's segments."""
+    return [(start, min(start + head, size)) for start in range(0, size, head + body)]
+
+
+def lift(path: Path, original: Path, parts: Sequence[tuple[int, int]]) -> None:
+    """Write the map of a replica that has these parts of the original, as if LiU had lifted their segments."""
+    write_map(path, [(original, [ranges(parts).build(original.read_bytes(), path.with_name("heads"))])])
