@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from pdla.analyzers.description_length import Candidates, deserving
 from pdla.analyzers.global_patterns import GlobalPattern, find_global
 from pdla.analyzers.local_patterns import OPS, LocalPatterns, find_local, together
 from pdla.analyzers.pattern_items import Ancestry
-from pdla.analyzers.shapes import BoolArray
 from pdla.model import Growth, Int64Array, Op, Signature
 from pdla.traces.trace import Source
 
@@ -105,16 +106,22 @@ def combine(local: LocalPatterns, source: Source) -> Analysis:
     for pattern in halves_together:
         apart[whole[pattern.members]] = True
 
-    found = [_Found(_global_signature(one, local, paths), local, one.members) for one in everywhere]
-    found += [_Found(_global_signature(one, halves, paths), halves, one.members) for one in halves_together]
+    candidates = (
+        Candidates(local, everywhere, rest[~apart[rest]]),
+        Candidates(halves, halves_together, halves_rest[apart[whole[halves_rest]]]),
+    )
+    several: list[_Found] = []
     alone: list[_Found] = []
     dropped = [local.strays]
-    for patterns, rows in ((local, rest[~apart[rest]]), (halves, halves_rest[apart[whole[halves_rest]]])):
-        regular = _deserve_signature(patterns)[rows]
-        signatures = _local_signatures(patterns, rows[regular], paths)
-        alone += [_Found(one, patterns, row) for one, row in zip(signatures, rows[regular, None], strict=True)]
-        dropped.append(patterns.left(rows[~regular]))
-    found = [*sorted(found, key=_place), *sorted(alone, key=_place)]
+    for (patterns, of_many, rows), (good, good_rows) in zip(candidates, deserving(candidates, local), strict=True):
+        several += [
+            _Found(_global_signature(one, patterns, paths), patterns, one.members) for one in compress(of_many, good)
+        ]
+        signatures = _local_signatures(patterns, rows[good_rows], paths)
+        alone += [_Found(one, patterns, row) for one, row in zip(signatures, rows[good_rows, None], strict=True)]
+        bad = [rows[~good_rows], *(one.members for one in compress(of_many, ~good))]
+        dropped.append(patterns.left(np.concatenate(bad)))
+    found = [*sorted(several, key=_place), *sorted(alone, key=_place)]
     signatures = tuple(one.signature for one in found)
     irregular = _irregular(pd.concat(dropped), paths)
     parts: list[Signature | Irregular] = [*signatures, *irregular]
@@ -166,12 +173,6 @@ def _owner(
     size = local.shapes.size[local.column("shape")]
     owner: Int64Array = np.where(before < (size // 2)[row], first[row], second[row])
     return np.where(row < 0, -1, owner)
-
-
-def _deserve_signature(patterns: LocalPatterns) -> BoolArray:
-    """Which patterns of a single rank are signatures; those of one or two accesses only if they are half of all."""
-    half = patterns.table["part"].to_numpy(np.float64) >= 1 / 2
-    return ~patterns.fragments & (half | (patterns.shapes.size[patterns.column("shape")] > 2))
 
 
 def to_json(

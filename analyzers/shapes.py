@@ -16,8 +16,10 @@ class Shapes:
     ``stride``, ``count`` and ``growth`` (a column of three) are those of the outermost loop.
     ``child`` is the shape of its first iteration (-1: none, a single access). ``length`` is the
     length of the first request, ``size`` the total number of accesses and ``bytes`` their bytes.
-    Shapes of one ``family`` differ only in the count of their outermost loop and the lengths of
-    their requests; if ``bare`` is equal, too, only in the lengths.
+    ``numbers`` is how many numbers say such a pattern: its first byte, the length, and each loop's
+    stride, count and what it grows by. Shapes of one ``family`` differ only in the count of their
+    outermost loop and the lengths of their requests; if ``bare`` is equal, too, only in the
+    lengths.
     """
 
     def __init__(self, lengths: Int64Array) -> None:
@@ -30,6 +32,7 @@ class Shapes:
         self.child: Int64Array = np.full(self.singles, -1, np.int64)
         self.size: Int64Array = np.ones(self.singles, np.int64)
         self.bytes: Int64Array = self._lengths
+        self.numbers: Int64Array = np.full(self.singles, 2, np.int64)
         self.family: Int64Array = np.zeros(self.singles, np.int64)
         self.bare: Int64Array = np.zeros(self.singles, np.int64)
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -105,6 +108,7 @@ class Shapes:
         self.length = np.concatenate((self.length, self.length[child]))
         self.size = np.concatenate((self.size, size))
         self.bytes = np.concatenate((self.bytes, nbytes))
+        self.numbers = np.concatenate((self.numbers, self.numbers[child] + 2 + np.count_nonzero(growth, axis=0)))
         self.family = np.concatenate((self.family, np.array(family, np.int64)))
         self.bare = np.concatenate((self.bare, np.array(bare, np.int64)))
         self.child = np.concatenate((self.child, child))

@@ -1,0 +1,132 @@
+"""Which patterns deserve to be signatures: those that are much shorter than the list of their accesses (ADR 35).
+
+The lengths are counted in numbers. A pattern takes its first byte, the length of a request, stride and count of each
+loop, what the loops grow by, and its ranks: none if they are all ranks of the stream in order, else the first rank,
+step and count of each run of them. The list takes a number for each access. This is the minimum description length of
+Rissanen (Automatica 14, 1978) with all numbers of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pdla.analyzers.global_patterns import GlobalPattern
+from pdla.analyzers.local_patterns import LocalPatterns
+from pdla.analyzers.shapes import BoolArray
+from pdla.analyzers.templates import match
+from pdla.model import Int64Array
+
+TIMES = 3
+"""A pattern with so many times as many accesses as numbers is a signature, whatever is around it."""
+
+SPARE = 10
+"""If the other patterns of a stream have most of what is left of it, they may take so many numbers more than that."""
+
+
+class Candidates(NamedTuple):
+    """Patterns that may be signatures: ``of_many`` ranks, which consist of ``local`` ones, and ``rows`` of others."""
+
+    local: LocalPatterns
+    of_many: Sequence[GlobalPattern]
+    rows: Int64Array
+
+
+class _Lengths(NamedTuple):
+    """Of some patterns: the number of each one's stream, the accesses that it stands for, and the numbers it takes."""
+
+    stream: Int64Array
+    accesses: Int64Array
+    numbers: Int64Array
+
+
+def deserving(candidates: Sequence[Candidates], local: LocalPatterns) -> list[tuple[BoolArray, BoolArray]]:
+    """For each of the candidates, which of the patterns of many ranks and which of the rows deserve to be signatures.
+
+    Some of many random accesses are in equal steps by chance. Such patterns have hardly more accesses than numbers,
+    and leave most accesses of their stream. So a pattern needs many more, or it is one of those that describe a
+    stream, with three quarters of what is left of it: what the program does there is not random, however little it
+    is. One or two accesses of a rank are a pattern only if they are half of what the rank does to the stream, because
+    any two accesses could be one.
+
+    Args:
+        candidates: patterns that together have every access at most once.
+        local: all local patterns, with the strays.
+    """
+    accesses, ranks = _streams(local)
+    possible = [_possible(one.local)[one.rows] for one in candidates]
+    lengths = [
+        lengths
+        for one, rows in zip(candidates, possible, strict=True)
+        for lengths in (_of_many(one.of_many, one.local, ranks), _of_one(one.rows[rows], one.local, ranks))
+    ]
+    every = _Lengths(*(np.concatenate(column) for column in zip(*lengths, strict=True)))
+    deserve = np.split(_deserve(every, accesses), np.cumsum([len(one.stream) for one in lengths]))
+    for rows, good in zip(possible, deserve[1::2], strict=True):
+        rows[rows] = good
+    return list(zip(deserve[::2], possible, strict=False))
+
+
+def _deserve(patterns: _Lengths, accesses: Int64Array) -> BoolArray:
+    """Which patterns deserve to be signatures; ``accesses``: how many each stream has.
+
+    >>> stream, told, numbers = np.array([[0, 0, 1], [900, 3, 3], [4, 4, 4]])
+    >>> _deserve(_Lengths(stream, told, numbers), np.array([1000, 3]))
+    array([ True, False,  True])
+    """
+    sure = patterns.accesses >= TIMES * patterns.numbers
+    unsure = _Lengths(*(column[~sure] for column in patterns))
+    left, told, spent = accesses.copy(), np.zeros_like(accesses), np.zeros_like(accesses)
+    np.subtract.at(left, patterns.stream[sure], patterns.accesses[sure])
+    np.add.at(told, unsure.stream, unsure.accesses)
+    np.add.at(spent, unsure.stream, unsure.numbers)
+    described = (4 * told >= 3 * left) & (spent <= told + SPARE)
+    deserve: BoolArray = sure | described[patterns.stream]
+    return deserve
+
+
+def _possible(local: LocalPatterns) -> BoolArray:
+    """Which patterns of a single rank may be signatures: three accesses or more, or half of what the rank does."""
+    half = local.table["part"].to_numpy(np.float64) >= 1 / 2
+    return ~local.fragments & (half | (local.shapes.size[local.column("shape")] > 2))
+
+
+def _streams(local: LocalPatterns) -> tuple[Int64Array, Int64Array]:
+    """(accesses, ranks): how many each stream has, by its number."""
+    stream, rank = (
+        np.concatenate((local.table[name], local.strays[name])).astype(np.int64) for name in ("stream", "rank")
+    )
+    accesses, ranks = (np.zeros(stream.max(initial=-1) + 1, np.int64) for _ in range(2))
+    requests = np.concatenate((local.shapes.size[local.column("shape")], local.strays["requests"])).astype(np.int64)
+    np.add.at(accesses, stream, requests)
+    several = rank.max(initial=0) + 1
+    np.add.at(ranks, np.unique(stream * several + rank) // several, 1)
+    return accesses, ranks
+
+
+def _of_one(rows: Int64Array, local: LocalPatterns, ranks: Int64Array) -> _Lengths:
+    """The lengths of these local patterns; ``ranks``: how many each stream has."""
+    stream, shape = (local.column(name)[rows] for name in ("stream", "shape"))
+    return _Lengths(stream, local.shapes.size[shape], local.shapes.numbers[shape] + (ranks[stream] > 1))
+
+
+def _of_many(found: Sequence[GlobalPattern], local: LocalPatterns, ranks: Int64Array) -> _Lengths:
+    """The lengths of global patterns, which consist of these local ones; ``ranks``: how many each stream has."""
+    members = np.concatenate([np.empty(0, np.int64), *(one.members for one in found)])
+    size = np.array([len(one.members) for one in found], np.int64)
+    heads = np.cumsum(size) - size
+    stream, shape, rank = (local.column(name)[members] for name in ("stream", "shape", "rank"))
+    over = [sum(2 + np.count_nonzero(np.array(grows)) for _, grows in one.ranks.levels) for one in found]
+    numbers = local.shapes.numbers[shape[heads]] + np.array(over, np.int64)
+
+    of = np.repeat(np.arange(len(found)), size)
+    some = size < ranks[stream[heads]]
+    some[of[1:][(np.diff(rank) < 0) & (np.diff(of) == 0)]] = True
+    runs = match(rank, np.ones_like(rank), of)
+    of_run = of[runs.first]
+    np.add.at(numbers, of_run, np.where(some[of_run], runs.shapes.numbers[runs.shape] - 1, 0))
+    requests = np.zeros_like(size)
+    np.add.at(requests, of, local.shapes.size[shape])
+    return _Lengths(stream[heads], requests, numbers)
