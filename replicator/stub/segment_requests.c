@@ -24,7 +24,6 @@ struct place {
 
 /* What the processes of a node have loaded. */
 struct loads {
-    int64_t until;  /* clock_ns() when the disks will have read what was loaded last; atomic */
     int64_t loaded; /* segments, so far; atomic */
     int64_t read;   /* bytes that were requested of loaded segments; atomic */
     struct place place[PLACES];
@@ -38,6 +37,7 @@ struct segment_requests {
     int ranks;
     uint64_t file;
     struct loads *loads;
+    int64_t *until; /* of all programs of the node: clock_ns() when the disks will have read what was loaded; atomic */
     const struct loaded_map *map;
     const struct map_file *lifted; /* in the map, by its path; NULL: it has no replicas */
 };
@@ -67,6 +67,16 @@ static const struct map_file *file_named(const struct loaded_map *map, const cha
     return NULL;
 }
 
+/* In the directory of the map, which is that of all programs of a user. */
+static int64_t *shared_turn(const char *map)
+{
+    const char *end = map == NULL ? NULL : strrchr(map, '/');
+    char *home = end == NULL ? NULL : strndup(map, (size_t)(end - map));
+    int64_t *until = node_memory(home, "turn", sizeof *until);
+    free(home);
+    return until;
+}
+
 struct segment_requests *segment_requests_open(const char *path, int ranks, const struct ssd_costs *costs)
 {
     struct segment_requests *segments = calloc(1, sizeof *segments);
@@ -80,16 +90,19 @@ struct segment_requests *segment_requests_open(const char *path, int ranks, cons
     segments->file = (uint64_t)crc32c(0, path, strlen(path)) << 32;
     segments->loads = sizes_read(segments)
         ? node_memory(getenv("PDLA_CRITICAL_LOG"), "loads", sizeof *segments->loads) : NULL;
-    if (segments->loads != NULL)
+    segments->until = segments->loads == NULL ? NULL : shared_turn(map);
+    if (segments->until != NULL)
         return segments;
-    free(segments);
+    segment_requests_close(segments);
     return NULL;
 }
 
 void segment_requests_close(struct segment_requests *segments)
 {
-    if (segments != NULL)
+    if (segments != NULL && segments->loads != NULL)
         munmap(segments->loads, sizeof *segments->loads);
+    if (segments != NULL && segments->until != NULL)
+        munmap(segments->until, sizeof *segments->until);
     free(segments);
 }
 
@@ -151,13 +164,13 @@ static bool take_turn(const struct segment_requests *segments, bool *mine)
 {
     const int64_t now = clock_ns(), latest = now + MOST_SECONDS * INT64_C(1000000000);
     const double length = 1e9 * segment_requests_saves(segments, segments->head + segments->body);
-    int64_t until = __atomic_load_n(&segments->loads->until, __ATOMIC_RELAXED);
+    int64_t until = __atomic_load_n(segments->until, __ATOMIC_RELAXED);
     const bool taken = until > now && until <= latest;
     if (taken && !*mine)
         return false;
     const int64_t begin = taken ? until : now;
     const int64_t end = length < (double)(latest - begin) ? begin + (int64_t)length : latest;
-    *mine = __atomic_compare_exchange_n(&segments->loads->until, &until, end, false, __ATOMIC_RELAXED,
+    *mine = __atomic_compare_exchange_n(segments->until, &until, end, false, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED);
     return *mine;
 }
