@@ -35,10 +35,11 @@ class Candidates(NamedTuple):
 
 
 class _Lengths(NamedTuple):
-    """Of some patterns: the number of each one's stream, the accesses that it stands for, and the numbers it takes."""
+    """Of each pattern the number of its stream, the accesses and bytes that it stands for, and the numbers it takes."""
 
     stream: Int64Array
     accesses: Int64Array
+    bytes: Int64Array
     numbers: Int64Array
 
 
@@ -47,15 +48,15 @@ def deserving(candidates: Sequence[Candidates], local: LocalPatterns) -> list[tu
 
     Some of many random accesses are in equal steps by chance. Such patterns have hardly more accesses than numbers,
     and leave most accesses of their stream. So a pattern needs many more, or it is one of those that describe a
-    stream, with three quarters of what is left of it: what the program does there is not random, however little it
-    is. One or two accesses of a rank are a pattern only if they are half of what the rank does to the stream, because
-    any two accesses could be one.
+    stream, with three quarters of the accesses or bytes that are left of it: what the program does there is not random,
+    however little it is. One or two accesses of a rank are a pattern only if they are half of what the rank does to
+    the stream, because any two accesses could be one.
 
     Args:
         candidates: patterns that together have every access at most once.
         local: all local patterns, with the strays.
     """
-    accesses, ranks = _streams(local)
+    total, ranks = _streams(local)
     possible = [_possible(one.local)[one.rows] for one in candidates]
     lengths = [
         lengths
@@ -63,26 +64,26 @@ def deserving(candidates: Sequence[Candidates], local: LocalPatterns) -> list[tu
         for lengths in (_of_many(one.of_many, one.local, ranks), _of_one(one.rows[rows], one.local, ranks))
     ]
     every = _Lengths(*(np.concatenate(column) for column in zip(*lengths, strict=True)))
-    deserve = np.split(_deserve(every, accesses), np.cumsum([len(one.stream) for one in lengths]))
+    deserve = np.split(_deserve(every, total), np.cumsum([len(one.stream) for one in lengths]))
     for rows, good in zip(possible, deserve[1::2], strict=True):
         rows[rows] = good
     return list(zip(deserve[::2], possible, strict=False))
 
 
-def _deserve(patterns: _Lengths, accesses: Int64Array) -> BoolArray:
-    """Which patterns deserve to be signatures; ``accesses``: how many each stream has.
+def _deserve(patterns: _Lengths, total: Int64Array) -> BoolArray:
+    """Which patterns deserve to be signatures; ``total``: the accesses and bytes of each stream, shape (2, streams).
 
-    >>> stream, told, numbers = np.array([[0, 0, 1], [900, 3, 3], [4, 4, 4]])
-    >>> _deserve(_Lengths(stream, told, numbers), np.array([1000, 3]))
+    >>> stream, accesses, numbers = np.array([[0, 0, 1], [900, 3, 3], [4, 4, 4]])
+    >>> _deserve(_Lengths(stream, accesses, 8 * accesses, numbers), np.array([[1000, 3], [8000, 24]]))
     array([ True, False,  True])
     """
     sure = patterns.accesses >= TIMES * patterns.numbers
-    unsure = _Lengths(*(column[~sure] for column in patterns))
-    left, told, spent = accesses.copy(), np.zeros_like(accesses), np.zeros_like(accesses)
-    np.subtract.at(left, patterns.stream[sure], patterns.accesses[sure])
-    np.add.at(told, unsure.stream, unsure.accesses)
-    np.add.at(spent, unsure.stream, unsure.numbers)
-    described = (4 * told >= 3 * left) & (spent <= told + SPARE)
+    left, told, spent = total.copy(), np.zeros_like(total), np.zeros_like(total[0])
+    for amount, of_pattern in enumerate((patterns.accesses, patterns.bytes)):
+        np.subtract.at(left[amount], patterns.stream[sure], of_pattern[sure])
+        np.add.at(told[amount], patterns.stream[~sure], of_pattern[~sure])
+    np.add.at(spent, patterns.stream[~sure], patterns.numbers[~sure])
+    described = (told >= left - left // 4).any(axis=0) & (spent <= told[0] + SPARE)
     deserve: BoolArray = sure | described[patterns.stream]
     return deserve
 
@@ -94,22 +95,24 @@ def _possible(local: LocalPatterns) -> BoolArray:
 
 
 def _streams(local: LocalPatterns) -> tuple[Int64Array, Int64Array]:
-    """(accesses, ranks): how many each stream has, by its number."""
-    stream, rank = (
-        np.concatenate((local.table[name], local.strays[name])).astype(np.int64) for name in ("stream", "rank")
-    )
-    accesses, ranks = (np.zeros(stream.max(initial=-1) + 1, np.int64) for _ in range(2))
-    requests = np.concatenate((local.shapes.size[local.column("shape")], local.strays["requests"])).astype(np.int64)
-    np.add.at(accesses, stream, requests)
+    """(accesses and bytes of each stream, shape (2, streams); how many ranks each has)."""
+    table, strays, shape = local.table, local.strays, local.column("shape")
+    stream, rank = (np.concatenate((table[name], strays[name])).astype(np.int64) for name in ("stream", "rank"))
+    streams = stream.max(initial=-1) + 1
+    total, ranks = np.zeros((2, streams), np.int64), np.zeros(streams, np.int64)
+    amounts = ((local.shapes.size[shape], strays["requests"]), (local.shapes.bytes[shape], strays["bytes"]))
+    for of_stream, amount in zip(total, amounts, strict=True):
+        np.add.at(of_stream, stream, np.concatenate(amount).astype(np.int64))
     several = rank.max(initial=0) + 1
     np.add.at(ranks, np.unique(stream * several + rank) // several, 1)
-    return accesses, ranks
+    return total, ranks
 
 
 def _of_one(rows: Int64Array, local: LocalPatterns, ranks: Int64Array) -> _Lengths:
     """The lengths of these local patterns; ``ranks``: how many each stream has."""
     stream, shape = (local.column(name)[rows] for name in ("stream", "shape"))
-    return _Lengths(stream, local.shapes.size[shape], local.shapes.numbers[shape] + (ranks[stream] > 1))
+    numbers = local.shapes.numbers[shape] + (ranks[stream] > 1)
+    return _Lengths(stream, local.shapes.size[shape], local.shapes.bytes[shape], numbers)
 
 
 def _of_many(found: Sequence[GlobalPattern], local: LocalPatterns, ranks: Int64Array) -> _Lengths:
@@ -127,6 +130,7 @@ def _of_many(found: Sequence[GlobalPattern], local: LocalPatterns, ranks: Int64A
     runs = match(rank, np.ones_like(rank), of)
     of_run = of[runs.first]
     np.add.at(numbers, of_run, np.where(some[of_run], runs.shapes.numbers[runs.shape] - 1, 0))
-    requests = np.zeros_like(size)
-    np.add.at(requests, of, local.shapes.size[shape])
-    return _Lengths(stream[heads], requests, numbers)
+    accesses, nbytes = np.zeros_like(size), np.zeros_like(size)
+    np.add.at(accesses, of, local.shapes.size[shape])
+    np.add.at(nbytes, of, local.shapes.bytes[shape])
+    return _Lengths(stream[heads], accesses, nbytes, numbers)

@@ -87,3 +87,14 @@ def test_many_short_runs_at_random_places_are_irregular() -> None:
     for length, signatures in ((3, 0), (12, 100)):
         analysis = reads({0: [place + i * 64 for place in places for i in range(length)]})
         assert len(analysis.signatures) == signatures
+
+
+def test_large_blocks_beside_small_metadata_are_patterns() -> None:
+    """As HDF5 writes: four blocks of each rank, and more pieces of metadata by rank 0."""
+    blocks = [Call(rank, "write", 2048 + (rank * 4 + i) * 256 * KIB, 256 * KIB) for rank in range(4) for i in range(4)]
+    metadata = [Call(0, "write", at, 100) for at in (0, 1500, 800, 96, 1700, 1200, 300)]
+    analysis = analyze(make_trace([*metadata, *blocks]))
+    assert [str(one) for one in analysis.signatures] == [
+        "{WRITE, 2048, 2, ([262144, 262144, 4], [1048576, 262144, 4]r), 1}"
+    ]
+    assert sum(part.requests for part in analysis.irregular) == 7
