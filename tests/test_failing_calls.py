@@ -104,7 +104,6 @@ def seen_by(
         pytest.param(*MPICH.values, 2, "ibridge", "agreements 12"),
         pytest.param(*MPICH.values, 2, "ibridge", "memory 40"),
         pytest.param(*MPICH.values, 1, "ibridge", "files 60"),
-        pytest.param(*MPICH.values, 2, "liu", "agreements 12"),
         pytest.param(*MPICH.values, 2, "liu", "memory 40"),
         pytest.param(*MPICH.values, 1, "liu", "files 60"),
         pytest.param(*MPICH.values, 2, "original", "short 2"),
