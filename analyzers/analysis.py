@@ -98,8 +98,9 @@ def combine(local: LocalPatterns, source: Source) -> Analysis:
     """The signatures that the local patterns of a source make up."""
     paths = {int(file): str(path) for file, path in zip(source.files["file"], source.files["path"], strict=True)}
     everywhere, rest = find_global(local)
-    # Two nests of one rank look like a loop, but their distance may differ from rank to rank. Then
-    # each half has its own counterpart on the other ranks. If neither half has one, the loop stays.
+    # Two nests of one rank look like a loop, also in other loops, but their distance may differ from
+    # rank to rank. Then each half has its own counterpart on the other ranks. If neither half has
+    # one, the loop stays.
     halves, whole = local.halved(rest[~local.fragments[rest]])
     halves_together, halves_rest = find_global(halves)
     apart = np.zeros(len(local.table), np.bool_)
@@ -162,16 +163,15 @@ def _owner(
     signature, of_half = (np.full(len(patterns.table), -1, np.int64) for patterns in (local, halves))
     for number, one in enumerate(found):
         (of_half if one.patterns is halves else signature)[one.rows] = number
-    # In a couple the accesses of the first half come first; in other nests both halves are the
-    # nest.
+    # Halves have their accesses in turns; in other nests both halves are the nest.
     first, second = signature.copy(), signature.copy()
     first[whole[::-1]] = np.maximum(first[whole[::-1]], of_half[::-1])
     second[whole] = np.maximum(second[whole], of_half)
     order = np.argsort(row, kind="stable")
     before = np.empty_like(order)
     before[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
-    size = local.shapes.size[local.column("shape")]
-    owner: Int64Array = np.where(before < (size // 2)[row], first[row], second[row])
+    turn = np.maximum(local.shapes.halves(local.column("shape"))[0], 1)
+    owner: Int64Array = np.where(before // turn[row] % 2 == 0, first[row], second[row])
     return np.where(row < 0, -1, owner)
 
 

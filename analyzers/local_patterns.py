@@ -45,8 +45,8 @@ class LocalPatterns:
             (bytes), shape (number in ``shapes``), calls (of MPI), first (its first call), t_start
             and t_end (seconds), low and high (bytes), part (the larger of its shares of the
             sequence's requests and bytes), siblings (nests in the sequence).
-        halves: for each nest that is two of something, both halves, in the same columns; ``whole``
-            is the row in ``table``.
+        halves: for each nest with a loop of two turns, both halves (Shapes.halves), in the same
+            columns; ``whole`` is the row in ``table``.
         strays: a row for each sequence with fragments: rank, stream, nests, requests, bytes, low,
             high.
         shapes: the loops.
@@ -68,23 +68,18 @@ class LocalPatterns:
         return lone
 
     @property
-    def couples(self) -> BoolArray:
-        """Which nests are two of something, so that only their neighbourhood joins them."""
-        couples: BoolArray = self.shapes.count[self.column("shape")] == 2
-        return couples
-
-    @property
     def fragments(self) -> BoolArray:
         """Which nests are pieces of something irregular: small ones among very many."""
         size = self.shapes.size[self.column("shape")]
         return _are_fragments(size, self.column("siblings"), self.table["part"].to_numpy(np.float64))
 
     def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
-        """Only these rows, with couples cut in two; and for each new row the old one that it comes from."""
+        """Only these rows, cut into their halves; and for each new row the old one that it comes from."""
         kept = np.zeros(len(self.table), np.bool_)
         kept[rows] = True
-        others = np.flatnonzero(kept & ~self.couples)
         halves = self.halves[kept[self.halves["whole"].to_numpy(np.int64)]]
+        kept[halves["whole"].to_numpy(np.int64)] = False
+        others = np.flatnonzero(kept)
         whole = np.concatenate((others, halves["whole"].to_numpy(np.int64)))
         table = pd.concat((self.table.iloc[others], halves.drop(columns="whole")), ignore_index=True)
         order = np.lexsort((whole, table["first"], table["sequence"]))
@@ -190,18 +185,7 @@ def _patterns(
     rows = _born(rows, items, of, ancestry)
     siblings, part = _shares(rows, strays)
     fragments = _are_fragments(rows.size, siblings, part)
-    couple = ~fragments & (rows.shapes.count[rows.shape] == 2)
-    chosen = couple[of]
-    halves, whole, _ = pieces(items.take(chosen), of[chosen], rows)
-    order = np.argsort(whole, kind="stable")
-    couples = np.flatnonzero(couple)
-    # A couple that is a single item was made by one call: that call made both halves.
-    ends = np.searchsorted(whole[order], couples), np.searchsorted(whole[order], couples, side="right") - 1
-    halves = halves.take(order[np.stack(ends, axis=1).ravel()])
-    shape = rows.shape[couples]
-    starts = np.stack((rows.start[couples], rows.start[couples] + rows.shapes.stride[shape]), axis=1).ravel()
-    halves = replace(halves, start=starts, shape=np.repeat(rows.shapes.child[shape], 2))
-    twice = np.repeat(couples, 2)
+    halves, twice = _halves(rows, of, items, ~fragments)
     place = np.cumsum(~fragments) - 1
     kept = rows.take(~fragments)
     return LocalPatterns(
@@ -210,6 +194,33 @@ def _patterns(
         _strays(strays, rows.take(fragments)),
         rows.shapes,
     )
+
+
+def _halves(rows: Items, of: Int64Array, items: Items, wanted: BoolArray) -> tuple[Items, Int64Array]:
+    """Both halves of each wanted nest that has halves, one after the other, and for each of them the row of the nest.
+
+    An item that is in both, such as a call through a view, is one of the calls of both.
+    """
+    size = np.zeros(len(rows), np.int64)
+    size[wanted], distance, shape = rows.shapes.halves(rows.shape[wanted])
+    cut, whole = size[wanted] > 0, np.flatnonzero(size)
+    chosen = np.flatnonzero(size[of] > 0)
+    chosen = chosen[np.argsort(of[chosen], kind="stable")]
+    row, accesses = of[chosen], items.size[chosen]
+    before = np.cumsum(accesses) - accesses
+    heads = np.flatnonzero(np.diff(row, prepend=-1))
+    before -= np.repeat(before[heads], np.diff(np.append(heads, len(row))))
+    first, last = before // size[row], (before + accesses - 1) // size[row]
+    both = first < last
+    item = np.concatenate((chosen, chosen[both]))
+    half = of[item] * 2 + np.concatenate((first % 2, (first[both] + 1) % 2))
+    order = np.argsort(half * len(items) + item)
+    heads = np.flatnonzero(np.diff(half[order], prepend=-1))
+    twice = np.repeat(whole, 2)
+    start = np.stack((rows.start[whole], rows.start[whole] + distance[cut]), axis=1).ravel()
+    return replace(
+        rows.take(twice), start=start, shape=np.repeat(shape[cut], 2), tally=items.tally.take(item[order]).total(heads)
+    ), twice
 
 
 def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancestry | None) -> pd.DataFrame:

@@ -113,6 +113,24 @@ class Shapes:
         self.bare = np.concatenate((self.bare, np.array(bare, np.int64)))
         self.child = np.concatenate((self.child, child))
 
+    def halves(self, shape: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """(size, distance, half): each shape is two halves at this distance, which take turns of ``size`` accesses.
+
+        They are the turns of its outermost loop of two, with the loops around it. The size is 0 if there is no such
+        loop, or something around it grows.
+        """
+        stride, count, child = self.stride[shape], self.count[shape], self.child[shape]
+        still = (child >= 0) & ~self.growth[:, shape].any(axis=0)
+        two = still & (count == 2)
+        size, distance, half = np.where(two, self.size[child], 0), np.where(two, stride, 0), np.where(two, child, shape)
+        deeper = np.flatnonzero(still & ~two)
+        if len(deeper):
+            size[deeper], distance[deeper], inner = self.halves(child[deeper])
+            found = size[deeper] > 0
+            deeper = deeper[found]
+            half[deeper] = self.loop(stride[deeper], count[deeper], inner[found])
+        return size, distance, half
+
     def nest(self, start: int, shape: int) -> Nest:
         """The nest of this shape at ``start``."""
         length, loops, growth = int(self.length[shape]), [], []

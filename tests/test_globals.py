@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdla.analyzers.analysis import analyze
-from pdla.model import Growth, Loop, Signature
+from pdla.model import Growth, Loop, Nest, Signature
+from pdla.traces.file_views import View
 from pdla.traces.trace import Trace
 from tests.support.handmade_traces import Call, make_trace
 
@@ -196,6 +198,72 @@ def test_two_nests_of_a_rank_without_counterparts_stay_a_loop() -> None:
         ("local", 0, (Loop(5000, 2), Loop(100, 3))),
         ("local", 70000, (Loop(20000, 2), Loop(300, 3))),
     ]
+
+
+BTIO = [
+    "{WRITE, 0, 5, ([480, 240, 6], [5760, 240, 6], [69120, 240, 12], [240, 240, 2]r, [2880, 240, 2]r), 1}",
+    "{WRITE, 37680, 5, ([480, 240, 6], [5760, 240, 6], [69120, 240, 12], [-240, 240, 2]r, [-2880, 240, 2]r), 1}",
+]
+
+
+def diagonal_cells(full: bool) -> Trace:
+    """BT-IO of class S, 4 ranks: two cells of 6 x 6 rows for each rank, on a diagonal, in 12 steps.
+
+    The last row of rank 3's first cell ends where the first row of its second cell begins.
+    """
+    calls, views = [], []
+    for rank in range(4):
+        low, high = rank // 2 * 2880 + rank % 2 * 240, 37680 - rank // 2 * 2880 - rank % 2 * 240
+        words = [word for cell in (low, high) for word in (cell, 1, 6, 5760, 1, 6, 480, 0, 240)]
+        views.append(View(0, 40, 69120, 17280, np.array([2, 2, *words])))
+        if full:
+            calls += [Call(rank, "write", step * 17280, 17280, collective=True, view=rank + 1) for step in range(12)]
+        else:
+            calls += [
+                Call(rank, "write", step * 69120 + cell + plane * 5760 + row * 480, 240)
+                for step in range(12)
+                for cell in (low, high)
+                for plane in range(6)
+                for row in range(6)
+            ]
+    return make_trace(calls, views)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_two_cells_of_each_rank_in_every_step_are_two_signatures(full: bool) -> None:
+    """Their distance differs from rank to rank."""
+    trace = diagonal_cells(full)
+    analysis = analyze(trace)
+    assert [str(one) for one in analysis.signatures] == BTIO
+    assert [one.calls for one in analysis.signatures] == ([48, 48] if full else [1728, 1728])
+    accesses = trace.accesses()
+    for number, one in enumerate(analysis.signatures):
+        for member in one.members:
+            mine = accesses[(analysis.owner == number) & (accesses["rank"] == member.ranks[0])]
+            assert mine["offset"].tolist() == member.expand()[0].tolist()
+            assert (member.t_start, member.t_end) == (mine["t_start"].min(), mine["t_end"].max())
+
+
+inner = st.lists(st.tuples(st.integers(1, 30), st.integers(3, 4)), max_size=2)
+
+
+@settings(deadline=None)
+@given(inner, inner, st.lists(st.integers(-500, 500), min_size=2, max_size=4))
+def test_every_access_belongs_to_its_own_half(
+    outer: list[tuple[int, int]], inner: list[tuple[int, int]], distances: list[int]
+) -> None:
+    calls = []
+    for rank, distance in enumerate(distances):
+        loops = (*(Loop(stride * 1000, n) for stride, n in outer), Loop(distance, 2), *(Loop(*one) for one in inner))
+        calls += [Call(rank, "read", at, 1) for at in Nest(10**5 + rank * 777, 1, loops).expand()[0].tolist()]
+    trace = make_trace(calls)
+    analysis = analyze(trace)
+    accesses = trace.accesses()
+    for number, one in enumerate(analysis.signatures):
+        for member in one.members or (one,):
+            mine = accesses[(analysis.owner == number) & (accesses["rank"] == member.ranks[0])]
+            assert mine["offset"].tolist() == member.expand()[0].tolist()
+            assert member.calls == len(mine)
 
 
 calls = st.lists(

@@ -58,6 +58,16 @@ def walk(view: View, data: list[int], position: int, length: int) -> list[tuple[
     return extents
 
 
+def merged(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Extents with neighbours merged."""
+    found: list[tuple[int, int]] = []
+    for offset, length in extents:
+        if found and sum(found[-1]) == offset:
+            offset, length = found[-1][0], found.pop()[1] + length
+        found.append((offset, length))
+    return found
+
+
 def pairs(extents: tuple[np.ndarray, np.ndarray]) -> list[tuple[int, int]]:
     return list(zip(*(array.tolist() for array in extents), strict=True))
 
@@ -88,7 +98,7 @@ def views(draw: st.DrawFn) -> tuple[View, list[int]]:
 def test_extents_are_those_of_a_walk_byte_by_byte(made: tuple[View, list[int]], position: int, length: int) -> None:
     view, data = made
     if data:
-        assert pairs(view.extents(position, length)) == walk(view, data, position, length)
+        assert merged(pairs(view.extents(position, length))) == walk(view, data, position, length)
     else:
         assert pairs(view.extents(position, 0)) == []
 
@@ -134,6 +144,16 @@ def test_pieces_that_meet_across_loops_and_tiles_are_one_extent() -> None:
     # A tile of 12 bytes with data at [0, 4) and [8, 12): the second piece touches the first one of the next tile.
     view = View(100, 1, 12, 8, np.array([RUNS, 2, 0, 4, 8, 4]))
     assert pairs(view.extents(0, 24)) == [(100, 4), (108, 8), (120, 8), (132, 4)]
+
+
+def test_loops_that_meet_stay_apart() -> None:
+    """Two tiles of a matrix, of which the second begins where the last row of the first ends; and then a block."""
+    words = [LIST, 3, 0, LOOP, 3, 8, BLOCK, 4, 20, LOOP, 2, 8, BLOCK, 4, 32, BLOCK, 9]
+    view = View(0, 1, 100, 29, np.array(words))
+    assert pairs(view.extents(0, 29)) == [(0, 4), (8, 4), (16, 4), (20, 4), (28, 4), (32, 9)]
+    assert pairs(view.extents(10, 10)) == [(18, 2), (20, 4), (28, 4)]
+    blocks = View(0, 1, 100, 13, np.array([LIST, 3, 0, BLOCK, 4, 4, BLOCK, 4, 8, BLOCK, 5]))
+    assert pairs(blocks.extents(0, 13)) == [(0, 13)]
 
 
 def test_a_vector_that_fills_its_extent_is_contiguous() -> None:

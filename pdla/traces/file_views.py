@@ -65,6 +65,10 @@ class _Runs:
         """(offsets, lengths) of the runs with these numbers."""
         return self.offsets[numbers], self.lengths[numbers]
 
+    def begins(self, numbers: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which of these runs are the first of a part that stays apart from the part before it, even if they adjoin."""
+        return np.zeros(len(numbers), np.bool_)
+
 
 @dataclass(frozen=True, eq=False)
 class _Loop:
@@ -93,6 +97,9 @@ class _Loop:
         turns = numbers // self.child.runs
         offsets, lengths = self.child.take(numbers - turns * self.child.runs)
         return offsets + turns * self.stride, lengths
+
+    def begins(self, numbers: Int64Array) -> npt.NDArray[np.bool_]:
+        return self.child.begins(numbers % self.child.runs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +149,16 @@ class _List:
             offset, lengths[chosen] = child.take(numbers[chosen] - (self._run_ends[place] - child.runs))
             offsets[chosen] = offset + self.offsets[place]
         return offsets, lengths
+
+    def begins(self, numbers: Int64Array) -> npt.NDArray[np.bool_]:
+        runs = np.diff(self._run_ends, prepend=0)
+        places = np.searchsorted(self._run_ends, numbers, side="right")
+        within = numbers - (self._run_ends - runs)[places]
+        found: npt.NDArray[np.bool_] = (within == 0) & (places > 0) & ((runs[places] > 1) | (runs[places - 1] > 1))
+        for kind, child in enumerate(self.children):
+            chosen = np.flatnonzero(self.kinds[places] == kind)
+            found[chosen] |= child.begins(within[chosen])
+        return found
 
 
 _Node = _Runs | _Loop | _List
@@ -243,19 +260,26 @@ def _list(offsets: Sequence[int], kinds: Sequence[int], children: Sequence[_Node
 
 
 def _expand(tiles: _Loop, positions: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(request, offset, length) of every maximal contiguous extent of many requests, in their order; lengths > 0."""
+    """(request, offset, length) of every contiguous extent of many requests, in their order; lengths > 0.
+
+    Runs that adjoin are one extent, except where two parts of a list meet that have several runs: each of them is a
+    nest, and a row of both would be in neither.
+    """
     first, skipped = tiles.find(positions)
     last, reached = tiles.find(positions + lengths - 1)
     counts = last - first + 1
     ends = np.cumsum(counts)
     heads, tails = ends - counts, ends - 1
     request = np.repeat(np.arange(len(positions)), counts)
-    offset, length = tiles.take(np.arange(ends[-1]) + np.repeat(first - heads, counts))
+    number = np.arange(ends[-1]) + np.repeat(first - heads, counts)
+    offset, length = tiles.take(number)
     length[tails] = reached + 1
     offset[heads] += skipped
     length[heads] -= skipped
     apart = np.append(True, offset[1:] != offset[:-1] + length[:-1])
     apart[heads] = True
+    meet = np.flatnonzero(~apart)
+    apart[meet] = tiles.begins(number[meet])
     if apart.all():
         return request, offset, length
     firsts = np.flatnonzero(apart)
@@ -327,8 +351,8 @@ class View:
     def extents(self, position: int, length: int) -> tuple[Int64Array, Int64Array]:
         """(offsets, lengths) of ``length`` bytes of the data stream from byte ``position`` on, in the stream's order.
 
-        Offsets are absolute; neighbours are merged. The cost depends on the extents returned, not
-        on the view's size.
+        Offsets are absolute; neighbours are merged, except those of two loops. The cost depends on the extents
+        returned, not on the view's size.
 
         >>> view = View(100, 4, 16, 8, np.array([LOOP, 2, 8, BLOCK, 4]))
         >>> [array.tolist() for array in view.extents(2, 8)]
