@@ -56,11 +56,12 @@ def mpi_io_test(amount: int, request: int, offset: int, ranks: int) -> Job:
     return job(name, "mpi_io_test", options, ranks, count * ranks * request + offset, request)
 
 
-def ior_mpi_io(amount: int, request: int, ranks: int) -> Job:
+def ior_mpi_io(amount: int, request: int, ranks: int, random: bool = False) -> Job:
     """Each rank has a part of the file."""
     own = amount // ranks // request * request
-    name = f"ior-mpi-io, {format_bytes(request)}"
-    return job(name, "ior", ("-b", str(own), "-t", str(request)), ranks, own * ranks, request)
+    name = f"ior-mpi-io, {format_bytes(request)}" + (" at random" if random else "")
+    options = ("-b", str(own), "-t", str(request), *(["-z"] if random else []))
+    return job(name, "ior", options, ranks, own * ranks, request)
 
 
 def btio(amount: int, points: int = 64) -> Job:
@@ -77,8 +78,9 @@ def pairs(amount: int, ranks: list[int]) -> Iterator[Pair]:
             yield Pair(mpi_io_test(amount, request, 0, many), mpi_io_test(amount, request - KiB, 0, many))
         for offset in LATER:
             yield Pair(mpi_io_test(amount, STRIP, offset, many), mpi_io_test(amount, STRIP, 0, many))
-        for request in LONGER:
-            yield Pair(ior_mpi_io(amount, request, many), ior_mpi_io(amount, request - KiB, many))
+        for random in (False, True):
+            for request in LONGER:
+                yield Pair(ior_mpi_io(amount, request, many, random), ior_mpi_io(amount, request - KiB, many, random))
     yield Pair(btio(amount), None)
 
 

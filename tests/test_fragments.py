@@ -41,7 +41,7 @@ def costs(case: Case, model: str = SLOW, **more: str) -> dict[str, str]:
 
 
 def requests(rank: int, place: int = 0, shift: int = 0) -> Iterator[tuple[int, int]]:
-    """Those of the steps ``apart``, ``each`` and ``over``."""
+    """Those of the steps ``apart``, ``each``, ``back`` and ``over``."""
     for number in range(COUNT):
         start = ((place * COUNT + number) * RANKS + rank) * PIECE + 5 + shift
         yield start, start + PIECE
@@ -79,6 +79,8 @@ def judge() -> ctypes.CDLL:
     library.caching_split.argtypes = (*[ctypes.c_int64] * 5, ctypes.POINTER(Split))
     library.caching_average.restype = library.caching_bonus.restype = ctypes.c_double
     library.caching_average.argtypes = (ctypes.c_double, ctypes.c_double)
+    library.caching_in_order.restype = ctypes.c_bool
+    library.caching_in_order.argtypes = (ctypes.POINTER(Streams), *[ctypes.c_int64] * 3)
     library.caching_bonus.argtypes = (ctypes.POINTER(ctypes.c_double), ctypes.c_int64, ctypes.c_int64)
     return library
 
@@ -103,6 +105,32 @@ def test_the_slowest_of_the_servers_of_a_request_returns_more(judge: ctypes.CDLL
     assert bonus(4.0, 4.0) == [0, 0]
     assert bonus(4.0) == [0]
     assert judge.caching_average(8.0, 16.0) == 15.0
+
+
+class Streams(ctypes.Structure):
+    """struct caching_streams."""
+
+    _fields_ = (("stop", ctypes.c_int64 * 4),)
+
+
+def test_reads_go_on_after_others_of_the_rank_or_after_what_the_other_ranks_read(judge: ctypes.CDLL) -> None:
+    streams = Streams()
+
+    def in_order(start: int, stop: int, ranks: int = 3) -> bool:
+        said: bool = judge.caching_in_order(streams, start, stop, ranks)
+        return said
+
+    assert in_order(20, 30) and in_order(50, 60) and in_order(60, 70)
+    assert not in_order(91, 101) and not in_order(60, 70, ranks=1)
+    assert in_order(101, 111) and in_order(70, 80)
+
+
+def test_a_rank_reads_several_parts_of_a_file_in_turns(judge: ctypes.CDLL) -> None:
+    for parts, goes_on in ((4, True), (5, False)):
+        streams = Streams()
+        starts = [1000 * part + 10 * number for number in range(1, 9) for part in range(1, parts + 1)]
+        found = [judge.caching_in_order(streams, start, start + 10, 1) for start in starts]
+        assert not any(found[:parts]) and set(found[parts:]) == {goes_on}
 
 
 # ---- writes ----------------------------------------------------------------------------------------------------------
@@ -204,13 +232,20 @@ def test_a_full_server_takes_what_fits(case: Case) -> None:
 
 
 def test_fragments_of_reads_are_left_in_a_log(case: Case) -> None:
-    case.same(IMMEDIATE, "write:0", "each:0", "each:0", "all:0", **costs(case))
+    case.same(IMMEDIATE, "write:1", "back:1", "back:1", "all:1", **costs(case))
     found = logs(case)
     for log in found:
-        wanted = [fragment for one in requests(log["rank"]) for fragment in fragments(*one)]
-        assert [row[:2] for row in log["reads"]] == wanted
+        wanted = [fragment for one in requests(log["rank"], 1) for fragment in fragments(*one)]
+        assert sorted(row[:2] for row in log["reads"]) == wanted
         assert {row[3] for row in log["reads"]} == {2} and all(row[2] > 0 for row in log["reads"])
         assert log["requests"] == 2 * COUNT
+
+
+def test_fragments_of_reads_in_order_stay_on_the_disks(mpich_case: Case) -> None:
+    """But for the first request of the last rank, which does not begin where the file does."""
+    mpich_case.same(IMMEDIATE, "write:0", "each:0", "each:0", **costs(mpich_case))
+    (log,) = logs(mpich_case)
+    assert log["rank"] == RANKS - 1 and all(stop <= 5 + RANKS * PIECE for _, stop, *_ in log["reads"])
 
 
 def test_service_times_are_measured_on_the_node(case: Case) -> None:
@@ -245,7 +280,8 @@ def test_the_second_run_reads_its_fragments_from_the_ssds(pdla: Launching, any_m
     cluster = pdla.directory / "cluster.toml"
     text = cluster_text(pdla.directory, '"16M"').replace("strip = '4K'", f"strip = {STRIP}")
     cluster.write_text(text.replace('[[0, 0.0], ["1M", 0.005], ["100G", 0.012]]', "[[0, 60.0]]"))
-    wanted = bytes_of([part for rank in range(RANKS) for one in requests(rank) for part in fragments(*one, servers=2)])
+    pieces = [one for rank in range(RANKS) for one in requests(rank, 1)]
+    wanted = bytes_of([part for one in pieces for part in fragments(*one, servers=2)])
 
     def run(step: str) -> tuple[dict[str, Any], str]:
         words = any_mpi.command(RANKS, program, pdla.directory / "data", pdla.directory / "out", step)
@@ -254,12 +290,12 @@ def test_the_second_run_reads_its_fragments_from_the_ssds(pdla: Launching, any_m
         (row,) = report["critical"]
         return {**row, "replica_bytes": report["replica_bytes"]}, (pdla.directory / "out.1").read_text()
 
-    written, _ = run("apart:0")
+    written, _ = run("apart:1")
     assert written["written_bytes"] == written["home_bytes"] == wanted
-    first, native = run("each:0")
+    first, native = run("back:1")
     assert (first["read_bytes"], first["served_bytes"], first["replica_bytes"]) == (wanted, 0, 0)
     assert first["cached_bytes"] == first["fetched_bytes"] == first["critical_bytes"] == wanted
-    second, said = run("each:0")
+    second, said = run("back:1")
     assert second["served_bytes"] == second["read_bytes"] == second["replica_bytes"] == wanted and said == native
 
 

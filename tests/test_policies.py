@@ -231,11 +231,24 @@ def test_ibridge_writes_back_within_the_server() -> None:
 
 def test_ibridge_reads_a_fragment_from_the_disk_once() -> None:
     enactor = Enactor(IBridge(), CLUSTER, {0: 40 * KIB})
-    step = enactor.serve(request("read", 0, KIB + 100))
+    step = enactor.serve(request("read", 8 * KIB, 9 * KIB + 100))
     assert spaces(step) == ["home", "home"]
-    assert [move.stages for move in step.background] == [((Transfer("ssd", 1, 0, "write", 0, 100, None, 0),),)]
+    assert [move.stages for move in step.background] == [((Transfer("ssd", 1, 0, "write", 0, 100, None, 2 * KIB),),)]
     finish(enactor, step.background)
-    assert spaces(enactor.serve(request("read", 0, KIB + 100))) == ["home", "ssd"]
+    assert spaces(enactor.serve(request("read", 8 * KIB, 9 * KIB + 100))) == ["home", "ssd"]
+
+
+def test_ibridge_leaves_what_is_read_in_order_on_the_disk() -> None:
+    """Of each rank in its part of the file, or of ranks whose requests follow one another."""
+    enactor, size = Enactor(IBridge(), CLUSTER, {0: 100 * KIB, 1: 100 * KIB}), KIB + 100
+    own = [(number * size + rank * 40 * KIB, rank) for number in range(10) for rank in range(2)]
+    turns = [((2 * number + rank) * size, rank) for number in range(10) for rank in range(2)]
+    moves = [
+        enactor.serve(request("read", start, start + size, rank=rank)._replace(file=file)).background
+        for file, starts in enumerate((own, turns))
+        for start, rank in starts
+    ]
+    assert [number for number, found in enumerate(moves) if found] == [1]
 
 
 def test_ibridge_lets_in_only_what_the_disk_would_be_slower_for() -> None:

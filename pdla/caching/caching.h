@@ -289,6 +289,16 @@ CACHING_API double caching_seconds(const struct caching_device *device, int64_t 
  * averages these are; 0 on the others. The slides do not say what n is: here the number of sub-requests, all of which
  * wait for the slowest. */
 CACHING_API double caching_bonus(const double *average, int64_t siblings, int64_t number);
+/* Where the latest reads of a rank in a file ended, the last one first: it may read several parts of the file in turns.
+ * At first all are 0, the beginning of the file. */
+enum { CACHING_STREAMS = 4 };
+struct caching_streams {
+    int64_t stop[CACHING_STREAMS];
+};
+/* Whether a read goes on where one of the streams ended, or after bytes that the other ranks read if each of them reads
+ * as much. The stream ends at `stop` from then on. RATIONALE: storage reads ahead what is read in order. So a disk
+ * reads a fragment with the rest, for size/B; without it, the next read costs D_to_T(size) + R. */
+CACHING_API bool caching_in_order(struct caching_streams *streams, int64_t start, int64_t stop, int64_t ranks);
 
 /* Decides it by a model of the costs. */
 CACHING_API void caching_exchange(const struct caching_collective *call, const struct caching_costs *costs,

@@ -1,6 +1,7 @@
 /* The judge of iBridge (Liu, Jiang, Davis, LA-UR-12-23164, 2012), without a core: what an SSD in place of a disk
  * returns for a sub-request. ibridge.c asks it, and a driver whose bytes a policy without return values places. */
 #include <math.h>
+#include <string.h>
 
 #include "core.h"
 
@@ -22,6 +23,18 @@ double caching_bonus(const double *average, int64_t siblings, int64_t number)
         largest = average[i] > largest ? average[i] : largest;
     }
     return siblings > 1 && average[number] == largest ? (largest - second) * (double)siblings : 0;
+}
+
+bool caching_in_order(struct caching_streams *streams, int64_t start, int64_t stop, int64_t ranks)
+{
+    const double others = (double)(ranks - 1) * (double)(stop - start);
+    int64_t *stops = streams->stop, before = 0;
+    while (before < CACHING_STREAMS && (start < stops[before] || (double)(start - stops[before]) > others))
+        before++;
+    const bool goes_on = before < CACHING_STREAMS;
+    memmove(stops + 1, stops, (size_t)(goes_on ? before : CACHING_STREAMS - 1) * sizeof *stops);
+    stops[0] = stop;
+    return goes_on;
 }
 
 bool caching_split(int64_t strip, int64_t servers, int64_t start, int64_t stop, int64_t few,

@@ -29,6 +29,8 @@ struct ibridge {
     struct caching_ibridge with;
     struct server *server;
     struct table dirty;               /* by server, file, start and stop */
+    struct table streams;             /* struct caching_streams, by file and rank */
+    int64_t ranks;                    /* that have read */
     struct vector missed, averages, victims; /* struct range; double; struct entry * */
 };
 
@@ -150,8 +152,19 @@ static void look(struct caching *core, struct ibridge *ibridge, const struct cac
             table_to_end(&share[kind].held, entry[kind]);
 }
 
+static bool is_read_in_order(struct caching *core, struct ibridge *ibridge, const struct caching_request *request)
+{
+    if (request->op != CACHING_READ)
+        return false;
+    struct entry *entry = table_put(&core->memory, &ibridge->streams, request->file, request->rank, 0, 0);
+    if (entry->more == NULL)
+        entry->more = memory_take(&core->memory, sizeof(struct caching_streams));
+    ibridge->ranks = request->rank < ibridge->ranks ? ibridge->ranks : request->rank + 1;
+    return caching_in_order(entry->more, request->start, request->stop, ibridge->ranks);
+}
+
 static void sub_request(struct caching *core, struct ibridge *ibridge, const struct caching_request *request,
-                        const struct own *own, int64_t number)
+                        const struct own *own, int64_t number, bool in_order)
 {
     int64_t server = own->part->number, size = own->stop - own->start, siblings = ibridge->averages.count;
     struct server *at = &ibridge->server[server];
@@ -168,7 +181,8 @@ static void sub_request(struct caching *core, struct ibridge *ibridge, const str
     enum kind kind = siblings > 1 ? FRAGMENT : RANDOM;
     if (kind == FRAGMENT)
         gain += caching_bonus(ibridge->averages.at, siblings, number);
-    bool admitted = size < ibridge->with.limit[kind] && gain > 0 && admit(core, ibridge, request, server, kind, gain);
+    bool admitted = !in_order && size < ibridge->with.limit[kind] && gain > 0
+                 && admit(core, ibridge, request, server, kind, gain);
     if (admitted && request->op == CACHING_WRITE)
         at->of_ssd = on_ssd;
     if (request->op == CACHING_READ || !admitted) {
@@ -181,6 +195,7 @@ static void sub_request(struct caching *core, struct ibridge *ibridge, const str
 static int request(void *state, struct caching *core, const struct caching_request *request)
 {
     struct ibridge *ibridge = state;
+    bool in_order = is_read_in_order(core, ibridge, request);
     ibridge->averages.count = 0;
     for (int64_t i = 0; i < core->own.count; i++) {
         double *average = vector_add(&core->memory, &ibridge->averages, sizeof *average);
@@ -191,7 +206,7 @@ static int request(void *state, struct caching *core, const struct caching_reque
             table_fetch(&server->share[kind].held, request->file, own->start, own->stop, 0);
     }
     for (int64_t i = 0; i < core->own.count; i++)
-        sub_request(core, ibridge, request, (struct own *)core->own.at + i, i);
+        sub_request(core, ibridge, request, (struct own *)core->own.at + i, i, in_order);
     return 0;
 }
 

@@ -7,7 +7,8 @@ A request that does not end at strip ends leaves a small first or last sub-reque
 which delays the other sub-requests. A request of one small sub-request is *random*. A server
 compares the effects of serving either from its disk or its SSD on the disk's average service time,
 and admits those whose return value is positive. A fragment counts for more if its server is the
-slowest one of the request. The SSD serves what it caches; dirty bytes are written back in the
+slowest one of the request. What a rank reads in order, or ranks do in turns, stays on the disk
+(docs/adr/0032). The SSD serves what it caches; dirty bytes are written back in the
 background. The two kinds share the SSD's space by their mean return values, and each evicts its
 oldest entry.
 

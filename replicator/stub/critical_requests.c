@@ -103,7 +103,7 @@ static bool can_judge(struct critical_requests *critical, const char *path)
     if ((critical->path = strdup(path)) == NULL || !ssd_costs_read(&critical->costs))
         return false;
     if (cache_policy() == POLICY_IBRIDGE
-        && (critical->fragments = fragment_requests_open(path, &critical->costs)) == NULL)
+        && (critical->fragments = fragment_requests_open(path, critical->ranks, &critical->costs)) == NULL)
         return false;
     if (cache_policy() == POLICY_LIU
         && (critical->segments = segment_requests_open(path, critical->ranks, &critical->costs)) == NULL)

@@ -22,13 +22,14 @@ struct fragment_requests {
     struct striping striping;
     struct service_times *times;
     const struct caching_s4d *model;
-    int64_t few;
+    int64_t few, ranks;
+    struct caching_streams streams;
     int64_t *ends;      /* of the last request to each server, as bytes of its part of the file; -1: there was none */
     double *averages;   /* of the servers of a request */
     struct share share[KINDS];
 };
 
-struct fragment_requests *fragment_requests_open(const char *path, const struct ssd_costs *costs)
+struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *costs)
 {
     const struct striping home = {costs->home_strip, costs->home_servers};
     struct striping striping;
@@ -37,7 +38,7 @@ struct fragment_requests *fragment_requests_open(const char *path, const struct 
     struct fragment_requests *made = calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
-    *made = (struct fragment_requests){.striping = striping, .model = &costs->model,
+    *made = (struct fragment_requests){.striping = striping, .model = &costs->model, .ranks = ranks,
                                        .few = striping.strip < MOST_FEW ? striping.strip : MOST_FEW,
                                        .times = service_times_open(getenv("PDLA_CRITICAL_LOG")),
                                        .ends = malloc((size_t)striping.servers * sizeof *made->ends),
@@ -121,13 +122,15 @@ struct fragment_choice fragment_requests_judge(struct fragment_requests *fragmen
     struct caching_split split;
     const bool small = caching_split(striping->strip, striping->servers, start, stop, fragments->few, &split);
     const enum kind kind = split.siblings > 1 ? FRAGMENT : RANDOM;
+    const bool in_order =
+        op == CACHING_READ && caching_in_order(&fragments->streams, start, stop, fragments->ranks);
     if (room != NULL && room->empty)
         fragments->share[FRAGMENT].bytes = fragments->share[RANDOM].bytes = 0;
     for (int64_t i = 0; small && i < split.siblings; i++)
         fragments->averages[i] = service_time(fragments->times, (split.first + i) % striping->servers);
-    if (split.head > 0)
+    if (split.head > 0 && !in_order)
         choice.head_returns = returns(fragments, op, start, split.head, &split, 0);
-    if (split.tail > 0)
+    if (split.tail > 0 && !in_order)
         choice.tail_returns = returns(fragments, op, stop - split.tail, split.tail, &split, split.siblings - 1);
     choice.head = is_admitted(fragments, kind, split.head, choice.head_returns, room) ? split.head : 0;
     choice.tail = is_admitted(fragments, kind, split.tail, choice.tail_returns, room) ? split.tail : 0;

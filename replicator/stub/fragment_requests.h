@@ -24,7 +24,7 @@ struct fragment_choice {
 };
 
 /* NULL: how the file at `path` is striped is not known, or there is no memory. */
-struct fragment_requests *fragment_requests_open(const char *path, const struct ssd_costs *);
+struct fragment_requests *fragment_requests_open(const char *path, int ranks, const struct ssd_costs *);
 void fragment_requests_close(struct fragment_requests *);
 /* `room` NULL: nothing is written. */
 struct fragment_choice fragment_requests_judge(struct fragment_requests *, enum caching_op, int64_t start, int64_t stop,

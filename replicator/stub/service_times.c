@@ -1,14 +1,10 @@
 #include "service_times.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "caching.h"
 #include "collective_consensus.h"
+#include "node_memory.h"
 
 enum { SSD = SERVICE_SERVERS, ALL };
 
@@ -19,28 +15,9 @@ struct service_times {
     double average[ALL];  /* seconds; the SSD servers' is the last; atomic */
 };
 
-static void *shared_memory(const char *directory)
-{
-    char host[64] = "", path[4096];
-    gethostname(host, sizeof host - 1);
-    if (directory == NULL || *directory == '\0'
-        || snprintf(path, sizeof path, "%s/%s.times", directory, host) >= (int)sizeof path)
-        return MAP_FAILED;
-    const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    /* RATIONALE: the space is allocated. A store into a hole of a file on a full disk kills the program. */
-    void *memory = fd >= 0 && posix_fallocate(fd, 0, sizeof(struct service_times)) == 0
-        ? mmap(NULL, sizeof(struct service_times), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-    if (fd >= 0)
-        close(fd);
-    return memory;
-}
-
 struct service_times *service_times_open(const char *directory)
 {
-    void *memory = shared_memory(directory);
-    if (memory == MAP_FAILED)
-        memory = mmap(NULL, sizeof(struct service_times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    return node_memory(directory, "times", sizeof(struct service_times));
 }
 
 void service_times_close(struct service_times *times)

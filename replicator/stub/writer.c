@@ -439,8 +439,6 @@ static int original_part_begin(struct file_handle *handle, const struct view_ran
     struct writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     const int error = node_home_waits(writer, part, HOME_OWN | HOME_PEERS) ? writer_write_back(handle) : 0;
-    if (error != 0)
-        journal_overtaken(&writer->journal);
     journal_original_begin(&writer->journal);
     pthread_mutex_unlock(&writer->mutex);
     return error;

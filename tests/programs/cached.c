@@ -8,7 +8,7 @@
  *   apart:K over:K               an independent write of each piece; `over` over the ends of two pieces of other ranks
  *   iapart:K halves:K            the same nonblocking, and of memory that is not contiguous
  *   beyond                       an independent write that ends with the largest offset
- *   each:K                       an independent read of each piece
+ *   each:K back:K                an independent read of each piece; `back` the last one first
  *   vector:K                     a collective write and a read of memory that is not contiguous
  *   tangled:K                    a collective write whose pieces are not in the order of the file
  *   overlap:K                    a collective write of one piece by all ranks, after one another
@@ -169,15 +169,18 @@ static void make_step(const char *name, long number)
         if (rank == 0)
             MPI_File_write_at(file, (MPI_Offset)place * bytes * ranks + 50, buffer, bytes / 2, MPI_BYTE, &status);
         MPI_Barrier(MPI_COMM_WORLD);
-    } else if (strcmp(name, "apart") == 0 || strcmp(name, "over") == 0 || strcmp(name, "each") == 0) {
+    } else if (strcmp(name, "apart") == 0 || strcmp(name, "over") == 0 || strcmp(name, "each") == 0
+               || strcmp(name, "back") == 0) {
         const int shift = strcmp(name, "over") == 0 ? piece / 2 + 1 : 0;
+        const int reads = strcmp(name, "each") == 0 || strcmp(name, "back") == 0;
         MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
         fill(shift == 0 ? place + 700 : place + 800);
-        if (strcmp(name, "each") == 0)
+        if (reads)
             memset(buffer, 0, (size_t)bytes);
-        for (int i = 0; i < count; i++) {
+        for (int number = 0; number < count; number++) {
+            const int i = strcmp(name, "back") == 0 ? count - 1 - number : number;
             const MPI_Offset at = piece_at(place, i) + shift;
-            if (strcmp(name, "each") == 0)
+            if (reads)
                 MPI_File_read_at(file, at, buffer + i * piece, piece, MPI_BYTE, &status);
             else
                 MPI_File_write_at(file, at, buffer + i * piece, piece, MPI_BYTE, &status);
@@ -185,8 +188,8 @@ static void make_step(const char *name, long number)
             MPI_Get_count(&status, MPI_BYTE, &moved);
             got += moved;
         }
-        if (strcmp(name, "each") == 0)
-            say_bytes("each", bytes);
+        if (reads)
+            say_bytes(name, bytes);
         fprintf(out, "%s %d\n", name, got);
     } else if (strcmp(name, "iapart") == 0 || strcmp(name, "halves") == 0) {
         MPI_Datatype half;
