@@ -17,6 +17,7 @@ import pandas as pd
 
 from pdla.analyzers.matching import final_nests, near, pieces, woven
 from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
+from pdla.analyzers.scattered_streams import gather
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Op
 from pdla.traces.blocks import Block
@@ -97,14 +98,15 @@ def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: 
     """The local patterns in the calls of some ranks; an ``ancestry`` records the pattern that each access ends in.
 
     First neighbours are combined, then items with other accesses between them: interleaved streams,
-    and items of the same shape, as when each record is read after its header.
+    and items of the same shape, as when each record is read after its header; then streams in no
+    order.
     """
     done: list[LocalPatterns] = []
     rank = _Rank(ancestry, held)
     for block in blocks:
         items = items_of(block, ancestry)
         if block.whole:
-            done.append(_patterns(*woven(items), items, _strays(), ancestry))
+            done.append(_patterns(*gather(items, *woven(items)), items, _strays(), ancestry))
         else:
             rank.add(items, block.last)
             if block.last:
@@ -145,7 +147,7 @@ class _Rank:
         """The patterns, once all items have been added."""
         if not self._woven:
             items = joined(self._fresh)
-            return _patterns(*woven(items), items, self._strays, self._ancestry)
+            return _patterns(*gather(items, *woven(items)), items, self._strays, self._ancestry)
         if self._fresh:
             self._sift()
         items = joined(self._woven)
@@ -204,6 +206,8 @@ def _halves(rows: Items, of: Int64Array, items: Items, wanted: BoolArray) -> tup
     size = np.zeros(len(rows), np.int64)
     size[wanted], distance, shape = rows.shapes.halves(rows.shape[wanted])
     cut, whole = size[wanted] > 0, np.flatnonzero(size)
+    if not len(whole):
+        return rows.take(whole), whole
     chosen = np.flatnonzero(size[of] > 0)
     chosen = chosen[np.argsort(of[chosen], kind="stable")]
     row, accesses = of[chosen], items.size[chosen]

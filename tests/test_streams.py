@@ -133,6 +133,56 @@ def test_every_rank_in_a_cycle_makes_global_streams() -> None:
     ]
 
 
+def scattered(seed: int, *streams: tuple[int, int, int]) -> list[tuple[int, int]]:
+    """Streams of (start, step, accesses), the next one chosen at random."""
+    turns = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(streams)), [one[2] for one in streams]))
+    taken = [0] * len(streams)
+    accesses = []
+    for stream in turns.tolist():
+        start, step, _ = streams[stream]
+        accesses.append((start + taken[stream] * step, 8))
+        taken[stream] += 1
+    return accesses
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_streams_in_no_order_are_found(seed: int) -> None:
+    streams = [(10**7 * (number + 1), step, 100) for number, step in enumerate((64, 8, -64, 4096, 64, 100, -8, 24))]
+    calls = [Call(0, "read", *access) for access in scattered(seed, *streams)]
+    in_order(make_trace(calls))
+    analysis = analyze(make_trace(calls))
+    assert sorted((one.start, *one.loops) for one in analysis.signatures) == [
+        (start, Loop(step, accesses)) for start, step, accesses in streams
+    ]
+    assert analysis.coverage.requests == 1
+
+
+def test_random_accesses_beside_streams_in_no_order_stay_irregular() -> None:
+    streams = scattered(0, (10**7, 64, 200), (2 * 10**7, 64, 200))
+    noise = [(place, 8) for place in np.random.default_rng(1).integers(10**9, 2 * 10**9, 200).tolist()]
+    accesses = [*streams[:200], *noise, *streams[200:]]
+    analysis = analyze(make_trace([Call(0, "read", *access) for access in accesses]))
+    assert [(one.start, one.loops) for one in analysis.signatures] == [
+        (10**7, (Loop(64, 200),)),
+        (2 * 10**7, (Loop(64, 200),)),
+    ]
+    assert sum(part.requests for part in analysis.irregular) == 200
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 100),
+    st.lists(st.tuples(st.integers(0, 500), st.integers(-9, 9), st.integers(1, 40)), min_size=1, max_size=9),
+    st.lists(st.tuples(st.integers(0, 900), st.integers(1, 8)), max_size=60),
+    st.integers(1, 2),
+)
+def test_scattered_streams_lose_no_access(
+    seed: int, streams: list[tuple[int, int, int]], noise: list[tuple[int, int]], times: int
+) -> None:
+    accesses = scattered(seed, *((start + 400, step, count) for start, step, count in streams))
+    in_order(make_trace([Call(0, "read", *access) for access in (accesses + noise) * times]))
+
+
 pieces = st.one_of(
     st.builds(
         lambda streams, times: interleaved(*streams, times=times),
