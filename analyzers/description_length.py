@@ -1,4 +1,4 @@
-"""Which patterns deserve to be signatures: those that are much shorter than the list of their accesses (ADR 35).
+"""Which patterns deserve to be signatures: those that are much shorter than the list of their accesses (ADR 36).
 
 The lengths are counted in numbers. A pattern takes its first byte, the length of a request, stride and count of each
 loop, what the loops grow by, and its ranks: none if they are all ranks of the stream in order, else the first rank,
