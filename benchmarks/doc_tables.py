@@ -28,11 +28,13 @@ from benchmarks.cases import (
     LEASES,
     PD,
     REPLICATED,
+    S_LEASE,
     S_ORIG,
     S_PDLA,
     SIEVING,
 )
 from benchmarks.results import BENCH
+from benchmarks.schemes_simulated import SIMULATED
 from benchmarks.table import LIMIT_GOAL, LIMITED, NO_REPLICA, PLANNED, WHOLLY
 from pdla.units import KiB
 
@@ -241,6 +243,30 @@ def caches(rows: Rows) -> Table:
     return _table(("checkpoints", *CACHED.values(), "perceived, of the devices", "time, x least"), lines)
 
 
+SCHEME = re.compile(r"schemes: (?!smoke )(.*), (read|write): (.*)")
+SCHEMES = {one: one for one in SIMULATED} | {INDEPENDENT: ORIGINAL, COLLECTIVE: MPI[COLLECTIVE], S_LEASE: "lease"}
+"""The schemes of benchmarks/schemes.py, as columns."""
+
+
+def schemes(rows: Rows) -> Table:
+    """MiB/s of each scheme, measured and, in parentheses, simulated; the fastest one in bold."""
+    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for name, one in rows.items():
+        if match := SCHEME.fullmatch(name):
+            found.setdefault((match[2], match[1]), {})[match[3]] = one
+    lines = []
+    for (op, program), who in sorted(found.items(), key=lambda item: item[0][0]):
+        rates = {one: who[one]["value"] for one in SCHEMES if one in who}
+        best = max(rates, key=lambda one: rates[one])
+        cells = []
+        for one in SCHEMES:
+            text = _short(rates[one]) if one in rates else ""
+            said = f" ({_short(who[f'{one}, x simulated']['baseline'])})" if f"{one}, x simulated" in who else ""
+            cells.append((f"**{text}**" if one == best else text) + said)
+        lines.append([f"{program}, {op}", *cells, f"{100 * who['simulator: mean absolute error']['value']:.0f} %"])
+    return _table(("program", *SCHEMES.values(), "mean error"), lines)
+
+
 def tables(rows: Rows) -> Iterator[Table]:
     """All tables that have a line."""
     disks, seeking, ceph = (figures(rows, storage) for storage in STORAGES)
@@ -253,6 +279,7 @@ def tables(rows: Rows) -> Iterator[Table]:
         heads(seeking),
         beside_the_paper(rows),
         caches(rows),
+        schemes(rows),
         *(_table(head, list(ssd_cache_tables.lines(rows, op, _short))) for op, head in ssd_cache_tables.heads()),
         costs(rows),
     )

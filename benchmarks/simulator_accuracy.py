@@ -80,6 +80,13 @@ def trace_of(case: Case) -> Trace:
     elif case.program == "mpi_tile_io":
         names = ("nr_tiles_x", "nr_tiles_y", "sz_tile_x", "sz_tile_y", "sz_element", "overlap_x", "overlap_y")
         made = workloads.mpi_tile_io(*(own[name] for name in names), op=op)
+    elif case.program == "mpi_io_test":
+        made = workloads.ior(tasks, own["b"], own["b"], own["i"], [op])
+    elif case.program == "flash_io":
+        made = workloads.flash_io(tasks, 16, 16, 16, own["blocks"])
+        checkpoint = made.records[made.records["file"] == made.records["file"].iloc[0]]
+        ops = pd.Series(op, checkpoint.index, checkpoint["op"].dtype)
+        made = replace(made, records=checkpoint.assign(op=ops))
     elif case.program == "hpio":
         made = workloads.hpio(tasks, own["c"], own["s"], own["p"], op, collective=False)
     elif case.program == "btio":

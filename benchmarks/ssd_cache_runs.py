@@ -1,4 +1,4 @@
-"""Programs with critical requests, and the ways to serve them: what ssd_cache.py and fragments.py run."""
+"""Programs with critical requests, and the ways to serve them: what ssd_cache.py, fragments.py and schemes.py run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,11 +33,8 @@ FIRST, SECOND, WRITTEN = "S4D-Cache, first run", "S4D-Cache, second run", "S4D-C
 ORACLE = "oracle"
 """A replica of what saves most by the same cost model, if all requests are known before."""
 CACHED = (FIRST, SECOND, WRITTEN)
-PLANNED: Mapping[str, tuple[str, ...]] = {
-    H_PDLA: ("--policy", "pdla-h"),
-    S_PDLA: ("--policy", "pdla-s"),
-    S_LEASE: ("--policy", "pdla-s", "--writes", "lease"),
-}
+PLANNED = {H_PDLA: "pdla-h", S_PDLA: "pdla-s", S_LEASE: "pdla-s"}
+"""The policies of plans."""
 IN_ORDER, AT_RANDOM = 6, 4
 """Of the paper's ten instances of IOR, which run one after the other, each with its file."""
 
@@ -132,8 +129,10 @@ def order_of(task: int, count: int) -> Int64Array:
 class Experiment:
     """A job on one storage: its files, plans, replicas and homes.
 
-    The SSD pool has room for a ``share`` of the job's bytes, or for all of them; ``ssds`` of its servers are used, by
-    the ``policy``.
+    The SSD pool has room for a ``share`` of the job's bytes, or for all of them; ``ssds`` of its servers are used.
+
+    Attributes:
+        policy: of the next run of a contestant in ``CACHED``.
     """
 
     def __init__(
@@ -166,8 +165,9 @@ class Experiment:
         if planned:
             self._pdla(INDEPENDENT, "trace", "-o", self._trace, "--", *self._command(op, INDEPENDENT))
         for one in planned:
-            plan = self.directory / f"{one}.json"
-            self._pdla(one, "plan", self._trace, "--cluster", self.cluster, *PLANNED[one], "-o", plan)
+            plan = self.plan(one)
+            asked = ("--cluster", self.cluster, "--policy", PLANNED[one], *_writes(op, one))
+            self._pdla(one, "plan", self._trace, *asked, "-o", plan)
             self._pdla(one, "replicate", plan)
         if ORACLE in contestants:
             self._place_critical_reads()
@@ -205,8 +205,7 @@ class Experiment:
         if contestant in CACHED:
             said = self._pdla(contestant, "run", "--policy", self.policy, "--cluster", self.cluster, "--", *command)
         elif contestant in PLANNED or contestant == ORACLE:
-            writes = ("--writes", "lease") if contestant == S_LEASE else ()
-            said = self._pdla(contestant, "run", *writes, "--", *command)
+            said = self._pdla(contestant, "run", *_writes(op, contestant), "--", *command)
         else:
             said = output_of(command, self.variables(contestant))
         found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
@@ -217,6 +216,10 @@ class Experiment:
         if op == "write":
             self._check(contestant, moved)
         return float(moved / MiB / sum(one["seconds"] for one in found))
+
+    def plan(self, contestant: str) -> Path:
+        """The file of a contestant's plan."""
+        return self.directory / f"{contestant}.json"
 
     def remove(self) -> None:
         """Remove the files and replicas from the storage."""
@@ -248,7 +251,8 @@ class Experiment:
         for program, file in zip(self.job.programs, self._files(_kind(contestant)), strict=True):
             own = [str(self.programs / program.program), *program.options, "--testFile", str(file)]
             own += ["--setTimeStampSignature", str(self.signature)]
-            own += ["--collective", *THROUGH_VIEWS] if contestant == COLLECTIVE else []
+            together = contestant == COLLECTIVE or (contestant in CACHED and self.policy == "e10")
+            own += ["--collective", *THROUGH_VIEWS] if together else []
             if op == "write":
                 # A sync would begin the write-back of a lease, whose close makes the bytes durable.
                 own += ["--writeFile", *([] if contestant == S_LEASE else ["--fsync"])]
@@ -280,6 +284,11 @@ class Experiment:
 def _kind(contestant: str) -> str:
     """Of the servers with the originals."""
     return "ssd" if contestant == S_ORIG else "hdd"
+
+
+def _writes(op: str, contestant: str) -> tuple[str, ...]:
+    """When redirected writes are written back."""
+    return () if op == "read" else ("--writes", "lease" if contestant == S_LEASE else "close")
 
 
 def _limited(cluster: str, capacity: int | None, ssds: int | None) -> str:
