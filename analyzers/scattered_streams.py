@@ -110,7 +110,7 @@ def _with_streams(stream: Int64Array, items: Items, rows: Items, of: Int64Array)
     whole = np.flatnonzero(inside[head])
     step = items.start[order[heads[whole] + 1]] - items.start[head[whole]]
     shape[whole] = items.shapes.loop(step, size[whole], shape[whole])
-    start = rows.start[of[head]]
+    lane, start = rows.lane[of[head]], rows.start[of[head]]
     by_first = np.argsort(head)
     place = np.empty_like(by_first)
     place[by_first] = np.arange(len(by_first))
@@ -119,7 +119,7 @@ def _with_streams(stream: Int64Array, items: Items, rows: Items, of: Int64Array)
     found = replace(
         rows,
         sequence=items.sequence[head],
-        lane=rows.lane[of[head]],
+        lane=lane,
         start=np.where(kept, start, items.start[head]),
         shape=shape,
         tally=items.tally.take(order).total(heads),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pdla.analyzers.analysis import analyze
@@ -176,6 +176,7 @@ def test_random_accesses_beside_streams_in_no_order_stay_irregular() -> None:
     st.lists(st.tuples(st.integers(0, 900), st.integers(1, 8)), max_size=60),
     st.integers(1, 2),
 )
+@example(0, [(0, 1, 2), (0, 1, 14)], [], 1)  # more rows than before
 def test_scattered_streams_lose_no_access(
     seed: int, streams: list[tuple[int, int, int]], noise: list[tuple[int, int]], times: int
 ) -> None:
