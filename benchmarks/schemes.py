@@ -10,33 +10,31 @@ simulator finds for the same program. It needs root.
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from benchmarks import cases
-from benchmarks.bench import failures_noted
 from benchmarks.cache_nodes import SYNCHRONOUS
 from benchmarks.cases import COLLECTIVE, H_PDLA, INDEPENDENT, S_LEASE, S_PDLA, Case
+from benchmarks.chosen import add_measured, is_chosen, list_chosen, options_of
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import compile_programs
 from benchmarks.fragments import mpi_io_test
 from benchmarks.processes import end_on_signals
-from benchmarks.results import add_rows, row
+from benchmarks.results import row
 from benchmarks.schemes_simulated import EARLIER, SIMULATED, simulated
 from benchmarks.seeking import SeekingDisks, seeking_disks, seeking_obstacle
 from benchmarks.simulator_accuracy import in_order
 from benchmarks.ssd_cache_runs import WRITTEN, Experiment, Job, hpio, ior, make_synchronous, tiles
-from benchmarks.storage import capacity, rates
+from benchmarks.storage import capacity, limited
 from benchmarks.throttled import SSD, obstacle, throttled_disk
-from pdla.units import KiB, MiB, parse_bytes
+from pdla.units import KiB, MiB
 
 POLICIES = {"S4D-Cache": "s4d", "iBridge": "ibridge", "LiU": "liu", "E10": "e10"}
 ERROR, IN_ORDER = 0.2, 0.95
@@ -127,32 +125,22 @@ def rate(experiment: Experiment, op: str, scheme: str) -> float:
 def with_device(storage: SeekingDisks, scratch: Path, size: int) -> Iterator[None]:
     """The node has a device of its own within the block."""
     with throttled_disk(scratch, "device", capacity(size), SSD, SYNCHRONOUS) as device:
-        startup, seconds = 1 / SSD.requests_per_second, 1 / SSD.bytes_per_second
-        lines = f"startup = [[0, 0.0], [1, {startup}]]\noverlap = true\n{rates(seconds)}"
-        storage.cluster += f'\n[pools.node]\nkind = "node"\n{lines}where = {json.dumps([str(device)])}\n'
+        where = json.dumps([str(device)])
+        storage.cluster += f'\n[pools.node]\nkind = "node"\n{limited("ssd")}where = {where}\n'
         yield
 
 
 def main() -> None:
     """The command line; exit code 1 if something failed, after everything else was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--amount", type=parse_bytes, default=16 * MiB, help="bytes of a file that is written")
-    parser.add_argument("--only", nargs="+", default=["*"], help="measure only what matches one of these globs")
-    parser.add_argument("--smoke", action="store_true", help="one program, to check that everything works")
-    parser.add_argument("--list", action="store_true", help="print what would be measured and stop")
-    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="directory for the disks' images")
-    options = parser.parse_args()
+    options = options_of(__doc__, 16, "a file that is written")
     made: Callable[[int], list[Job]] = (lambda amount: [hpio(amount, 4 * KiB)]) if options.smoke else jobs
     found = {
         f"{job.title}, {op}": (job, op)
         for op, times in TIMES.items()
         for job in made(times * options.amount)
-        if any(fnmatch.fnmatch(f"{job.title}, {op}", one) for one in options.only)
+        if is_chosen(f"{job.title}, {op}", options)
     }
-    if not found or options.list:
-        sys.stdout.writelines(f"{title}\n" for title in found)
-        sys.exit(None if found else f"nothing is called {' or '.join(options.only)}: --list names what there is")
+    list_chosen(found, options)
     if why := seeking_obstacle() or obstacle():
         sys.stdout.write(f"skipped: {why}\n")
         return
@@ -166,14 +154,8 @@ def main() -> None:
         with seeking_disks(disks, size) as storage, with_device(storage, disks, size):
             make_synchronous(storage)
             for title, (job, op) in found.items():
-                with failures_noted(title, failed):
-                    work.mkdir()
-                    try:
-                        rows = measure(storage, job, op, options.rounds, scratch, work)
-                    finally:
-                        shutil.rmtree(work)
-                    label = f"{'smoke ' * options.smoke}{title}"
-                    add_rows("schemes", [{**one, "name": f"{label}: {one['name']}"} for one in rows])
+                measured = partial(measure, storage, job, op, options.rounds, scratch)
+                add_measured("schemes", f"{'smoke ' * options.smoke}{title}", measured, work, failed)
     if failed:
         sys.exit(f"not measured: {'; '.join(failed)}")
 

@@ -13,12 +13,11 @@ The paper is He, Sun, Feng: "S4D-Cache: Smart Selective SSD Cache for Parallel I
 from __future__ import annotations
 
 import argparse
-import fnmatch
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,10 +25,11 @@ from typing import Any, NamedTuple
 from benchmarks.bench import failures_noted
 from benchmarks.cases import COLLECTIVE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PDLA
 from benchmarks.cephfs import ceph_obstacle, throttled_cephfs
+from benchmarks.chosen import add_measured, is_chosen, list_chosen, options_of
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import compile_programs
 from benchmarks.processes import end_on_signals
-from benchmarks.results import BENCH, add_rows, row
+from benchmarks.results import BENCH, row
 from benchmarks.seeking import seeking_disks, seeking_obstacle
 from benchmarks.ssd_cache_plots import draw
 from benchmarks.ssd_cache_runs import (
@@ -50,7 +50,7 @@ from benchmarks.ssd_cache_runs import (
 from benchmarks.ssd_cache_simulated import simulated
 from benchmarks.storage import throttled_disks
 from benchmarks.throttled import obstacle
-from pdla.units import KiB, MiB, parse_bytes
+from pdla.units import KiB, MiB
 
 OF_NATIVE, OF_SSDS, OF_ORACLE, WRITES = 0.98, 0.9, 0.95, 2.0
 USUAL = 0.2
@@ -185,24 +185,15 @@ def chosen_cases(options: argparse.Namespace) -> Iterator[tuple[str, Case, str]]
         for case in cases(options.amount):
             for op in case.ops:
                 title = f"{storage}: {case.title}, {op}"
-                if any(fnmatch.fnmatch(title, one) for one in options.only):
+                if is_chosen(title, options):
                     yield storage, case, op
 
 
 def main() -> None:
     """The command line; exit code 1 if something failed, after everything else was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--amount", type=parse_bytes, default=64 * MiB, help="bytes of all files of slow programs")
-    parser.add_argument("--only", nargs="+", default=["*"], help="measure only what matches one of these globs")
-    parser.add_argument("--smoke", action="store_true", help="two small cases, to check that everything works")
-    parser.add_argument("--list", action="store_true", help="print what would be measured and stop")
-    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"), help="directory for the disks' images")
-    options = parser.parse_args()
+    options = options_of(__doc__, 64, "all files of slow programs")
     found = list(chosen_cases(options))
-    if not found or options.list:
-        sys.stdout.writelines(f"{storage}: {case.title}, {op}\n" for storage, case, op in found)
-        sys.exit(None if found else f"nothing is called {' or '.join(options.only)}: --list names what there is")
+    list_chosen((f"{storage}: {case.title}, {op}" for storage, case, op in found), options)
     end_on_signals()
     failed: list[str] = []
     with workspace(options.directory) as scratch:
@@ -229,13 +220,7 @@ def run(
         make_synchronous(storage)
         for case, op in cases:
             title = f"{'smoke ' * options.smoke}{name}: {case.title}, {op}"
-            with failures_noted(title, failed):
-                work.mkdir()
-                try:
-                    rows = measure(storage, case, op, options.rounds, scratch, work)
-                finally:
-                    shutil.rmtree(work)
-                add_rows("ssd cache", [{**one, "name": f"{title}: {one['name']}"} for one in rows])
+            add_measured("ssd cache", title, partial(measure, storage, case, op, options.rounds, scratch), work, failed)
 
 
 if __name__ == "__main__":

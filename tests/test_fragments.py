@@ -6,7 +6,6 @@ import ctypes
 import json
 import socket
 import struct
-import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from pdla.simulator import core
 from tests import test_critical_requests
 from tests.conftest import Launching
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
 from tests.test_building import mounted
 from tests.test_caches import IMMEDIATE, SIZES, Case
 from tests.test_critical_reads import cluster_text
@@ -305,10 +304,7 @@ def test_the_second_run_reads_its_fragments_from_the_ssds(pdla: Launching, any_m
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tests/programs/recorded_xattrs.c."""
-    made = tmp_path_factory.mktemp("recorded") / "recorded.so"
-    source = REPOSITORY / "tests/programs/recorded_xattrs.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made], check=True)
-    return made
+    return compile_preloaded("recorded_xattrs", tmp_path_factory.mktemp("recorded"))
 
 
 def lustre(magic: int, pattern: int, strip: int, strips: int) -> bytes:

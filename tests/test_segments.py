@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +19,7 @@ from pdla.layouts.config import load_cluster
 from pdla.replicator.critical_logs import ROW, Segments, joined, logs_in, read_log, read_logs, record
 from tests.conftest import Launching
 from tests.support.handmade_maps import heads, lift
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis
+from tests.support.mpi import REPOSITORY, Mpi, available_mpis, compile_preloaded
 from tests.test_building import mounted
 from tests.test_caches import IMMEDIATE, SIZES, Case, make_case
 from tests.test_critical_reads import SIZE, Pools, cluster_text, log, per_byte, pools, random_reads
@@ -96,10 +95,7 @@ def lifted(case: Case, *steps: str, ranks: int = RANKS, besides: Sequence[int] =
 @pytest.fixture(scope="session")
 def hinted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tests/programs/hinted.c."""
-    made = tmp_path_factory.mktemp("hinted") / "hinted.so"
-    source = REPOSITORY / "tests/programs/hinted.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made], check=True)
-    return made
+    return compile_preloaded("hinted", tmp_path_factory.mktemp("hinted"))
 
 
 def reads(

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.handmade_maps import Replica, build_gone, read_places, write_map, write_places
-from tests.support.mpi import GCC, Mpi, available_mpis, unavailable
+from tests.support.handmade_maps import Replica, read_places, write_map, write_places
+from tests.support.mpi import GCC, Mpi, available_mpis, compile_preloaded, unavailable
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "replicator" / "stub"
@@ -670,7 +670,7 @@ def gone(mpich: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
     """With replicas on storage whose server does not answer."""
     monkeypatch.setenv("GONE_LOG", str(mpich.directory / "tries"))
     monkeypatch.setenv("GONE_PLACE", str(mpich.directory / "replica"))
-    return replace(mpich, library=Path(f"{mpich.library}:{build_gone(mpich.directory)}"))
+    return replace(mpich, library=Path(f"{mpich.library}:{compile_preloaded('gone', mpich.directory)}"))
 
 
 def tries(case: Case, *steps: str, ranks: int = 4) -> tuple[str, list[dict[str, Any]]]:

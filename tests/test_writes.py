@@ -24,8 +24,16 @@ import pytest
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import read_journal
 from tests.support.counted_disk import Disk
-from tests.support.handmade_maps import Replica, build_gone, write_map, write_places
-from tests.support.mpi import REPOSITORY, Mpi, available_mpis, build_coherence_library, debian_mpis, unavailable
+from tests.support.handmade_maps import Replica, write_map, write_places
+from tests.support.mpi import (
+    REPOSITORY,
+    Mpi,
+    available_mpis,
+    build_coherence_library,
+    compile_preloaded,
+    debian_mpis,
+    unavailable,
+)
 
 PIECE, ROWS, START = 96, 60, 480
 SIZE = START + 4 * ROWS * PIECE
@@ -745,7 +753,7 @@ def gone(mpich: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setenv("GONE_LOG", str(mpich.directory / "tries"))
     monkeypatch.setenv("GONE_PLACE", str(mpich.directory / "replica"))
     (mpich.directory / "tries").touch()
-    return replace(mpich, library=Path(f"{mpich.library}:{build_gone(mpich.directory)}"))
+    return replace(mpich, library=Path(f"{mpich.library}:{compile_preloaded('gone', mpich.directory)}"))
 
 
 STEPS = "open-both", "strided", "sync", "look", "backwards", "collective", "close"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,6 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
-
-from tests.support.mpi import REPOSITORY
 
 PLACES = 64
 """Times at the end of a state file: STATE_PLACES of replicator/stub/mapfile.h."""
@@ -203,13 +200,6 @@ def write_places(state: Path, when: int) -> None:
     with state.open("r+b") as file:
         file.seek(-8 * PLACES, os.SEEK_END)
         file.write(np.full(PLACES, when, np.uint64).tobytes())
-
-
-def build_gone(directory: Path) -> Path:
-    """Compile tests/programs/gone.c, a library to preload."""
-    library, source = directory / "gone.so", REPOSITORY / "tests/programs/gone.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, source, "-ldl"], check=True)
-    return library
 
 
 def ranges(parts: Sequence[tuple[int, int]]) -> Replica:

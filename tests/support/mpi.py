@@ -144,6 +144,14 @@ def link_library(path: Path, objects: Sequence[Path], *more: str) -> Path:
     return path
 
 
+def compile_preloaded(name: str, directory: Path) -> Path:
+    """Compile tests/programs/``name``.c to a library that is preloaded in tests; return it."""
+    made = directory / f"{name}.so"
+    source = REPOSITORY / f"tests/programs/{name}.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", source, "-o", made, "-ldl"], check=True)
+    return made
+
+
 def _compilation(tools: Sequence[Path], compiler: str = "gcc") -> tuple[list[Path], list[str]]:
     """The sources of interposition and of tools, and the command that compiles them."""
     rooms = [REPOSITORY / "pdla/interpose", *tools]
