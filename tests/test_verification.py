@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from benchmarks.random_programs import Case, random_case
 from pdla.analyzers.analysis import Analysis
 from pdla.collectors import workloads
 from pdla.errors import PdlaError
 from pdla.layouts.config import load_cluster
-from pdla.model import Cluster, Loop, PatternPlan, Plan, Signature
+from pdla.model import Loop, PatternPlan, Plan, Signature
 from pdla.policies.plan import RedirectedWrites, make_plan
 from pdla.report.text import plan_table
 from pdla.simulator import core
@@ -23,81 +22,46 @@ from pdla.simulator.scheme_comparison import Program
 from pdla.simulator.schemes import Scheme
 from pdla.simulator.verification import NOT_SIMULATED, Judge, differences, verified_plan
 from pdla.simulator.workload import from_signatures
-from pdla.units import KiB, MiB
+from pdla.units import KiB
 
 PROGRAMS = 200
 MOST = 400
 """Plans of a program that are tried."""
 
 
-@dataclass
-class Case:
-    """A program on a cluster; its writes come home when the file is closed, or later."""
+def redirected(case: Case) -> RedirectedWrites:
+    return RedirectedWrites(case.program.dependences)
 
-    program: Program
-    cluster: Cluster
-    leased: bool = False
 
-    @property
-    def writes(self) -> RedirectedWrites:
-        return RedirectedWrites(self.program.dependences)
+def planned_for(case: Case, seconds: float = 10.0) -> Plan:
+    more = {"workload": lambda: case.program.workload, "seconds": seconds, "leased": case.leased}
+    return verified_plan(case.program.analysis, case.cluster, writes=redirected(case), **more)
 
-    def plan(self, seconds: float = 10.0) -> Plan:
-        more = {"workload": lambda: self.program.workload, "seconds": seconds, "leased": self.leased}
-        return verified_plan(self.program.analysis, self.cluster, writes=self.writes, **more)
 
-    def seconds(self, plan: Plan | None) -> float:
-        return simulate(self.program.workload, self.cluster, Scheme("none"), plan, leased=self.leased).seconds
+def seconds_of(case: Case, plan: Plan | None) -> float:
+    return simulate(case.program.workload, case.cluster, Scheme("none"), plan, leased=case.leased).seconds
 
-    def best(self, plan: Plan) -> float | None:
-        """Of all plans that there are; None: there are too many."""
-        unlimited = replace(self.cluster, pools=tuple(replace(one, capacity=None) for one in self.cluster.pools))
-        possible = make_plan(self.program.analysis, unlimited, "ns-pdla", writes=self.writes)
-        obstacles = [one.chosen == 0 for one in possible.patterns]
-        choices = [
-            [0]
-            if alone
-            else [i for i, one in enumerate(each.candidates) if i == 0 or (one.layout and _fits(one.refused))]
-            for alone, each in zip(obstacles, plan.patterns, strict=True)
-        ]
-        if math.prod(map(len, choices)) > MOST:
-            return None
-        plans = (
-            replace(plan, patterns=tuple(replace(one, chosen=i) for one, i in zip(plan.patterns, each, strict=True)))
-            for each in product(*choices)
-        )
-        return min(map(self.seconds, plans))
+
+def best_of(case: Case, plan: Plan) -> float | None:
+    """The seconds of the best of all plans that there are; None: there are too many."""
+    unlimited = replace(case.cluster, pools=tuple(replace(one, capacity=None) for one in case.cluster.pools))
+    possible = make_plan(case.program.analysis, unlimited, "ns-pdla", writes=redirected(case))
+    obstacles = [one.chosen == 0 for one in possible.patterns]
+    choices = [
+        [0] if alone else [i for i, one in enumerate(each.candidates) if i == 0 or (one.layout and _fits(one.refused))]
+        for alone, each in zip(obstacles, plan.patterns, strict=True)
+    ]
+    if math.prod(map(len, choices)) > MOST:
+        return None
+    plans = (
+        replace(plan, patterns=tuple(replace(one, chosen=i) for one, i in zip(plan.patterns, each, strict=True)))
+        for each in product(*choices)
+    )
+    return min(seconds_of(case, one) for one in plans)
 
 
 def _fits(refused: str) -> bool:
     return not refused.startswith("needs ") and "grain" not in refused
-
-
-def random_case(seed: int) -> Case:
-    """A small program of one of the papers' kinds, on one of their clusters."""
-    choose = random.Random(seed)
-    op, ranks = choose.choice(["read", "write"]), choose.choice([2, 4, 8, 16])
-    size, count = choose.choice([4, 16, 64, 256, 1024]) * KiB, choose.choice([4, 16, 64])
-    if size * count * ranks > 256 * MiB:
-        count = 4
-    trace = choose.choice(
-        [
-            lambda: workloads.pio_simple_strided(ranks, size, count, op),
-            lambda: workloads.pio_nested_strided(ranks, size, 4, max(count // 4, 2), size * ranks * 8, op),
-            lambda: workloads.pio_segmented(ranks, size, count, op),
-            lambda: workloads.pio_random_strided(ranks, size, count, op, seed),
-            lambda: workloads.pio_tiled((2, ranks // 2), min(size, 32 * KiB), 8, count, op),
-            lambda: workloads.hpio(
-                ranks, count, min(size, 64 * KiB), choose.choice([0, 1, 4]) * KiB, op, seed % 2 == 0
-            ),
-            lambda: workloads.ior(ranks, size * count, size),
-        ]
-    )()
-    changes: Mapping[str, str] = {}
-    if choose.random() < 0.4:
-        changes = {"pools.ssd.capacity": choose.choice(["256K", "1M", "4M", "16M"])}
-    cluster = load_cluster(choose.choice([None, "pdla", "s4d-cache", "ibridge", "liu"]), changes)
-    return Case(Program.of(trace), cluster, leased=choose.random() < 0.3)
 
 
 def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
@@ -105,13 +69,13 @@ def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
     ratios, alone = [], []
     for seed in range(PROGRAMS):
         case = random_case(seed)
-        plan = case.plan()
-        seconds = case.seconds(plan)
-        assert seconds <= case.seconds(None), seed
+        plan = planned_for(case)
+        seconds = seconds_of(case, plan)
+        assert seconds <= seconds_of(case, None), seed
         assert plan.simulated is not None and plan.simulated[1] == pytest.approx(seconds), seed
-        if (best := case.best(plan)) is not None:
+        if (best := best_of(case, plan)) is not None:
             ratios.append(seconds / best)
-            alone.append(case.seconds(case.plan(seconds=0)) / best)
+            alone.append(seconds_of(case, planned_for(case, seconds=0)) / best)
     assert len(ratios) > 0.8 * PROGRAMS
     assert sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
     assert max(ratios) <= 1.2
@@ -176,12 +140,12 @@ def test_bringing_home_costs_each_region_whatever_their_number() -> None:
     seconds = []
     for count in (256, 257):
         case = Case(Program.of(workloads.hpio(16, count, 8 * KiB, 4 * KiB, "write", False)), load_cluster(None))
-        (pattern,) = case.plan(seconds=0).patterns
+        (pattern,) = planned_for(case, seconds=0).patterns
         number = next(i for i, one in enumerate(pattern.candidates) if one.space == "ssd")
-        seconds.append(case.seconds(Plan("", "", (replace(pattern, chosen=number),), (), case.cluster)))
+        plan = Plan("", "", (replace(pattern, chosen=number),), (), case.cluster)
+        seconds.append(seconds_of(case, plan))
     assert seconds[0] < seconds[1] < 1.5 * seconds[0]  # shares are multiples of 1 MiB: 257 are shared less evenly
-    case.leased = True
-    assert case.seconds(Plan("", "", (replace(pattern, chosen=number),), (), case.cluster)) < seconds[1] / 10
+    assert seconds_of(replace(case, leased=True), plan) < seconds[1] / 10
 
 
 def test_what_adjoins_comes_home_in_large_requests() -> None:
