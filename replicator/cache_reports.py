@@ -12,17 +12,18 @@ from pdla.units import counted, format_bytes, format_seconds
 
 @dataclass(frozen=True)
 class Exchange:
-    """Why the ranks exchanged the pieces of a collective write between nodes first, or did not (pdla/caching).
+    """How the pieces of a collective write were written, and why (pdla/caching).
 
     Attributes:
-        unit: bytes of the file that a rank gets in the exchange.
-        requests: with which the bytes of the call go home, without an exchange and with one.
+        unit: bytes of the file that a rank gets in an exchange.
+        requests: of the storage until the bytes of the call are home, without an exchange between nodes, with one,
+            and by the MPI library, which sieves.
         seconds: for which the program waits then, by the model of the costs.
     """
 
     unit: int
-    requests: tuple[int, int]
-    seconds: tuple[float, float]
+    requests: tuple[int, int, int]
+    seconds: tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class CacheReport:
         home_bytes, home_requests: brought home, in so many contiguous writes to the file.
         dirty_bytes: bytes that wait in cache files at the end.
         exchanged_calls, exchanged_bytes: collective writes whose pieces were exchanged between nodes first.
-        exchange: the last decision about that; None: there was only one node, or nothing to decide.
+        exchange: the last decision about that; None: there was nothing to decide.
         moving_seconds: what the movers, and calls that waited, spent with that.
         waited_seconds: what the program waited for it.
         refused: why nothing was cached after an open.
@@ -172,10 +173,8 @@ def cache_parts(report: Mapping[str, Any]) -> list[str]:
 
 def _exchanged(calls: int, decision: Mapping[str, Any]) -> str:
     """How many calls exchanged their pieces, and the last decision for it."""
-    home = [
+    stay, go, _ = (
         f"{counted(requests, 'request')} and {format_seconds(seconds)}"
         for requests, seconds in zip(decision["requests"], decision["seconds"], strict=True)
-    ]
-    return (
-        f"pieces of {counted(calls, 'write')} exchanged between nodes first: a call would take {home[0]}, not {home[1]}"
     )
+    return f"pieces of {counted(calls, 'write')} exchanged between nodes first: a call would take {stay}, not {go}"

@@ -52,6 +52,8 @@ SPLIT = ["read_at_all_begin", "read_all_begin"]
 SHARED = ["read_shared", "iread_shared", "read_ordered", "read_ordered_begin"]
 ENDINGS = ["wait", "waitall", "waitany", "waitsome", "test", "testany", "ask"]
 E10 = {"POLICY": "e10", "E10_CACHE": "enable"}
+STAY = {**E10, "ROMIO_CB_WRITE": "disable"}
+"""Pieces with gaps go to the cache, too."""
 COSTS = "65536 2 2 5e-9 1e-8 1e-8 2 0 0 1000 0.002 1e-5 1e-5 1 0 0"
 """Of S4D-Cache: critical are requests below 100 bytes, 200 far from the one before, and something between."""
 FRAGMENTS = "64 3 2 5e-9 1e-8 1e-8 1 0 0.002 1e-5 1e-5 1 0 0"
@@ -60,9 +62,9 @@ SEGMENT = (40, 120)
 """Of LiU: bytes of a head and of a body."""
 CACHED: dict[str, dict[str, str]] = {
     "e10": E10,
-    "e10-close": {**E10, "E10_CACHE_FLUSH_FLAG": "flush_onclose"},
-    "e10-coherent": {**E10, "E10_CACHE": "coherent"},
-    "e10-deferred": {**E10, "DEFERRED_CLOSE": "*"},
+    "e10-close": {**STAY, "E10_CACHE_FLUSH_FLAG": "flush_onclose"},
+    "e10-coherent": {**STAY, "E10_CACHE": "coherent"},
+    "e10-deferred": {**STAY, "DEFERRED_CLOSE": "*"},
     "e10-exchange": {**E10, "E10_CACHE": "coherent", "ROMIO_CB_WRITE": "enable", "CB_BUFFER_SIZE": "200"},
     "s4d": {"POLICY": "s4d", "SSD_COSTS": COSTS},
     "ibridge": {"POLICY": "ibridge", "SSD_COSTS": FRAGMENTS},

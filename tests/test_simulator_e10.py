@@ -125,6 +125,32 @@ def test_ranks_exchange_pieces_if_the_core_says_that_it_pays(slow: float, nodes:
     assert simulated(cluster=cluster) == simulated(cluster=cluster, exchange=same)
 
 
+SMALL, MANY = 4 * KiB, 64
+
+
+def with_gaps(calls: int = 1) -> Workload:
+    """Collective writes of four ranks whose pieces adjoin, with gaps as long; the second call fills them."""
+    blocks, both = np.array([BLOCK, SMALL]), [(call, rank) for call in range(calls) for rank in range(4)]
+    views = [View(SMALL * (rank + 4 * call), 1, 8 * SMALL, SMALL, blocks) for call, rank in both]
+    made = [Call(rank, "write", 0, MANY * SMALL, collective=True, view=1 + 4 * call + rank) for call, rank in both]
+    return from_trace(make_trace(made, views)).at_once()
+
+
+ONE_NODE = replace(STORAGE, nodes=1, processes_per_node=4)
+
+
+def test_the_mpi_library_writes_gaps_again_if_the_core_says_that_it_pays() -> None:
+    sieved = simulated(with_gaps(), ONE_NODE)
+    assert sieved.seconds == simulate(with_gaps(), ONE_NODE, BASELINES[3]).seconds
+    assert sieved.seconds < simulated(with_gaps(), ONE_NODE, exchange="disable").seconds
+    assert sieved.moved == {"home": (2 * (2 * MANY - 1) * 4 * SMALL, 0), "scratch": (0, 0)}
+
+
+def test_gaps_that_later_calls_fill_are_written_to_the_caches() -> None:
+    """The first call is past them."""
+    assert simulated(with_gaps(calls=2), ONE_NODE).moved["scratch"] == (4 * MANY * SMALL, 4 * MANY * SMALL)
+
+
 def test_a_computation_that_hides_the_way_home_makes_an_exchange_useless() -> None:
     """It is known from the file before: the first one is exchanged (4 units), the second one is not (32 runs)."""
     case = ior(SIZE, PIECE, 4, files=2)

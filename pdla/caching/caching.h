@@ -176,6 +176,7 @@ struct caching_collective {
     int64_t bytes, span;   /* all of them; from the first to the last in the file */
     int64_t piece, joined; /* bytes without a gap, on average: that a node writes; that all of them write */
     int64_t unit;          /* bytes that are exchanged as one (cb_buffer_size); 0: as the core thinks best */
+    int64_t fills;         /* later calls write between the pieces of earlier ones */
     double compute;        /* seconds for which the program computes before it waits for the bytes */
 };
 
@@ -187,11 +188,11 @@ struct caching_costs {
 
 /* What is best for a collective write. Unit u of the file, of `unit` bytes, is for the cache of the rank
  * whose turn it is (u modulo the ranks); an exchange has rounds of `at_a_time` units. Element 0: without
- * an exchange; 1: with one. */
+ * an exchange; 1: with one; 2: by the MPI library to the original, which sieves. */
 struct caching_exchange {
-    int64_t exchanges, unit, at_a_time;
-    int64_t requests[2]; /* with which the bytes go home */
-    double seconds[2];   /* that the program perceives, beside those of the caches' devices */
+    int64_t exchanges, sieves, unit, at_a_time;
+    int64_t requests[3]; /* of the storage, until the bytes are home */
+    double seconds[3];   /* that the program perceives, beside those of the caches' devices */
 };
 
 /* A critical request: Eq. 8's seconds when it was found, and how often it was read. */

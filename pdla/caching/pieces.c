@@ -1,8 +1,14 @@
 /* Whether the ranks of a collective write exchange their pieces first, so that each has whole units of
- * the file for its cache, or each writes its own pieces and its node merges them on their way home. */
+ * the file for its cache; or each writes its own pieces and its node merges them on their way home; or
+ * the MPI library writes them, which reads the gaps between them and writes these again (data sieving). */
 #include "core.h"
 
-enum { LEAST_UNIT = 1 << 20, MOST_UNIT = 8 << 20, AT_A_TIME = 128 };
+enum {
+    LEAST_UNIT = 1 << 20,
+    MOST_UNIT = 8 << 20,
+    SIEVED = 16 << 20, /* cb_buffer_size, as ROMIO has it */
+    AT_A_TIME = 128
+};
 
 static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
 
@@ -17,10 +23,15 @@ static int64_t unit_of(const struct caching_collective *call)
 
 static int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
+static double stored(const struct caching_costs *costs, int64_t requests, int64_t bytes)
+{
+    return (double)requests * costs->request + (double)bytes * costs->byte;
+}
+
 /* Seconds until so many requests are home, of which the program's computation does not hide any. */
 static double perceived(const struct caching_collective *call, const struct caching_costs *costs, int64_t requests)
 {
-    const double home = (double)requests * costs->request + (double)call->bytes * costs->byte;
+    const double home = stored(costs, requests, call->bytes);
     return home > call->compute ? home - call->compute : 0;
 }
 
@@ -37,11 +48,17 @@ void caching_exchange(const struct caching_collective *call, const struct cachin
                       struct caching_exchange *found)
 {
     const int64_t unit = unit_of(call), at_a_time = least(call->ranks, AT_A_TIME);
+    const double exchanged = exchange(call, costs, divided(call->span, unit), at_a_time);
     *found = (struct caching_exchange){.unit = unit, .at_a_time = at_a_time};
     found->requests[0] = divided(call->bytes, least(call->piece, MOST_UNIT));
     found->requests[1] = divided(call->bytes, least(call->joined, unit));
-    for (int i = 0; i < 2; i++)
-        found->seconds[i] = perceived(call, costs, found->requests[i]);
-    found->seconds[1] += exchange(call, costs, divided(call->span, unit), at_a_time);
+    /* The MPI library reads and writes all from the first to the last byte, while the program waits. */
+    found->requests[2] = 2 * divided(call->span, call->unit > 0 ? call->unit : SIEVED);
+    found->seconds[0] = perceived(call, costs, found->requests[0]);
+    found->seconds[1] = perceived(call, costs, found->requests[1]) + exchanged;
+    found->seconds[2] = stored(costs, found->requests[2], 2 * call->span) + exchanged;
     found->exchanges = call->nodes > 1 && found->seconds[1] < found->seconds[0];
+    /* RATIONALE: gaps that later calls fill are none on the way home. */
+    found->sieves = !call->fills && call->joined < call->span
+        && found->seconds[2] < found->seconds[found->exchanges];
 }

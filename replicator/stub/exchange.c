@@ -48,6 +48,7 @@ struct exchange {
     struct box box[BOXES];
     bool decided;        /* since all was home, ... */
     unsigned views;      /* ... for this view */
+    bool sieves;         /* the MPI library writes them; otherwise: */
     int64_t unit;        /* 0: the pieces stay */
     int at_a_time;
     int64_t first, after; /* units of the present call */
@@ -55,11 +56,13 @@ struct exchange {
     bool waits;           /* atomic; exchanged bytes may wait in caches */
     int64_t end;         /* of what was exchanged since all was home, */
     char last;           /* and its last byte */
+    struct extent pass;  /* from the lowest to the highest byte that it wrote since it was there last */
     int64_t began, calls; /* when the first call since all was home had been made; 0: there was none; how many since */
 };
 
 /* RATIONALE: what one checkpoint has seen is the best guess for the next one, which is another file. */
 static int64_t computed_ns; /* atomic; for each call, between the calls and the wait for them */
+static bool fills;          /* atomic; a call wrote between the pieces of an earlier one */
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -141,7 +144,7 @@ struct exchange *exchange_make(const struct writer *writer, const struct cache_h
 
 bool exchange_is_possible(const struct writer *writer)
 {
-    return writer->exchange->nodes > 1;
+    return writer->exchange != NULL && writer->exchange->nodes > 1;
 }
 
 void exchange_free(struct exchange *exchange)
@@ -221,15 +224,20 @@ static struct sample sample_of(const struct writer *writer, const struct view_ra
 
 /* Sums over the ranks. */
 struct load {
-    int64_t bytes, waiting, waiting_bytes, computed;
+    int64_t bytes, waiting, waiting_bytes, computed, fills;
 };
 
-static struct load load_of(const struct writer *writer, const struct view_range *range)
+/* `span`: of the call. RATIONALE: what waits in the caches may be what is between its pieces. */
+static struct load load_of(struct writer *writer, const struct view_range *range, const struct extent *span)
 {
     const struct journal *journal = &writer->journal;
     const uint64_t count = journal_count(journal);
     struct load load = {.bytes = range == NULL ? 0 : range->bytes, .waiting = (int64_t)journal_waiting(journal),
                         .computed = __atomic_load_n(&computed_ns, __ATOMIC_RELAXED)};
+    pthread_mutex_lock(&writer->mutex);
+    load.fills = writer->low < span->offset + span->length && span->offset < writer->high;
+    pthread_mutex_unlock(&writer->mutex);
+    load.fills |= __atomic_load_n(&fills, __ATOMIC_RELAXED);
     for (uint64_t i = count - (uint64_t)load.waiting; i < count; i++) {
         int64_t length;
         journal_entry(journal, i, &length);
@@ -250,7 +258,7 @@ static void decide(const struct exchange *exchange, int ranks, const struct samp
 {
     struct caching_costs costs = exchange->costs;
     struct caching_collective call = {.ranks = ranks, .nodes = exchange->nodes, .bytes = load->bytes, .span = span,
-                                      .unit = exchange->wanted_unit,
+                                      .unit = exchange->wanted_unit, .fills = load->fills,
                                       .compute = (double)load->computed / 1e9 / ranks};
     if (memcmp(&costs, &usual, sizeof usual) == 0) {
         costs.request /= exchange->nodes;
@@ -259,14 +267,15 @@ static void decide(const struct exchange *exchange, int ranks, const struct samp
     judge(each, ranks, all, span, &call.piece, &call.joined);
     caching_exchange(&call, &costs, &decision->found);
     if (exchange->wish != EXCHANGE_AUTOMATIC)
-        decision->found.exchanges = exchange->wish == EXCHANGE_ALWAYS;
+        decision->found.exchanges = exchange->wish == EXCHANGE_ALWAYS && exchange->nodes > 1;
+    decision->found.sieves = decision->found.sieves && exchange->wish == EXCHANGE_AUTOMATIC;
     decision->unit = decision->found.exchanges ? decision->found.unit : 0;
     decision->homes = load->waiting > 0 && decision->unit != exchange->unit;
     /* RATIONALE: bytes that wait must go home before others get them, and the program waits for that. */
     const double gain = decision->found.seconds[0] - decision->found.seconds[1];
     const double loss = (double)load->waiting * costs.request + (double)load->waiting_bytes * costs.byte;
     const bool pays = (gain < 0 ? -gain : gain) > loss || exchange->wish != EXCHANGE_AUTOMATIC;
-    if (decision->homes && (!pays || (decision->unit > 0 && exchange->unit > 0))) {
+    if (decision->found.sieves || (decision->homes && (!pays || (decision->unit > 0 && exchange->unit > 0)))) {
         decision->homes = 0;
         decision->unit = exchange->unit;
     }
@@ -280,11 +289,11 @@ static bool agreed(const struct writer *writer, bool able)
 }
 
 /* False, on all ranks: out of memory, or MPI failed. */
-static bool hear_decision(const struct writer *writer, const struct view_range *range, int64_t span,
+static bool hear_decision(struct writer *writer, const struct view_range *range, const struct extent *span,
                           struct decision *decision)
 {
     const struct sample mine = sample_of(writer, range);
-    const struct load load = load_of(writer, range);
+    const struct load load = load_of(writer, range, span);
     struct load sum;
     struct sample *each = malloc((size_t)writer->ranks * sizeof *each);
     struct sampled *all = malloc((size_t)writer->ranks * SAMPLES * sizeof *all);
@@ -292,7 +301,7 @@ static bool hear_decision(const struct writer *writer, const struct view_range *
         && agree_reduce(&load, &sum, (int)(sizeof sum / 8), running_mpi()->op_sum, writer->comm)
         && agree_gather(&mine, sizeof mine, each, NULL, NULL, writer->comm);
     if (heard && writer->rank == 0)
-        decide(writer->exchange, writer->ranks, each, all, &sum, span, decision);
+        decide(writer->exchange, writer->ranks, each, all, &sum, span->length, decision);
     heard = heard && agree_broadcast(decision, sizeof *decision, writer->comm);
     free(each);
     free(all);
@@ -305,8 +314,10 @@ static bool obey(struct file_handle *handle, const struct decision *decision)
     struct exchange *exchange = writer->exchange;
     if (decision->homes && write_back_together(handle) != 0)
         return false;
+    exchange->sieves = decision->found.sieves != 0;
     /* RATIONALE: once bytes are on other nodes, whoever needs them finds by their marks that they wait. */
-    exchange->unit = decision->unit > 0 && agreed(writer, cache_marks_all(writer)) ? decision->unit : 0;
+    if (!exchange->sieves)
+        exchange->unit = decision->unit > 0 && agreed(writer, cache_marks_all(writer)) ? decision->unit : 0;
     exchange->at_a_time = (int)decision->found.at_a_time;
     pthread_mutex_lock(&writer->written->lock);
     writer->written->exchange = decision->found;
@@ -349,20 +360,46 @@ static bool find_span(const struct writer *writer, const struct view_range *rang
     return all[0] != 0;
 }
 
+/* Notes what the MPI library writes. A call that begins in what earlier ones wrote, and not before it, fills their
+ * gaps; one that begins where they did may write the same pieces again. */
+static void note_sieved(struct exchange *exchange, int64_t low, int64_t high)
+{
+    struct extent *pass = &exchange->pass;
+    if (pass->length == 0 || low <= pass->offset)
+        *pass = (struct extent){low, high - low};
+    else if (high > pass->offset + pass->length)
+        pass->length = high - pass->offset;
+}
+
+static bool fills_gaps(const struct exchange *exchange, int64_t low)
+{
+    const struct extent *pass = &exchange->pass;
+    return low > pass->offset && low < pass->offset + pass->length;
+}
+
 enum pieces exchange_decide(const struct io_call *call, const struct view_range *range)
 {
-    const struct writer *writer = writer_of(call->handle);
+    struct writer *writer = writer_of(call->handle);
     struct exchange *exchange = writer->exchange;
     struct decision decision = {0};
     int64_t low = 0, high = 0;
     const bool in_order = find_span(writer, range, &low, &high);
     if (in_order && low > high)
         return PIECES_STAY;
+    if (exchange->sieves && fills_gaps(exchange, low)) {
+        __atomic_store_n(&fills, true, __ATOMIC_RELAXED);
+        exchange->decided = false;
+    }
     if (in_order && (!exchange->decided || exchange->views != call->handle->views)) {
-        if (!hear_decision(writer, range, high - low, &decision) || !obey(call->handle, &decision))
+        const struct extent span = {low, high - low};
+        if (!hear_decision(writer, range, &span, &decision) || !obey(call->handle, &decision))
             return PIECES_FAIL;
         exchange->decided = true;
         exchange->views = call->handle->views;
+    }
+    if (exchange->sieves) {
+        note_sieved(exchange, low, high);
+        return PIECES_SIEVED;
     }
     if (exchange->unit == 0)
         return PIECES_STAY;
@@ -683,7 +720,8 @@ const char *exchange_write(const struct io_call *call, const struct view_range *
 
 bool exchange_stays(const struct writer *writer)
 {
-    return writer->exchange == NULL || (writer->exchange->decided && writer->exchange->unit == 0);
+    const struct exchange *exchange = writer->exchange;
+    return exchange == NULL || (exchange->decided && !exchange->sieves && exchange->unit == 0);
 }
 
 bool exchange_waits(const struct writer *writer)

@@ -1,7 +1,7 @@
 /* The exchange of the pieces of a collective write, before they go to the caches of several nodes. Units
  * of the file belong to the ranks in turn: each rank sends its pieces to those whose turn it is, as
  * two-phase I/O does. What a node then brings home are whole units. A model of the costs decides whether
- * that pays (caching_exchange()). */
+ * that pays, or whether the MPI library had better write the pieces, which sieves (caching_exchange()). */
 #ifndef PDLA_EXCHANGE_H
 #define PDLA_EXCHANGE_H
 
@@ -13,13 +13,14 @@ struct exchange;
 
 /* Of a cache whose peers are known. NULL: out of memory. */
 struct exchange *exchange_make(const struct writer *, const struct cache_hints *);
-/* Whether there are several nodes. */
+/* Whether several nodes have caches. */
 bool exchange_is_possible(const struct writer *);
 void exchange_free(struct exchange *);
 
 /* Before a collective write that all ranks can redirect (`range` NULL: of no bytes); on all ranks.
- * PIECES_STAY: each writes its pieces to its own cache. PIECES_FAIL: nobody can redirect the call. */
-enum pieces { PIECES_STAY, PIECES_GO, PIECES_FAIL };
+ * PIECES_STAY: each writes its pieces to its own cache. PIECES_SIEVED: the MPI library had better write them.
+ * PIECES_FAIL: nobody can redirect the call. */
+enum pieces { PIECES_STAY, PIECES_GO, PIECES_SIEVED, PIECES_FAIL };
 enum pieces exchange_decide(const struct io_call *, const struct view_range *range);
 /* Exchanges the pieces of a call, and writes those that come to the cache; on all ranks. NULL, or on all ranks
  * why the MPI library is to write them: a literal. */

@@ -355,7 +355,7 @@ static bool begin_cache(struct writer *writer, const struct cache_hints *hints)
     int64_t all[6];
     if (!agree_reduce(mine, all, 6, running_mpi()->op_min, writer->comm) || all[0] == 0 || all[2] == all[3])
         return false;
-    if (!exchange_is_possible(writer) || writer->judges) {
+    if (writer->judges) {
         exchange_free(writer->exchange);
         writer->exchange = NULL;
     }
@@ -376,7 +376,7 @@ static void watch(struct writer *writer)
 {
     if (writer->deferred != NULL)
         writer->watched = mover_watch(deferred_close_handle(writer->deferred), deferred_close_move);
-    else if (cache_flushes(writer->cache) || writer->exchange != NULL)
+    else if (cache_flushes(writer->cache) || exchange_is_possible(writer))
         writer->watched = mover_watch(writer->handle, node_home_some);
 }
 

@@ -164,11 +164,12 @@ static void write_cached(FILE *out, const struct write_stats *written)
     fprintf(out, ",\"home\":{\"bytes\":%llu,\"requests\":%llu},\"dirty\":%llu,",
             (unsigned long long)written->back_bytes, (unsigned long long)written->back_requests,
             (unsigned long long)still_left(written));
-    fprintf(out, "\"exchange\":{\"calls\":%llu,\"bytes\":%llu,\"unit\":%lld,\"requests\":[%lld,%lld],"
-                 "\"seconds\":[%.9f,%.9f]},",
+    const struct caching_exchange *exchange = &written->exchange;
+    fprintf(out, "\"exchange\":{\"calls\":%llu,\"bytes\":%llu,\"unit\":%lld,\"requests\":[%lld,%lld,%lld],"
+                 "\"seconds\":[%.9f,%.9f,%.9f]},",
             (unsigned long long)written->exchanged, (unsigned long long)written->exchanged_bytes,
-            (long long)written->exchange.unit, (long long)written->exchange.requests[0],
-            (long long)written->exchange.requests[1], written->exchange.seconds[0], written->exchange.seconds[1]);
+            (long long)exchange->unit, (long long)exchange->requests[0], (long long)exchange->requests[1],
+            (long long)exchange->requests[2], exchange->seconds[0], exchange->seconds[1], exchange->seconds[2]);
     fputs("\"seconds\":{", out);
     write_seconds(out, "moving", written->moving_ns);
     fputc(',', out);

@@ -29,6 +29,7 @@ enum {
 };
 
 static const char no_room[] = "no room in the cache", unwritten_cache[] = "the cache could not be written";
+static const char sieved[] = "the MPI library sieves the gaps in less time than the pieces take";
 static const char no_gain[] = "for the last such file the computation hid nothing";
 
 int writer_raise(const struct file_handle *handle, int error)
@@ -596,9 +597,9 @@ static bool write_together(struct io_call *call, int *rc, const char **why)
     enum pieces pieces = PIECES_STAY;
     if (redirects && !holds && writer->exchange != NULL)
         pieces = exchange_decide(call, call->bytes > 0 ? &write.range : NULL);
-    if (pieces == PIECES_FAIL) {
+    if (pieces == PIECES_FAIL || pieces == PIECES_SIEVED) {
         redirects = false;
-        *why = "the pieces cannot be exchanged";
+        *why = pieces == PIECES_FAIL ? "the pieces cannot be exchanged" : sieved;
     } else if (pieces == PIECES_GO) {
         redirects = redirect_exchanged(call, &write, rc, why);
     } else if (redirects && (mine != NULL || !redirect(call, &write, &mine))) {

@@ -2,6 +2,7 @@
  * the ranks interleave. A step is a name, and after ":" a number:
  *
  *   write:K again:K holes:K      collective writes of place K; `again` with other bytes, `holes` every third piece
+ *   between:K                    the same of pieces in the gaps of `holes`
  *   iwrite:K split:K             the same nonblocking, and split
  *   one:K                        an independent write, over pieces of the next rank, too
  *   single:K spread:K            an independent write of pieces; `spread` every third one
@@ -127,8 +128,10 @@ static void make_step(const char *name, long number)
     MPI_Offset size;
     struct stat found;
     int got = 0;
-    if (strcmp(name, "write") == 0 || strcmp(name, "again") == 0 || strcmp(name, "holes") == 0) {
-        view(place, rank, strcmp(name, "holes") == 0 ? 3 : 1);
+    if (strcmp(name, "write") == 0 || strcmp(name, "again") == 0 || strcmp(name, "holes") == 0
+        || strcmp(name, "between") == 0) {
+        const int between = strcmp(name, "between") == 0;
+        view(place, between ? ranks + rank : rank, between || strcmp(name, "holes") == 0 ? 3 : 1);
         fill(strcmp(name, "again") == 0 ? place + 100 : place);
         MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
         MPI_Get_count(&status, MPI_BYTE, &got);

@@ -225,7 +225,7 @@ static void note_wait(struct engine *engine, int64_t file)
     if (!written || written->calls == 0)
         return;
     engine->computed = (engine->now - written->since) / (double)written->calls;
-    *written = (struct written){0};
+    *written = (struct written){.pass = written->pass};
 }
 
 static void close_file(struct engine *engine, struct access *access)
@@ -261,7 +261,7 @@ static void serve(struct engine *engine, struct access *access)
 
 void access_start(struct engine *engine, struct access *access)
 {
-    access->jointly = access->collective != NULL;
+    access->jointly = access->collective && !access->collective->passes;
     if (access->rewrites) {
         /* RATIONALE: ROMIO locks the range, since what is read must not change before it is written
          * again. */

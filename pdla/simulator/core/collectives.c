@@ -157,7 +157,6 @@ static void share_out(struct engine *engine, struct collective *collective, int6
 {
     const struct sim_input *in = engine->in;
     size_t nodes = (size_t)in->nodes;
-    count_bytes(engine, collective);
     int64_t *aggregator = hold(engine, nodes * sizeof *aggregator);
     int64_t *first = hold(engine, nodes * sizeof *first); /* of each node the first rank, counted from 1 */
     for (const struct call *call = collective->first; call; call = call->next) {
@@ -193,6 +192,18 @@ static void share_out(struct engine *engine, struct collective *collective, int6
 }
 
 static void one_round(struct engine *engine, struct collective *collective);
+
+static void two_phase(struct engine *engine, struct collective *collective)
+{
+    int64_t low, high;
+    if (!spans(engine, collective, &low, &high)) {
+        release_calls(engine, collective, call_continue);
+        return;
+    }
+    share_out(engine, collective, low, high);
+    one_round(engine, collective);
+}
+
 static void write_to_caches(struct engine *engine, struct collective *collective);
 
 static void run(struct engine *engine, struct collective *collective)
@@ -201,7 +212,6 @@ static void run(struct engine *engine, struct collective *collective)
     while (*place != collective)
         place = &(*place)->chained;
     *place = collective->chained;
-    int64_t low, high;
     const struct call *call = collective->first;
     if (call->closes) {
         if (decides(engine) || engine->in->client_cache) {
@@ -214,13 +224,12 @@ static void run(struct engine *engine, struct collective *collective)
         }
     } else if (call->mapped || engine->in->collective_buffer == 0) {
         release_calls(engine, collective, call_continue);
-    } else if (collective->write && engine->in->caching && engine->in->exchange != SIM_TWO_PHASE) {
-        write_to_caches(engine, collective);
-    } else if (!spans(engine, collective, &low, &high)) {
-        release_calls(engine, collective, call_continue);
     } else {
-        share_out(engine, collective, low, high);
-        one_round(engine, collective);
+        count_bytes(engine, collective);
+        if (collective->write && engine->in->caching && engine->in->exchange != SIM_TWO_PHASE)
+            write_to_caches(engine, collective);
+        else
+            two_phase(engine, collective);
     }
 }
 
@@ -311,22 +320,48 @@ static int64_t join(struct engine *engine, struct collective *collective)
     return node_runs;
 }
 
-/* Whether the library would exchange the pieces first, and in which units. */
+/* Whether a call begins between the pieces of those that passed the caches by (replicator/stub/exchange.c). */
+static bool fills_gaps(const struct range *pass, int64_t start)
+{
+    return start > pass->start && start < pass->stop;
+}
+
+static void note_passed(struct range *pass, const struct range *call)
+{
+    if (pass->stop == 0 || call->start <= pass->start)
+        *pass = *call;
+    else
+        pass->stop = most(pass->stop, call->stop);
+}
+
+/* Whether the library would exchange the pieces first, and in which units, or leave them to the MPI library. */
 static struct caching_exchange decide(struct engine *engine, struct collective *collective, int64_t node_runs)
 {
     const struct sim_input *in = engine->in;
+    struct written *written = &engine->written[collective->first->file];
+    struct range *pass = &written->pass, *cached = &written->cached;
+    const struct range call = {collective->run[0].start, collective->run[collective->runs - 1].stop};
+    engine->fills = engine->fills || fills_gaps(pass, call.start);
+    const bool in_gaps = cached->start < call.stop && call.start < cached->stop;
     struct caching_collective made = {
         .ranks = collective->arrived, .bytes = collective->bytes, .piece = collective->bytes / node_runs,
-        .joined = collective->bytes / collective->runs,
-        .span = collective->run[collective->runs - 1].stop - collective->run[0].start, .compute = engine->computed};
+        .joined = collective->runs > 1 ? collective->bytes / (collective->runs - 1) : call.stop - call.start,
+        .span = call.stop - call.start, .fills = engine->fills || in_gaps, .compute = engine->computed};
     for (int64_t node = 0; node < in->nodes; node++)
         made.nodes += collective->node_bytes[node] > 0;
     const double *cost = in->exchange_costs;
     const struct caching_costs costs = {cost[0], cost[1], cost[2], cost[3], cost[4]};
     struct caching_exchange found;
     caching_exchange(&made, &costs, &found);
-    if (in->exchange != SIM_AUTO)
+    if (in->exchange != SIM_AUTO) {
         found.exchanges = in->exchange == SIM_ALWAYS && made.nodes > 1;
+        found.sieves = 0;
+    }
+    if (found.sieves)
+        note_passed(pass, &call);
+    else
+        *cached = cached->stop == 0 ? call
+                                    : (struct range){least(cached->start, call.start), most(cached->stop, call.stop)};
     return found;
 }
 
@@ -432,21 +467,32 @@ static void end_exchange(struct engine *engine, struct collective *collective)
             part_written(engine, collective->part[node], NULL);
 }
 
+static void write_past_caches(struct engine *engine, struct collective *collective)
+{
+    release_memory(engine, collective->run);
+    collective->run = NULL;
+    collective->passes = true;
+    two_phase(engine, collective);
+}
+
 /* As pdla's library (replicator/stub/cache.c). */
 static void write_to_caches(struct engine *engine, struct collective *collective)
 {
-    count_bytes(engine, collective);
     engine->written[collective->first->file].calls++;
-    collective->part = hold(engine, (size_t)engine->in->nodes * sizeof(struct part *));
     struct caching_exchange found = {0};
     if (collective->bytes > 0 && engine->in->exchange != SIM_NEVER)
         found = decide(engine, collective, join(engine, collective));
-    if (!found.exchanges) {
-        write_apart(engine, collective);
+    if (found.sieves) {
+        write_past_caches(engine, collective);
         return;
     }
-    share_units(engine, collective, &found);
-    one_round(engine, collective);
+    collective->part = hold(engine, (size_t)engine->in->nodes * sizeof(struct part *));
+    if (found.exchanges) {
+        share_units(engine, collective, &found);
+        one_round(engine, collective);
+    } else {
+        write_apart(engine, collective);
+    }
 }
 
 static void access_windows(struct engine *engine, struct collective *collective)

@@ -114,7 +114,7 @@ struct collective {
     struct range *run;     /* if they are for caches: what all calls write, without gaps, in order */
     int64_t runs;
     struct part **part;    /* likewise: of each node */
-    bool write;
+    bool write, passes;    /* it passes the caches by */
 };
 
 struct rank {
@@ -131,10 +131,13 @@ struct held {
     struct held *next, **at;
 };
 
-/* Collective writes of a file since its last sync or close, and when the first one was made. */
+/* Collective writes of a file since its last sync or close, when the first one was made, and where in the
+ * file they wrote to the caches. `pass`: from the lowest to the highest byte that calls wrote past these
+ * since they were there last. */
 struct written {
     int64_t calls;
     double since;
+    struct range cached, pass;
 };
 
 struct node {
@@ -161,6 +164,7 @@ struct engine {
     struct held *held;
     struct written *written; /* of each file, if it is for caches on nodes */
     double computed;         /* seconds for each of the calls, from them to the last sync or close of a file */
+    bool fills;              /* a call wrote between the pieces of one that passed the caches by */
     uint64_t *ended; /* a bit for each token of a move: it is done */
     int64_t ended_words;
     int64_t in_calls, running; /* ranks; in an open loop, calls */
