@@ -7,7 +7,7 @@ repeated at a stride. None of these is one nest, but each of their streams is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -61,7 +61,14 @@ def weave(near: Nests, sequence: Int64Array) -> Woven:
     # A single number for all keys, mostly in order already: sorted in a fraction of the time that
     # several would take.
     key = woven.sequence * (kind.max(initial=0) + 1) + kind
-    return _combined(woven, np.argsort(key, kind="stable"), (key,), near.shapes)
+    found = _combined(replace(woven, nest=np.arange(len(key))), np.argsort(key, kind="stable"), (key,), near.shapes)
+    lane = found.lane
+    if len(lane) < len(key):
+        # What was combined has nests of other kinds between its parts.
+        parts, own = np.bincount(found.nest), np.empty_like(lane)
+        own[found.nest] = woven.lane.max() + 1 + kind
+        lane = np.where(parts > 1, own, lane)
+    return replace(found, nest=found.nest[woven.nest], lane=lane)
 
 
 def _cycles(woven: Woven, shapes: Shapes) -> tuple[Int64Array, Int64Array]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pdla.analyzers.local_patterns import LocalPatterns, find_local
@@ -118,14 +118,27 @@ streams = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.lists(noise | runs | streams, min_size=1, max_size=6), st.sampled_from([1, 3, 7, 20]), st.booleans())
+def rows_of(numbers: list[int], step: int = 10) -> list[tuple[int, int]]:
+    """Rows of three accesses, 100 bytes apart, in this order."""
+    return [(number * 100 + step * turn, 1) for number in numbers for turn in range(3)]
+
+
+any_rows = st.builds(rows_of, st.lists(st.integers(0, 9), min_size=4, max_size=12), st.integers(1, 9))
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(noise | runs | streams | any_rows, min_size=1, max_size=6),
+    st.sampled_from([1, 3, 7, 20]),
+    st.sampled_from([2, 5, 15, 1 << 20]),
+)
+@example([rows_of([0, 3, 4, 5, 1]), [(7777, 1)], rows_of([2]), [(91, 1), (4, 1)]], 20, 5)
 def test_no_access_is_lost_or_out_of_order_in_its_nest(
-    parts: list[list[tuple[int, int]]], rows: int, few_are_held: bool
+    parts: list[list[tuple[int, int]]], rows: int, held: int
 ) -> None:
     trace = make_trace([Call(rank, "read", *access) for rank in range(2) for part in parts for access in part])
     accesses, ancestry = trace.accesses(), Ancestry()
-    local = find_local(trace.blocks(rows=rows), ancestry, held=5 if few_are_held else 1 << 20)
+    local = find_local(trace.blocks(rows=rows), ancestry, held=held)
     owners = ancestry.owners()
     for row, nest in zip(local.table.itertuples(), nests_of(local), strict=True):
         mine = accesses[owners == row.place]
