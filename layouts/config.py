@@ -206,12 +206,13 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
     names = tuple(table.take("servers", _names) or ()) if BACKENDS.get(backend, "servers" in table.values) else ()
     if names and len(where) > 1:
         table.refuse(f"where must be one directory, for all servers of {backend} (got {where})")
+    startup = _curve("distance in bytes", "distances", _capacity)
     pool = Pool(
         name=name,
         kind=cast(Any, table.take("kind", _one_of(KINDS))),
         overlap=table.take("overlap", _flag, False),
         servers=len(names or where),
-        startup=table.take("startup", _curve),
+        startup=table.take("startup", startup),
         read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
         write_seconds_per_byte=table.take("write_seconds_per_byte", _number),
         capacity=table.take("capacity", _capacity, 0) or None,
@@ -224,7 +225,7 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
             queue_depth=table.take("queue_depth", _count, 0),
             background_share=table.take("background_share", _share, 2 / 7),
             channels=table.take("channels", _positive, 1),
-            write_startup=table.take("write_startup", _or_nothing(_curve), ()),
+            write_startup=table.take("write_startup", _or_nothing(startup), ()),
             rotation_seconds=table.take("rotation_seconds", _number, 0.0),
             slice_seconds=table.take("slice_seconds", _number, 0.1),
             idle_seconds=table.take("idle_seconds", _number, 0.008),
@@ -232,6 +233,7 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
             memory=table.take("memory", _capacity, 0),
             memory_depth=table.take("memory_depth", _count, 0),
             read_ahead=table.take("read_ahead", _capacity, 0),
+            clients_cost=table.take("clients_cost", _or_nothing(_curve("clients", "clients", _positive)), ()),
             inside=table.take("inside", _or_nothing(_text), ""),
         ),
     )
@@ -329,16 +331,21 @@ def _size(value: object) -> int:
     return size
 
 
-def _curve(value: object) -> tuple[tuple[int, float], ...]:
-    want = ValueError("a list of [distance in bytes, seconds], distances ascending")
-    if not isinstance(value, list) or not value:
-        raise want
-    if not all(isinstance(point, list) and len(point) == 2 for point in value):
-        raise want
-    try:
-        points = tuple((_capacity(distance), _number(seconds)) for distance, seconds in value)
-    except ValueError:
-        raise want from None
-    if any(after[0] <= before[0] for before, after in itertools.pairwise(points)):
-        raise want
+def _curve(name: str, names: str, read: Callable[[object], int]) -> Callable[[object], tuple[tuple[int, float], ...]]:
+    """Reads a list of points; ``read`` reads the first number of each, which is called ``name``."""
+
+    def points(value: object) -> tuple[tuple[int, float], ...]:
+        want = ValueError(f"a list of [{name}, seconds], {names} ascending")
+        if not isinstance(value, list) or not value:
+            raise want
+        if not all(isinstance(point, list) and len(point) == 2 for point in value):
+            raise want
+        try:
+            found = tuple((read(place), _number(seconds)) for place, seconds in value)
+        except ValueError:
+            raise want from None
+        if any(after[0] <= before[0] for before, after in itertools.pairwise(found)):
+            raise want
+        return found
+
     return points

@@ -218,6 +218,8 @@ class Device:
             device takes them in the order of their addresses.
         memory_depth: number of writes in memory that are ordered at a time; 0: all.
         read_ahead: bytes that a server reads ahead of sequential reads, by one process or by several in turns.
+        clients_cost: (clients, seconds), ascending: what a server itself takes for each request, one request at a time,
+            once so many ranks have made requests to it; linear in between, constant beyond the ends. Empty: nothing.
         inside: the pool whose servers hold these devices, the first device in the first server; they share the links.
     """
 
@@ -233,6 +235,7 @@ class Device:
     memory: int = 0
     memory_depth: int = 0
     read_ahead: int = 0
+    clients_cost: tuple[tuple[int, float], ...] = ()
     inside: str = ""
 
 

@@ -147,6 +147,11 @@ def test_the_default_is_a_file_that_users_can_copy(tmp_path):
         ('kind = "hdd"', 'kind = "tape"', '[pools.disks]: kind must be "hdd" or "ssd" or "node" (got \'tape\')'),
         ("[0, 0], ", '["2M", 0], ', "startup must be a list of [distance in bytes, seconds], distances ascending"),
         ("[[0, 0]", "[[0, -1]", "startup must be a list of [distance in bytes, seconds], distances ascending"),
+        (
+            'kind = "hdd"',
+            'kind = "hdd"\nclients_cost = [[8, 1e-4], [8, 2e-4]]',
+            "clients_cost must be a list of [clients, seconds], clients ascending",
+        ),
         ('kind = "hdd"', 'kind = "hdd"\noverlap = 1', "[pools.disks]: overlap must be true or false (got 1)"),
         ('"10G"', '"10 apples"', "capacity must be a number of bytes, or a text like \"64K\" (got '10 apples')"),
         ('"10G"', "-1", 'capacity must be a number of bytes, or a text like "64K" (got -1)'),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pdla.model import Cluster, Device, Pool
+from pdla.model import Cluster, Device, Op, Pool
 from pdla.policies.online import Drop, Online, Place, Request, Space, View, Wish, whole_pool
 from pdla.simulator import core
 from pdla.simulator.machine import Machine
@@ -52,6 +52,40 @@ def test_a_queue_orders_no_more_requests_than_fit_into_it():
 def test_a_queue_of_finite_depth_serves_all():
     for queue in ("fifo", "elevator", "cfq"):
         assert sorted(served(list(range(20)), queue=queue, queue_depth=4)) == list(range(20))
+
+
+# ---- what many clients cost a server ---------------------------------------------------------------------------------
+
+
+def handled(ranks: int, rounds: int = 1, servers: int = 1, ops: tuple[Op, ...] = ("read",), **device: Any) -> float:
+    """Seconds of rounds of a piece a rank, by ranks with these ops in turn, on servers that serve a piece in turn.
+
+    Nothing takes time but what the servers themselves do: 1 s a request for a client, 2 s for three.
+    """
+    made = storage(b=0.0, clients_cost=((1, 1.0), (3, 2.0)), **device)
+    calls = [
+        Call(rank, ops[rank % len(ops)], (turn * ranks + rank) * PIECE, PIECE)
+        for turn in range(rounds)
+        for rank in range(ranks)
+    ]
+    striped = replace(made, home_strip=PIECE, home_servers=servers)
+    return simulate(from_trace(make_trace(calls)).at_once(), striped, BASELINES[0]).seconds
+
+
+def test_a_request_costs_its_server_what_the_number_of_its_clients_makes_of_it():
+    assert handled(1, rounds=4) == pytest.approx(4)
+    assert handled(2) == pytest.approx(1 + 1.5)
+    assert handled(3, rounds=3) == pytest.approx(1 + 1.5 + 2 + 6 * 2)
+    assert handled(5) == pytest.approx(1 + 1.5 + 2 + 2 + 2)
+
+
+def test_readers_and_writers_are_clients_of_the_same_server():
+    assert handled(2, ops=("read", "write")) == pytest.approx(1 + 1.5)
+    assert handled(2, ops=("read", "write"), duplex=True) == pytest.approx(1 + 1.5)
+
+
+def test_each_server_has_its_own_clients():
+    assert handled(2, servers=2) == pytest.approx(1)
 
 
 # ---- ranks out of step -----------------------------------------------------------------------------------------------

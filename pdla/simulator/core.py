@@ -35,8 +35,8 @@ def _record(text: str) -> np.dtype[Any]:
 
 
 SERVER = _record(
-    "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 queue depth channels overlap memory_depth "
-    "memory read_ahead node host writer"
+    "seconds_per_byte*2:f rotation:f slice:f idle:f share:f curve*2 points*2 clients_curve clients_points queue depth "
+    "channels overlap memory_depth memory read_ahead node host writer"
 )
 OBJECT = _record("groups width section strips first space")
 MAP = _record("object ops loops depth start length replica_start extents extent_count")
@@ -72,7 +72,7 @@ _NUMBERS = ("seed", "open_loop")
 _METHODS = ("collective_buffer", "aggregators", "client_cache", "client_sync", "client_read_ahead", "always")
 _CACHES = ("exchange", "home_chunk", "home_request")
 _ARRAYS = (
-    "server", "curve_distance", "curve_seconds", "object", "strips", "server_of", "bases", "sizes", "first_map", "map",
+    "server", "curve_place", "curve_seconds", "object", "strips", "server_of", "bases", "sizes", "first_map", "map",
     "map_loops", "extents", "first_call", "call", "item", "loop", "nest", "pattern", "first_part", "part",
 )  # fmt: skip
 

@@ -109,13 +109,13 @@ class Machine:
     def arrays(self) -> dict[str, Array]:
         """The members of struct sim_input that describe the machine, as arrays."""
         curve: list[tuple[int, float]] = []
-        places: dict[tuple[tuple[int, float], ...], int] = {}
+        known: dict[tuple[tuple[int, float], ...], int] = {}
 
         def points(of: tuple[tuple[int, float], ...]) -> tuple[int, int]:
-            if of not in places:
-                places[of] = len(curve)
+            if of not in known:
+                known[of] = len(curve)
                 curve.extend(of)
-            return places[of], len(of)
+            return known[of], len(of)
 
         servers = np.zeros(len(self._free) + len(self._writing), SERVER)
         servers["node"] = -1
@@ -126,6 +126,7 @@ class Machine:
             curves = points(pool.startup), points(device.write_startup or pool.startup)
             same["seconds_per_byte"] = pool.read_seconds_per_byte, pool.write_seconds_per_byte
             same["curve"], same["points"] = zip(*curves, strict=True)
+            same["clients_curve"], same["clients_points"] = points(device.clients_cost)
             same["rotation"], same["slice"], same["idle"] = (
                 device.rotation_seconds, device.slice_seconds, device.idle_seconds,
             )  # fmt: skip
@@ -142,10 +143,10 @@ class Machine:
         memory["host"] = self._first[self.home.pool] + np.arange(self.home.servers)
         servers["writer"][self._writing] = np.arange(len(self._free), len(servers))
         servers[len(self._free) :] = servers[self._writing]
-        distances, seconds = zip(*curve, strict=True)
+        places, seconds = zip(*curve, strict=True)
         return {
             "server": servers,
-            "curve_distance": np.array(distances, np.int64),
+            "curve_place": np.array(places, np.int64),
             "curve_seconds": np.array(seconds, np.float64),
             "object": np.array(self._objects, OBJECT),
             "strips": np.array(self._strip_numbers, np.int64),

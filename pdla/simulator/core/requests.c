@@ -171,15 +171,17 @@ void request_start(struct engine *engine, struct request *request)
         return;
     }
     double e = engine->in->connect, done = engine->now;
+    int64_t rank = request->access->rank;
     engine->out->requests++;
     engine->out->subrequests += request->subs;
-    if (e > 0 && request->node >= 0) {
+    if (request->node >= 0) {
         struct node *node = &engine->node[request->node];
         for (const struct sub *sub = request->first; sub; sub = sub->sibling) {
             if (!is_remote(engine, request, sub))
                 continue;
             struct server *server = host_of(engine, sub);
-            server->accept_free = latest(server->accept_free, engine->now) + e;
+            double handled = server_handles(server, engine->in, rank);
+            server->accept_free = latest(server->accept_free, engine->now) + e + handled;
             node->connect_free = latest(node->connect_free, engine->now) + e;
             done = latest(done, latest(server->accept_free, node->connect_free));
         }

@@ -68,12 +68,14 @@ bool server_begin(struct server *server, const struct sim_server *spec, int64_t 
         server->stream = malloc((size_t)processes * sizeof *server->stream);
     if (spec->overlap)
         server->read_to = malloc((size_t)processes * sizeof *server->read_to);
+    if (spec->clients_points > 0)
+        server->known = calloc((size_t)processes / 64 + 1, sizeof *server->known);
     for (int64_t i = 0; server->stream && i < processes; i++)
         server->stream[i] = (struct stream){.next = -1, .front = -1};
     for (int64_t i = 0; server->read_to && i < processes; i++)
         server->read_to[i] = -1;
     return (!spec->overlap || server->read_to) && (spec->queue != SIM_CFQ || server->process)
-        && (spec->read_ahead == 0 || server->stream);
+        && (spec->read_ahead == 0 || server->stream) && (spec->clients_points == 0 || server->known);
 }
 
 void server_end(struct server *server)
@@ -81,6 +83,7 @@ void server_end(struct server *server)
     free(server->process);
     free(server->stream);
     free(server->read_to);
+    free(server->known);
     free(server->flight);
     free(server->sweep[0].at);
     free(server->sweep[1].at);
@@ -242,19 +245,19 @@ bool server_served(struct server *server, const struct sub *sub, double now)
     return !server->outside.first || queue_put(server, line_take(&server->outside));
 }
 
-/* The start-up curve: linear between its points, constant beyond them (pdla.layouts.devices.startup). */
-static double startup(const struct sim_input *in, int64_t first, int64_t points, int64_t distance)
+/* A curve: linear between its points, constant beyond them (pdla.layouts.devices.startup). */
+static double on_curve(const struct sim_input *in, int64_t first, int64_t points, int64_t place)
 {
-    const int64_t *at = in->curve_distance + first;
+    const int64_t *at = in->curve_place + first;
     const double *seconds = in->curve_seconds + first;
     int64_t after = 0;
-    while (after < points && at[after] <= distance)
+    while (after < points && at[after] <= place)
         after++;
     if (after == 0)
         return seconds[0];
     if (after == points)
         return seconds[points - 1];
-    double share = (double)(distance - at[after - 1]) / (double)(at[after] - at[after - 1]);
+    double share = (double)(place - at[after - 1]) / (double)(at[after] - at[after - 1]);
     return seconds[after - 1] + (seconds[after] - seconds[after - 1]) * share;
 }
 
@@ -274,6 +277,18 @@ static int64_t distance_to(struct server *server, const struct sub *sub, int64_t
     return goes_on || !server->moved ? 0 : distance == 0 ? INT64_MAX : distance;
 }
 
+double server_handles(struct server *server, const struct sim_input *in, int64_t rank)
+{
+    const struct sim_server *spec = server->spec;
+    if (spec->clients_points == 0)
+        return 0;
+    if (rank >= 0 && !(server->known[rank / 64] >> rank % 64 & 1)) {
+        server->known[rank / 64] |= UINT64_C(1) << rank % 64;
+        server->clients++;
+    }
+    return on_curve(in, spec->clients_curve, spec->clients_points, server->clients);
+}
+
 double server_serve(struct server *server, const struct sim_input *in, const struct sub *sub, double now,
                     int64_t *moved)
 {
@@ -281,7 +296,7 @@ double server_serve(struct server *server, const struct sim_input *in, const str
     int64_t address = sub->address + sub->skipped, length = sub->length - sub->skipped + sub->ahead;
     int64_t distance = distance_to(server, sub, address, length);
     *moved = server->moved ? llabs(address - server->head) : 0;
-    double start = startup(in, spec->curve[sub->write], spec->points[sub->write], distance);
+    double start = on_curve(in, spec->curve[sub->write], spec->points[sub->write], distance);
     if (distance > 0 && spec->rotation > 0)
         start += spec->rotation * random_share(&server->random);
     server->moved = true;

@@ -75,6 +75,8 @@ struct server {
     double slice_end, last_done;
     int64_t inside, busy, head;   /* requests in the queue and being served, all that are served, the head's address */
     bool moved; /* the head's place is known */
+    uint64_t *known;              /* a bit for each rank that has made a request, if that makes requests dearer */
+    int64_t clients;
     double bus_free, accept_free, link_free[2];
     uint64_t random;
 };
@@ -100,6 +102,9 @@ enum taken server_take(struct server *server, double now, struct sub **sub, doub
 
 /* The device has served what it took. False: no memory. */
 bool server_served(struct server *server, const struct sub *sub, double now);
+
+/* The seconds that the server itself takes for a request of a rank; -1: of none. It is connected from now on. */
+double server_handles(struct server *server, const struct sim_input *in, int64_t rank);
 
 /* When a request that is taken now will be done. `*moved`: the bytes between its start and the end
  * of the previous one. */

@@ -26,6 +26,7 @@ struct sim_server {
     double share;    /* of its time, for the background while requests wait */
     int64_t curve[2];
     int64_t points[2];
+    int64_t clients_curve, clients_points; /* likewise: clients, and seconds of the server a request */
     int64_t queue;
     int64_t depth; /* requests that the queue orders, with those being served; others wait for room; 0: all */
     int64_t channels;
@@ -125,7 +126,7 @@ struct sim_input {
     int64_t home_request;      /* in requests of at most so many; 0: of all that is contiguous */
     double exchange_costs[5];  /* struct caching_costs, of SIM_AUTO */
     const struct sim_server *server;
-    const int64_t *curve_distance;
+    const int64_t *curve_place; /* a distance, or clients */
     const double *curve_seconds;
     const struct sim_object *object; /* the first `files` are the originals */
     const int64_t *strips, *server_of, *bases, *sizes; /* of each of `places`: its server, and its addresses there */
