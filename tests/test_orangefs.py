@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import orangefs_clients
 from pdla.catalog import open_catalog
 from pdla.errors import ConfigError, PdlaError
 from pdla.model import Cluster, Identity, Layout, Pool
@@ -31,7 +32,8 @@ from pdla.replicator.identity import stable_identity
 from tests.conftest import REPOSITORY, Pdla
 from tests.support.handmade_maps import read_places
 from tests.support.mpi import Mpi, available_mpis
-from tests.support.orangefs_servers import HINTED, OrangeFSServers
+from tests.support.orangefs_servers import IO_SERVERS
+from tools.loopback_orangefs import HINTED, OrangeFSServers
 
 KIB64 = 65536
 
@@ -167,7 +169,7 @@ def small_server(orangefs_servers: OrangeFSServers, tmp_path: Path) -> Iterator[
     """Servers of which the first has storage of 24 MiB."""
     if os.geteuid():
         pytest.skip("only root can mount storage of a given size")
-    servers = OrangeFSServers(tmp_path)
+    servers = OrangeFSServers(tmp_path, IO_SERVERS)
     storage = servers.storage(servers.names[0])
     storage.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", storage], check=True)
@@ -452,3 +454,16 @@ def test_a_server_that_goes_during_a_build_fails_it_in_one_line_and_gc_leaves_no
     assert loop.files() != []
     loop.pdla.run("gc")
     assert loop.files() == []
+
+
+def test_the_bench_of_many_clients_counts_what_its_server_does(
+    orangefs_servers: OrangeFSServers, tmp_path: Path
+) -> None:
+    found = orangefs_clients.measured(orangefs_clients.built(tmp_path), 3, 2, 0.02)
+    assert [(case.op, case.size) for case, _ in found] == [
+        (op, size) for size in orangefs_clients.SIZES for op in ("write", "read")
+    ]
+    for _, served in found:
+        assert 2 * served.least <= served.requests <= 2 * served.most
+        assert 0 < served.cpu <= served.seconds * (os.cpu_count() or 1)
+        assert served.connections >= 3
