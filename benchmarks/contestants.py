@@ -145,6 +145,12 @@ class Experiment:
         moved = result["bytes"]
         return Run(moved / result["seconds"], moved / result["inside"], devices, moved, redirected)
 
+    def traced(self, contestant: str) -> Path:
+        """The trace of one run by a method of the MPI library."""
+        program = self._program("hdd", self._arguments(contestant))
+        self._pdla("traced", "trace", "-o", self._trace, "--", *program, hints=contestant)
+        return self._trace
+
     def spaces(self, contestant: str) -> set[str]:
         """The pools that hold a contestant's replicas; empty if the plan makes no replica."""
         chosen = [pattern["candidates"][pattern["chosen"]] for pattern in self.plans[contestant]["patterns"]]

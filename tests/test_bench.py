@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import results
@@ -22,6 +23,7 @@ from benchmarks.cases import H_LEASE, H_PDLA, INDEPENDENT, S_LEASE, S_ORIG, S_PD
 from benchmarks.cleanup import workspace
 from benchmarks.contestants import Run, bytes_of, fill
 from benchmarks.doc_tables import placed, tables
+from benchmarks.drift import Times
 from benchmarks.loop_devices import attachments
 from benchmarks.seeking import Model, compile_heads, seeking_obstacle, serve
 from benchmarks.ssd_cache import full
@@ -454,3 +456,14 @@ def read(command: Path) -> str:
         return command.read_text()
     except OSError:
         return ""
+
+
+def test_a_call_is_late_beyond_the_shortest_pause_of_the_run() -> None:
+    """Two ranks of three calls that take 2 s; the second one pauses 1 s and 4 s, the first one 1 s each time."""
+    begins = np.array([[0.0, 3.0, 6.0], [0.0, 3.0, 9.0]])
+    times = Times(begins, begins + 2)
+    assert times.takes == 2
+    assert times.late.tolist() == times.late_in_all.tolist() == [[0, 0], [0, 3]]
+    assert Times(begins, begins + np.array([0, 1, 0])).late.tolist() == [[1, 0], [1, 3]]
+    assert times.apart == 0
+    assert Times(begins[:, 1:], begins[:, 1:]).apart == 1.5
