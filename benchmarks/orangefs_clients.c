@@ -90,9 +90,11 @@ static void be_client(const char *name, int number, bool active)
     long base = (long)number * LARGEST;
     access_file(file, base, LARGEST, true, &credential);
     shared->ready++;
+    while (!active)
+        pause();
     for (long at = 0;;) {
         long size = shared->size;
-        if (!active || size == 0) {
+        if (size == 0) {
             pause_shortly();
             continue;
         }
@@ -171,8 +173,8 @@ static void measure(int active, int server, double seconds)
     } while (taken < seconds || (requests_since(earlier, active).all < TURNS * active && taken < PATIENCE));
     double used = seconds_of(clock) - cpu;
     struct counted done = requests_since(earlier, active);
-    printf("%d %ld %ld %ld %ld %.4f %.6f %ld %ld\n", shared->write, shared->size, done.all, done.least, done.most, taken,
-           used, most, connections_of(server));
+    printf("%d %ld %ld %ld %ld %.4f %.6f %ld %ld\n", shared->write, shared->size, done.all, done.least, done.most,
+           taken, used, most, connections_of(server));
     fflush(stdout);
 }
 

@@ -128,7 +128,7 @@ def _report(found: dict[Case, list[Served]]) -> None:
         sys.stdout.write(f"|{'---|' * (1 + len(SIZES))}\n")
         for clients in CLIENTS:
             cells = [
-                f"{median(figure(case, one) for one in runs):.3g}"
+                f"{median(figure(case, one) for one in runs):,.4g}"
                 for case, runs in found.items()
                 if (case.clients, case.op) == (clients, op)
             ]

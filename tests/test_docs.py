@@ -212,6 +212,7 @@ def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None
         ("docs/cluster.md", "directories"),
         ("docs/howto/policy.md", "directories"),
         ("docs/orangefs.md", "orangefs"),
+        ("docs/simulator.md", "directories"),
         ("docs/ssd-cache.md", "directories"),
     ]
 
@@ -267,7 +268,7 @@ def test_every_key_of_cluster_toml_is_documented(table: str, tmp_path: Path) -> 
 
 
 def test_every_environment_variable_is_documented() -> None:
-    folders = ("pdla", "collectors", "analyzers", "layouts", "policies", "replicator", "tests", ".ci")
+    folders = ("pdla", "collectors", "analyzers", "layouts", "policies", "replicator", "tests", "tools", ".ci")
     sources = [path for folder in folders for path in (REPOSITORY / folder).rglob("*") if path.is_file()]
     read = {
         variable
