@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pdla.model import Int64Array, Op
+from pdla.model import Int64Array, Op, Signature
 from pdla.traces.file_views import BLOCK, LIST, LOOP, View, first_offsets
 from pdla.traces.tables import OPS, categorical, files_frame, operation, records_frame, seconds
 from pdla.traces.trace import Trace
@@ -328,6 +328,22 @@ def lanl_app2_like(
         axis=1,
     )
     return _trace("lanl_app2_like (synthetic)", [_Phase("/lanl/app2", op, offsets, np.concatenate(own))])
+
+
+def of_signatures(signatures: Sequence[Signature]) -> Trace:
+    """The calls that signatures of all ranks stand for, one after another; a call for each request.
+
+    Args:
+        signatures: of one file and operation, each with as many requests of every rank.
+    """
+    ranks, (first, *_) = len(signatures[0].ranks), signatures
+    parts = []
+    for one in signatures:
+        offsets, of_rank, lengths = one.expand()
+        order = np.argsort(of_rank, kind="stable")
+        parts.append([values[order].reshape(ranks, -1) for values in (offsets, lengths)])
+    positions, sizes = (np.concatenate(values, axis=1) for values in zip(*parts, strict=True))
+    return _trace("signatures", [_Phase(first.file, first.op, positions, sizes)])
 
 
 def _steps(count: int, stride: int) -> Int64Array:

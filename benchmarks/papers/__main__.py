@@ -3,9 +3,10 @@
     python -m benchmarks.papers [--larger] [PAPER ...]
 
 simulates the runs that the rows of benchmarks/papers/*.toml are about on the papers' testbeds (layouts/clusters), as
-many at once as there are cores, and once more for each other value of what the texts do not state; plots them into
-build/papers; and rewrites the marked parts of docs/papers.md, which has the sums, and of docs/papers-appendix.md, or
-prints the tables of the papers that are named.
+many at once as there are cores, and once more for each other value of what the texts do not state. Runs of rows in
+range are repeated with each device parameter 20 % smaller and larger. It draws the figures of docs/papers.md and
+rewrites its marked part, which has the sums, and that of docs/papers-appendix.md; or prints the tables of the papers
+that are named.
 ``--larger`` prints the rows for which smaller parameters are taken than the texts state, with larger ones, too.
 """
 
@@ -13,79 +14,114 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tqdm import tqdm
 
 from benchmarks.papers.closed import FORMULAS
-from benchmarks.papers.plots import in_range, plot
+from benchmarks.papers.plots import FIGURES, draw, gains, measured, of_figures, plot
 from benchmarks.papers.simulate import run
 from benchmarks.papers.table import (
+    KINDS,
     PAPERS,
     Experiment,
     Measures,
     Paper,
     Point,
+    Row,
+    Verdict,
     if_otherwise,
     judge,
     legend,
     line,
     load,
     needed,
+    sensitive,
     stated,
+    variations,
+    varied,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOTS = ROOT / "build" / "papers"
 PAGE, APPENDIX = ROOT / "docs" / "papers.md", ROOT / "docs" / "papers-appendix.md"
-PICTURE = ROOT / "docs" / "_static" / "papers-in-range.svg"
+PICTURES = ROOT / "docs" / "_static"
 BEGIN, END = "<!-- begin: make papers -->", "<!-- end: make papers -->"
-HEADINGS = "| figure | what | stated | simulated | in range | other values | why not |\n|---|---|---|---|---|---|---|"
+COLUMNS = ("figure", "what", "kind", "stated", "simulated", "in range", "other values", "why not")
+HEADINGS = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 LARGER = "| paper | what | stated | simulated | larger |\n|---|---|---|---|---|"
 
 
-def simulate(papers: Sequence[Paper], others: bool = True) -> tuple[Measures, float]:
-    """The measures of all points that rows are about, and the processor seconds that they took; with ``others``, also
-    where what is not stated is otherwise."""
-    experiments = {one.name: one for paper in papers for one in paper.experiments.values()}
+def simulate(papers: Sequence[Paper], drawn: Sequence[Point] = (), others: bool = True) -> tuple[Measures, float]:
+    """The measures of all points that rows are about or that are ``drawn``, and the processor seconds that they took;
+    with ``others``, also where what is not stated is otherwise, and where devices are."""
     rows = [row for paper in papers for row in paper.rows]
-    todo = list(
-        dict.fromkeys(
-            point
-            for row in rows
-            for other in (None, *(row.experiment.others if row.experiment and others else ()))
-            for point in needed(row, other)
-        )
-    )
+    asked = [
+        point
+        for row in rows
+        for other in (None, *(row.experiment.others if row.experiment and others else ()))
+        for point in needed(row, other)
+    ]
+    experiments = {one.name: one for paper in papers for one in paper.experiments.values()}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        tasks = [pool.submit(_timed, point, experiments[point.experiment]) for point in todo]
-        found = [task.result() for task in tqdm(tasks, "runs", disable=not sys.stderr.isatty())]
-    return {point: one for point, (one, _) in zip(todo, found, strict=True)}, sum(seconds for _, seconds in found)
+        measures, seconds = _simulated(pool, [*asked, *drawn], experiments)
+        if others:
+            judged = [row for row in rows if row.experiment and not row.parameter and judge(row, measures, {}).within]
+            asked = [
+                point for row in judged for other in variations(row, measures) for point in varied(row, other, measures)
+            ]
+            more, longer = _simulated(pool, asked, experiments)
+            measures, seconds = measures | more, seconds + longer
+    return measures, seconds
 
 
-def _timed(point: Point, experiment: Experiment) -> tuple[dict[str, float], float]:
+def _simulated(
+    pool: ProcessPoolExecutor, points: Sequence[Point], experiments: Mapping[str, Experiment]
+) -> tuple[dict[Point, Mapping[str, float]], float]:
+    """Their measures, and the processor seconds. Points of one program are simulated together: it is traced once."""
+    groups: dict[tuple[str, ...], list[Point]] = {}
+    for point in dict.fromkeys(points):
+        groups.setdefault((point.experiment, point.value, point.op), []).append(point)
+    tasks = [pool.submit(_timed, group, experiments[group[0].experiment]) for group in groups.values()]
+    shown = tqdm(as_completed(tasks), "programs", len(tasks), disable=not sys.stderr.isatty())
+    found = [task.result() for task in shown]
+    return {point: one for ones, _ in found for point, one in ones.items()}, sum(seconds for _, seconds in found)
+
+
+def _timed(points: Sequence[Point], experiment: Experiment) -> tuple[dict[Point, Mapping[str, float]], float]:
     begin = time.process_time()
-    return run(point, experiment), time.process_time() - begin
+    return {point: run(point, experiment) for point in points}, time.process_time() - begin
 
 
-def tables(papers: list[Paper], measures: Measures) -> str:
-    """The Markdown of all papers' rows, each with a sum."""
+@dataclass(frozen=True)
+class Judged:
+    """A row with its verdict; ``fragile`` is what takes it out of range."""
+
+    row: Row
+    verdict: Verdict
+    fragile: Sequence[str]
+    otherwise: str
+
+    @classmethod
+    def of(cls, row: Row, measures: Measures, paper: Paper) -> Judged:
+        """By what was simulated."""
+        verdict = judge(row, measures, FORMULAS)
+        tested = verdict.within and row.experiment and not row.parameter
+        fragile = sensitive(row, measures) if tested else []
+        return cls(row, verdict, fragile, if_otherwise(row, measures, paper.unstated))
+
+
+def tables(papers: Sequence[Paper], judged: Mapping[str, Sequence[Judged]]) -> str:
+    """The Markdown of all papers' rows."""
     parts = []
     for paper in papers:
-        lines, within, judged = [], 0, 0
-        for row in paper.rows:
-            verdict = judge(row, measures, FORMULAS)
-            lines.append(line(row, verdict, if_otherwise(row, measures, paper.unstated)))
-            judged += verdict.within is not None and not row.parameter
-            within += bool(verdict.within) and not row.parameter
-        head = [f"### {paper.name}: {within} of {judged} in range", *legend(paper)]
-        parts.append("\n\n".join([*head, "\n".join([HEADINGS, *lines])]))
+        lines = [line(one.row, one.verdict, one.fragile, one.otherwise) for one in judged[paper.name]]
+        parts.append("\n\n".join([f"### {paper.name}", *legend(paper), "\n".join([HEADINGS, *lines])]))
     return "\n\n".join(parts)
 
 
@@ -107,18 +143,40 @@ def larger_table(papers: list[Paper], names: list[str]) -> tuple[str, float]:
     return "\n".join([LARGER, *lines]), seconds + more
 
 
-def sums(text: str) -> dict[str, tuple[int, int]]:
-    """How many numbers of each paper are in range, of how many, as the headings of ``tables`` say."""
-    found = re.findall(r"^### (.+): (\d+) of (\d+) in range$", text, re.MULTILINE)
-    return {name: (int(within), int(judged)) for name, within, judged in found}
+@dataclass(frozen=True)
+class Count:
+    """How many numbers of one kind a paper states, how many are in range, and how many of these are sensitive."""
+
+    numbers: int = 0
+    within: int = 0
+    sensitive: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.numbers + other.numbers, self.within + other.within, self.sensitive + other.sensitive)
 
 
-def summary(found: dict[str, tuple[int, int]]) -> str:
-    """The Markdown of these."""
-    lines = [
-        f"| {name} | {judged} | {within} | {100 * within / judged:.0f} % |" for name, (within, judged) in found.items()
-    ]
-    return "\n".join(["| paper | numbers | in range | share |\n|---|---|---|---|", *lines])
+def counts(table: str) -> dict[str, dict[str, Count]]:
+    """For each paper and kind, as ``tables`` say; a *parameter* is not counted."""
+    found: dict[str, dict[str, Count]] = {}
+    for text in table.splitlines():
+        if text.startswith("### "):
+            of_paper = found.setdefault(text[4:], {kind: Count() for kind in KINDS})
+        cells = text.split(" | ")
+        if len(cells) == len(COLUMNS) and cells[2] in KINDS and cells[5] != "parameter":
+            of_paper[cells[2]] += Count(1, cells[5].startswith("yes"), "sensitive" in cells[5])
+    return found
+
+
+def summary(found: Mapping[str, Mapping[str, Count]]) -> str:
+    """The Markdown of these, with a sum."""
+    whole = {kind: sum((of_paper[kind] for of_paper in found.values()), Count()) for kind in KINDS}
+    lines = []
+    for name, of_paper in (*found.items(), ("all", whole)):
+        every = sum(of_paper.values(), Count())
+        parts = " | ".join(f"{of_paper[kind].within} of {of_paper[kind].numbers}" for kind in KINDS)
+        lines.append(f"| {name} | {every.numbers} | {every.within} | {parts} | {every.sensitive} |")
+    heads = f"| paper | numbers | in range | {' | '.join(KINDS)} | sensitive |"
+    return "\n".join([heads, "|---" * (len(KINDS) + 4) + "|", *lines])
 
 
 def write(page: Path, text: str) -> None:
@@ -135,22 +193,31 @@ def main() -> int:
     parser.add_argument("--larger", action="store_true", help="only what is scaled down, and less so")
     arguments = parser.parse_args()
     names = arguments.papers or list(PAPERS)
+    everything = names == list(PAPERS)
     papers = [load(name) for name in names]
     if arguments.larger:
         text, seconds = larger_table(papers, names)
         print(text)
         print(f"{seconds:.0f} processor seconds", file=sys.stderr)
         return 0
-    measures, seconds = simulate(papers)
+    drawn = [point for name, paper in zip(names, papers, strict=True) for point in of_figures(name, paper)]
+    measures, seconds = simulate(papers, drawn)
     for experiment in (one for paper in papers for one in paper.experiments.values()):
         plot(experiment, measures, PLOTS)
-    text = tables(papers, measures)
-    if names == list(PAPERS):
+    on_bench = measured((ROOT / "docs" / "benchmarks-appendix.md").read_text(encoding="utf-8"))
+    for name, paper in zip(names, papers, strict=True):
+        if name in FIGURES:
+            draw(
+                gains(name, paper, measures), on_bench[name], (PICTURES if everything else PLOTS) / f"papers-{name}.svg"
+            )
+    judged = {paper.name: [Judged.of(row, measures, paper) for row in paper.rows] for paper in papers}
+    text = tables(papers, judged)
+    if everything:
         write(APPENDIX, text)
-        write(PAGE, summary(sums(text)))
-        in_range(sums(text), PICTURE)
+        write(PAGE, summary(counts(text)))
     else:
         print(text)
+        print(summary(counts(text)))
     print(f"{len(measures)} runs took {seconds:.0f} processor seconds; plots are in {PLOTS}", file=sys.stderr)
     return 0
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pdla.analyzers.analysis import Analysis, analyze
+from pdla.analyzers.dependence import write_dependences
 from pdla.collectors import workloads
 from pdla.model import Loop, Op, Signature
 from pdla.traces.trace import Trace
@@ -25,6 +28,13 @@ class Program:
     ranks: int
     signatures: tuple[Signature, ...] = ()
     trace: Trace | None = None
+
+    @cached_property
+    def analyzed(self) -> tuple[Analysis, list[int]]:
+        """What the analyzer finds in the trace of its calls, and how the writes depend on other accesses."""
+        trace = self.trace or workloads.of_signatures(self.signatures)
+        analysis = analyze(trace)
+        return analysis, write_dependences(analysis, trace)
 
     @property
     def bytes(self) -> int:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from benchmarks.papers.programs import Program, again, in_rounds, program, size
-from benchmarks.papers.table import Experiment, Point
-from pdla.accessmap import AccessMap
-from pdla.analyzers.analysis import analyze
-from pdla.layouts.candidates import candidates
+from benchmarks.papers.table import VARIED, Experiment, Other, Point
 from pdla.layouts.config import load_cluster
-from pdla.model import Candidate, Cluster, Cost, Layout, Op, PatternPlan, Plan, Signature
+from pdla.model import Cluster, Op, Plan, Pool
 from pdla.policies.e10 import E10, Phase, bandwidth
 from pdla.policies.ibridge import IBridge
 from pdla.policies.liu import LiU
 from pdla.policies.online import Online, Place, Request, Space, View, Wish
+from pdla.policies.plan import RedirectedWrites
 from pdla.policies.s4d import S4D
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
 from pdla.simulator.run import Result, outcome_of
 from pdla.simulator.schemes import Replicas, Scheme
+from pdla.simulator.verification import verified_plan
 from pdla.simulator.workload import Workload, from_signatures, from_trace
 
 MEGABYTE = 1e6
@@ -51,11 +52,6 @@ class Run:
             return from_signatures(self.program.signatures, self.program.ranks)
         return from_trace(self.program.trace)
 
-    @property
-    def signatures(self) -> tuple[Signature, ...]:
-        """The program's patterns."""
-        return self.program.signatures if self.program.trace is None else analyze(self.program.trace).signatures
-
 
 Measured = dict[str, float]
 
@@ -63,29 +59,58 @@ Measured = dict[str, float]
 def run(point: Point, experiment: Experiment) -> Measured:
     """The measures of one point; ``bandwidth`` (MB/s) is always one of them."""
     parameters, changes = experiment.at(point)
-    parameters |= {"order": point.scheme, "experiment": experiment.name}
+    if experiment.program == "segmented":
+        parameters["order"] = point.scheme
     op: Op = "read" if point.op == "read" else "write"
-    made = program(experiment.program, parameters, op)
-    return SCHEMES[point.scheme](
-        Run(made, _testbed(load_cluster(experiment.cluster, changes), parameters, made), op, parameters)
-    )
+    made = _program(experiment.program, op, json.dumps(parameters))
+    testbed = _testbed(load_cluster(experiment.cluster, changes), parameters, made)
+    if point.other:
+        testbed = _varied(testbed, point.other)
+    return SCHEMES[point.scheme](Run(made, testbed, op, parameters))
+
+
+@lru_cache(1)
+def _program(name: str, op: Op, parameters: str) -> Program:
+    return program(name, json.loads(parameters), op)
+
+
+def _varied(cluster: Cluster, other: Other) -> Cluster:
+    """The cluster with one of ``VARIED`` times a factor; unchanged if ``other`` is something else."""
+    factor = float(other.value) if other.key in VARIED else 1.0
+    device, _, what = other.key.partition(" ")
+    if device == "link":
+        return replace(cluster, network_seconds_per_byte=factor * cluster.network_seconds_per_byte)
+
+    def pool_of(pool: Pool) -> Pool:
+        if device == "memory":
+            return replace(pool, device=replace(pool.device, memory=int(factor * pool.device.memory)))
+        if device != ("disk" if pool.kind == "hdd" else "SSD"):
+            return pool
+        if what == "start-up":
+            return replace(pool, startup=tuple((distance, factor * seconds) for distance, seconds in pool.startup))
+        read, write = (factor * rate for rate in (pool.read_seconds_per_byte, pool.write_seconds_per_byte))
+        return replace(pool, read_seconds_per_byte=read, write_seconds_per_byte=write)
+
+    return replace(cluster, pools=tuple(map(pool_of, cluster.pools)))
 
 
 def _testbed(cluster: Cluster, parameters: Mapping[str, Any], made: Program) -> Cluster:
-    """The experiment's cluster, with its number of SSDs, their capacity, and its number of aggregators.
+    """The experiment's cluster, with its numbers of nodes, SSDs and aggregators, and the capacity of a cache.
 
-    If its data are ``scaled`` down, so is the memory of servers. ``seeks`` makes the seeks of the
-    home pool longer.
+    If its data are ``scaled`` down, so are the memory of servers and the capacities.
     """
-    scaled, seeks = parameters.get("scaled", 1), parameters.get("seeks", 1.0)
-    pools = [replace(pool, device=replace(pool.device, memory=pool.device.memory // scaled)) for pool in cluster.pools]
+    scaled = parameters.get("scaled", 1)
     pools = [
-        replace(pool, startup=tuple((distance, seeks * seconds) for distance, seconds in pool.startup))
-        if pool.name == cluster.home_pool
-        else pool
-        for pool in pools
+        replace(
+            pool,
+            device=replace(pool.device, memory=pool.device.memory // scaled),
+            capacity=pool.capacity and pool.capacity // scaled,
+        )
+        for pool in cluster.pools
     ]
     cluster = replace(cluster, pools=tuple(pools))
+    if "nodes" in parameters:
+        cluster = replace(cluster, nodes=parameters["nodes"])
     if "aggregators" in parameters:
         aggregators, buffer = parameters["aggregators"].split("_")
         return replace(cluster, aggregators=int(aggregators), collective_buffer=int(buffer[:-1]) << 20)
@@ -103,57 +128,47 @@ def _testbed(cluster: Cluster, parameters: Mapping[str, Any], made: Program) -> 
 # ---- before a run ----------------------------------------------------------------------------------------------------
 
 
-def _static(one: Run, layouts: Sequence[Layout] = (), home: str | None = None) -> Measured:
-    """With a replica of each pattern in its layout and without write-back; without layouts the original."""
+def _static(one: Run, plan: Plan | None = None, home: str | None = None) -> Measured:
+    """With the replicas of a plan and without write-back; without a plan the original."""
     workload, machine = one.workload, Machine(one.cluster, home)
     for length in workload.sizes:
         machine.add_file(length)
-    plan = Plan("", "", tuple(map(_planned, one.signatures, layouts)) if layouts else (), (), one.cluster)
     outcome = outcome_of(workload, machine, INDEPENDENT, Replicas.of(plan, workload, machine))
     call = outcome.call_seconds / outcome.calls
     return {
         "bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE,
         "recording_percent": 100 * RECORDING / call,
         "redirecting_percent": 100 * REDIRECTING / call,
+        **_served(one.cluster, machine.by_pool(outcome.served)),
     }
 
 
-def _planned(signature: Signature, layout: Layout) -> PatternPlan:
-    return PatternPlan(signature, (Candidate(layout.pool, layout, Cost(0.0, 0.0, 0.0, 0.0)),), 0, "")
+def _served(cluster: Cluster, served: Mapping[str, float]) -> Measured:
+    """How many requests the disks served, and how many the SSDs."""
+    found = {"served_hdd": 0.0, "served_ssd": 0.0}
+    for pool in cluster.pools:
+        found["served_hdd" if pool.kind == "hdd" else "served_ssd"] += served[pool.name]
+    return found
 
 
 def _pd(one: Run) -> Measured:
-    """Replicas in the file system's own layout (PDLA 5.1)."""
-    if one.parameters.get("replicas") == "rounds":
-        return _static(replace(one, program=in_rounds(one.program)))
-    home = one.cluster
-    strips = (home.home_strip,) * home.home_servers
-    return _static(
-        one,
-        [
-            Layout(home.home_pool, home.home_servers, 1, strips, AccessMap.from_signature(signature).size)
-            for signature in one.signatures
-        ],
-    )
+    """Replicas in the file system's own layout (PDLA 5.1), the bytes in the order of access (3.3.1)."""
+    return _static(replace(one, program=in_rounds(one.program)))
 
 
-def _in_layouts_of(*spaces: str) -> Callable[[Run], Measured]:
-    """Replicas in the layouts that the planner finds cheapest in these spaces, whether they are worth it or not."""
+def _planned(policy: str, **options: Any) -> Callable[[Run], Measured]:
+    """The replicas that ``pdla plan --selection greedy`` (Algorithm 1) chooses with this policy for a program's trace.
+
+    What is written comes home after the run. ``options`` are more of ``verified_plan``.
+    """
 
     def simulated(one: Run) -> Measured:
-        if one.parameters.get("replicas") == "rounds":
-            return _pd(one)
-        return _static(one, [_cheapest(signature, one.cluster, spaces) for signature in one.signatures])
+        analysis, dependences = one.program.analyzed
+        writes = RedirectedWrites(dependences)
+        plan = verified_plan(analysis, one.cluster, policy, selection="greedy", writes=writes, leased=True, **options)
+        return _static(one, plan)
 
     return simulated
-
-
-def _cheapest(signature: Signature, cluster: Cluster, spaces: Sequence[str]) -> Layout:
-    pools = [cluster.pool(name) for name in spaces if "+" not in name]
-    pairs = [(cluster.pool(a), cluster.pool(b)) for a, b in (name.split("+") for name in spaces if "+" in name)]
-    found = candidates(signature, AccessMap.from_signature(signature).size, cluster, pools, pairs)
-    layouts = [(one.cost.total, one.layout) for one in found if one.layout and not one.refused]
-    return min(layouts, key=lambda one: one[0])[1]
 
 
 # ---- during a run ----------------------------------------------------------------------------------------------------
@@ -193,6 +208,7 @@ def _online(one: Run, make: Callable[[], Online], runs: int = 1) -> Measured:
         "seconds": seconds * one.parameters.get("steps_in_all", 1) / one.parameters.get("steps", 1),
         "latency_ms": 1000 * ranks * seconds / len(records),
         "cached_percent": _cached(result, one.cluster),
+        **_served(one.cluster, result.served),
     }
     if one.parameters.get("at_servers"):
         before = _runs(one, make(), runs - 1) if runs > 1 else None
@@ -261,13 +277,13 @@ def _e10(one: Run) -> Measured:
     if one.parameters["last"]:
         pauses[-1] = 0.0
     phases = [Phase(one.program.bytes, cached, result.until - cached, pause) for pause in pauses]
-    return {"bandwidth": bandwidth(phases) / MEGABYTE, "cache_s": cached, "sync_s": result.until - cached}
+    return {"bandwidth": bandwidth(phases) / MEGABYTE, **_served(one.cluster, result.served)}
 
 
 def _e10_theory(one: Run) -> Measured:
     assert one.program.trace is not None
     result = simulate_online(from_trace(one.program.trace), one.cluster, CacheOnly(), COLLECTIVE)
-    return {"bandwidth": result.bandwidth / MEGABYTE}
+    return {"bandwidth": result.bandwidth / MEGABYTE, **_served(one.cluster, result.served)}
 
 
 def _two_phase(one: Run) -> Measured:
@@ -275,12 +291,13 @@ def _two_phase(one: Run) -> Measured:
     for length in workload.sizes:
         machine.add_file(length)
     outcome = outcome_of(workload, machine, COLLECTIVE, Replicas.of(None, workload, machine))
-    return {"bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE}
+    served = _served(one.cluster, machine.by_pool(outcome.served))
+    return {"bandwidth": one.program.bytes / outcome.io_seconds / MEGABYTE, **served}
 
 
 def _original(one: Run) -> Measured:
     """The original; on LiU's testbed, where latencies count, it is simulated as the policies are."""
-    return _online(one, Nothing) if one.parameters["experiment"].startswith("liu/") else _static(one)
+    return _online(one, Nothing) if one.cluster.source == "example liu" else _static(one)
 
 
 SCHEMES: Mapping[str, Callable[[Run], Measured]] = {
@@ -288,10 +305,10 @@ SCHEMES: Mapping[str, Callable[[Run], Measured]] = {
     "sequential": _static,
     "random": _static,
     "pd": _pd,
-    "h-pdla": _in_layouts_of("hdd"),
+    "h-pdla": _planned("pdla-h"),
     "s-orig": lambda one: _static(one, home="ssd"),
-    "ns-pdla": _in_layouts_of("ssd"),
-    "s-pdla": _in_layouts_of("hdd", "ssd", "hdd+ssd"),
+    "ns-pdla": _planned("ns-pdla", seconds=0),  # it does not ask what a replica saves, and so no simulator
+    "s-pdla": _planned("pdla-s"),
     "s4d": _s4d,
     "liu": _liu,
     "ibridge": lambda one: _online(one, IBridge),

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +15,23 @@ CLUSTERS = HERE.parents[1] / "layouts" / "clusters"
 PAPERS = ("pdla", "s4d-cache", "liu", "ibridge", "e10")
 TOLERANCE = 0.25
 """Largest deviation from a stated number, either way: as much as simulated times may differ from measured ones."""
-TREND = 0.05
-"""A value that falls or rises changes by at least this share from the first value to the last."""
+MARGIN = 0.05
+"""What a text says without a number must hold by this share: what falls or rises changes by it from the first value to
+the last, what is faster or steadier is so by it at every value, a bound is met with as much to spare."""
+AGAINST = 0.01
+"""A value that falls or rises may go the other way by this share of the value before it."""
 NEAR_ZERO = 5.0
-"""Percentage points by which a gain may always be off, so that "the same" can be met."""
+"""Percentage points by which a gain may always be off, and within which "the same" is."""
+VARIED = ("disk start-up", "disk time per byte", "SSD start-up", "SSD time per byte", "link time per byte", "memory")
+"""What is varied to see whether a row survives it, each by itself."""
+FACTORS = (0.8, 1.2)
+KINDS = ("quantitative", "trend", "arithmetic")
+"""A number or a range that is simulated; a direction or a bound; what a formula gives."""
 
 
 class Other(NamedTuple):
-    """Another value of a parameter: of the program, of the policy, or (with dots) of a key of cluster.toml."""
+    """Another value of a parameter: of the program, of the policy, or (with dots) of a key of cluster.toml; or a factor
+    of one of ``VARIED``."""
 
     key: str
     value: str | int | float
@@ -84,7 +94,7 @@ class Experiment:
         parameters = {**self.parameters, self.sweep: chosen}
         if "." in key:
             return parameters, {key: str(value)}
-        return ({**parameters, key: value} if key else parameters), {}
+        return ({**parameters, key: value} if key and key not in VARIED else parameters), {}
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,7 @@ class Row:
     ``stated`` is a number, two ends, one number for each of ``only``, or a text. It is compared
     with a ``measure`` of ``scheme``; or, in percent, with its gain over ``base``, or with its share
     of the value ``against`` another value of the sweep. The testbed has a ``parameter`` from the
-    statement itself. ``beyond`` says why nothing can be simulated, ``reason`` why the simulated
-    value is out of range.
+    statement itself. ``reason`` says why the simulated value is out of range.
     """
 
     figure: str
@@ -113,8 +122,14 @@ class Row:
     measure: str = "bandwidth"
     only: tuple[str, ...] = ()
     parameter: bool = False
-    beyond: str = ""
     reason: str = ""
+
+    @property
+    def kind(self) -> str:
+        """One of ``KINDS``: what a formula gives, a direction or a bound, or a number that is simulated."""
+        if self.compare in _TRENDS:
+            return "trend"
+        return "arithmetic" if self.formula else "quantitative"
 
 
 @dataclass(frozen=True)
@@ -138,11 +153,11 @@ class Paper:
 
 
 class Verdict(NamedTuple):
-    """The simulated value as text, and whether it is in range (None: there is none); the least and the largest of the
-    compared numbers, if there are any."""
+    """The simulated value as text, and whether it is in range; the least and the largest of the compared numbers, if
+    there are any."""
 
     found: str
-    within: bool | None
+    within: bool
     ends: tuple[float, float] | None = None
 
 
@@ -213,8 +228,6 @@ def judge(
     row: Row, measures: Measures, formulas: Mapping[str, Callable[[], Any]], other: Other | None = None
 ) -> Verdict:
     """The simulator's or a formula's value for a row, and whether it agrees with the paper."""
-    if row.beyond:
-        return Verdict("", None)
     if row.formula:
         return _judge_formula(row, formulas[row.formula]())
     values = _values(row, measures, other)
@@ -237,12 +250,42 @@ def if_otherwise(row: Row, measures: Measures, unstated: Sequence[Unstated]) -> 
     return "; ".join(found)
 
 
+def variations(row: Row, measures: Measures) -> list[Other]:
+    """What may change a row: every one of ``VARIED`` that its runs use, by each of ``FACTORS``."""
+    used = [name for name in VARIED if any(_uses(point, name, measures[point]) for point in needed(row))]
+    return [Other(name, factor) for name in used for factor in FACTORS]
+
+
+def varied(row: Row, other: Other, measures: Measures) -> list[Point]:
+    """The runs of a row that ``other`` may change."""
+    return [point._replace(other=other) for point in needed(row) if _uses(point, other.key, measures[point])]
+
+
+def sensitive(row: Row, measures: Measures) -> list[str]:
+    """What takes a row out of range that is in range, for example "disk start-up +20 %"."""
+    found = []
+    for other in variations(row, measures):
+        whole = {point._replace(other=other): measures[point] for point in needed(row)} | dict(measures)
+        if not judge(row, whole, {}, other).within:
+            found.append(f"{other.key} {100 * (float(other.value) - 1):+.0f} %")
+    return found
+
+
+def _uses(point: Point, name: str, measured: Mapping[str, float]) -> bool:
+    """Whether a run uses a device (``served_hdd``, ``served_ssd``: how many requests each kind served)."""
+    if name == "memory":
+        return point.op == "write"
+    if name == "link time per byte":
+        return True
+    return measured["served_hdd" if name.startswith("disk") else "served_ssd"] > 0
+
+
 def _judge_formula(row: Row, found: Any) -> Verdict:
     """A formula must agree to the printed digits; one of physics must be ``near``, one with a bound beyond it."""
     if isinstance(row.stated, str):
         return Verdict(str(found), str(found) == row.stated)
-    if row.compare in ("above", "below"):
-        return Verdict(_number(found), found > row.stated if row.compare == "above" else found < row.stated)
+    if row.compare in _TRENDS:
+        return _COMPARISONS[row.compare](row, [found])
     if row.compare == "near":
         return _one(row, found)
     digits = -int(Decimal(str(row.stated)).as_tuple().exponent)
@@ -302,9 +345,9 @@ def _each(row: Row, values: Sequence[float]) -> Verdict:
 
 
 def _trend(values: Sequence[float], sign: int) -> Verdict:
-    """The values must change from each to the next, and by TREND in all."""
-    in_order = sorted(values, reverse=sign < 0) == list(values)
-    clear = sign * (values[-1] - values[0]) >= TREND * abs(values[0])
+    """The values must change by MARGIN in all, and from none to the next by more than AGAINST the other way."""
+    in_order = all(sign * (after - before) >= -AGAINST * abs(before) for before, after in pairwise(values))
+    clear = sign * (values[-1] - values[0]) >= MARGIN * abs(values[0])
     return Verdict(", ".join(_number(value) for value in values), in_order and clear)
 
 
@@ -312,35 +355,55 @@ def _all(values: Sequence[float], holds: bool) -> Verdict:
     return Verdict(_ends(min(values), max(values)), holds)
 
 
+def _spared(row: Row) -> float:
+    """What a bound needs to spare."""
+    return MARGIN * abs(row.stated)
+
+
 _COMPARISONS: Mapping[str, Callable[[Row, list[float]], Verdict]] = {
     "range": _range,
     "most": lambda row, values: _one(row, max(values)),
     "best": lambda row, values: _one(row, values[0]),
     "mean": lambda row, values: _one(row, sum(values) / len(values)),
-    "steady": lambda row, values: _one(row, 100 * (values[-1] / values[0] - 1)),
     "each": _each,
     "falls": lambda row, values: _trend(values, -1),
     "rises": lambda row, values: _trend(values, 1),
-    "faster": lambda row, values: _all(values, min(values) > 0),
-    "steadier": lambda row, values: Verdict(" against ".join(map(_number, values)) + " times", values[0] < values[1]),
-    "below": lambda row, values: _all(values, max(values) < row.stated),
-    "above": lambda row, values: _all(values, min(values) > row.stated),
-    "dips": lambda row, values: _all(values, min(values) < row.stated),
+    "faster": lambda row, values: _all(values, min(values) >= 100 * MARGIN),
+    "slower once": lambda row, values: _all(values, min(values) <= -100 * MARGIN),
+    "steadier": lambda row, values: Verdict(
+        " against ".join(map(_number, values)) + " times", values[1] >= (1 + MARGIN) * values[0]
+    ),
+    "the same": lambda row, values: _all(values, max(map(abs, values)) <= NEAR_ZERO),
+    "steady": lambda row, values: _all([100 * (values[-1] / values[0] - 1)], abs(values[-1] / values[0] - 1) <= MARGIN),
+    "below": lambda row, values: _all(values, max(values) <= row.stated - _spared(row)),
+    "above": lambda row, values: _all(values, min(values) >= row.stated + _spared(row)),
 }
+_LEAST = f"by {100 * MARGIN:g} %"
+_TRENDS = {
+    "falls": f"falls, {_LEAST} in all",
+    "rises": f"rises, {_LEAST} in all",
+    "faster": f"faster, {_LEAST}",
+    "slower once": f"slower at a value, {_LEAST}",
+    "steadier": f"steadier, {_LEAST}",
+    "the same": f"the same within {NEAR_ZERO:g} %",
+    "steady": f"the same within {100 * MARGIN:g} %",
+    "below": "<",
+    "above": ">",
+}
+"""The comparisons of trends and bounds, as the table names them."""
 
 
 def stated(row: Row) -> str:
     """The paper's side of a row, as text."""
     if row.stated is None:
-        return row.compare
+        return _TRENDS[row.compare]
     if isinstance(row.stated, str):
         return row.stated
     if isinstance(row.stated, list):
         numbers = list(dict.fromkeys(_plain(number) for number in row.stated))
         text = (" to " if row.compare == "range" else ", ").join(numbers)
     else:
-        sign = {"below": "< ", "dips": "< ", "above": "> "}.get(row.compare, "")
-        text = sign + _plain(row.stated)
+        text = f"{_TRENDS.get(row.compare, '')} {_plain(row.stated)}"
     return f"{text} {row.unit}".strip()
 
 
@@ -356,14 +419,16 @@ def legend(paper: Paper) -> list[str]:
     return ["\n".join([*heads, *lines])] if lines else []
 
 
-def line(row: Row, verdict: Verdict, otherwise: str = "") -> str:
-    """A row of the Markdown table."""
-    within = "parameter" if row.parameter else {True: "yes", False: "no", None: "-"}[verdict.within]
-    unit = row.unit or {"faster": "%", "falls": "% " * bool(row.base) or "MB/s", "rises": "MB/s"}.get(row.compare, "")
-    found = f"{verdict.found} {unit}".strip() if verdict.found else "-"
+def line(row: Row, verdict: Verdict, fragile: Sequence[str] = (), otherwise: str = "") -> str:
+    """A row of the Markdown table; ``fragile`` is what takes it out of range (``sensitive``)."""
+    within = "parameter" if row.parameter else "yes" if verdict.within else "no"
+    if fragile:
+        within += f", sensitive: {', '.join(fragile)}"
+    percent = row.base or row.compare in ("steady", "the same")
+    unit = row.unit or ("" if row.compare == "steadier" or row.formula else "%" if percent else "MB/s")
     where = row.figure if row.figure == row.section else f"{row.figure} ({row.section})"
-    why = row.beyond or ("" if verdict.within else row.reason)
-    return f"| {where} | {row.what} | {stated(row)} | {found} | {within} | {otherwise} | {why} |"
+    cells = (where, row.what, row.kind, stated(row), f"{verdict.found} {unit}".strip(), within, otherwise)
+    return f"| {' | '.join(cells)} | {'' if verdict.within else row.reason} |"
 
 
 def _ends(low: float, high: float) -> str:
