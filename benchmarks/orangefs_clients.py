@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks.processes import end_on_signals
 from benchmarks.results import keep, row
 from pdla.units import KiB, MiB, format_bytes
 from tools.loopback_orangefs import SERVER, OrangeFSServers, missing, search_path
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="least time of each measurement")
     parser.add_argument("--idle", action="store_true", help=f"only {ACTIVE} of the clients make requests")
     options = parser.parse_args()
+    end_on_signals()
     if why := missing((*SERVER, "pvfs2-config")):
         sys.exit(why)
     os.environ["PATH"] = search_path()
