@@ -31,7 +31,7 @@ from benchmarks.processes import end_on_signals
 from benchmarks.results import BENCH, keep
 from benchmarks.seeking import seeking_disks, seeking_obstacle
 from benchmarks.storage import Storage, plain_directories, throttled_disks
-from benchmarks.table import HEAD, Found, limit_pools
+from benchmarks.table import HEAD, Found, limit_of
 from benchmarks.throttled import obstacle
 from pdla.units import MiB, format_bytes, parse_bytes
 
@@ -67,7 +67,7 @@ def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: 
     try:
         with storage.unlimited():
             experiment.prepare(case.contestants)
-        spaces = {one: experiment.spaces(one) for one in REPLICATED if one in case.contestants}
+        parts = {one: experiment.parts(one) for one in case.contestants}
         runs: dict[str, list[Run]] = {one: [] for one in case.contestants}
         limits: dict[str, list[float]] = {"hdd": [], "ssd": []}
         for number in range(rounds):
@@ -84,8 +84,8 @@ def measure(storage: Storage, case: Case, rounds: int, programs: Path, scratch: 
             one,
             runs[one],
             runs[INDEPENDENT],
-            [sum(parts) for parts in zip(*(limits[pool] for pool in limit_pools(one, spaces)), strict=True)],
-            experiment.layouts(one) if one in spaces else "",
+            [limit_of(parts[one], {"hdd": hdd, "ssd": ssd}) for hdd, ssd in zip(*limits.values(), strict=True)],
+            experiment.layouts(one) if one in REPLICATED else "",
         )
         for one in case.contestants
     ]

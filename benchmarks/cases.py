@@ -21,6 +21,8 @@ LEASES = (H_LEASE, S_LEASE)
 REPLICATED = (PD, H_PDLA, S_PDLA, NS_PDLA, *LEASES)
 RIVALS = (INDEPENDENT, SIEVING, COLLECTIVE, H_PDLA, S_PDLA)
 """Contestants without a figure in the paper."""
+SELECTED = (INDEPENDENT, H_PDLA, S_PDLA, S_ORIG, NS_PDLA)
+"""Those of the paper's figures on S-PDLA."""
 
 PAPER: Mapping[tuple[int, str], Mapping[str, str]] = {
     (6, "read"): {PD: "up to 10.7 x original", H_PDLA: "up to 1.10 x PD"},
@@ -37,6 +39,8 @@ PAPER: Mapping[tuple[int, str], Mapping[str, str]] = {
     (11, "write"): {S_PDLA: "up to 1.89 x H-PDLA to 256 KiB"},
     (12, "read"): {S_PDLA: "1.21-1.60 x H-PDLA", NS_PDLA: "as S-PDLA"},
     (12, "write"): {S_PDLA: "1.31-1.57 x H-PDLA", NS_PDLA: "as S-PDLA"},
+    (13, "read"): {S_PDLA: "the fastest", S_ORIG: "faster than H-PDLA", NS_PDLA: "faster than H-PDLA"},
+    (13, "write"): {S_PDLA: "the fastest", S_ORIG: "faster than H-PDLA", NS_PDLA: "faster than H-PDLA"},
 }
 """By figure and op, of each contestant. Percentages of the text are given as factors."""
 
@@ -60,11 +64,14 @@ class Case:
     figures: tuple[int, ...] = ()
     """The paper's figures that show something similar."""
     contestants: tuple[str, ...] = field(default=CONTESTANTS)
+    sizes: tuple[int, ...] = ()
+    """Bytes of its pieces, where these differ. Such a program makes all its calls, however long they take."""
 
     @property
     def title(self) -> str:
         """The name in rows."""
-        return f"{self.name}, {format_bytes(self.request)}, {self.ranks} ranks, {self.op}"
+        requests = " and ".join(map(format_bytes, self.sizes or (self.request,)))
+        return f"{self.name}, {requests}, {self.ranks} ranks, {self.op}"
 
     @property
     def occupied(self) -> int:
@@ -85,6 +92,32 @@ def ior_strided(amount: int, transfer: int, ranks: int, op: str = "read") -> Cas
     options = ("-t", str(transfer), "-s", str(segments), "--numTasks", str(tasks))
     used = segments * ranks * transfer
     return Case("IOR strided", "ior", options, ranks, HALF * used, used, op, transfer, (6, 7, 10))
+
+
+def ior_mixed(amount: int, ranks: int, op: str = "read") -> Case:
+    """Three parts of as many bytes, with requests of 16 KiB, 256 KiB and 4 MiB."""
+    sizes = (16 * KiB, 256 * KiB, 4 * MiB)
+    return _parts("IOR mixed", sizes, tuple(max(1, amount // 3 // size // ranks) for size in sizes), ranks, op, 10)
+
+
+def lanl_app2(amount: int, ranks: int, op: str = "read") -> Case:
+    """Three parts of as many requests: small ones, medium ones, and large ones of two sizes in turn.
+
+    The text says "several KBs", "tens of KBs" and "hundreds of KBs"; the sizes are those of lanl_app2_like().
+    """
+    sizes = (4 * KiB, 32 * KiB, 256 * KiB, 384 * KiB)
+    pairs = max(1, amount // (2 * sizes[0] + 2 * sizes[1] + sizes[2] + sizes[3]) // ranks)
+    return _parts("LANL App 2", sizes, (2 * pairs,) * 3, ranks, op, 13)
+
+
+def _parts(name: str, sizes: tuple[int, ...], counts: tuple[int, ...], ranks: int, op: str, figure: int) -> Case:
+    """Parts of a file with requests of their own size, in the last one of two; ``counts`` are those of a rank."""
+    named = zip(("small", "medium", "large", "other"), sizes, strict=False)
+    options = [*named, *zip(("smalls", "mediums", "larges"), counts, strict=True), ("numTasks", HALF * ranks)]
+    own = sum(size * count for size, count in zip((*sizes[:2], sum(sizes[2:]) // len(sizes[2:])), counts, strict=True))
+    words = tuple(word for name_, value in options for word in (f"--{name_}", str(value)))
+    used = own * ranks
+    return Case(name, "parts", words, ranks, HALF * used, used, op, sizes[0], (figure,), SELECTED, sizes)
 
 
 def ior_segmented(amount: int, transfer: int, ranks: int) -> Case:
@@ -166,6 +199,10 @@ def full(amount: int) -> list[Case]:
                 pio_nested(amount // 2, 64 * KiB, 4, "write"),
             ),
         ),
+        ior_mixed(amount, 4),
+        _leased(ior_mixed(amount // 4, 4, "write")),
+        lanl_app2(amount, 4),
+        _leased(lanl_app2(amount // 4, 4, "write")),
         hpio(amount, 32 * KiB, 4),
         btio(_cube(amount // 40 * HALF), 8, 4),
         coll_perf(_cube(amount // 2), 8),

@@ -28,6 +28,7 @@ from benchmarks.cases import (
 )
 from benchmarks.processes import output_of
 from benchmarks.storage import STRIP, Counted, Storage
+from pdla.policies.planfile import plan_from_json
 from pdla.replicator.backends.base import folder_in
 from pdla.units import MiB
 
@@ -151,22 +152,28 @@ class Experiment:
         self._pdla("traced", "trace", "-o", self._trace, "--", *program, hints=contestant)
         return self._trace
 
-    def spaces(self, contestant: str) -> set[str]:
-        """The pools that hold a contestant's replicas; empty if the plan makes no replica."""
-        chosen = [pattern["candidates"][pattern["chosen"]] for pattern in self.plans[contestant]["patterns"]]
-        return {pool for one in chosen if one["layout"] for pool in one["space"].split("+")}
+    def parts(self, contestant: str) -> list[tuple[int, str]]:
+        """The bytes of each pattern, and their pools: the original's are on the disks, in S-ORIG on the SSDs."""
+        if contestant not in REPLICATED:
+            return [(self.case.accessed, "ssd" if contestant == S_ORIG else "hdd")]
+        chosen = [(one.signature.bytes, one.choice) for one in plan_from_json(self.plans[contestant]).patterns]
+        return [(size, one.space if one.layout else "hdd") for size, one in chosen] or [(self.case.accessed, "hdd")]
 
     def layouts(self, contestant: str) -> str:
         """The layouts of a contestant's replicas, in words."""
+        return ", ".join(sorted({f"{one['layout']} on {one['space']}" for one in self._chosen(contestant)}))
+
+    def _chosen(self, contestant: str) -> list[dict[str, Any]]:
+        """The replicas of a contestant's plan."""
         chosen = [pattern["candidates"][pattern["chosen"]] for pattern in self.plans[contestant]["patterns"]]
-        return ", ".join(sorted({f"{one['layout']} on {one['space']}" for one in chosen if one["layout"]}))
+        return [one for one in chosen if one["layout"]]
 
     @property
     def _trace(self) -> Path:
         return self.directory / "run.h5"
 
     def _arguments(self, contestant: str) -> tuple[str, ...]:
-        arguments: tuple[str, ...] = ("--deadlineForStonewalling", str(DEADLINE))
+        arguments = () if self.case.sizes else ("--deadlineForStonewalling", str(DEADLINE))
         if contestant in (SIEVING, COLLECTIVE):
             arguments += THROUGH_VIEWS
         if contestant == COLLECTIVE:
@@ -175,7 +182,7 @@ class Experiment:
             self.signature += 1
             arguments += ("--writeFile", "--setTimeStampSignature", str(self.signature))
             # The close makes the bytes under a lease durable; a sync would begin their write-back.
-            arguments += () if contestant in LEASES and self.spaces(contestant) else ("--fsync",)
+            arguments += () if contestant in LEASES and self._chosen(contestant) else ("--fsync",)
         return arguments
 
     def _program(self, kind: str, arguments: Sequence[str]) -> list[str]:

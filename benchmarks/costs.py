@@ -17,6 +17,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "stub": ("--rounds", "3"),
     "leased": ("--rounds", "5"),
     "library": ("--rounds", "15"),
+    "overhead": ("--rounds", "5"),
     "maintenance": ("10000", "--size", "1"),
 }
 

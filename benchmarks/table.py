@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.cases import H_PDLA, LEASES, REPLICATED, S_ORIG, S_PDLA, Case
+from benchmarks.cases import H_PDLA, LEASES, REPLICATED, S_PDLA, Case
 from benchmarks.contestants import Run
 from pdla.units import KiB
 
@@ -150,8 +150,8 @@ class Found:
         )
 
 
-def limit_pools(contestant: str, spaces: Mapping[str, set[str]]) -> set[str]:
-    """The pools that hold a contestant's bytes: the original's are on the disks, in S-ORIG on the SSDs."""
-    if contestant == S_ORIG:
-        return {"ssd"}
-    return spaces.get(contestant) or {"hdd"}
+def limit_of(parts: Sequence[tuple[int, str]], limits: Mapping[str, float]) -> float:
+    """Bytes/s at which parts of the bytes are accessed one after another, each in one stream on all devices of its
+    pools; "hdd+ssd" are two."""
+    seconds = sum(size / sum(limits[pool] for pool in space.split("+")) for size, space in parts)
+    return sum(size for size, _ in parts) / seconds

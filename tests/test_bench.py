@@ -30,7 +30,7 @@ from benchmarks.ssd_cache import full
 from benchmarks.ssd_cache_plots import FIGURES, draw, gains
 from benchmarks.ssd_cache_runs import FIRST, ORACLE, SECOND, WRITTEN, order_of
 from benchmarks.storage import Counted
-from benchmarks.table import Found
+from benchmarks.table import Found, limit_of
 from benchmarks.throttled import obstacle
 from pdla.collectors import workloads
 from pdla.traces.trace import Trace
@@ -85,6 +85,11 @@ def checkpoint_of_flash_io(blocks: int, variables: int) -> Trace:
         ("btio", "--problem_size 8 --steps 2", workloads.btio((2, 2, 1), (8, 8, 8), 2, "simple", "read")),
         ("coll_perf", "--asize 32", workloads.coll_perf((2, 2, 1), (32, 32, 32))),
         ("flash_io", "--blocks 2 --variables 3", checkpoint_of_flash_io(2, 3)),
+        (
+            "parts",
+            "--small 1k --medium 4k --large 8k --other 16k --smalls 6 --mediums 6 --larges 6",
+            workloads.lanl_app2_like(4, 6, KIB, 4 * KIB, (8 * KIB, 16 * KIB)),
+        ),
     ],
 )
 def test_programs_access_what_the_generators_say(recorder: Recorder, name: str, options: str, generated: Trace) -> None:
@@ -230,6 +235,12 @@ def found(op: str, contestant: str, rates: Sequence[float], limit: float, replic
     )
     layout = "1-DV on hdd" if replicated else ""
     return Found(case, contestant, runs, originals, [limit * 1e6] * len(rates), layout).rows("disks")
+
+
+def test_the_limit_of_bytes_in_several_pools_is_that_of_one_part_after_the_other() -> None:
+    limits = {"hdd": 100.0, "ssd": 300.0}
+    assert limit_of([(8, "hdd")], limits) == 100
+    assert limit_of([(400, "hdd+ssd"), (300, "ssd"), (100, "hdd")], limits) == 800 / 3
 
 
 def test_tables_of_the_documentation_are_made_of_rows() -> None:

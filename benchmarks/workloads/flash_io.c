@@ -14,7 +14,7 @@ static void divide(long long own, long long all, struct access *access)
     task = own;
     tasks = all;
     length = blocks * ZONES * (long long)sizeof(double);
-    *access = (struct access){variables, length, offset, workload_turns(length, tasks), task * length};
+    *access = (struct access){variables, length, offset, workload_turns(length, tasks), task * length, NULL};
 }
 
 int main(int argc, char **argv)

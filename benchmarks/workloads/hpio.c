@@ -14,7 +14,7 @@ static void divide(long long own, long long all, struct access *access)
 {
     task = own;
     tasks = all;
-    *access = (struct access){count, size, offset, MPI_DATATYPE_NULL, task * (size + spacing)};
+    *access = (struct access){count, size, offset, MPI_DATATYPE_NULL, task * (size + spacing), NULL};
     MPI_Type_create_hvector((int)count, (int)size, tasks * (size + spacing), MPI_BYTE, &access->view);
 }
 

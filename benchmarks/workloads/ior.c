@@ -36,7 +36,7 @@ static void divide(long long own, long long all, struct access *access)
     tasks = all;
     block = block == 0 ? transfer : block;
     workload_require(transfer > 0 && block % transfer == 0, "-b must be a multiple of -t");
-    *access = (struct access){block / transfer * segments, transfer, offset, MPI_DATATYPE_NULL, task * block};
+    *access = (struct access){block / transfer * segments, transfer, offset, MPI_DATATYPE_NULL, task * block, NULL};
     if (shuffled) {
         order = shuffle(access->pieces);
         return;

@@ -14,7 +14,7 @@ static void divide(long long own, long long all, struct access *access)
 {
     task = own;
     tasks = all;
-    *access = (struct access){iterations, block, place, workload_turns(block, tasks), offset + task * block};
+    *access = (struct access){iterations, block, place, workload_turns(block, tasks), offset + task * block, NULL};
 }
 
 int main(int argc, char **argv)

@@ -16,7 +16,7 @@ static void divide(long long own, long long all, struct access *access)
     tasks = all;
     stride = stride == 0 ? requests * tasks * size : stride;
     workload_require(stride >= requests * tasks * size, "--group_stride must hold a group");
-    *access = (struct access){groups * requests, size, offset, MPI_DATATYPE_NULL, task * size};
+    *access = (struct access){groups * requests, size, offset, MPI_DATATYPE_NULL, task * size, NULL};
     MPI_Datatype group;
     MPI_Type_create_hvector((int)requests, (int)size, tasks * size, MPI_BYTE, &group);
     MPI_Type_create_resized(group, 0, stride, &access->view);

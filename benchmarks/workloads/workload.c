@@ -77,10 +77,15 @@ static uint64_t word_at(MPI_Offset place, uint64_t sign)
     return ((uint64_t)place / WORD + 1) * 0x9E3779B97F4A7C15u ^ sign * 0xC2B2AE3D27D4EB4Fu;
 }
 
+static long long length_of(const struct access *access, long long piece)
+{
+    return access->bytes != NULL ? access->bytes(piece) : access->length;
+}
+
 static void fill(uint64_t *words, const struct access *access, long long piece)
 {
     const MPI_Offset start = access->offset(piece);
-    for (long long i = 0; i < access->length / WORD; i++)
+    for (long long i = 0; i < length_of(access, piece) / WORD; i++)
         words[i] = word_at(start + i * WORD, (uint64_t)signature);
 }
 
@@ -88,7 +93,7 @@ static int64_t wrong_words(const uint64_t *words, const struct access *access, l
 {
     const MPI_Offset start = access->offset(piece);
     int64_t wrong = 0;
-    for (long long i = 0; i < access->length / WORD; i++)
+    for (long long i = 0; i < length_of(access, piece) / WORD; i++)
         wrong += words[i] != word_at(start + i * WORD, (uint64_t)signature);
     return wrong;
 }
@@ -123,7 +128,7 @@ static void access_all(MPI_File file, const struct access *access, char *buffer,
     for (long long piece = 0; piece < access->pieces && !late(begin); piece += most) {
         const long long pieces = access->pieces - piece < most ? access->pieces - piece : most;
         const MPI_Offset offset = use_file_view ? piece * access->length : access->offset(piece);
-        const int bytes = (int)(pieces * access->length);
+        const int bytes = (int)(pieces * length_of(access, piece));
         double since = MPI_Wtime();
         MPI_Status status;
         int moved = 0;

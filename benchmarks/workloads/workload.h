@@ -14,10 +14,11 @@ struct option {
 
 /* The pieces of one task, in order. */
 struct access {
-    long long pieces, length; /* bytes of a piece, a multiple of 8 */
+    long long pieces, length; /* bytes of a piece, or of the longest one; a multiple of 8 */
     MPI_Offset (*offset)(long long piece);
     MPI_Datatype view; /* the same as a file type, from byte `displacement` on; MPI_DATATYPE_NULL if there is none */
     MPI_Offset displacement;
+    long long (*bytes)(long long piece); /* of a piece, if they differ; NULL: `length` */
 };
 
 struct program {
