@@ -91,7 +91,7 @@ def ior_strided(amount: int, transfer: int, ranks: int, op: str = "read") -> Cas
     tasks = HALF * ranks
     options = ("-t", str(transfer), "-s", str(segments), "--numTasks", str(tasks))
     used = segments * ranks * transfer
-    return Case("IOR strided", "ior", options, ranks, HALF * used, used, op, transfer, (6, 7, 10))
+    return Case("IOR strided", "ior", options, ranks, HALF * used, used, op, transfer, (6, 7))
 
 
 def ior_mixed(amount: int, ranks: int, op: str = "read") -> Case:

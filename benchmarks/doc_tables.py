@@ -58,6 +58,7 @@ COSTS = (
     "stub: look-up in a table of * irregular extents, *",
     "stub: open of *",
     "library: *",
+    "overhead: *",
     "maintenance: status of * replicas",
     "maintenance: verifying*",
 )
