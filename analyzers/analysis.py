@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pdla.analyzers.description_length import Candidates, deserving
+from pdla.analyzers.description_length import deserving
 from pdla.analyzers.global_patterns import GlobalPattern, find_global
 from pdla.analyzers.local_patterns import OPS, LocalPatterns, find_local, together
 from pdla.analyzers.pattern_items import Ancestry
+from pdla.analyzers.uneven_loops import uneven
 from pdla.model import Growth, Int64Array, Op, Signature
 from pdla.traces.trace import Source
 
@@ -97,41 +98,26 @@ def analyze(source: Source) -> Analysis:
 def combine(local: LocalPatterns, source: Source) -> Analysis:
     """The signatures that the local patterns of a source make up."""
     paths = {int(file): str(path) for file, path in zip(source.files["file"], source.files["path"], strict=True)}
-    everywhere, rest = find_global(local)
-    # Two nests of one rank look like a loop, also in other loops, but their distance may differ from
-    # rank to rank. Then each half has its own counterpart on the other ranks. If neither half has
-    # one, the loop stays.
-    halves, whole = local.halved(rest[~local.fragments[rest]])
-    halves_together, halves_rest = find_global(halves)
-    apart = np.zeros(len(local.table), np.bool_)
-    for pattern in halves_together:
-        apart[whole[pattern.members]] = True
+    together, rest = find_global(local)
+    cuts = uneven(local, together, rest)
+    if cuts is not None:  # only the accesses themselves say which calls the parts have, and when
+        local = find_local(source.blocks(), cuts=cuts)
+        together, rest = find_global(local)
 
-    candidates = (
-        Candidates(local, everywhere, rest[~apart[rest]]),
-        Candidates(halves, halves_together, halves_rest[apart[whole[halves_rest]]]),
-    )
-    several: list[_Found] = []
-    alone: list[_Found] = []
-    dropped = [local.strays]
-    for (patterns, of_many, rows), (good, good_rows) in zip(candidates, deserving(candidates, local), strict=True):
-        several += [
-            _Found(_global_signature(one, patterns, paths), patterns, one.members) for one in compress(of_many, good)
-        ]
-        signatures = _local_signatures(patterns, rows[good_rows], paths)
-        alone += [_Found(one, patterns, row) for one, row in zip(signatures, rows[good_rows, None], strict=True)]
-        bad = [rows[~good_rows], *(one.members for one in compress(of_many, ~good))]
-        dropped.append(patterns.left(np.concatenate(bad)))
+    good, good_rows = deserving(local, together, rest)
+    several = [_Found(_global_signature(one, local, paths), one.members) for one in compress(together, good)]
+    signatures = _local_signatures(local, rest[good_rows], paths)
+    alone = [_Found(one, row) for one, row in zip(signatures, rest[good_rows, None], strict=True)]
     found = [*sorted(several, key=_place), *sorted(alone, key=_place)]
-    signatures = tuple(one.signature for one in found)
-    irregular = _irregular(pd.concat(dropped), paths)
-    parts: list[Signature | Irregular] = [*signatures, *irregular]
+    bad = np.concatenate([rest[~good_rows], *(one.members for one in compress(together, ~good))])
+    irregular = _irregular(pd.concat((local.strays, local.left(bad))), paths)
+    parts: list[Signature | Irregular] = [*(one.signature for one in found), *irregular]
     return Analysis(
-        signatures,
+        tuple(one.signature for one in found),
         irregular,
         sum(part.requests for part in parts),
         sum(part.bytes for part in parts),
-        partial(_owner, found, local, halves, whole, source),
+        partial(_owner, found, local, source),
     )
 
 
@@ -139,7 +125,6 @@ class _Found(NamedTuple):
     """A signature, and the rows of the patterns that it consists of."""
 
     signature: Signature
-    patterns: LocalPatterns
     rows: Int64Array
 
 
@@ -148,31 +133,27 @@ def _place(found: _Found) -> tuple[int, str, Op, int, int, float]:
     return -one.bytes, one.file, one.op, one.start, one.ranks[0], one.t_start
 
 
-def _owner(
-    found: Sequence[_Found], local: LocalPatterns, halves: LocalPatterns, whole: Int64Array, source: Source
-) -> Int64Array:
+def _owner(found: Sequence[_Found], local: LocalPatterns, source: Source) -> Int64Array:
     """The number of the signature of each access, or -1: finds the local patterns again, with owners."""
     ancestry = Ancestry()
     again = find_local(source.blocks(), ancestry)
     places = ancestry.owners()
     if again.table.empty:
         return np.full(len(places), -1, np.int64)
-    row_of = np.full(ancestry.known, -1, np.int64)
-    row_of[again.column("place")] = np.arange(len(again.table))
-    row = row_of[places]
-    signature, of_half = (np.full(len(patterns.table), -1, np.int64) for patterns in (local, halves))
+    whole_of = np.full(ancestry.known, -1, np.int64)
+    whole_of[again.column("place")] = np.arange(len(again.table))
+    whole = whole_of[places]
+    signature = np.full(len(local.table), -1, np.int64)
     for number, one in enumerate(found):
-        (of_half if one.patterns is halves else signature)[one.rows] = number
-    # Halves have their accesses in turns; in other nests both halves are the nest.
-    first, second = signature.copy(), signature.copy()
-    first[whole[::-1]] = np.maximum(first[whole[::-1]], of_half[::-1])
-    second[whole] = np.maximum(second[whole], of_half)
-    order = np.argsort(row, kind="stable")
+        signature[one.rows] = number
+    # The parts of a nest have its accesses in turns.
+    order = np.argsort(whole, kind="stable")
     before = np.empty_like(order)
-    before[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
-    turn = np.maximum(local.shapes.halves(local.column("shape"))[0], 1)
-    owner: Int64Array = np.where(before // turn[row] % 2 == 0, first[row], second[row])
-    return np.where(row < 0, -1, owner)
+    before[order] = np.arange(len(whole)) - np.searchsorted(whole[order], whole[order])
+    first = np.searchsorted(local.column("whole"), whole)
+    part = before // local.column("turn")[first] % np.bincount(local.column("whole"))[whole]
+    owner: Int64Array = signature[first + part]
+    return np.where(whole < 0, -1, owner)
 
 
 def to_json(

@@ -26,14 +26,6 @@ SPARE = 10
 """If the other patterns of a stream have most of what is left of it, they may take so many numbers more than that."""
 
 
-class Candidates(NamedTuple):
-    """Patterns that may be signatures: ``of_many`` ranks, which consist of ``local`` ones, and ``rows`` of others."""
-
-    local: LocalPatterns
-    of_many: Sequence[GlobalPattern]
-    rows: Int64Array
-
-
 class _Lengths(NamedTuple):
     """Of each pattern the number of its stream, the accesses and bytes that it stands for, and the numbers it takes."""
 
@@ -43,31 +35,35 @@ class _Lengths(NamedTuple):
     numbers: Int64Array
 
 
-def deserving(candidates: Sequence[Candidates], local: LocalPatterns) -> list[tuple[BoolArray, BoolArray]]:
-    """For each of the candidates, which of the patterns of many ranks and which of the rows deserve to be signatures.
+def deserving(local: LocalPatterns, of_many: Sequence[GlobalPattern], rows: Int64Array) -> tuple[BoolArray, BoolArray]:
+    """Which of these patterns of many ranks, and which of the other rows, deserve to be signatures.
 
     Some of many random accesses are in equal steps by chance. Such patterns have hardly more accesses than numbers,
     and leave most accesses of their stream. So a pattern needs many more, or it is one of those that describe a
     stream, with three quarters of the accesses or bytes that are left of it: what the program does there is not random,
     however little it is. One or two accesses of a rank are a pattern only if they are half of what the rank does to
     the stream, because any two accesses could be one.
-
-    Args:
-        candidates: patterns that together have every access at most once.
-        local: all local patterns, with the strays.
     """
     total, ranks = _streams(local)
-    possible = [_possible(one.local)[one.rows] for one in candidates]
-    lengths = [
-        lengths
-        for one, rows in zip(candidates, possible, strict=True)
-        for lengths in (_of_many(one.of_many, one.local, ranks), _of_one(one.rows[rows], one.local, ranks))
-    ]
+    good_rows = _possible(local)[rows]
+    lengths = _of_many(of_many, local, ranks), _of_one(rows[good_rows], local, ranks)
     every = _Lengths(*(np.concatenate(column) for column in zip(*lengths, strict=True)))
-    deserve = np.split(_deserve(every, total), np.cumsum([len(one.stream) for one in lengths]))
-    for rows, good in zip(possible, deserve[1::2], strict=True):
-        rows[rows] = good
-    return list(zip(deserve[::2], possible, strict=False))
+    good, good_rows[good_rows] = np.split(_deserve(every, total), [len(of_many)])
+    return good, good_rows
+
+
+def numbers_of(
+    local: LocalPatterns, of_many: Sequence[GlobalPattern], rows: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """How many numbers each of these patterns of many ranks, and each of these other rows, takes."""
+    _, ranks = _streams(local)
+    return _of_many(of_many, local, ranks).numbers, _of_one(rows, local, ranks).numbers
+
+
+def accesses(local: LocalPatterns) -> Int64Array:
+    """The accesses of each stream."""
+    of_stream: Int64Array = _streams(local)[0][0]
+    return of_stream
 
 
 def _deserve(patterns: _Lengths, total: Int64Array) -> BoolArray:

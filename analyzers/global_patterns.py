@@ -27,21 +27,79 @@ def find_global(local: LocalPatterns) -> tuple[list[GlobalPattern], Int64Array]:
 
     The k-th pattern of a shape on one rank is matched with the k-th of that shape on the others.
     Starts are matched as a sequence over the ranks, as accesses are over time, in the order of the
-    ranks or of the starts, whichever needs fewer nests. Patterns that are left over may differ only
-    in lengths or counts that grow from rank to rank.
+    ranks or of the starts, whichever needs fewer nests. If ranks have several patterns of a shape,
+    all of them are matched in the order of the starts, too. Patterns that are left over may differ
+    only in lengths or counts that grow from rank to rank.
     """
     start, shape, stream, rank = (local.column(name) for name in ("start", "shape", "stream", "rank"))
     rows = np.flatnonzero(~local.fragments)
-    keys = (_occurrences(local, rows, shape[rows]), shape[rows], stream[rows])
+    turn = _occurrences(local, rows, shape[rows])
+    keys = (turn, shape[rows], stream[rows])
     order = np.lexsort((rank[rows], *keys))
     by_rank, by_start = rows[order], rows[np.lexsort((rank[rows], start[rows], *keys))]
     group = _numbered(*(key[order] for key in keys))
     ranked, placed = (match(start[by], shape[by], group) for by in (by_rank, by_start))
-    groups = len(np.unique(group))
-    fewer = np.bincount(group[placed.first], minlength=groups) < np.bincount(group[ranked.first], minlength=groups)
+    of_rank, of_start = (
+        np.bincount(group[nests.first], minlength=group.max(initial=-1) + 1) for nests in (ranked, placed)
+    )
+    fewer = of_start < of_rank
     found = _patterns(ranked, by_rank, group, ~fewer, local) + _patterns(placed, by_start, group, fewer, local)
+    if turn.any():
+        found = _in_planes(found, rows, local)
     found += _growing(_left(local, found, rows), local)
     return found, _left(local, found, np.arange(len(start)))
+
+
+def _in_planes(found: list[GlobalPattern], rows: Int64Array, local: LocalPatterns) -> list[GlobalPattern]:
+    """The patterns found, or for each shape those of all its rows in the order of their starts, if these are fewer.
+
+    Ranks have several rows of a shape there: a nest is cut into the turns of its outermost loop until each rank has one
+    in it. An example are the cells of BT-IO, a cube of which each rank has one in every plane.
+    """
+    start, shape, stream, rank = (local.column(name) for name in ("start", "shape", "stream", "rank"))
+    by_start = rows[np.lexsort((rank[rows], start[rows], shape[rows], stream[rows]))]
+    group = _numbered(shape[by_start], stream[by_start])
+    nests = match(start[by_start], shape[by_start], group)
+    of_row = np.full(len(start), -1)
+    of_row[by_start] = group
+    size = nests.shapes.size[nests.shape]
+    planes = [
+        pattern
+        for number in np.flatnonzero(size > 2)
+        for pattern in _planes(
+            nests.shapes.nest(int(nests.start[number]), int(nests.shape[number])),
+            by_start[nests.first[number] : nests.first[number] + size[number]],
+            rank,
+        )
+    ]
+    # Rows in no pattern are patterns of their own.
+    saved = np.zeros(group.max(initial=-1) + 1, np.int64)
+    for sign, patterns in ((1, planes), (-1, found)):
+        for one in patterns:
+            saved[of_row[one.members[0]]] += sign * (len(one.members) - 1)
+    better = saved > 0
+    return [
+        one
+        for patterns, good in ((found, ~better), (planes, better))
+        for one in patterns
+        if good[of_row[one.members[0]]]
+    ]
+
+
+def _planes(nest: Nest, members: Int64Array, rank: Int64Array) -> list[GlobalPattern]:
+    """The parts of a nest over rows in which no rank has two rows, from the outermost loop on."""
+    if nest.growth or not nest.loops:
+        return []
+    if len(np.unique(rank[members])) == len(members):
+        return [GlobalPattern(nest, members)]
+    (stride, count), *inner = nest.loops
+    if not inner:
+        return []
+    return [
+        pattern
+        for turn, part in enumerate(np.split(members, count))
+        for pattern in _planes(Nest(nest.start + turn * stride, nest.length, tuple(inner)), part, rank)
+    ]
 
 
 def _left(local: LocalPatterns, found: list[GlobalPattern], rows: Int64Array) -> Int64Array:

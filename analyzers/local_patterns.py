@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pdla.analyzers.matching import final_nests, near, pieces, woven
-from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, united
+from pdla.analyzers.pattern_items import Ancestry, FloatArray, Items, Tally, items_of, joined, spread, united
 from pdla.analyzers.scattered_streams import gather
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.model import Int64Array, Op
@@ -33,6 +34,8 @@ LONG, MOST = 32, 4096
 HELD = 1 << 19
 """Nests of one rank that are kept for the final matching; if there are more, the fragments among them are dropped."""
 
+_TALLY = ("calls", "first", "t_start", "t_end", "low", "high")
+_WHOLE = np.empty(0, np.int64)
 _SUMS = {"nests": "sum", "requests": "sum", "bytes": "sum", "low": "min", "high": "max"}
 
 
@@ -45,22 +48,26 @@ class LocalPatterns:
             sequence (a number for rank and stream), file, op (index into OPS), collective, start
             (bytes), shape (number in ``shapes``), calls (of MPI), first (its first call), t_start
             and t_end (seconds), low and high (bytes), part (the larger of its shares of the
-            sequence's requests and bytes), siblings (nests in the sequence).
-        halves: for each nest with a loop of two turns, both halves (Shapes.halves), in the same
-            columns; ``whole`` is the row in ``table``.
+            sequence's requests and bytes), siblings (nests in the sequence), whole (the number of
+            the nest that it is a part of; its parts follow one another) and turn (accesses that a
+            part has before the next part has its own).
         strays: a row for each sequence with fragments: rank, stream, nests, requests, bytes, low,
             high.
         shapes: the loops.
     """
 
     table: pd.DataFrame
-    halves: pd.DataFrame
     strays: pd.DataFrame
     shapes: Shapes
 
     def column(self, name: str) -> Int64Array:
         """A column of whole numbers of the table."""
         return self.table[name].to_numpy(np.int64)
+
+    @property
+    def wholes(self) -> int:
+        """The number of nests, whatever their parts."""
+        return int(self.table["whole"].iloc[-1]) + 1 if len(self.table) else 0
 
     @property
     def lone(self) -> BoolArray:
@@ -74,18 +81,17 @@ class LocalPatterns:
         size = self.shapes.size[self.column("shape")]
         return _are_fragments(size, self.column("siblings"), self.table["part"].to_numpy(np.float64))
 
-    def halved(self, rows: Int64Array) -> tuple[LocalPatterns, Int64Array]:
-        """Only these rows, cut into their halves; and for each new row the old one that it comes from."""
-        kept = np.zeros(len(self.table), np.bool_)
-        kept[rows] = True
-        halves = self.halves[kept[self.halves["whole"].to_numpy(np.int64)]]
-        kept[halves["whole"].to_numpy(np.int64)] = False
-        others = np.flatnonzero(kept)
-        whole = np.concatenate((others, halves["whole"].to_numpy(np.int64)))
-        table = pd.concat((self.table.iloc[others], halves.drop(columns="whole")), ignore_index=True)
-        order = np.lexsort((whole, table["first"], table["sequence"]))
-        table = table.iloc[order].reset_index(drop=True)
-        return LocalPatterns(table, self.halves.iloc[:0], self.strays.iloc[:0], self.shapes), whole[order]
+    def cut(self, cuts: Int64Array) -> LocalPatterns:
+        """These nests in parts: the number of the cut of each of them (Shapes.cuts).
+
+        Calls, times and bytes are still those of the whole; `find_local` with these cuts finds those of the parts.
+        """
+        parts = _parts(self.column("start"), self.column("shape"), cuts, self.shapes)
+        table = self.table.iloc[parts.whole].reset_index(drop=True)
+        whole = parts.whole
+        share, turn = table["part"] / parts.many[whole], parts.turn[whole]
+        table = table.assign(start=parts.start, shape=parts.shape, part=share, whole=whole, turn=turn)
+        return replace(self, table=table)
 
     def left(self, rows: Int64Array) -> pd.DataFrame:
         """These rows, as strays."""
@@ -94,24 +100,28 @@ class LocalPatterns:
         return table.assign(nests=1, requests=size, bytes=self.shapes.bytes[table["shape"]])[list(self.strays)]
 
 
-def find_local(blocks: Iterable[Block], ancestry: Ancestry | None = None, held: int = HELD) -> LocalPatterns:
+def find_local(
+    blocks: Iterable[Block], ancestry: Ancestry | None = None, held: int = HELD, cuts: Int64Array = _WHOLE
+) -> LocalPatterns:
     """The local patterns in the calls of some ranks; an ``ancestry`` records the pattern that each access ends in.
 
     First neighbours are combined, then items with other accesses between them: interleaved streams,
     and items of the same shape, as when each record is read after its header; then streams in no
-    order.
+    order. With ``cuts``, a number for each of the patterns (Shapes.cuts), the result is these in parts.
     """
     done: list[LocalPatterns] = []
     rank = _Rank(ancestry, held)
     for block in blocks:
         items = items_of(block, ancestry)
         if block.whole:
-            done.append(_patterns(*gather(items, *woven(items)), items, _strays(), ancestry))
+            done.append(_patterns(*gather(items, *woven(items)), items, _strays(), ancestry, cuts))
         else:
             rank.add(items, block.last)
-            if block.last:
-                done.append(rank.patterns())
-                rank = _Rank(ancestry, held)
+            if not block.last:
+                continue
+            done.append(rank.patterns(cuts))
+            rank = _Rank(ancestry, held)
+        cuts = cuts[done[-1].wholes :]
     return merged(done or [_nothing(ancestry)])
 
 
@@ -120,7 +130,7 @@ def _nothing(ancestry: Ancestry | None) -> LocalPatterns:
     none, no_time = np.empty(0, np.int64), np.empty(0, np.float64)
     tally = Tally(none, none, none, no_time, no_time, none, none)
     items = Items(none, none, none, none, none, none, Shapes(none), tally, np.empty(0, np.bool_), none)
-    return _patterns(items, none, items, _strays(), ancestry)
+    return _patterns(items, none, items, _strays(), ancestry, _WHOLE)
 
 
 class _Rank:
@@ -143,15 +153,15 @@ class _Rank:
         if sum(map(len, self._fresh)) > self._held:
             self._sift()
 
-    def patterns(self) -> LocalPatterns:
-        """The patterns, once all items have been added."""
+    def patterns(self, cuts: Int64Array) -> LocalPatterns:
+        """The patterns, once all items have been added; cut as in `find_local`."""
         if not self._woven:
             items = joined(self._fresh)
-            return _patterns(*gather(items, *woven(items)), items, self._strays, self._ancestry)
+            return _patterns(*gather(items, *woven(items)), items, self._strays, self._ancestry, cuts)
         if self._fresh:
             self._sift()
         items = joined(self._woven)
-        return _patterns(*near(items), items, self._strays, self._ancestry)
+        return _patterns(*near(items), items, self._strays, self._ancestry, cuts)
 
     def _sift(self) -> None:
         """Combine the nests since the last time, and drop the fragments."""
@@ -176,9 +186,12 @@ def _born(nests: Items, items: Items, of: Int64Array, ancestry: Ancestry | None)
 
 
 def _patterns(
-    rows: Items, of: Int64Array, items: Items, strays: pd.DataFrame, ancestry: Ancestry | None
+    rows: Items, of: Int64Array, items: Items, strays: pd.DataFrame, ancestry: Ancestry | None, cuts: Int64Array
 ) -> LocalPatterns:
-    """Finished nests as patterns, without the fragments; ``strays`` are those of the same sequences dropped before."""
+    """Finished nests as patterns, without the fragments, cut as the first of ``cuts`` say, if there are any.
+
+    ``strays`` are the fragments of the same sequences dropped before.
+    """
     if rows.lane.any():
         order = np.lexsort((rows.tally.first, rows.sequence))
         place = np.empty_like(order)
@@ -187,44 +200,68 @@ def _patterns(
     rows = _born(rows, items, of, ancestry)
     siblings, part = _shares(rows, strays)
     fragments = _are_fragments(rows.size, siblings, part)
-    halves, twice = _halves(rows, of, items, ~fragments)
-    place = np.cumsum(~fragments) - 1
     kept = rows.take(~fragments)
-    return LocalPatterns(
-        _table(kept, part[~fragments], siblings[~fragments], ancestry),
-        _table(halves, part[twice] / 2, siblings[twice], None).assign(whole=place[twice]),
-        _strays(strays, rows.take(fragments)),
-        rows.shapes,
+    table = _table(kept, part[~fragments], siblings[~fragments], ancestry)
+    found = LocalPatterns(table, _strays(strays, rows.take(fragments)), rows.shapes)
+    if not len(cuts):
+        return found
+    found = found.cut(cuts[: len(kept)])
+    inside = np.flatnonzero(~fragments[of])
+    place = np.cumsum(~fragments) - 1
+    parts = _parts(kept.start, kept.shape, cuts[: len(kept)], kept.shapes)
+    tally = _tally(parts, items.take(inside), place[of[inside]])
+    return replace(found, table=found.table.assign(**{name: getattr(tally, name) for name in _TALLY}))
+
+
+class _Parts(NamedTuple):
+    """Nests in parts: of each nest how many and the accesses of a turn; of each part its nest, start and shape."""
+
+    many: Int64Array
+    turn: Int64Array
+    whole: Int64Array
+    start: Int64Array
+    shape: Int64Array
+
+
+def _parts(start: Int64Array, shape: Int64Array, cuts: Int64Array, shapes: Shapes) -> _Parts:
+    """The parts of nests of these starts and shapes, cut in these ways (Shapes.cuts)."""
+    kinds, of = np.unique(np.stack((shape, cuts)), axis=1, return_inverse=True)
+    of = of.ravel()
+    found = [shapes.cuts(number)[cut] for number, cut in kinds.T.tolist()]
+    offsets = [one.offsets for one in found]
+    counts = np.array([len(one) for one in offsets], np.int64)
+    count = counts[of]
+    whole = np.repeat(np.arange(len(start)), count)
+    offset = np.concatenate([np.empty(0, np.int64), *offsets])[spread((np.cumsum(counts) - counts)[of], count)]
+    part = np.array([one.shape for one in found], np.int64)
+    return _Parts(
+        count, np.array([one.turn for one in found], np.int64)[of], whole, start[whole] + offset, part[of][whole]
     )
 
 
-def _halves(rows: Items, of: Int64Array, items: Items, wanted: BoolArray) -> tuple[Items, Int64Array]:
-    """Both halves of each wanted nest that has halves, one after the other, and for each of them the row of the nest.
+def _tally(parts: _Parts, items: Items, of: Int64Array) -> Tally:
+    """The tally of each part, from the items of the nests; ``of``: the nest of each item.
 
-    An item that is in both, such as a call through a view, is one of the calls of both.
+    An item that is in several parts, such as a call through a view, is one of the calls of all of them; if each of its
+    accesses is a call, the parts share them.
     """
-    size = np.zeros(len(rows), np.int64)
-    size[wanted], distance, shape = rows.shapes.halves(rows.shape[wanted])
-    cut, whole = size[wanted] > 0, np.flatnonzero(size)
-    if not len(whole):
-        return rows.take(whole), whole
-    chosen = np.flatnonzero(size[of] > 0)
-    chosen = chosen[np.argsort(of[chosen], kind="stable")]
-    row, accesses = of[chosen], items.size[chosen]
-    before = np.cumsum(accesses) - accesses
+    order = np.argsort(of, kind="stable")
+    row, accesses = of[order], items.size[order]
     heads = np.flatnonzero(np.diff(row, prepend=-1))
+    before = np.cumsum(accesses) - accesses
     before -= np.repeat(before[heads], np.diff(np.append(heads, len(row))))
-    first, last = before // size[row], (before + accesses - 1) // size[row]
-    both = first < last
-    item = np.concatenate((chosen, chosen[both]))
-    half = of[item] * 2 + np.concatenate((first % 2, (first[both] + 1) % 2))
-    order = np.argsort(half * len(items) + item)
-    heads = np.flatnonzero(np.diff(half[order], prepend=-1))
-    twice = np.repeat(whole, 2)
-    start = np.stack((rows.start[whole], rows.start[whole] + distance[cut]), axis=1).ravel()
-    return replace(
-        rows.take(twice), start=start, shape=np.repeat(shape[cut], 2), tally=items.tally.take(item[order]).total(heads)
-    ), twice
+    count, turn = parts.many[row], parts.turn[row]
+    first, last = before // turn, (before + accesses - 1) // turn
+    several = np.minimum(last - first + 1, count)
+    place = np.repeat(np.arange(len(row)), several)
+    part = spread(first, several) % count[place]
+    item = order[place]
+    calls = items.tally.calls[item]
+    calls = np.where(calls == items.size[item], calls // several[place], calls)
+    number = (np.cumsum(parts.many) - parts.many)[row[place]] + part
+    by_part = np.lexsort((item, number))
+    tally = replace(items.tally.take(item), calls=calls).take(by_part)
+    return tally.total(np.flatnonzero(np.diff(number[by_part], prepend=-1)))
 
 
 def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancestry | None) -> pd.DataFrame:
@@ -241,9 +278,11 @@ def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancest
             "collective": stream % 2,
             "start": rows.start,
             "shape": rows.shape,
-            **{name: getattr(rows.tally, name) for name in ("calls", "first", "t_start", "t_end", "low", "high")},
+            **{name: getattr(rows.tally, name) for name in _TALLY},
             "part": part,
             "siblings": siblings,
+            "whole": np.arange(len(rows)),
+            "turn": rows.size,
             **place,
         }
     )
@@ -251,24 +290,14 @@ def _table(rows: Items, part: FloatArray, siblings: Int64Array, ancestry: Ancest
 
 def merged(parts: Sequence[LocalPatterns]) -> LocalPatterns:
     """The patterns of all ranks, from those of some ranks each, in the order of the ranks."""
-    shapes, numbers = united(
-        [(part.shapes, np.concatenate((part.column("shape"), part.halves["shape"]))) for part in parts]
-    )
-    tables, halves, rows, sequences = [], [], 0, 0
+    shapes, numbers = united([(part.shapes, part.column("shape")) for part in parts])
+    tables, wholes, sequences = [], 0, 0
     for part, number in zip(parts, numbers, strict=True):
-        ends = len(part.table)
-        tables.append(part.table.assign(shape=number[:ends], sequence=part.table["sequence"] + sequences))
-        halves.append(
-            part.halves.assign(
-                shape=number[ends:], sequence=part.halves["sequence"] + sequences, whole=part.halves["whole"] + rows
-            )
-        )
-        rows, sequences = rows + ends, sequences + int(part.table["sequence"].max() + 1 if ends else 0)
+        table = part.table
+        tables.append(table.assign(shape=number, sequence=table["sequence"] + sequences, whole=table["whole"] + wholes))
+        wholes, sequences = wholes + part.wholes, sequences + int(table["sequence"].max() + 1 if len(table) else 0)
     return LocalPatterns(
-        pd.concat(tables, ignore_index=True),
-        pd.concat(halves, ignore_index=True),
-        pd.concat([part.strays for part in parts], ignore_index=True),
-        shapes,
+        pd.concat(tables, ignore_index=True), pd.concat([part.strays for part in parts], ignore_index=True), shapes
     )
 
 

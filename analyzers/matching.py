@@ -11,6 +11,7 @@ from pdla.analyzers.linear_growth import continued_growing
 from pdla.analyzers.pattern_items import Items
 from pdla.analyzers.shapes import BoolArray, Shapes
 from pdla.analyzers.templates import Nests, match_shapes
+from pdla.analyzers.whole_cycles import in_cycles
 from pdla.model import Int64Array
 
 AGAIN = 8
@@ -46,8 +47,18 @@ def near(items: Items) -> tuple[Items, Int64Array]:
 
 
 def woven(items: Items) -> tuple[Items, Int64Array]:
-    """As `near`, then also nests with others between them, in order of first access; all items have lane 0."""
+    """As `near`, then also nests with others between them, in order of first access."""
     nests, of = near(items)
+    found = _woven(nests, of)
+    rows = found[0]
+    numbers = np.zeros(len(rows.rank), np.int64)
+    np.add.at(numbers, rows.sequence, rows.shapes.numbers[rows.shape])
+    cycles = in_cycles(items, nests, of, numbers)
+    return found if cycles is None else _woven(*cycles)
+
+
+def _woven(nests: Items, of: Int64Array) -> tuple[Items, Int64Array]:
+    """As `woven`, from the nests that neighbours make up, and for each item the nest that it belongs to."""
     found = weave(Nests(nests.start, nests.shape, np.arange(len(nests)), nests.shapes), nests.sequence)
     if len(found.start) == len(nests):
         return replace(nests, lane=found.lane), of

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from pdla.model import STILL, Growth, Int64Array, Loop, Nest
 
 BoolArray = npt.NDArray[np.bool_]
+
+PARTS = 64
+"""Largest number of parts that a shape is cut into."""
+
+
+class Cut(NamedTuple):
+    """A shape in parts of equal shape at these offsets, which take turns of ``turn`` accesses."""
+
+    shape: int
+    turn: int
+    offsets: Int64Array
 
 
 class Shapes:
@@ -38,6 +51,7 @@ class Shapes:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._families: dict[tuple[int, ...], int] = {}
         self._bares: dict[tuple[int, int], int] = {}
+        self._cuts: dict[int, list[Cut]] = {}
 
     def single(self, lengths: Int64Array) -> Int64Array:
         """The shapes of single accesses with these lengths, which must be those that the table was made with."""
@@ -113,23 +127,36 @@ class Shapes:
         self.bare = np.concatenate((self.bare, np.array(bare, np.int64)))
         self.child = np.concatenate((self.child, child))
 
-    def halves(self, shape: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """(size, distance, half): each shape is two halves at this distance, which take turns of ``size`` accesses.
+    def cuts(self, shape: int) -> list[Cut]:
+        """The ways to cut this shape into the turns of a loop, or of loops directly inside each other.
 
-        They are the turns of its outermost loop of two, with the loops around it. The size is 0 if there is no such
-        loop, or something around it grows.
+        The first one leaves it whole. The others make 2 to PARTS parts. No loop around the parts grows.
         """
-        stride, count, child = self.stride[shape], self.count[shape], self.child[shape]
-        still = (child >= 0) & ~self.growth[:, shape].any(axis=0)
-        two = still & (count == 2)
-        size, distance, half = np.where(two, self.size[child], 0), np.where(two, stride, 0), np.where(two, child, shape)
-        deeper = np.flatnonzero(still & ~two)
-        if len(deeper):
-            size[deeper], distance[deeper], inner = self.halves(child[deeper])
-            found = size[deeper] > 0
-            deeper = deeper[found]
-            half[deeper] = self.loop(stride[deeper], count[deeper], inner[found])
-        return size, distance, half
+        if shape in self._cuts:
+            return self._cuts[shape]
+        found = self._cuts[shape] = [Cut(shape, int(self.size[shape]), np.zeros(1, np.int64))]
+        outer: list[int] = []
+        while self.child[shape] >= 0:
+            inner, offsets = shape, np.zeros(1, np.int64)
+            while self.child[inner] >= 0 and not self.growth[:, inner].any():
+                turns = np.arange(self.count[inner]) * self.stride[inner]
+                inner = int(self.child[inner])
+                if len(offsets) * len(turns) > PARTS:
+                    break
+                offsets = np.add.outer(offsets, turns).ravel()
+                found.append(Cut(self._inside(outer, inner), int(self.size[inner]), offsets))
+            if self.growth[:, shape].any():
+                break
+            outer.append(shape)
+            shape = int(self.child[shape])
+        return found
+
+    def _inside(self, outer: list[int], shape: int) -> int:
+        """The shape that repeats this one as the outermost loops of the ``outer`` ones do."""
+        number = np.array([shape])
+        for loop in reversed(outer):
+            number = self.loop(self.stride[[loop]], self.count[[loop]], number)
+        return int(number[0])
 
     def nest(self, start: int, shape: int) -> Nest:
         """The nest of this shape at ``start``."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdla.analyzers.analysis import analyze
+from pdla.analyzers.analysis import Analysis, analyze
 from pdla.model import Growth, Loop, Nest, Signature
+from pdla.traces.blocks import Block
 from pdla.traces.file_views import View
 from pdla.traces.trace import Trace
 from tests.support.handmade_traces import Call, make_trace
@@ -206,42 +210,107 @@ BTIO = [
 ]
 
 
-def diagonal_cells(full: bool) -> Trace:
-    """BT-IO of class S, 4 ranks: two cells of 6 x 6 rows for each rank, on a diagonal, in 12 steps.
+def diagonal_cells(side: int, points: int, full: bool) -> Trace:
+    """BT-IO with side^2 ranks in 12 steps: in each of ``side`` planes of cells, a rank has the one on its diagonal.
 
-    The last row of rank 3's first cell ends where the first row of its second cell begins.
+    With 4 ranks and 12 points, the last row of rank 3's first cell ends where the first row of its second cell begins.
     """
+    edges = [points // side + (cell < points % side) for cell in range(side)]
+    corner = np.cumsum([0, *edges])
+    row, plane, step = 40 * points, 40 * points**2, 40 * points**3
     calls, views = [], []
-    for rank in range(4):
-        low, high = rank // 2 * 2880 + rank % 2 * 240, 37680 - rank // 2 * 2880 - rank % 2 * 240
-        words = [word for cell in (low, high) for word in (cell, 1, 6, 5760, 1, 6, 480, 0, 240)]
-        views.append(View(0, 40, 69120, 17280, np.array([2, 2, *words])))
+    for rank in range(side**2):
+        places = [((rank % side + z) % side, (rank // side - z) % side, z) for z in range(side)]
+        cells = [
+            (corner[z] * plane + corner[y] * row + corner[x] * 40, edges[z], edges[y], edges[x] * 40)
+            for x, y, z in places
+        ]
+        words = [word for at, z, y, length in cells for word in (at, 1, z, plane, 1, y, row, 0, length)]
+        size = sum(z * y * length for _, z, y, length in cells)
+        views.append(View(0, 40, step, size, np.array([2, side, *words])))
         if full:
-            calls += [Call(rank, "write", step * 17280, 17280, collective=True, view=rank + 1) for step in range(12)]
+            calls += [Call(rank, "write", turn * size, size, collective=True, view=rank + 1) for turn in range(12)]
         else:
             calls += [
-                Call(rank, "write", step * 69120 + cell + plane * 5760 + row * 480, 240)
-                for step in range(12)
-                for cell in (low, high)
-                for plane in range(6)
-                for row in range(6)
+                Call(rank, "write", int(turn * step + at + z * plane + y * row), length)
+                for turn in range(12)
+                for at, planes, rows, length in cells
+                for z in range(planes)
+                for y in range(rows)
             ]
     return make_trace(calls, views)
+
+
+@dataclass
+class InBlocks:
+    """A trace of which so many calls are analyzed at a time."""
+
+    trace: Trace
+    rows: int
+
+    @property
+    def files(self) -> pd.DataFrame:
+        return self.trace.files
+
+    def blocks(self, part: int = 0, parts: int = 1) -> Iterator[Block]:
+        return self.trace.blocks(part, parts, rows=self.rows)
+
+
+def members(trace: Trace, analysis: Analysis) -> Iterator[tuple[Signature, pd.DataFrame]]:
+    """The members of each signature, and the accesses of each, which are in its order."""
+    accesses = trace.accesses()
+    for number, one in enumerate(analysis.signatures):
+        for member in one.members or (one,):
+            mine = accesses[(analysis.owner == number) & (accesses["rank"] == member.ranks[0])]
+            assert mine["offset"].tolist() == member.expand()[0].tolist()
+            yield member, mine
+
+
+def exact(trace: Trace) -> Analysis:
+    """The analysis; each member has its accesses in their order, and knows when they were."""
+    analysis = analyze(trace)
+    for member, mine in members(trace, analysis):
+        assert (member.t_start, member.t_end) == (mine["t_start"].min(), mine["t_end"].max())
+        assert member.calls == mine["call"].nunique()
+    return analysis
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_two_cells_of_each_rank_in_every_step_are_two_signatures(full: bool) -> None:
     """Their distance differs from rank to rank."""
-    trace = diagonal_cells(full)
-    analysis = analyze(trace)
+    analysis = exact(diagonal_cells(2, 12, full))
     assert [str(one) for one in analysis.signatures] == BTIO
     assert [one.calls for one in analysis.signatures] == ([48, 48] if full else [1728, 1728])
-    accesses = trace.accesses()
-    for number, one in enumerate(analysis.signatures):
-        for member in one.members:
-            mine = accesses[(analysis.owner == number) & (accesses["rank"] == member.ranks[0])]
-            assert mine["offset"].tolist() == member.expand()[0].tolist()
-            assert (member.t_start, member.t_end) == (mine["t_start"].min(), mine["t_end"].max())
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("side", [3, 4, 5])
+def test_cells_on_a_diagonal_are_a_signature_for_each_plane_of_cells(side: int, full: bool) -> None:
+    """Each has all ranks; some ranks have cells in equal steps, also from the last one of a step to the next step."""
+    analysis = exact(diagonal_cells(side, 3 * side, full))
+    assert len(analysis.signatures) == side
+    for one in analysis.signatures:
+        assert sorted(one.ranks) == list(range(side**2))
+        assert one.loops[one.rank_loops :] == (
+            Loop(40 * (3 * side) ** 3, 12),
+            Loop(40 * (3 * side) ** 2, 3),
+            Loop(120 * side, 3),
+        )
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("side", "rows"), [(2, 7), (2, 50), (3, 7), (3, 50), (4, 20)])
+def test_cells_of_ranks_longer_than_a_block_have_their_own_accesses(side: int, rows: int, full: bool) -> None:
+    """There may be more signatures, if the ends of blocks are in the loops."""
+    trace = diagonal_cells(side, 3 * side, full)
+    analysis = analyze(InBlocks(trace, rows))
+    assert sum(len(mine) for _, mine in members(trace, analysis)) == len(trace.accesses())
+    assert analysis.coverage.requests == 1
+
+
+def test_cells_of_eight_shapes_are_as_many_signatures_and_one_where_ranks_have_two() -> None:
+    """10 points are cells of 4, 3 and 3: in the planes of 3, some ranks have two cells of 3 x 3 x 3."""
+    assert len(exact(diagonal_cells(3, 10, False)).signatures) == 9
 
 
 inner = st.lists(st.tuples(st.integers(1, 30), st.integers(3, 4)), max_size=2)
@@ -256,14 +325,7 @@ def test_every_access_belongs_to_its_own_half(
     for rank, distance in enumerate(distances):
         loops = (*(Loop(stride * 1000, n) for stride, n in outer), Loop(distance, 2), *(Loop(*one) for one in inner))
         calls += [Call(rank, "read", at, 1) for at in Nest(10**5 + rank * 777, 1, loops).expand()[0].tolist()]
-    trace = make_trace(calls)
-    analysis = analyze(trace)
-    accesses = trace.accesses()
-    for number, one in enumerate(analysis.signatures):
-        for member in one.members or (one,):
-            mine = accesses[(analysis.owner == number) & (accesses["rank"] == member.ranks[0])]
-            assert mine["offset"].tolist() == member.expand()[0].tolist()
-            assert member.calls == len(mine)
+    exact(make_trace(calls))
 
 
 calls = st.lists(
