@@ -87,6 +87,30 @@ def test_a_cycle_in_a_loop() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("steps", "found_loops"),
+    [
+        ((500, 210, 210), [(0, [(920, 9), (30, 3)]), (500, [(920, 9), (210, 2), (30, 3)])]),
+        (
+            (210, 500, 700, 210),
+            [(0, [(1620, 9), (210, 2), (30, 3)]), (710, [(1620, 9), (30, 3)]), (1410, [(1620, 9), (30, 3)])],
+        ),
+        (
+            (500, 210, 700, 210),
+            [(0, [(1620, 9), (30, 3)]), (500, [(1620, 9), (210, 2), (30, 3)]), (1410, [(1620, 9), (30, 3)])],
+        ),
+    ],
+)
+def test_a_cycle_begins_where_the_accesses_do(
+    steps: tuple[int, ...], found_loops: list[tuple[int, list[tuple[int, int]]]]
+) -> None:
+    """Also if its last step equals others, so that neighbours make up loops from one turn to the next."""
+    starts = np.cumsum([0, *(steps * 9)[:-1]]).tolist()
+    assert [
+        (start, loops) for start, _, loops in found([(start + 30 * row, 8) for start in starts for row in range(3)])
+    ] == found_loops
+
+
 def test_streams_that_grow() -> None:
     """A row of a triangle, an index entry after it, and a counter that is written elsewhere."""
     accesses = [
@@ -157,6 +181,28 @@ def test_streams_in_no_order_are_found(seed: int) -> None:
     assert analysis.coverage.requests == 1
 
 
+@pytest.mark.parametrize("number", [2, 3, 8, 16])
+def test_streams_in_no_order_are_found_in_one_part_of_the_file(number: int) -> None:
+    """Each has every so many-th piece."""
+    streams = [(piece * 8, number * 8, 100) for piece in range(number)]
+    for seed in range(3):
+        calls = [Call(0, "read", *access) for access in scattered(seed, *streams)]
+        in_order(make_trace(calls))
+        analysis = analyze(make_trace(calls))
+        assert sorted((one.start, *one.loops) for one in analysis.signatures) == [
+            (start, Loop(step, accesses)) for start, step, accesses in streams
+        ]
+        assert analysis.coverage.requests == 1
+
+
+def test_streams_in_no_order_may_have_different_strides_and_directions_in_one_part_of_the_file() -> None:
+    streams = [(8, 64, 300), (16, 64, 100), (12800, -64, 200), (12832, -128, 100)]
+    analysis = analyze(make_trace([Call(0, "read", *access) for access in scattered(1, *streams)]))
+    assert sorted((one.start, *one.loops) for one in analysis.signatures) == [
+        (start, Loop(step, accesses)) for start, step, accesses in streams
+    ]
+
+
 def test_random_accesses_beside_streams_in_no_order_stay_irregular() -> None:
     streams = scattered(0, (10**7, 64, 200), (2 * 10**7, 64, 200))
     noise = [(place, 8) for place in np.random.default_rng(1).integers(10**9, 2 * 10**9, 200).tolist()]
@@ -177,6 +223,7 @@ def test_random_accesses_beside_streams_in_no_order_stay_irregular() -> None:
     st.integers(1, 2),
 )
 @example(0, [(0, 1, 2), (0, 1, 14)], [], 1)  # more rows than before
+@example(0, [(0, 9, 40), (1, 9, 40), (2, -9, 40), (2, 1, 40)], [(5, 1)], 2)
 def test_scattered_streams_lose_no_access(
     seed: int, streams: list[tuple[int, int, int]], noise: list[tuple[int, int]], times: int
 ) -> None:
