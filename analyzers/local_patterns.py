@@ -206,11 +206,15 @@ def _patterns(
     if not len(cuts):
         return found
     found = found.cut(cuts[: len(kept)])
-    inside = np.flatnonzero(~fragments[of])
-    place = np.cumsum(~fragments) - 1
     parts = _parts(kept.start, kept.shape, cuts[: len(kept)], kept.shapes)
-    tally = _tally(parts, items.take(inside), place[of[inside]])
-    return replace(found, table=found.table.assign(**{name: getattr(tally, name) for name in _TALLY}))
+    cut = np.zeros(len(rows), np.bool_)
+    cut[~fragments] = parts.many > 1
+    inside, place = np.flatnonzero(cut[of]), np.cumsum(~fragments) - 1
+    tally, at = _tally(parts, items.take(inside), place[of[inside]]), np.flatnonzero(parts.many[parts.whole] > 1)
+    columns = {name: found.table[name].to_numpy(copy=True) for name in _TALLY}
+    for name, column in columns.items():
+        column[at] = getattr(tally, name)
+    return replace(found, table=found.table.assign(**columns))
 
 
 class _Parts(NamedTuple):
@@ -240,7 +244,7 @@ def _parts(start: Int64Array, shape: Int64Array, cuts: Int64Array, shapes: Shape
 
 
 def _tally(parts: _Parts, items: Items, of: Int64Array) -> Tally:
-    """The tally of each part, from the items of the nests; ``of``: the nest of each item.
+    """The tally of each part of the nests that the items are of; ``of``: the nest of each item.
 
     An item that is in several parts, such as a call through a view, is one of the calls of all of them; if each of its
     accesses is a call, the parts share them.
