@@ -117,6 +117,7 @@ def report(found: list[Compared]) -> None:
             print(line(name, (ratio for of, one, ratio in each if group(of, one) == name)))
     orders = [right for of in found for right in of.orders]
     errors = [off(ratio) for _, _, ratio in each]
+    print(f"{statistics.mean(error <= 1 for error in errors):.1%} within 2 times; ", end="")
     print(f"{statistics.mean(orders):.1%} of {len(orders):,} pairs in order")
     common = {"baseline": None, "ratio": None, "spread": None}
     keep(

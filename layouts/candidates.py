@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdla.layouts.contiguity import Pattern, count, cut, distinct, in_file_order, runs, total_startup
-from pdla.layouts.cost import busiest, round_time
+from pdla.layouts.contiguity import Pattern, count, in_file_order, outermost, runs, windows
+from pdla.layouts.cost import in_rounds, in_turns, side_by_side
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
-from pdla.layouts.original_cost import served
-from pdla.layouts.write_cost import flushed, pages_read, section_startup, write_back_cost
-from pdla.model import Candidate, Cluster, Cost, Layout, Loop, Op, Pool, Signature
+from pdla.layouts.seen import offsets, sectioned, striped
+from pdla.layouts.write_cost import flushed, pages_read, write_back_cost
+from pdla.model import Candidate, Cluster, Cost, Layout, Pool, Signature
 from pdla.units import format_bytes
 
 PROGRAM_ONLY = "only the program can make its calls collective"
@@ -47,7 +47,7 @@ def candidates(
         for groups in range(1, pool.servers + 1):
             if pool.servers % groups == 0:
                 layout = replica_layout(pattern, size, pool, groups)
-                found.append(Candidate(pool.name, layout, _replica(pattern, cluster, pool, layout)))
+                found.append(Candidate(pool.name, layout, _replica(pattern, cluster, layout)))
     found += [candidate for pair in hybrids for candidate in _hybrid(pattern, size, cluster, pair)]
     if pattern.op == "read":
         return tuple(found)
@@ -70,73 +70,74 @@ def replica_layout(pattern: Pattern, size: int, pool: Pool, groups: int) -> Layo
 def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     """The original, in 1-DH on the home servers, with all ranks at once.
 
-    A call of several pieces is one request from its first to its last byte: ROMIO's data sieving,
+    A call of several pieces is served a buffer at a time, with the holes in it: ROMIO's data sieving,
     which is on unless a hint switches it off (``sieve_read`` and ``sieve_write`` of 0). A call that
-    writes pieces first reads this range.
+    writes pieces first reads the range, under a lock, so that ranks whose ranges overlap take turns.
     """
-    sieved = cluster.sieve_read if pattern.op == "read" else cluster.sieve_write
-    if pattern.pieces and not sieved:
-        pattern = replace(pattern, calls=(*pattern.calls, *pattern.pieces), pieces=())
-    if pattern.op == "read" or pattern.pieces:
-        cost = _in_step(pattern, cluster, pattern.op)
-        return cost + _in_step(pattern, cluster, "read") if pattern.op == "write" else cost
-    if not cluster.client_cache:
-        return _in_step(pattern, cluster, "write")
-    pages = pages_read(cluster, pattern.start, (*pattern.calls, *pattern.ranks), pattern.length)
-    return pages + flushed(pattern, cluster, cluster.per_node(pattern.processes))
-
-
-def _in_step(pattern: Pattern, cluster: Cluster, op: Op) -> Cost:
-    """Rounds one after the other, each as long as its busiest server needs."""
-    pool, length = cluster.pool(cluster.home_pool), pattern.call_span
-    width = min(cluster.home_servers, _ceil(length, cluster.home_strip))
-    k = _busiest_home_server(pattern, width, cluster)
-    one = served(cluster, op, pattern.start, (*pattern.calls, *pattern.ranks), length, pattern.processes)
-    startup = k * pattern.rounds * one.startup / one.requests
-    return _all_rounds(pattern, cluster, pool, op, k, width, length, startup)
+    buffer = cluster.sieve_read if pattern.op == "read" else cluster.sieve_write
+    per_node = cluster.per_node(pattern.processes)
+    if pattern.op == "write" and cluster.client_cache and not (pattern.pieces and buffer):
+        pages = pages_read(cluster, pattern.start, (*pattern.calls, *pattern.pieces), pattern.ranks, pattern.length)
+        return pages + flushed(pattern, cluster, per_node)
+    rounds, length, step = (*pattern.calls, *pattern.pieces), pattern.length, 0
+    if pattern.pieces and buffer:
+        outer, _, length = windows(in_file_order(pattern.pieces), pattern.length, buffer)
+        rounds = (*pattern.calls, *outer)
+        if outer:
+            length, step = min(buffer, pattern.call_span), outer[-1].stride
+    seen = striped(cluster, pattern.op, pattern.start, rounds, pattern.ranks, length, per_node)
+    if pattern.op == "read" or not (pattern.pieces and buffer):
+        return side_by_side(seen, cluster)
+    first = striped(cluster, "read", pattern.start, rounds, pattern.ranks, length, per_node)
+    near, free = 1, 1.0
+    for stride, times in pattern.ranks:
+        near *= min(times, _ceil(length, abs(stride))) if stride else times
+        free += max(0, step - length) / abs(stride) if stride else 0.0
+    apart = side_by_side(first, cluster) + side_by_side(seen, cluster)
+    locked = in_turns(first, cluster, near, free) + in_turns(seen, cluster, near, free)
+    return max(apart, locked, key=lambda cost: cost.total)
 
 
 def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     """The original by two-phase collective buffering.
 
     An aggregator per node accesses its share of the range that all ranks' calls cover, a buffer at
-    a time and in the order of the file. Every rank's bytes, s*v each, are shuffled over the node's
-    link.
+    a time, from the first to the last byte that is wanted. Before they are written, holes in it are
+    read. Every rank's bytes are shuffled over the node's link, but for those that stay on the node.
+    All wait for one another after every step.
     """
-    pool, servers, buffer = cluster.pool(cluster.home_pool), cluster.home_servers, cluster.collective_buffer
     per_node, per_call = cluster.per_node(pattern.processes), (*pattern.ranks, *pattern.pieces)
     aggregators = _ceil(pattern.processes, per_node)
-    together = in_file_order(per_call)
-    share = _ceil(pattern.length * count(together), aggregators)
     first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in per_call)
-    apart, run = cut(*runs(together, pattern.length), min(buffer, share))
-    order = (*pattern.calls, *apart)
-    one = served(cluster, pattern.op, first, order, run, aggregators)
-    # Runs that are on few servers leave the others free for other aggregators, but only for as many
-    # as there are.
-    abreast = min(servers / min(servers, _ceil(run, cluster.home_strip)), aggregators)
-    startup = count(order) / abreast * one.startup / one.requests
-
-    b, v = seconds_per_byte(pool, pattern.op), cluster.network_seconds_per_byte
-    accessed = Cost(0.0, 0.0, 0.0, 0.0)
-    for times, request in ((share // buffer, buffer), (1, share % buffer)):
-        if times and request:
-            width = min(servers, _ceil(request, cluster.home_strip))
-            k = _ceil(aggregators * width, servers)
-            spread = round_time(1, k, width, request, cluster.connect_seconds, v, 0.0, b)
-            accessed += Cost(times * spread.connect, times * spread.network, 0.0, times * spread.transfer)
-    calls, shuffle = pattern.rounds, per_node * pattern.call_bytes * v
-    return Cost(calls * accessed.connect, calls * (accessed.network + shuffle), startup, calls * accessed.transfer)
+    span = pattern.length + sum(abs(stride) * (times - 1) for stride, times in per_call)
+    together, run = runs(in_file_order(per_call), pattern.length)
+    leaves = per_node * pattern.call_bytes * (1 - 1 / aggregators) * cluster.network_seconds_per_byte
+    domain = _ceil(span, aggregators)
+    outer, inner, length = windows(together, run, min(cluster.collective_buffer, domain))
+    if domain > cluster.collective_buffer:
+        # Buffers begin at the same places in the shares of all aggregators. In a round some have nothing to do.
+        begin = offsets(outer)
+        place = np.concatenate((begin, begin + length - 1)) % domain // cluster.collective_buffer
+        aggregators = max(1, len(begin) // len(np.unique(place)))
+    side, rest = outermost(outer, aggregators)
+    rounds = (*pattern.calls, *rest)
+    cost = in_rounds(striped(cluster, pattern.op, first, rounds, side, length, 1), cluster)
+    if pattern.op == "write" and run * count(inner) < length:
+        cost += in_rounds(striped(cluster, "read", first, rounds, side, length, 1), cluster)
+    return replace(cost, network=cost.network + pattern.rounds * leaves)
 
 
-def _replica(pattern: Pattern, cluster: Cluster, pool: Pool, layout: Layout) -> Cost:
-    """A replica: every call is one request, and the calls of a rank follow one another in its section."""
-    width, request = len(layout.strips), pattern.call_bytes
-    order, k = _section_order(pattern, layout)
-    here = busiest(pattern.sections, layout.groups)
-    startup = _section_startup(pattern, cluster, pool, order, layout.section, here, width)
-    spread = min(width, _ceil(request, layout.strips[0]))
-    return _all_rounds(pattern, cluster, pool, pattern.op, k, spread, request, startup)
+def _replica(pattern: Pattern, cluster: Cluster, layout: Layout) -> Cost:
+    """A replica: every call is one request, and the calls of a rank follow one another in its section.
+
+    Of disks and SSDs together, the kind that takes longer counts.
+    """
+    first, found = 0, []
+    pool = cluster.pool(layout.pool)
+    for part in pool.parts or (pool,):
+        found.append(side_by_side(sectioned(cluster, part, pattern, layout, first), cluster))
+        first += part.servers
+    return max(found, key=lambda cost: cost.total)
 
 
 def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Pool]) -> list[Candidate]:
@@ -145,11 +146,10 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
     It is refused if its strips are less than a grain: a call would then reach only some of the
     servers.
     """
-    section, request, rounds = _section(pattern, size), pattern.call_bytes, pattern.rounds
+    section, request = _section(pattern, size), pattern.call_bytes
     servers = pair[0].servers, pair[1].servers
     name, grains = f"{pair[0].name}+{pair[1].name}", (pair[0].grain, pair[1].grain)
-
-    order, k = _section_order(pattern, Layout(name, sum(servers), 1, (1,) * sum(servers), section))
+    b = seconds_per_byte(pair[0], pattern.op), seconds_per_byte(pair[1], pattern.op)
 
     def layout_of(strips: tuple[int, int]) -> Layout:
         each = (strips[0],) * servers[0] + (strips[1],) * servers[1]
@@ -157,20 +157,15 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
 
     def round_of(strips: tuple[float, float]) -> Round:
         """The round, with the start-ups of servers that hold this much of every call."""
-        a = tuple(
-            _section_startup(pattern, cluster, pool, order, section, pattern.sections, request / max(strip, 1))
-            / (rounds * k)
-            for pool, strip in zip(pair, strips, strict=True)
-        )
-        b = tuple(seconds_per_byte(pool, pattern.op) for pool in pair)
+        layout = layout_of((max(int(strips[0]), 1), max(int(strips[1]), 1)))
+        seen = [
+            sectioned(cluster, pool, pattern, layout, first) for pool, first in zip(pair, (0, servers[0]), strict=True)
+        ]
+        a = tuple(one.startup / one.parts for one in seen)
         return Round(
-            k, cluster.per_node(pattern.processes), request, servers, cluster.connect_seconds,
-            cluster.network_seconds_per_byte, (a[0], a[1]), (b[0], b[1]),
+            pattern.processes, cluster.per_node(pattern.processes), request, servers, cluster.connect_seconds,
+            cluster.network_seconds_per_byte, (a[0], a[1]), b,
         )  # fmt: skip
-
-    def cost_of(strips: tuple[int, int]) -> Cost:
-        one = round_of(strips).time(strips)
-        return Cost(rounds * one.connect, rounds * one.network, rounds * one.startup, rounds * one.transfer)
 
     even = request / sum(servers)
     ideal = best_strips(round_of((even, even)))
@@ -180,62 +175,20 @@ def _hybrid(pattern: Pattern, size: int, cluster: Cluster, pair: tuple[Pool, Poo
         ideal = best_strips(round_of(ideal))
     if not min(ideal):
         return []
-    found = [(cost_of(strips), strips) for strips in whole_strips(ideal, request, servers, grains)]
-    if found and section >= sum(layout_of(found[0][1]).strips):
-        cost, strips = min(found, key=lambda one: one[0].total)
-        return [Candidate(name, layout_of(strips), cost)]
+    layouts = [layout_of(strips) for strips in whole_strips(ideal, request, servers, grains)]
+    layouts = [layout for layout in layouts if section >= sum(layout.strips)]
+    if layouts:
+        costs = [_replica(pattern, cluster, layout) for layout in layouts]
+        cost, layout = min(zip(costs, layouts, strict=True), key=lambda one: one[0].total)
+        return [Candidate(name, layout, cost)]
     strips = max(int(ideal[0]), 1), max(int(ideal[1]), 1)
     why = f"strips of {format_bytes(strips[0])} and {format_bytes(strips[1])} are less than the grain of the pools"
-    return [Candidate(name, layout_of(strips), cost_of(strips), why)]
-
-
-def _all_rounds(
-    pattern: Pattern, cluster: Cluster, pool: Pool, op: Op, k: int, width: int, request: int, startup: float
-) -> Cost:
-    """A round for every call of a rank; all are alike except for their start-up, whose sum is ``startup``."""
-    e, v, b = cluster.connect_seconds, cluster.network_seconds_per_byte, seconds_per_byte(pool, op)
-    one, rounds = round_time(cluster.per_node(pattern.processes), k, width, request, e, v, 0.0, b), pattern.rounds
-    return Cost(rounds * one.connect, rounds * one.network, startup, rounds * one.transfer)
-
-
-def _section_startup(
-    pattern: Pattern, cluster: Cluster, pool: Pool, order: tuple[Loop, ...], section: int, here: int, spread: float
-) -> float:
-    """Seconds of start-up of the busiest server of a replica, which has ``here`` of its sections.
-
-    A page cache reads ahead in a section, which is read in order: as many bytes at once from each
-    server.
-    """
-    if pattern.op == "write" and pool.device.memory:
-        return section_startup(pattern, pool, section, here, spread)
-    ahead = min(section, int(cluster.client_read_ahead * spread)) if cluster.client_cache else 0
-    if pattern.op == "read" and ahead > pattern.call_bytes and distinct(pattern.calls) == pattern.calls:
-        windows = (Loop(ahead, _ceil(section, ahead)), *order[len(pattern.calls) :])
-        return total_startup(pool, pattern.op, windows, ahead, spread)
-    return total_startup(pool, pattern.op, order, pattern.call_bytes, spread)
+    return [Candidate(name, layout_of(strips), _replica(pattern, cluster, layout_of(strips)), why)]
 
 
 def _section(pattern: Pattern, size: int) -> int:
     """Bytes of a replica that belong to one rank, or to all ranks that access the same bytes."""
     return _ceil(size, pattern.sections)
-
-
-def _section_order(pattern: Pattern, layout: Layout) -> tuple[tuple[Loop, ...], int]:
-    """The requests to the busiest server of a replica: the nest over its sections, and its requests of a round."""
-    sections = pattern.sections
-    here, sharing = busiest(sections, layout.groups), pattern.processes // sections
-    return (*pattern.packed_calls, Loop(layout.section, here), Loop(0, sharing)), here * sharing
-
-
-def _busiest_home_server(pattern: Pattern, width: int, cluster: Cluster) -> int:
-    """How many requests of one round reach the busiest home server, if each is on ``width`` successive servers."""
-    offsets = np.array([pattern.start], dtype=np.int64)
-    for stride, times in pattern.ranks:
-        offsets = (offsets[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()
-    servers = cluster.home_servers
-    first = np.bincount(offsets // cluster.home_strip % servers, minlength=servers)
-    begun = np.cumsum([0, *first[servers - width :], *first])
-    return int((begun[width + 1 :] - begun[1 : servers + 1]).max())
 
 
 def _ceil(amount: int, unit: int) -> int:

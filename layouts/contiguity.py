@@ -19,6 +19,14 @@ class Gap(NamedTuple):
     distance: int
 
 
+class Windows(NamedTuple):
+    """A nest of windows, the nest of the pieces in one, and its bytes from the first to the last piece."""
+
+    outer: tuple[Loop, ...]
+    inner: tuple[Loop, ...]
+    size: int
+
+
 @dataclass(frozen=True)
 class Pattern:
     """A signature as the model sees it: every rank makes ``calls``, each with ``pieces`` of ``length`` bytes.
@@ -134,6 +142,46 @@ def cut(loops: Sequence[Loop], length: int, most: int) -> tuple[tuple[Loop, ...]
     return ((*loops, Loop(most, -(-length // most))), most) if length > most else (tuple(loops), length)
 
 
+def outermost(loops: Sequence[Loop], times: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Split the nest in two; the outer one gets at most ``times`` iterations, as near to that as even shares allow.
+
+    >>> outermost([Loop(100, 10), Loop(1, 8)], 4)
+    ((Loop(stride=300, count=4),), (Loop(stride=100, count=3), Loop(stride=1, count=8)))
+    """
+    outer, inner = list[Loop](), list(loops)
+    while times > 1 and inner:
+        stride, loop_count = inner.pop(0)
+        share = -(-loop_count // times)
+        outer.append(Loop(stride * share, -(-loop_count // share)))
+        if share > 1:
+            inner.insert(0, Loop(stride, share))
+        times //= loop_count
+    return tuple(outer), tuple(inner)
+
+
+def windows(loops: Sequence[Loop], length: int, most: int) -> Windows:
+    """A nest in the order of the file, taken at most ``most`` bytes at once, each time from a piece on.
+
+    >>> windows([Loop(1 << 20, 8), Loop(100, 8)], 60, 500).outer
+    (Loop(stride=1048576, count=8), Loop(stride=500, count=2))
+    """
+    outer, inner, size = list(loops), list[Loop](), length
+    if length > most:
+        times = -(-length // most)
+        size = -(-length // times)
+        return Windows((*outer, Loop(size, times)), (), size)
+    while outer:
+        stride, loop_count = outer.pop()
+        inside = min(loop_count, (most - size) // stride + 1)
+        size += stride * (inside - 1)
+        if inside > 1:
+            inner.insert(0, Loop(stride, inside))
+        if inside < loop_count:
+            outer.append(Loop(stride * inside, -(-loop_count // inside)))
+            break
+    return Windows(tuple(outer), tuple(inner), size)
+
+
 def packed(loops: Sequence[Loop], length: int) -> tuple[Loop, ...]:
     """The same nest over a replica, which holds the pieces of ``length`` bytes one after the other.
 
@@ -177,6 +225,6 @@ def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread
     """
     hidden = length / spread * seconds_per_byte(pool, op) if pool.overlap else 0.0
     return sum(
-        (times * max(0.0, startup(pool, distance / spread) - hidden) for times, distance in gaps(loops, length)),
+        (times * max(0.0, startup(pool, op, distance / spread) - hidden) for times, distance in gaps(loops, length)),
         start=0.0,
     )

@@ -12,11 +12,21 @@ for reads (a_sr, b_sr) and writes (a_sw, b_sw), with the same formula. As printe
 2-D row fails both limits: Table 2 has m*ceil(p/n)*e instead of m*ceil(n/g)*e, max(m, ceil(p/g))*s*v
 instead of max(m, k/w)*s*v, and another device term (also in Table 4, there without its divisor)
 instead of (k/w)*s*b.
+
+That is a round in which the four steps of all requests follow one another. Servers do not work so: while
+a device serves one request, the next one connects. The terms of a whole pattern are below, one function
+an equation; they read what the servers see of it (``seen.Seen``).
 """
 
 from __future__ import annotations
 
-from pdla.model import Cost
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from pdla.model import Cluster, Cost
+
+if TYPE_CHECKING:
+    from pdla.layouts.seen import Seen
 
 
 def busiest(processes: int, groups: int) -> int:
@@ -28,7 +38,7 @@ def busiest(processes: int, groups: int) -> int:
     return -(-processes // groups)
 
 
-def connect_time(per_node: int, k: int, w: int, e: float) -> float:
+def connect_time(per_node: int, k: float, w: float, e: float) -> float:
     """Seconds to connect: max(m*w, k)*e. A node opens m*w connections, a server accepts k (PDLA Table 2, corrected).
 
     >>> connect_time(per_node=2, k=4, w=4, e=1e-4)
@@ -117,3 +127,152 @@ def hybrid_time(
         startup=startup_time(processes, a[slower]),
         transfer=processes * strips[slower] * b[slower],
     )
+
+
+GATHERED, TURNS = 0.28, 0.7
+"""Fitted to queues in a ring: how long clients that begin on the same servers need to spread out (``gathered``)."""
+
+
+class Steps(NamedTuple):
+    """Seconds of the steps of requests: their connections, the network, and the device."""
+
+    connect: float
+    network: float
+    device: float
+
+
+def alone(seen: Seen, cluster: Cluster) -> Steps:
+    """A request for which no other one has to wait: w*e, s*v and a + (s/w)*b, the means of the pattern.
+
+    If memory keeps what is written, it does not wait for the device.
+    """
+    served = (seen.startup + seen.transfer) / seen.parts if seen.waits else 0.0
+    return Steps(seen.width * cluster.connect_seconds, seen.size * cluster.network_seconds_per_byte, served)
+
+
+def busy(seen: Seen, cluster: Cluster) -> Steps:
+    """How long the busiest node or server connects, has its link in use, and its device, in all rounds R.
+
+    Connections: max(m*w*R, parts)*e. Bytes: max(m*s*R, bytes)*v. The device: ``device_time``.
+    """
+    return Steps(
+        max(seen.per_node * seen.width * seen.rounds, seen.parts) * cluster.connect_seconds,
+        max(seen.per_node * seen.size * seen.rounds, seen.bytes) * cluster.network_seconds_per_byte,
+        device_time(seen),
+    )
+
+
+def device_time(seen: Seen) -> float:
+    """A device with c channels is busy for max(transfer, (startup + transfer)/c).
+
+    Its start-ups go side by side, as many as there are parts at a time; its transfers take turns.
+    """
+    return max(seen.transfer, (seen.startup + seen.transfer) / min(seen.channels, seen.together))
+
+
+def of_a_part(seen: Seen, cluster: Cluster) -> Steps:
+    """How long the busiest server has its acceptor, its link and its device in use for a part of a request."""
+    return Steps(
+        cluster.connect_seconds,
+        seen.bytes / seen.parts * cluster.network_seconds_per_byte,
+        device_time(seen) / seen.parts,
+    )
+
+
+def pipeline(one: Steps, all_: Steps) -> Steps:
+    """A step that is busy all the time, once the first request has come to it and until the last one has left.
+
+    The longest of all_i + the other steps of one request, over the steps i.
+
+    >>> pipeline(Steps(1.0, 2.0, 3.0), Steps(10.0, 20.0, 15.0))
+    Steps(connect=1.0, network=20.0, device=3.0)
+    """
+    more = [every - single for single, every in zip(one, all_, strict=True)]
+    longest = more.index(max(more))
+    return Steps(*(all_[i] if i == longest else one[i] for i in range(3)))
+
+
+def side_by_side(seen: Seen, cluster: Cluster) -> Cost:
+    """Clients that do not wait for one another: those that are ``spread``, and before that ``gathered``.
+
+    If they ``follow`` one another, they stay in step: R connections and requests, and the device of each
+    round. Two clients that meet on a device either stay together, so that each of their requests costs a
+    start-up, or part, so that a start-up is for all their ``turns``: the geometric mean.
+    """
+    found = spread(seen, cluster)
+    seconds = sum(found) + gathered(seen, cluster, sum(found))
+    if seen.follows:
+        one, device = alone(seen, cluster), seen.startup + seen.transfer
+        longer = seen.in_step / device if device else 0.0
+        stepping = Steps(one.connect * seen.rounds, one.network * seen.rounds, device_time(seen) * longer)
+        if sum(stepping) > seconds:
+            return _cost(seen, stepping, sum(stepping))
+    elif seen.clients == 2 and seen.turns > 1 and seen.places > 1:
+        seconds = math.sqrt(seconds * sum(spread(seen._replace(startup=seen.startup / seen.turns), cluster)))
+    return _cost(seen, found, seconds)
+
+
+def spread(seen: Seen, cluster: Cluster) -> Steps:
+    """Every client waits only for its own requests, R*t, or one step is busy all the time (``pipeline``).
+
+    In the first round the last client waits for the others that come to the same server.
+    """
+    one = alone(seen, cluster)
+    waits = [max(0.0, seen.together * part - own) for part, own in zip(of_a_part(seen, cluster), one, strict=True)]
+    longest = waits.index(max(waits))
+    chain = Steps(*(seen.rounds * one[i] + (waits[i] if i == longest else 0.0) for i in range(3)))
+    return max(chain, pipeline(one, busy(seen, cluster)), key=sum)
+
+
+def gathered(seen: Seen, cluster: Cluster, seconds: float) -> float:
+    """Seconds until clients that begin on the same servers have spread over all ``places``, in addition to ``spread``.
+
+    A server is left only after some ``turns``, and others queue there meanwhile. One that is served first
+    gets ahead by one request at each server. With u seconds of the server's busiest step for a part, this is
+
+        0.28 * log2(places) * turns^0.7 * together*turns*u
+
+    (fitted to queues in a ring), and never more than in step: R*together*u in all.
+    """
+    if seen.turns <= 1 or seen.places <= 1:
+        return 0.0
+    first = seen.together * max(of_a_part(seen, cluster))
+    visits = GATHERED * math.log2(seen.places) * seen.turns**TURNS * seen.turns
+    return float(max(0.0, min(visits * first, seen.rounds * first - seconds)))
+
+
+def in_rounds(seen: Seen, cluster: Cluster) -> Cost:
+    """Clients that wait for one another after each round: the sum of the rounds, each a ``pipeline``.
+
+    Connections of a round: max(m*w, k)*e; bytes: max(m*s, those of k parts)*v. The device is the busiest
+    one of that round.
+    """
+    one, part, device = alone(seen, cluster), of_a_part(seen, cluster), seen.startup + seen.transfer
+    longer = seen.in_step / device / seen.rounds if device else 0.0
+    round_ = Steps(
+        connect_time(seen.per_node, seen.together, seen.width, cluster.connect_seconds),
+        max(seen.per_node * one.network, seen.together * part.network),
+        device_time(seen) * longer,
+    )
+    found = pipeline(one, round_)
+    return _cost(seen, found, sum(found), seen.rounds)
+
+
+def in_turns(seen: Seen, cluster: Cluster, clients: float, free: float) -> Cost:
+    """``clients`` lock the same bytes, and ``free`` of them can be at work side by side: R * clients/free * t.
+
+    It is at least (R + clients - 1) * t: one after the other goes ahead.
+    """
+    one = alone(seen, cluster)
+    return _cost(seen, one, sum(one), max(seen.rounds * clients / free, seen.rounds + clients - 1))
+
+
+def _cost(seen: Seen, steps: Steps, seconds: float, times: float = 1.0) -> Cost:
+    """So many seconds, ``times`` as often, in the proportions of ``steps``. Of a device, the rest is start-up."""
+    if not seconds or not sum(steps):
+        return Cost(0.0, 0.0, 0.0, 0.0)
+    scale = times * seconds / sum(steps)
+    whole = device_time(seen)
+    transfer = seen.transfer / whole if whole else 0.0
+    device = scale * steps.device
+    return Cost(scale * steps.connect, scale * steps.network, device * (1 - transfer), device * transfer)

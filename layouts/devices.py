@@ -7,18 +7,22 @@ from bisect import bisect_right
 from pdla.model import Op, Pool
 
 
-def startup(pool: Pool, distance: float) -> float:
+def curve(pool: Pool, op: Op) -> tuple[tuple[int, float], ...]:
+    """The points (bytes, seconds) of a device's start-up; for writes its own ones, if it has some."""
+    return pool.device.write_startup or pool.startup if op == "write" else pool.startup
+
+
+def startup(pool: Pool, op: Op, distance: float) -> float:
     """Start-up seconds of a request that begins ``distance`` bytes from the end of the server's previous one.
 
-    Linear between the points of ``pool.startup``, constant beyond the first and the last:
-    S4D-Cache's F(d) + R in measured form (as a(distance), with a(0) ~ 0 for a sequential
-    successor).
+    Linear between the points of the curve, constant beyond the first and the last: S4D-Cache's F(d) + R
+    in measured form (as a(distance), with a(0) ~ 0 for a sequential successor).
 
     >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.25), (9000, 0.75)), 0.0, 0.0, 0, 1, "directories", ("d",))
-    >>> startup(disk, 0), startup(disk, 500), startup(disk, 5000), startup(disk, 10**12)
-    (0.0, 0.125, 0.5, 0.75)
+    >>> [startup(disk, "read", distance) for distance in (0, 500, 5000, 10**12)]
+    [0.0, 0.125, 0.5, 0.75]
     """
-    points = pool.startup
+    points = curve(pool, op)
     after = bisect_right(points, distance, key=lambda point: point[0])
     if after == 0:
         return points[0][1]

@@ -1,74 +1,48 @@
-"""The cost of writes that memory keeps for a while, and of the write-back."""
+"""The cost of writes that memory of nodes keeps for a while, and of the write-back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup
-from pdla.layouts.cost import busiest, connect_time, network_time
-from pdla.layouts.devices import seconds_per_byte
-from pdla.layouts.original_cost import served
-from pdla.model import Cluster, Cost, Layout, Loop, Op, Pool
+from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup, windows
+from pdla.layouts.cost import busiest, in_rounds, side_by_side
+from pdla.layouts.devices import seconds_per_byte, startup
+from pdla.layouts.seen import Seen, striped
+from pdla.model import Cluster, Cost, Layout, Loop, Pool
 from pdla.units import MiB
 
 FLUSHED = 4 * MiB
 """Bytes of a file that a node writes before it turns to another (Linux: MIN_WRITEBACK_PAGES in fs/fs-writeback.c)."""
 
 PAGE = 4096
+BATCH, SHARE_GRAIN = 16 * MiB, MiB
+"""Of the library's write-back: the bytes that a rank moves at a time, and what a rank's share is a multiple of."""
+
+NOTHING = Cost(0.0, 0.0, 0.0, 0.0)
 
 
 def flushed(pattern: Pattern, cluster: Cluster, per_node: int) -> Cost:
     """The original, from nodes that keep what ``per_node`` ranks write and flush it in the order of the file.
 
-    Bytes that touch are then one request, whatever rank of the node wrote them, and no node waits
-    for another's round.
+    Bytes that touch are then one request, whatever rank of the node wrote them, of at most what a node
+    writes at once. No request waits for another one.
     """
-    pool, e, v = cluster.pool(cluster.home_pool), cluster.connect_seconds, cluster.network_seconds_per_byte
     nodes, own = split(pattern.ranks, per_node)
     first, in_order, run = _runs(pattern, own)
-    apart, run = cut(in_order, run, FLUSHED)
-    one = served(cluster, "write", first, (*apart, *nodes), run, count(nodes))
-    width = min(cluster.home_servers, -(-run // cluster.home_strip))
-    return Cost(
-        connect=max(count(apart) * width, one.requests) * e,
-        network=max(count(apart) * run, one.bytes) * v,
-        startup=one.startup,
-        transfer=one.bytes * seconds_per_byte(pool, "write"),
-    )
+    apart, run = cut(in_order, run, cluster.client_read_ahead or run)
+    return side_by_side(striped(cluster, "write", first, apart, nodes, run, 1)._replace(waits=False), cluster)
 
 
-def pages_read(cluster: Cluster, start: int, loops: Sequence[Loop], length: int) -> Cost:
+def pages_read(cluster: Cluster, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int) -> Cost:
     """The cost of whole pages in memory: a page that is written in part is read first.
 
     That is one page for every piece, unless all pieces are whole pages: the page at an end is also
     the next beginning's.
     """
-    if not any(number % PAGE for number in (start, length, *(loop.stride for loop in loops))):
-        return Cost(0.0, 0.0, 0.0, 0.0)
-    pool = cluster.pool(cluster.home_pool)
-    one = served(cluster, "read", start // PAGE * PAGE, loops, PAGE)
-    return Cost(
-        connect=one.requests * cluster.connect_seconds,
-        network=one.bytes * cluster.network_seconds_per_byte,
-        startup=one.startup,
-        transfer=one.bytes * seconds_per_byte(pool, "read"),
-    )
-
-
-def _runs(pattern: Pattern, ranks: tuple[Loop, ...]) -> tuple[int, tuple[Loop, ...], int]:
-    """What ``ranks`` write as contiguous runs in the order of the file: their start, their nest, their length."""
-    loops = (*pattern.calls, *ranks, *pattern.pieces)
-    first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in loops)
-    return first, *runs(in_file_order(loops), pattern.length)
-
-
-def section_startup(pattern: Pattern, pool: Pool, section: int, here: int, spread: float) -> float:
-    """Seconds of start-up of a server with memory that gets 1/``spread`` of each of ``here`` sections of a replica.
-
-    The server takes writes in the order of its addresses, a memory full at a time.
-    """
-    apart, run = cut((), section, max(int(pool.device.memory * spread) // here, pattern.call_bytes))
-    return total_startup(pool, "write", (*apart, Loop(section, here)), run, spread)
+    if not any(number % PAGE for number in (start, length, *(loop.stride for loop in (*rounds, *clients)))):
+        return NOTHING
+    per_node = cluster.per_node(count(clients))
+    return side_by_side(striped(cluster, "read", start // PAGE * PAGE, rounds, clients, PAGE, per_node), cluster)
 
 
 def write_back_cost(
@@ -87,27 +61,105 @@ def write_back_cost(
     file again; the rest comes home after the run.
     """
     kept = waited is None and cluster.client_cache and _nodes(pattern, cluster) == 1
-    back = _write_back(pattern, size, cluster, layout, kept)
     if cluster.client_cache:
-        writing = Cost(0.0, 0.0, 0.0, 0.0) if kept else _flushed_sections(pattern, size, cluster, layout)
+        writing = NOTHING if kept else _flushed_sections(pattern, size, cluster, layout)
+    if waited == 0:
+        return writing
+    back = _home(pattern, size, cluster) + (NOTHING if kept else _read_back(pattern, size, cluster, layout))
     share = 1.0 if waited is None else waited
-    return writing + Cost(share * back.connect, share * back.network, share * back.startup, share * back.transfer)
+    return writing + share * back
 
 
-def _write_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout, kept: bool) -> Cost:
-    """Each rank reads its share of the file from the replica, unless it is ``kept`` in memory, and writes it to the
-    original, a buffer at a time; pieces of it that touch are one request."""
-    pool, buffers = cluster.pool(layout.pool), -(-size // cluster.collective_buffer)
-    writing = flushed(pattern, cluster, pattern.processes)
+def _read_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
+    """Each rank reads its share of the file from the replica, a batch at a time: of each section what is in its share.
+
+    All ranks wait for one another after every batch. If a single batch has everything, an elevator reads
+    a server from its first byte to its last. Before that, a device with memory ends the write that it has
+    begun, and its head goes back.
+    """
+    _, ranks, batches = _shares(pattern, size)
+    extent = _extent(pattern)
+    own = pattern.call_span + sum(abs(stride) * (times - 1) for stride, times in pattern.calls)
+    pieces = max(1, min(pattern.sections, round(pattern.sections * (own / extent + 1 / (ranks * batches)))))
+    pool, servers, cycle = cluster.pool(layout.pool), len(layout.strips), sum(layout.strips)
+    piece = size / (ranks * batches * pieces)
+    width = min(servers, 1 + piece * servers / cycle)
+    share = busiest(pattern.sections, layout.groups) / pattern.sections
+    parts = max(1.0, ranks * batches * pieces * width * share / servers)
+    costs, first = [], 0
+    for kind in pool.parts or (pool,):
+        held = size * share * layout.strips[first] / cycle
+        first += kind.servers
+        back = startup(kind, "read", held)
+        swept = pieces == 1 or (batches == 1 and kind.device.queue == "elevator")
+        waits = back if swept else back + (parts - 1) * startup(kind, "read", layout.section / servers)
+        transfer = held * seconds_per_byte(kind, "read")
+        seen = Seen(
+            clients=ranks * pieces,
+            per_node=min(cluster.per_node(pattern.processes), ranks) * pieces,
+            rounds=batches,
+            size=piece,
+            width=width,
+            parts=parts,
+            bytes=held,
+            together=parts / batches,
+            startup=waits,
+            transfer=transfer,
+            in_step=waits + transfer,
+            channels=kind.device.channels,
+        )
+        cost = in_rounds(seen, cluster)
+        if kind.device.memory:
+            written = pattern.call_bytes / min(servers, 1 + pattern.call_bytes * servers / cycle)
+            cost += Cost(0.0, 0.0, back, written * seconds_per_byte(kind, "write"))
+        costs.append(cost)
+    return max(costs, key=lambda cost: cost.total)
+
+
+def _home(pattern: Pattern, size: int, cluster: Cluster) -> Cost:
+    """Each rank writes its share to the original in the file's order; pieces of a batch that touch are one request.
+
+    All ranks wait for one another after every request, or write to the pages of their nodes.
+    """
+    first, in_order, run = _runs(pattern, pattern.ranks)
     if cluster.client_cache:
-        writing += pages_read(cluster, *_runs(pattern, pattern.ranks))
-    moved = network_time(1, 1, 1, size, cluster.network_seconds_per_byte) / _nodes(pattern, cluster)
-    return Cost(
-        connect=buffers * connect_time(layout.servers + cluster.home_servers, 1, 1, cluster.connect_seconds),
-        network=moved if kept else 2 * moved,
-        startup=writing.startup,
-        transfer=writing.transfer if kept else writing.transfer + _reading(pool, size, layout),
-    )
+        return flushed(pattern, cluster, pattern.processes) + pages_read(cluster, first, in_order, (), run)
+    share, ranks, batches = _shares(pattern, size)
+    apart, run = cut(in_order, run, -(-size // (ranks * batches)))
+    _, inner, _ = windows(apart, run, share)
+    per_node = min(cluster.per_node(pattern.processes), ranks)
+
+    def of(clients: int, times: float) -> Cost:
+        """So many of the first ranks, for this part of their rounds."""
+        return times * in_rounds(
+            striped(cluster, "write", first, inner, (Loop(share, clients),), run, per_node), cluster
+        )
+
+    # The last rank's share is smaller.
+    last = _extent(pattern) / share - (ranks - 1)
+    return of(ranks, last) + of(ranks - 1, 1 - last) if ranks > 1 and last < 1 and count(inner) > 1 else of(ranks, 1.0)
+
+
+def _shares(pattern: Pattern, size: int) -> tuple[int, int, int]:
+    """Bytes of the file that are a rank's share, the number of ranks that have one, and each rank's batches."""
+    extent = _extent(pattern)
+    share = -(-extent // pattern.processes)
+    share += -share % SHARE_GRAIN
+    ranks = -(-extent // share)
+    return share, ranks, -(-size // (ranks * BATCH))
+
+
+def _extent(pattern: Pattern) -> int:
+    """Bytes from the first to the last one."""
+    _, in_order, run = _runs(pattern, pattern.ranks)
+    return run + sum(stride * (times - 1) for stride, times in in_order)
+
+
+def _runs(pattern: Pattern, ranks: tuple[Loop, ...]) -> tuple[int, tuple[Loop, ...], int]:
+    """What ``ranks`` write as contiguous runs in the order of the file: their start, their nest, their length."""
+    loops = (*pattern.calls, *ranks, *pattern.pieces)
+    first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in loops)
+    return first, *runs(in_file_order(loops), pattern.length)
 
 
 def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
@@ -122,17 +174,13 @@ def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Lay
         connect=requests * cluster.connect_seconds,
         network=size / nodes * cluster.network_seconds_per_byte,
         startup=max(total_startup(part, "write", order, run, len(layout.strips)) for part in pool.parts or (pool,)),
-        transfer=here * layout.section * _slowest(pool, layout, "write"),
+        transfer=here * layout.section * _slowest(pool, layout),
     )
 
 
-def _reading(pool: Pool, size: int, layout: Layout) -> float:
-    return size / min(layout.groups, -(-size // layout.section)) * _slowest(pool, layout, "read")
-
-
-def _slowest(pool: Pool, layout: Layout, op: Op) -> float:
-    """Seconds per byte of a section on the server of its group that finishes last."""
-    rates = [seconds_per_byte(part, op) for part in pool.parts or (pool,) for _ in range(part.servers)]
+def _slowest(pool: Pool, layout: Layout) -> float:
+    """Seconds per byte of a section that is written to the server of its group that finishes last."""
+    rates = [seconds_per_byte(part, "write") for part in pool.parts or (pool,) for _ in range(part.servers)]
     return max(strip * rate for strip, rate in zip(layout.strips, rates, strict=False)) / sum(layout.strips)
 
 

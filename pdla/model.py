@@ -200,7 +200,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Device:
-    """Properties of a pool's servers that only the simulator uses.
+    """What servers do with requests; of the cost model, only queue, channels, write_startup, memory and read_ahead.
 
     Attributes:
         queue: the order in which requests are served: in order of arrival, in sweeps over the addresses, or a slice of
@@ -247,7 +247,7 @@ class Pool:
     begins ``distance`` bytes from where the server's previous one ended, linear in between,
     constant beyond the ends. ``capacity`` is for all replicas together; None: the free space of the
     file systems. ``where`` are directories, one per server, or a single one if the storage names
-    its servers (``names``). ``device`` is for the simulator. ``parts``: see ``Cluster.pool``.
+    its servers (``names``). ``parts``: see ``Cluster.pool``.
     """
 
     name: str
@@ -334,6 +334,9 @@ class Cost:
             self.startup + other.startup,
             self.transfer + other.transfer,
         )
+
+    def __rmul__(self, times: float) -> Cost:
+        return Cost(times * self.connect, times * self.network, times * self.startup, times * self.transfer)
 
     @property
     def total(self) -> float:

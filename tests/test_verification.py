@@ -65,7 +65,7 @@ def _fits(refused: str) -> bool:
 
 
 def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
-    """Those of the cost model alone are not: they may take six times as long as the best."""
+    """Those of the cost model alone may take twice as long as the best."""
     ratios, alone = [], []
     for seed in range(PROGRAMS):
         case = random_case(seed)
@@ -79,11 +79,11 @@ def test_plans_are_near_the_best_of_all_and_never_slower_than_none() -> None:
     assert len(ratios) > 0.8 * PROGRAMS
     assert sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
     assert max(ratios) <= 1.2
-    assert sum(ratio <= 1.05 for ratio in alone) < 0.9 * len(alone) and max(alone) > 3
+    assert sum(ratio <= 1.05 for ratio in alone) >= 0.9 * len(alone) and max(alone) <= 2
 
 
 STRIDED = Signature("/d/a", "read", False, 0, 16 * KiB, (Loop(16 * KiB, 4), Loop(512 * KiB, 64)), (0, 1, 2, 3), 1)
-"""A pattern that the cost model leaves in the original on cluster pdla if all layouts of it are in one place."""
+"""A pattern of which 64 KiB in every 512 are on one server of cluster pdla."""
 
 
 def judge(seconds: float, *signatures: Signature) -> Judge:
@@ -124,15 +124,19 @@ def test_a_pattern_with_more_loops_than_the_simulator_takes_is_left_to_the_cost_
 
 
 def test_the_explanation_has_both_figures_and_the_term_that_differs() -> None:
-    plan = planned(10, STRIDED)
+    simulated = planned(10, STRIDED)
+    (pattern,) = simulated.patterns
+    assert differences(simulated, 20) == [[]]
+    far = (replace(pattern.candidates[0], simulated=1.0), *pattern.candidates[1:])
+    plan = replace(simulated, patterns=(replace(pattern, candidates=far),))
     (said,) = differences(plan, 20)
     table = plan_table(plan, [said])
     assert "simulated    model  connect" in table
     assert said[0].startswith("For the original the cost model says ")
-    assert "They differ most in network: 33.6 ms and " in said[0]
+    assert "and the simulator 1 s. They differ most in " in said[0]
     assert differences(planned(0, STRIDED), 20) == [[]]
-    near = tuple(replace(one, simulated=one.cost.total * 1.2) for one in plan.patterns[0].candidates)
-    assert differences(replace(plan, patterns=(replace(plan.patterns[0], candidates=near),)), 20) == [[]]
+    near = tuple(replace(one, simulated=one.cost.total * 1.2) for one in pattern.candidates)
+    assert differences(replace(plan, patterns=(replace(pattern, candidates=near),)), 20) == [[]]
 
 
 def test_bringing_home_costs_each_region_whatever_their_number() -> None:

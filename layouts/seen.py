@@ -1,0 +1,385 @@
+"""What the servers see of a pattern that is served in one way: derived once, for all terms of its cost (docs/model.md).
+
+The original is striped, so adjacent bytes may be on two servers: the first requests of the pattern, cut
+at the strips, stand for all. In a replica every client has a section that it reads in order, so what a
+server gets follows from the layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.layouts.contiguity import Pattern, count, distinct, runs, split
+from pdla.layouts.cost import busiest
+from pdla.layouts.devices import curve, seconds_per_byte, startup
+from pdla.model import Cluster, Int64Array, Layout, Loop, Op, Pool
+
+SAMPLE, CLIENTS = 512, 64
+"""So many requests at the start of a nest stand for all, with regard to the strips; of at most so many clients."""
+
+FAR = 1 << 62
+"""Bytes: a distance that is beyond all points of start-up curves."""
+
+FloatArray = npt.NDArray[np.float64]
+
+SHARED = 0.25
+"""If more than this share of what is read ahead is for other clients, all wait for it."""
+
+
+class Seen(NamedTuple):
+    """What servers see while ``clients`` make ``rounds`` requests of ``size`` bytes each, one after the other.
+
+    Attributes:
+        clients, per_node: ranks, or aggregators, that have a request at a time: on these servers, and on a node.
+        rounds, size: their requests, one after the other, and bytes of each.
+        width: servers that have a part of a request (a mean).
+        parts, bytes: on the busiest server, of all requests.
+        together: the most parts of a round on one server.
+        startup, transfer: seconds of the busiest device, with what it reads ahead, and without what memory keeps.
+        in_step: the same, if all clients stay in step: the sum over the rounds, each with its own busiest device.
+        channels: start-ups that the device makes at a time.
+        turns: requests that a client makes to a server in a row, before it turns to another one.
+        places: the groups of ``width`` servers to which clients turn one after another.
+        follows: whether clients wait for what is read ahead for one of them, so that they stay in step.
+        waits: whether a request waits for the device; not if memory keeps what is written.
+    """
+
+    clients: int
+    per_node: int
+    rounds: int
+    size: float
+    width: float
+    parts: float
+    bytes: float
+    together: float
+    startup: float
+    transfer: float
+    in_step: float
+    channels: int = 1
+    turns: float = 1.0
+    places: float = 1.0
+    follows: bool = False
+    waits: bool = True
+
+
+class Parts(NamedTuple):
+    """Parts of requests in the order in which servers take them, server by server; arrays of the same length.
+
+    ``turn`` is the round of a part, ``client`` its client, and ``low`` the address of its first byte.
+    """
+
+    server: Int64Array
+    turn: Int64Array
+    client: Int64Array
+    low: Int64Array
+    size: Int64Array
+
+
+class Sections(NamedTuple):
+    """What a server has of a replica.
+
+    Attributes:
+        here: number of its sections.
+        sharing: the ranks that read or write a section.
+        held: bytes that it has of each section; they are read or written ``part`` bytes at a time.
+        apart: bytes from the begin of one section to that of the next.
+    """
+
+    here: int
+    sharing: int
+    held: int
+    part: float
+    apart: int
+
+
+class Ahead(NamedTuple):
+    """What a server reads ahead.
+
+    Attributes:
+        hit: for each part, whether it is there when it is asked for.
+        more: for each part, the bytes that the device reads with it.
+        shared: whether much of it is for other clients than the one that reads.
+    """
+
+    hit: npt.NDArray[np.bool_]
+    more: Int64Array
+    shared: bool
+
+
+def striped(
+    cluster: Cluster, op: Op, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int, per_node: int
+) -> Seen:
+    """The servers of the original, for requests of ``length`` bytes: each of ``clients`` makes one in every round.
+
+    The requests are cut at the strips, and each server has its own distances between the parts that it
+    gets (``_start_ups``). What the busiest server has to do stands for all.
+    """
+    pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
+    device, b = pool.device, seconds_per_byte(pool, op)
+    few = split(clients, CLIENTS)[1]
+    time, side = offsets(split(rounds, max(SAMPLE // count(few), 1))[1]), offsets(few)
+    begin = start + (time[:, None] + side).ravel()
+    parts = _in_order(_cut(cluster, begin, length, len(side)), pool, op)
+    waits, moved = _start_ups(cluster, op, parts), parts.size
+    places = begin[:: len(side)] // cluster.home_strip % servers
+    turns, follows = len(places) / (1 + int(np.count_nonzero(places[1:] != places[:-1]))), False
+    if op == "read" and device.read_ahead:
+        ahead, stream = _read_ahead(parts, device.read_ahead), runs(rounds, length)[1]
+        follows = ahead.shared
+        if stream > len(time) * length:
+            # Streams that are longer than the sample: how they begin does not count.
+            follows = follows and stream < servers * device.read_ahead
+            waits = waits * parts.size / (parts.size + device.read_ahead)
+        else:
+            waits, moved = np.where(ahead.hit, 0.0, waits), np.where(ahead.hit, 0, parts.size + ahead.more)
+        if not follows:
+            turns = max(1.0, turns * (1 - int(np.count_nonzero(ahead.hit)) / len(ahead.hit)))
+
+    work = waits + moved * b
+    bytes_ = np.bincount(parts.server, parts.size, servers)
+    busy = int(np.lexsort((bytes_, np.bincount(parts.server, work, servers)))[-1])
+    own = parts.server == busy
+    seat = parts.turn * servers + parts.server
+    steps = np.bincount(seat, work, len(time) * servers).reshape(-1, servers).max(axis=1)
+    share, width = count(rounds) * count(clients) / len(begin), len(parts.server) / len(begin)
+    left = _left(pool, op, share * float(bytes_[busy]))
+    return Seen(
+        clients=count(clients),
+        per_node=per_node,
+        rounds=count(rounds),
+        size=length,
+        width=width,
+        parts=share * int(np.count_nonzero(own)),
+        bytes=share * float(bytes_[busy]),
+        together=int(np.bincount(seat).max()) * count(clients) / len(side),
+        startup=left * share * float(waits[own].sum()),
+        transfer=left * share * float(moved[own].sum()) * b,
+        in_step=left * share * float(steps.sum()),
+        channels=device.channels,
+        turns=turns,
+        places=servers / max(width, 1.0),
+        follows=follows,
+        waits=not (op == "write" and device.memory),
+    )
+
+
+def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, server: int = 0) -> Seen:
+    """A server of the first group, for a replica: a call is one request, and the calls of a rank follow one another.
+
+    The server has a part of each of the group's sections, one after the other, and takes the parts of a
+    round in this order. A page cache (``client_cache``) reads ahead in a section, which is read in order:
+    as many bytes at once from each server.
+    """
+    op, device, servers = pattern.op, pool.device, len(layout.strips)
+    request, rounds, calls = pattern.call_bytes, pattern.rounds, count(distinct(pattern.calls))
+    if op == "read" and cluster.client_cache and calls == rounds:
+        ahead = min(layout.section, cluster.client_read_ahead * servers)
+        if ahead > request:
+            request, rounds, calls = ahead, -(-layout.section // ahead), -(-layout.section // ahead)
+    here = busiest(pattern.sections, layout.groups)
+    sharing, again = pattern.processes // pattern.sections, rounds / calls
+    own, before, cycle = layout.strips[server], sum(layout.strips[:server]), sum(layout.strips)
+    cycles, rest = divmod(min(layout.section, calls * request), cycle)
+    held = max(cycles * own + min(max(rest - before, 0), own), 1)
+    pieces, width = float(calls), float(servers)
+    if request < cycle:
+        # Requests that begin and end inside of strips: between two ends of either there is a part.
+        across = request - math.gcd(own, request)
+        pieces = min(calls, -(-held // own) * (1 + (own - math.gcd(own, request)) / request))
+        width = min(servers, 1 + across * servers / cycle)
+    found = Sections(here, sharing, held, held / pieces, -(-layout.section // cycle) * own)
+    turns, follows = max(1.0, own / request), False
+    if op == "read" and device.read_ahead and pieces * here > 1:
+        waits, moved, follows = _sections_ahead(pool, found)
+        if held > found.part + device.read_ahead:
+            turns = max(1.0, own / (found.part + device.read_ahead))
+    else:
+        waits, moved = _section_jumps(pool, op, found), float(here * held)
+    times = again * sharing
+    parts, bytes_ = pieces * here * times, here * held * times
+    left = _left(pool, op, bytes_)
+    waits, transfer = left * again * waits, left * times * moved * seconds_per_byte(pool, op)
+    together = here * sharing
+    return Seen(
+        clients=together,
+        per_node=cluster.per_node(pattern.processes),
+        rounds=rounds,
+        size=request,
+        width=width,
+        parts=parts,
+        bytes=bytes_,
+        together=together,
+        startup=waits,
+        transfer=transfer,
+        in_step=(waits + transfer) * max(1.0, together * rounds / parts),
+        channels=device.channels,
+        turns=turns,
+        places=servers / width,
+        follows=follows,
+        waits=not (op == "write" and device.memory),
+    )
+
+
+def _section_jumps(pool: Pool, op: Op, found: Sections) -> float:
+    """Seconds of start-up of a server that goes from section to section, part by part.
+
+    A server with one section goes on where it stopped; one with memory writes sections in their order.
+    The very first part is free.
+    """
+    here, sharing, _, part, apart = found
+    if op == "write" and pool.device.memory:
+        return 0.0
+    hidden = part * seconds_per_byte(pool, op) if pool.overlap else 0.0
+
+    def jump(distance: float) -> float:
+        counted = pool.overlap and op == "read" and here * sharing > 1 and distance == 0
+        return max(0.0, startup(pool, op, FAR if counted else distance) - hidden)
+
+    back = jump((here - 1) * apart)
+    round_ = (here - 1) * jump(apart - part) + here * (sharing - 1) * jump(part) + back
+    return found.held / part * round_ - back
+
+
+def _sections_ahead(pool: Pool, found: Sections) -> tuple[float, float, bool]:
+    """What a server reads ahead in sections: seconds of start-up, bytes, and whether all clients wait for it.
+
+    The first part of each section is read alone, the next one with what is ahead, and so on. That is
+    of one section, or of several small ones: then all their clients wait for it. If a section is one part,
+    the sections themselves are a sequence.
+    """
+    here, _, held, part, apart = found
+    reach = part + pool.device.read_ahead
+    jump = startup(pool, "read", apart - part)
+    if part == held:
+        more = math.ceil((here - 1) * held / reach)
+        return 0.0, held + more * reach, here > 1
+    if held < pool.device.read_ahead:
+        more = min(math.ceil(here * held / reach), round((held / part - 1) * here))
+        return (here - 1) * jump, here * part + more * reach, True
+    more = here * math.ceil((held - part) / reach)
+    return (here - 1 + (more if here > 1 else 0)) * jump, here * part + more * reach, False
+
+
+def offsets(loops: Sequence[Loop]) -> Int64Array:
+    """Where the iterations of a nest begin, in the order of the nest; bytes, of shape (iterations,)."""
+    found = np.zeros(1, np.int64)
+    for stride, times in loops:
+        found = (found[:, None] + np.arange(times, dtype=np.int64) * stride).ravel()
+    return found
+
+
+def _cut(cluster: Cluster, begin: Int64Array, length: int, clients: int) -> Parts:
+    """The requests that begin there, round after round of ``clients``, cut at the strips of the original."""
+    edges = _on_servers(np.concatenate((begin, begin + length)), cluster)
+    low, high = edges[:, : len(begin)], edges[:, len(begin) :]
+    part = np.flatnonzero(high > low)
+    server, request = np.divmod(part, len(begin))
+    turn, client = np.divmod(request, clients)
+    low = low.take(part)
+    return Parts(server, turn, client, low, high.take(part) - low)
+
+
+def _in_order(parts: Parts, pool: Pool, op: Op) -> Parts:
+    """In the order of time, or, if an elevator takes them, of the addresses in a round; memory is written when it is
+    full, in the order of the addresses in it."""
+    if op == "write" and pool.device.memory:
+        before = np.cumsum(parts.size) - parts.size
+        before -= before[np.searchsorted(parts.server, parts.server)]
+        order = np.lexsort((parts.low, before // pool.device.memory, parts.server))
+    elif pool.device.queue == "elevator":
+        order = np.lexsort((parts.low, parts.turn, parts.server))
+    else:
+        return parts
+    return Parts(*(each[order] for each in parts))
+
+
+def _start_ups(cluster: Cluster, op: Op, parts: Parts) -> FloatArray:
+    """Seconds of start-up of each part, by its distance from the one before it on its server.
+
+    The first part is free: nobody knows where the server's head was, whatever file it served before.
+    If start-up and transfer overlap, only the time by which start-up is longer than the transfer
+    counts. Then requests are counted, not movements of a head: a read that continues where another
+    client stopped counts like any other, since read-ahead, which makes one request of many, works for
+    each reader alone.
+
+    CephFS gets requests of a strip at a time, from Linux (ceph_netfs_clamp_length in
+    fs/ceph/addr.c) and, unless it reads far ahead, from ceph-fuse: the part of a request on a
+    server is one start-up, and its further strips follow the first.
+    """
+    pool, strip = cluster.pool(cluster.home_pool), cluster.home_strip
+    server, _, _, low, size = parts
+    distance = np.zeros(len(low), np.int64)
+    np.abs(low[1:] - (low + size)[:-1], out=distance[1:])
+    if pool.overlap and op == "read":
+        distance = np.where(_goes_on(parts), 0, np.where(distance == 0, FAR, distance))
+    points, seconds = zip(*curve(pool, op), strict=True)
+    waits = np.asarray(np.interp(distance, points, seconds))
+    waits[0] = 0.0
+    waits[1:][server[1:] != server[:-1]] = 0.0
+    strips: Int64Array | int = 1
+    if pool.backend == "cephfs":
+        strips = -(-(low + size) // strip) - low // strip
+    hidden = size / strips * seconds_per_byte(pool, op) if pool.overlap else 0.0
+    further = np.maximum(startup(pool, op, FAR if pool.overlap else 0) - hidden, 0.0)
+    return np.asarray(np.maximum(waits - hidden, 0.0) + (strips - 1) * further)
+
+
+def _left(pool: Pool, op: Op, written: float) -> float:
+    """The share of so many bytes that a device has written when memory has the rest."""
+    return max(0.0, 1 - pool.device.memory / written) if op == "write" and pool.device.memory else 1.0
+
+
+def _on_servers(edges: Int64Array, cluster: Cluster) -> Int64Array:
+    """How many bytes of the file before each of ``edges`` each server has; a row for each edge."""
+    strip, servers = cluster.home_strip, cluster.home_servers
+    cycles, rest = np.divmod(edges, strip * servers)
+    first = np.arange(servers, dtype=np.int64)[:, None] * strip
+    # np.clip takes four times as long.
+    return np.asarray(cycles * strip + np.minimum(np.maximum(rest - first, 0), strip))
+
+
+def _goes_on(parts: Parts) -> npt.NDArray[np.bool_]:
+    """Whether each part begins where the same client's previous part on the server ended."""
+    server, _, client, low, size = parts
+    order = np.lexsort((client, server))  # stable: in the order of time
+    found = np.zeros(len(low), np.bool_)
+    before, after = order[:-1], order[1:]
+    same = (server[after] == server[before]) & (client[after] == client[before])
+    found[after] = same & (low[after] == (low + size)[before])
+    return found
+
+
+def _read_ahead(parts: Parts, reach: int) -> Ahead:
+    """What a server reads ahead, ``reach`` bytes after a part that continues another one.
+
+    The first part of a chain of parts that touch is read alone. The second one is read with what is ahead,
+    where the next parts need no device, and so on. In a chain, a part before which nothing was read yet
+    begins a stream: it is read alone, too, and if its stream is longer than ``reach``, it begins a chain.
+    """
+    order = np.lexsort((parts.low, parts.server))
+    of, when, who, start, size = (each[order] for each in parts)
+    stop, place = start + size, np.arange(len(order))
+    hit, more = np.zeros(len(order), np.bool_), np.zeros(len(order), np.int64)
+    gap = np.full(len(order), reach)
+    gap[1:][of[1:] == of[:-1]] = (start[1:] - stop[:-1])[of[1:] == of[:-1]]
+    if gap.all():
+        return Ahead(hit, more, False)
+    fresh = (gap >= reach) | (gap < 0)
+    begins = np.zeros(len(order), np.bool_)
+    begins[1:] = ~fresh[1:] & (when[1:] < when[:-1])
+    stream = np.cumsum(fresh | begins)
+    fresh |= begins & (np.bincount(stream, size)[stream] >= reach)
+    second = start[np.minimum(np.maximum.accumulate(np.where(fresh, place, 0)) + 1, len(order) - 1)]
+    number = np.where(start < second, -1, (start - second) // (size + reach))
+    ahead = np.zeros(len(order), np.bool_)
+    ahead[1:] = (number[1:] == number[:-1]) & ~fresh[1:]
+    reader = who[np.maximum.accumulate(np.where(ahead, 0, place))]
+    ahead &= ~begins
+    hit[order] = ahead
+    more[order] = np.where(ahead | fresh | begins, 0, reach)
+    return Ahead(hit, more, bool(np.count_nonzero(ahead & (who != reader)) > SHARED * np.count_nonzero(ahead)))
