@@ -225,6 +225,6 @@ def total_startup(pool: Pool, op: Op, loops: Sequence[Loop], length: int, spread
     """
     hidden = length / spread * seconds_per_byte(pool, op) if pool.overlap else 0.0
     return sum(
-        (times * max(0.0, startup(pool, op, distance / spread) - hidden) for times, distance in gaps(loops, length)),
+        (times * max(0.0, startup(pool, distance / spread, op) - hidden) for times, distance in gaps(loops, length)),
         start=0.0,
     )

@@ -12,14 +12,14 @@ def curve(pool: Pool, op: Op) -> tuple[tuple[int, float], ...]:
     return pool.device.write_startup or pool.startup if op == "write" else pool.startup
 
 
-def startup(pool: Pool, op: Op, distance: float) -> float:
+def startup(pool: Pool, distance: float, op: Op = "read") -> float:
     """Start-up seconds of a request that begins ``distance`` bytes from the end of the server's previous one.
 
     Linear between the points of the curve, constant beyond the first and the last: S4D-Cache's F(d) + R
     in measured form (as a(distance), with a(0) ~ 0 for a sequential successor).
 
     >>> disk = Pool("d", "hdd", 1, ((0, 0.0), (1000, 0.25), (9000, 0.75)), 0.0, 0.0, 0, 1, "directories", ("d",))
-    >>> [startup(disk, "read", distance) for distance in (0, 500, 5000, 10**12)]
+    >>> [startup(disk, distance) for distance in (0, 500, 5000, 10**12)]
     [0.0, 0.125, 0.5, 0.75]
     """
     points = curve(pool, op)

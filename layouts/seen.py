@@ -238,7 +238,7 @@ def _section_jumps(pool: Pool, op: Op, found: Sections) -> float:
 
     def jump(distance: float) -> float:
         counted = pool.overlap and op == "read" and here * sharing > 1 and distance == 0
-        return max(0.0, startup(pool, op, FAR if counted else distance) - hidden)
+        return max(0.0, startup(pool, FAR if counted else distance, op) - hidden)
 
     back = jump((here - 1) * apart)
     round_ = (here - 1) * jump(apart - part) + here * (sharing - 1) * jump(part) + back
@@ -254,7 +254,7 @@ def _sections_ahead(pool: Pool, found: Sections) -> tuple[float, float, bool]:
     """
     here, _, held, part, apart = found
     reach = part + pool.device.read_ahead
-    jump = startup(pool, "read", apart - part)
+    jump = startup(pool, apart - part)
     if part == held:
         more = math.ceil((here - 1) * held / reach)
         return 0.0, held + more * reach, here > 1
@@ -325,7 +325,7 @@ def _start_ups(cluster: Cluster, op: Op, parts: Parts) -> FloatArray:
     if pool.backend == "cephfs":
         strips = -(-(low + size) // strip) - low // strip
     hidden = size / strips * seconds_per_byte(pool, op) if pool.overlap else 0.0
-    further = np.maximum(startup(pool, op, FAR if pool.overlap else 0) - hidden, 0.0)
+    further = np.maximum(startup(pool, FAR if pool.overlap else 0, op) - hidden, 0.0)
     return np.asarray(np.maximum(waits - hidden, 0.0) + (strips - 1) * further)
 
 

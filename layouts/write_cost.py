@@ -90,9 +90,9 @@ def _read_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) ->
     for kind in pool.parts or (pool,):
         held = size * share * layout.strips[first] / cycle
         first += kind.servers
-        back = startup(kind, "read", held)
+        back = startup(kind, held)
         swept = pieces == 1 or (batches == 1 and kind.device.queue == "elevator")
-        waits = back if swept else back + (parts - 1) * startup(kind, "read", layout.section / servers)
+        waits = back if swept else back + (parts - 1) * startup(kind, layout.section / servers)
         transfer = held * seconds_per_byte(kind, "read")
         seen = Seen(
             clients=ranks * pieces,

@@ -84,12 +84,12 @@ def test_guideline_few_processes_want_1dh_does_not_hold_for_16_kib_requests():
 
 
 def test_startup_is_linear_between_the_points_and_constant_beyond():
-    assert [startup(DISK, "read", d) for d in (0, 512 * KiB, MiB, 1 << 40)] == [0.0, 0.5, 1.0, 1.0]
+    assert [startup(DISK, d) for d in (0, 512 * KiB, MiB, 1 << 40)] == [0.0, 0.5, 1.0, 1.0]
 
 
 def test_a_curve_may_be_a_constant():
     flat = Pool("x", "ssd", 1, ((0, 0.25),), 0.0, 0.0, 0, 1, "directories", ("x",))
-    assert [startup(flat, "read", d) for d in (0, 1, 1 << 50)] == [0.25, 0.25, 0.25]
+    assert [startup(flat, d) for d in (0, 1, 1 << 50)] == [0.25, 0.25, 0.25]
 
 
 NESTS = st.lists(st.tuples(st.integers(-300, 300), st.integers(1, 5)).map(lambda loop: Loop(*loop)), max_size=4)

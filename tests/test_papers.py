@@ -138,4 +138,4 @@ def test_pdla_figure_6_takes_a_seek_for_each_strip_of_the_original(testbed: Clus
     original = 8 / hdd.read_seconds_per_byte / 10.7
     seek = 8 * 64 * KiB / original - 64 * KiB * hdd.read_seconds_per_byte
     assert seek == pytest.approx(0.0121, rel=0.01)
-    assert devices.startup(hdd, "read", 78 << 30) == pytest.approx(0.0127, rel=0.01)
+    assert devices.startup(hdd, 78 << 30) == pytest.approx(0.0127, rel=0.01)

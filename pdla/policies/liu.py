@@ -58,7 +58,7 @@ def latency(pool: Pool, region: float = 10e9, share: float = 0.8) -> float:
     0.0055
     """
     steps = (np.arange(500) + 0.5) / 500
-    seeks = [startup(pool, "read", float(1 - (1 - step) ** 0.5) * region) for step in steps]
+    seeks = [startup(pool, float(1 - (1 - step) ** 0.5) * region) for step in steps]
     return float(np.quantile(np.add.outer(seeks, steps * pool.device.rotation_seconds), share))
 
 
