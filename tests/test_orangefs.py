@@ -405,7 +405,7 @@ def test_a_program_ends_while_a_server_is_silent(loop: Loop) -> None:
     loop.clear()
     loop.pdla.run("replicate", "plan.json")
     assert loop.redirected() == (loop.native, 4 * 589824)
-    time.sleep(6)
+    time.sleep(40)
     server = loop.servers.processes[loop.servers.names[3]]
     server.send_signal(signal.SIGSTOP)
     try:
