@@ -256,6 +256,11 @@ def test_the_mpi_library_sieves_gaps(any_case: Case) -> None:
     assert ran.passed == {SIEVED} and ran.total("written", "calls") == 3 * 3
 
 
+def test_pieces_that_overlap_have_no_gaps(case: Case) -> None:
+    ran = case.same(ON_CLOSE, "halo:0", "all:0")
+    assert ran.passed == set() and ran.total("home", "requests") == 1
+
+
 def test_gaps_that_later_calls_fill_go_to_the_cache(case: Case) -> None:
     """Once a call has done so, all others do, in later files from the first one on."""
     ran = case.same(ON_CLOSE, "holes:0", "between:0", "holes:0", "read:0", "file:1", "holes:0", "between:0", "all:0")
@@ -265,6 +270,33 @@ def test_gaps_that_later_calls_fill_go_to_the_cache(case: Case) -> None:
 def test_gaps_go_to_the_cache_once_a_computation_hides_their_way_home(case: Case) -> None:
     ran = case.same(IMMEDIATE, "holes:0", "nap:1000", "file:1", "holes:0", "nap:300")
     assert {Path(cache["path"]).name: cache["written"]["calls"] for cache in ran.caches} == {"data": 0, "1.data": 1}
+
+
+@pytest.fixture
+def slow(case: Case) -> Case:
+    """Each write of the MPI library takes a third of a second, but on the rank FAST."""
+    if not shutil.which("strace"):
+        unavailable("strace is not installed: it makes the storage slow")
+    script = case.directory / "slow"
+    script.write_text(
+        f'#!/bin/sh\nif [ "$PMI_RANK" = "$FAST" ]; then exec {case.program} "$@"; fi\n'
+        "exec strace -f -o /dev/null -e trace=pwrite64 -e inject=pwrite64:delay_enter=300000"
+        f' {case.program} "$@"\n'
+    )
+    script.chmod(0o755)
+    return Case(case.mpi, script, case.libraries, case.directory)
+
+
+def test_what_the_mpi_library_takes_is_no_computation(slow: Case) -> None:
+    steps = ("holes:0", "sync", "holes:1", "holes:2", "sync", "holes:3")
+    ran = slow.run(slow.variables(ON_CLOSE, COUNT="60"), *steps)
+    assert ran.passed == {SIEVED} and ran.total("written", "calls") == 0
+
+
+def test_h2_the_mpi_library_does_not_undo_what_another_open_cached(slow: Case) -> None:
+    """What it has read of the gap is older than the bytes of the cache, which come home before it has written."""
+    ran = slow.same(ON_CLOSE, "around:0", COUNT="10", FAST="2")
+    assert ran.passed == set()
 
 
 @pytest.mark.parametrize("flush", [IMMEDIATE, ON_CLOSE])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -149,6 +150,17 @@ def test_the_mpi_library_writes_gaps_again_if_the_core_says_that_it_pays() -> No
 def test_gaps_that_later_calls_fill_are_written_to_the_caches() -> None:
     """The first call is past them."""
     assert simulated(with_gaps(calls=2), ONE_NODE).moved["scratch"] == (4 * MANY * SMALL, 4 * MANY * SMALL)
+
+
+def test_what_the_mpi_library_takes_is_no_computation() -> None:
+    """It takes longer for the six calls of the first file than what hides the way home of a call of the second one."""
+    blocks, of_call = np.array([BLOCK, SMALL]), MANY * SMALL
+    views = [View(SMALL * rank, 1, 8 * SMALL, SMALL, blocks) for rank in range(4)]
+    made = []
+    for file, rank in itertools.product("ab", range(4)):
+        made += [Call(rank, "write", at * of_call, of_call, file, True, 1 + rank) for at in range(6)]
+        made.append(Call(rank, "close", 0, 0, file, True))
+    assert simulated(from_trace(make_trace(made, views)).at_once(), ONE_NODE).moved["scratch"] == (0, 0)
 
 
 def test_a_computation_that_hides_the_way_home_makes_an_exchange_useless() -> None:

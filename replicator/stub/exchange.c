@@ -12,6 +12,7 @@
 #include "collective_consensus.h"
 #include "node_home.h"
 #include "node_peers.h"
+#include "recovery.h"
 #include "staleness.h"
 #include "write_stats.h"
 #include "writeback.h"
@@ -58,6 +59,7 @@ struct exchange {
     char last;           /* and its last byte */
     struct extent pass;  /* from the lowest to the highest byte that it wrote since it was there last */
     int64_t began, calls; /* when the first call since all was home had been made; 0: there was none; how many since */
+    int64_t since;        /* when the MPI library began with the present call */
 };
 
 /* RATIONALE: what one checkpoint has seen is the best guess for the next one, which is another file. */
@@ -197,9 +199,10 @@ static void judge(const struct sample *each, int ranks, struct sampled *all, int
         }
     qsort(all, count, sizeof *all, by_place);
     for (size_t i = 0; i < count && all[i].piece.offset < end; i++) {
-        gaps += i > 0 && all[i].piece.offset != last;
-        breaks += i > 0 && (all[i].piece.offset != last || all[i].node != node);
-        last = all[i].piece.offset + all[i].piece.length;
+        const int64_t stop = all[i].piece.offset + all[i].piece.length;
+        gaps += i > 0 && all[i].piece.offset > last;
+        breaks += i > 0 && (all[i].piece.offset > last || all[i].node != node);
+        last = stop > last ? stop : last;
         node = all[i].node;
         bytes += all[i].piece.length;
     }
@@ -227,15 +230,22 @@ struct load {
     int64_t bytes, waiting, waiting_bytes, computed, fills;
 };
 
-/* `span`: of the call. RATIONALE: what waits in the caches may be what is between its pieces. */
-static struct load load_of(struct writer *writer, const struct view_range *range, const struct extent *span)
+/* What all ranks write: bytes [low, high) of the file contain it; low > high: nothing. */
+struct span {
+    int64_t low, high;
+    bool in_order; /* of each rank, the pieces are */
+    bool shared;   /* others have the file open, too, with caches; false if nobody asked */
+};
+
+/* RATIONALE: what waits in the caches may be what is between the pieces of the call. */
+static struct load load_of(struct writer *writer, const struct view_range *range, const struct span *span)
 {
     const struct journal *journal = &writer->journal;
     const uint64_t count = journal_count(journal);
     struct load load = {.bytes = range == NULL ? 0 : range->bytes, .waiting = (int64_t)journal_waiting(journal),
                         .computed = __atomic_load_n(&computed_ns, __ATOMIC_RELAXED)};
     pthread_mutex_lock(&writer->mutex);
-    load.fills = writer->low < span->offset + span->length && span->offset < writer->high;
+    load.fills = writer->low < span->high && span->low < writer->high;
     pthread_mutex_unlock(&writer->mutex);
     load.fills |= __atomic_load_n(&fills, __ATOMIC_RELAXED);
     for (uint64_t i = count - (uint64_t)load.waiting; i < count; i++) {
@@ -254,21 +264,23 @@ struct decision {
 };
 
 static void decide(const struct exchange *exchange, int ranks, const struct sample *each, struct sampled *all,
-                   const struct load *load, int64_t span, struct decision *decision)
+                   const struct load *load, const struct span *span, struct decision *decision)
 {
     struct caching_costs costs = exchange->costs;
-    struct caching_collective call = {.ranks = ranks, .nodes = exchange->nodes, .bytes = load->bytes, .span = span,
-                                      .unit = exchange->wanted_unit, .fills = load->fills,
+    struct caching_collective call = {.ranks = ranks, .nodes = exchange->nodes, .bytes = load->bytes,
+                                      .span = span->high - span->low, .unit = exchange->wanted_unit,
+                                      .fills = load->fills,
                                       .compute = (double)load->computed / 1e9 / ranks};
     if (memcmp(&costs, &usual, sizeof usual) == 0) {
         costs.request /= exchange->nodes;
         costs.byte /= exchange->nodes;
     }
-    judge(each, ranks, all, span, &call.piece, &call.joined);
+    judge(each, ranks, all, call.span, &call.piece, &call.joined);
     caching_exchange(&call, &costs, &decision->found);
     if (exchange->wish != EXCHANGE_AUTOMATIC)
         decision->found.exchanges = exchange->wish == EXCHANGE_ALWAYS && exchange->nodes > 1;
-    decision->found.sieves = decision->found.sieves && exchange->wish == EXCHANGE_AUTOMATIC;
+    /* RATIONALE: the MPI library would undo what comes home from the others' caches between its read and its write. */
+    decision->found.sieves = decision->found.sieves && exchange->wish == EXCHANGE_AUTOMATIC && !span->shared;
     decision->unit = decision->found.exchanges ? decision->found.unit : 0;
     decision->homes = load->waiting > 0 && decision->unit != exchange->unit;
     /* RATIONALE: bytes that wait must go home before others get them, and the program waits for that. */
@@ -289,7 +301,7 @@ static bool agreed(const struct writer *writer, bool able)
 }
 
 /* False, on all ranks: out of memory, or MPI failed. */
-static bool hear_decision(struct writer *writer, const struct view_range *range, const struct extent *span,
+static bool hear_decision(struct writer *writer, const struct view_range *range, const struct span *span,
                           struct decision *decision)
 {
     const struct sample mine = sample_of(writer, range);
@@ -301,7 +313,7 @@ static bool hear_decision(struct writer *writer, const struct view_range *range,
         && agree_reduce(&load, &sum, (int)(sizeof sum / 8), running_mpi()->op_sum, writer->comm)
         && agree_gather(&mine, sizeof mine, each, NULL, NULL, writer->comm);
     if (heard && writer->rank == 0)
-        decide(writer->exchange, writer->ranks, each, all, &sum, span->length, decision);
+        decide(writer->exchange, writer->ranks, each, all, &sum, span, decision);
     heard = heard && agree_broadcast(decision, sizeof *decision, writer->comm);
     free(each);
     free(all);
@@ -341,34 +353,34 @@ static bool is_in_order(const struct view_range *range)
     return true;
 }
 
-/* Bytes [*low, *high) of the file contain what the ranks write; low > high: they write nothing. False: MPI failed, or
- * a rank's pieces are not in order. */
-static bool find_span(const struct writer *writer, const struct view_range *range, int64_t *low, int64_t *high)
+/* `asks`: also whether others have the file open. False: MPI failed. */
+static bool find_span(const struct writer *writer, const struct view_range *range, bool asks, struct span *span)
 {
     struct typemap_cursor cursor;
-    int64_t mine[3] = {1, INT64_MAX, 0}, all[3];
+    int64_t mine[4] = {1, INT64_MAX, 0, 1}, all[4];
     if (range != NULL) {
         typemap_cursor_init(&cursor, range->view, range->displacement, range->position);
         mine[0] = is_in_order(range);
         mine[1] = typemap_cursor_next(&cursor, 1).offset;
         mine[2] = -(view_range_last(range) + 1);
     }
-    if (!agree_reduce(mine, all, 3, running_mpi()->op_min, writer->comm))
+    if (asks && writer->rank == 0)
+        mine[3] = recovery_lock_is_only(writer->lock);
+    if (!agree_reduce(mine, all, 4, running_mpi()->op_min, writer->comm))
         return false;
-    *low = all[1];
-    *high = -all[2];
-    return all[0] != 0;
+    *span = (struct span){all[1], -all[2], all[0] != 0, all[3] == 0};
+    return true;
 }
 
 /* Notes what the MPI library writes. A call that begins in what earlier ones wrote, and not before it, fills their
  * gaps; one that begins where they did may write the same pieces again. */
-static void note_sieved(struct exchange *exchange, int64_t low, int64_t high)
+static void note_sieved(struct exchange *exchange, const struct span *span)
 {
     struct extent *pass = &exchange->pass;
-    if (pass->length == 0 || low <= pass->offset)
-        *pass = (struct extent){low, high - low};
-    else if (high > pass->offset + pass->length)
-        pass->length = high - pass->offset;
+    if (pass->length == 0 || span->low <= pass->offset)
+        *pass = (struct extent){span->low, span->high - span->low};
+    else if (span->high > pass->offset + pass->length)
+        pass->length = span->high - pass->offset;
 }
 
 static bool fills_gaps(const struct exchange *exchange, int64_t low)
@@ -382,31 +394,35 @@ enum pieces exchange_decide(const struct io_call *call, const struct view_range 
     struct writer *writer = writer_of(call->handle);
     struct exchange *exchange = writer->exchange;
     struct decision decision = {0};
-    int64_t low = 0, high = 0;
-    const bool in_order = find_span(writer, range, &low, &high);
-    if (in_order && low > high)
+    struct span span;
+    bool decides = !exchange->decided || exchange->views != call->handle->views;
+    if (!find_span(writer, range, decides || exchange->sieves, &span))
+        return PIECES_FAIL;
+    if (span.in_order && span.low > span.high)
         return PIECES_STAY;
-    if (exchange->sieves && fills_gaps(exchange, low)) {
+    const bool filling = exchange->sieves && fills_gaps(exchange, span.low);
+    if (filling)
         __atomic_store_n(&fills, true, __ATOMIC_RELAXED);
-        exchange->decided = false;
+    if (filling || span.shared) {
+        exchange->sieves = false;
+        decides = true;
     }
-    if (in_order && (!exchange->decided || exchange->views != call->handle->views)) {
-        const struct extent span = {low, high - low};
+    if (span.in_order && decides) {
         if (!hear_decision(writer, range, &span, &decision) || !obey(call->handle, &decision))
             return PIECES_FAIL;
         exchange->decided = true;
         exchange->views = call->handle->views;
     }
     if (exchange->sieves) {
-        note_sieved(exchange, low, high);
+        note_sieved(exchange, &span);
         return PIECES_SIEVED;
     }
     if (exchange->unit == 0)
         return PIECES_STAY;
-    exchange->first = low / exchange->unit;
-    exchange->high = high;
-    exchange->after = (high - 1) / exchange->unit + 1;
-    return in_order ? PIECES_GO : PIECES_FAIL;
+    exchange->first = span.low / exchange->unit;
+    exchange->high = span.high;
+    exchange->after = (span.high - 1) / exchange->unit + 1;
+    return span.in_order ? PIECES_GO : PIECES_FAIL;
 }
 
 /* ---- exchanging -------------------------------------------------------------------------------------------------- */
@@ -743,6 +759,19 @@ void exchange_called(const struct writer *writer)
     struct exchange *exchange = writer->exchange;
     if (exchange != NULL && exchange->calls++ == 0)
         exchange->began = clock_ns();
+}
+
+void exchange_passes(const struct writer *writer)
+{
+    if (writer->exchange != NULL)
+        writer->exchange->since = clock_ns();
+}
+
+/* RATIONALE: the program does not compute while it waits for the MPI library. */
+void exchange_passed(const struct writer *writer)
+{
+    if (writer->exchange != NULL)
+        writer->exchange->began += clock_ns() - writer->exchange->since;
 }
 
 void exchange_awaited(const struct writer *writer)

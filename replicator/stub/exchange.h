@@ -33,8 +33,11 @@ bool exchange_stays(const struct writer *);
 bool exchange_waits(const struct writer *);
 /* The end of them in the file, and the last one. */
 int64_t exchange_end(const struct writer *, char *last);
-/* A call was written to the caches. */
+/* A blocking collective write has been written to the caches, or is now left to the MPI library. */
 void exchange_called(const struct writer *);
+/* Around what the MPI library does then. */
+void exchange_passes(const struct writer *);
+void exchange_passed(const struct writer *);
 /* The program waits for what was written, until all of it is home. */
 void exchange_awaited(const struct writer *);
 void exchange_home(const struct writer *);

@@ -239,6 +239,11 @@ bool recovery_lock_last(int lock)
     return lock_bytes(lock, LOCK_ALONE, OPENS, LOCK_ALL);
 }
 
+bool recovery_lock_is_only(int lock)
+{
+    return !lock_held(lock, LOCK_ALONE, OPENS, LOCK_ALL, true);
+}
+
 int recovery_lock_readers(const char *directory)
 {
     return lock_journals(directory, LOCK_SHARED, LOCK_READERS, LOCK_READERS + 1);

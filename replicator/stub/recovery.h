@@ -54,5 +54,7 @@ int recovery_lock_readers(const char *directory);
 bool recovery_lock_has_readers(int lock);
 /* Nobody else has the file open, and nobody can open it until the lock is released. */
 bool recovery_lock_last(int lock);
+/* Nobody else has the file open now. */
+bool recovery_lock_is_only(int lock);
 
 #endif

@@ -637,13 +637,14 @@ static void pass(struct writer *writer)
 {
     pthread_mutex_lock(&writer->mutex);
     writer->passing = true;
+    exchange_passes(writer);
     pthread_mutex_unlock(&writer->mutex);
 }
 
 bool redirector_write(struct io_call *call, int *rc)
 {
     struct writer *writer = writer_of(call->handle);
-    const bool measured = writer->gain != NULL && call->flags & CALL_COLLECTIVE
+    const bool measured = writer->cache != NULL && call->flags & CALL_COLLECTIVE
         && !(call->flags & (CALL_NONBLOCKING | CALL_SPLIT)) && !call->refused;
     const char *why;
     bool done;
@@ -778,8 +779,10 @@ void writer_original_end(struct file_handle *handle)
     struct writer *writer = writer_of(handle);
     pthread_mutex_lock(&writer->mutex);
     journal_original_end(&writer->journal, writer->fd);
-    if (writer->passing)
+    if (writer->passing) {
         cache_gain_wait_ends(writer->gain);
+        exchange_passed(writer);
+    }
     writer->passing = false;
     pthread_mutex_unlock(&writer->mutex);
 }

@@ -3,6 +3,7 @@
  *
  *   write:K again:K holes:K      collective writes of place K; `again` with other bytes, `holes` every third piece
  *   between:K                    the same of pieces in the gaps of `holes`
+ *   around:K                     `holes` of all ranks but the last one, which has written to a gap, and closes the file
  *   iwrite:K split:K             the same nonblocking, and split
  *   one:K                        an independent write, over pieces of the next rank, too
  *   single:K spread:K            an independent write of pieces; `spread` every third one
@@ -12,6 +13,7 @@
  *   each:K back:K                an independent read of each piece; `back` the last one first
  *   vector:K                     a collective write and a read of memory that is not contiguous
  *   tangled:K                    a collective write whose pieces are not in the order of the file
+ *   halo:K                       a collective write of pieces that overlap those of other ranks, with the same bytes
  *   overlap:K                    a collective write of one piece by all ranks, after one another
  *   read:K other:K all:K         reads of this rank's, of the next rank's pieces, and collectively of its own
  *   ordered                      the ranks read one after another by the shared file pointer
@@ -121,6 +123,29 @@ static void say_bytes(const char *what, int bytes)
     fprintf(out, "%s %d %lx\n", what, bytes, sum);
 }
 
+/* The last rank has the file open by itself. */
+static void write_around(int place)
+{
+    const int last = rank == ranks - 1;
+    MPI_Comm some;
+    MPI_Comm_split(MPI_COMM_WORLD, last, rank, &some);
+    close_file();
+    MPI_File_open(some, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    fill(place);
+    view(place, last ? ranks : rank, 3);
+    if (last)
+        MPI_File_write_at_all(file, 0, buffer, piece, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!last)
+        MPI_File_write_at_all(file, 0, buffer, piece * count, MPI_BYTE, MPI_STATUS_IGNORE);
+    else
+        usleep(100000);
+    close_file();
+    MPI_Comm_free(&some);
+    open_file();
+}
+
 static void make_step(const char *name, long number)
 {
     const int bytes = piece * count, place = (int)number;
@@ -153,6 +178,18 @@ static void make_step(const char *name, long number)
         MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
         MPI_Type_free(&pair);
         MPI_Type_free(&type);
+    } else if (strcmp(name, "halo") == 0) {
+        MPI_Datatype type;
+        const int step = piece * ranks / 2, shift = rank * piece / 2;
+        MPI_Type_vector(count, piece, step, MPI_BYTE, &type);
+        MPI_Type_commit(&type);
+        MPI_File_set_view(file, (MPI_Offset)place * bytes * ranks + shift, MPI_BYTE, type, "native", MPI_INFO_NULL);
+        for (int i = 0; i < bytes; i++)
+            buffer[i] = (char)((i / piece * step + i % piece + shift) * 11);
+        MPI_File_write_at_all(file, 0, buffer, bytes, MPI_BYTE, &status);
+        MPI_Type_free(&type);
+    } else if (strcmp(name, "around") == 0) {
+        write_around(place);
     } else if (strcmp(name, "iwrite") == 0) {
         MPI_Request request;
         view(place, rank, 1);

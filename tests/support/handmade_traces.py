@@ -13,7 +13,7 @@ from pdla.traces.trace import Trace
 
 
 class Call(NamedTuple):
-    """One data call: ``length`` bytes from byte ``position`` of the view on."""
+    """One data call: ``length`` bytes from byte ``position`` of the view on; ``op`` "close": the end of the file."""
 
     rank: int
     op: str
@@ -32,6 +32,7 @@ def make_trace(calls: Sequence[Call], views: Sequence[View] = ()) -> Trace:
     names = {
         "read": ("MPI_File_read_at", "MPI_File_read_at_all"),
         "write": ("MPI_File_write_at", "MPI_File_write_at_all"),
+        "close": ("MPI_File_close", "MPI_File_close"),
     }
     import pandas as pd
 
@@ -42,7 +43,9 @@ def make_trace(calls: Sequence[Call], views: Sequence[View] = ()) -> Trace:
             "rank": rank,
             "kind": pd.Categorical([names[call.op][call.collective] for call in calls]),
             "file": [paths.index(call.file) for call in calls],
-            "op": pd.Categorical([call.op for call in calls], categories=["read", "write", "other"]),
+            "op": pd.Categorical(
+                ["other" if call.op == "close" else call.op for call in calls], categories=["read", "write", "other"]
+            ),
             "collective": [call.collective for call in calls],
             "offset": [int(all_views[call.view].first_offset([call.position])[0]) for call in calls],
             "length": [call.length for call in calls],

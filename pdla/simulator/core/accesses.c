@@ -225,7 +225,8 @@ static void note_wait(struct engine *engine, int64_t file)
     if (!written || written->calls == 0)
         return;
     engine->computed = (engine->now - written->since) / (double)written->calls;
-    *written = (struct written){.pass = written->pass};
+    *written = (struct written){
+        .pass = written->pass, .passing = written->passing, .passing_since = written->passing_since};
 }
 
 static void close_file(struct engine *engine, struct access *access)

@@ -155,7 +155,9 @@ void call_ends(struct engine *engine, struct call *call)
     }
     note(engine, SIM_RETURNED, call->rank, call->file, call->start, call->bytes);
     struct written *written = &engine->written[call->file];
-    if (written->calls == 1 && written->since == 0)
+    if (call->passes && --written->passing == 0)
+        written->since = written->calls == 1 ? engine->now : written->since + engine->now - written->passing_since;
+    else if (written->calls == 1 && written->since == 0)
         written->since = engine->now;
     if (--engine->in_calls == 0)
         out->io_seconds += engine->now - engine->calls_since;
@@ -200,7 +202,7 @@ static struct call *next_call(struct engine *engine, struct rank *rank, double *
     struct call *call = pool_take(engine, &engine->calls);
     call->next = NULL;
     call->rank = number;
-    call->closes = call->syncs = call->mapped = call->more = false;
+    call->passes = call->closes = call->syncs = call->mapped = call->more = false;
     call->start = call->stop = 0;
     call->pieces.in = in;
     call->pieces.item = call->pieces.end = NULL;

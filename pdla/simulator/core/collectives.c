@@ -469,6 +469,12 @@ static void end_exchange(struct engine *engine, struct collective *collective)
 
 static void write_past_caches(struct engine *engine, struct collective *collective)
 {
+    struct written *written = &engine->written[collective->first->file];
+    written->passing_since = written->passing == 0 ? engine->now : written->passing_since;
+    for (struct call *call = collective->first; call; call = call->next) {
+        call->passes = true;
+        written->passing++;
+    }
     release_memory(engine, collective->run);
     collective->run = NULL;
     collective->passes = true;

@@ -87,7 +87,7 @@ struct call {
     int64_t rank, file, collective, participants, bytes, last; /* last: its end in the file */
     double began;
     int64_t start, stop; /* of the next access if `more`, and then those of `pieces` */
-    bool write, closes, syncs, more, mapped, sieved;
+    bool write, closes, syncs, more, mapped, sieved, passes; /* passes: it passes the caches by */
     struct pieces pieces;
 };
 
@@ -133,10 +133,11 @@ struct held {
 
 /* Collective writes of a file since its last sync or close, when the first one was made, and where in the
  * file they wrote to the caches. `pass`: from the lowest to the highest byte that calls wrote past these
- * since they were there last. */
+ * since they were there last. `passing`: ranks in such a call, which began at `passing_since`; the program
+ * does not compute meanwhile, so `since` moves on by what the call takes. */
 struct written {
-    int64_t calls;
-    double since;
+    int64_t calls, passing;
+    double since, passing_since;
     struct range cached, pass;
 };
 
