@@ -57,7 +57,7 @@ struct exchange {
     bool waits;           /* atomic; exchanged bytes may wait in caches */
     int64_t end;         /* of what was exchanged since all was home, */
     char last;           /* and its last byte */
-    struct extent pass;  /* from the lowest to the highest byte that it wrote since it was there last */
+    struct extent pass;  /* to the highest byte that the MPI library wrote since a call began at the lowest one */
     int64_t began, calls; /* when the first call since all was home had been made; 0: there was none; how many since */
     int64_t since;        /* when the MPI library began with the present call */
 };

@@ -132,8 +132,8 @@ struct held {
 };
 
 /* Collective writes of a file since its last sync or close, when the first one was made, and where in the
- * file they wrote to the caches. `pass`: from the lowest to the highest byte that calls wrote past these
- * since they were there last. `passing`: ranks in such a call, which began at `passing_since`; the program
+ * file they wrote to the caches. `pass`: to the highest byte that calls wrote past these since one began
+ * at the lowest. `passing`: ranks in such a call, which began at `passing_since`; the program
  * does not compute meanwhile, so `since` moves on by what the call takes. */
 struct written {
     int64_t calls, passing;
