@@ -124,7 +124,7 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     cost = in_rounds(striped(cluster, pattern.op, first, rounds, side, length, 1), cluster)
     if pattern.op == "write" and run * count(inner) < length:
         cost += in_rounds(striped(cluster, "read", first, rounds, side, length, 1), cluster)
-    return replace(cost, network=cost.network + pattern.rounds * leaves)
+    return cost + Cost(0.0, pattern.rounds * leaves, 0.0, 0.0)
 
 
 def _replica(pattern: Pattern, cluster: Cluster, layout: Layout) -> Cost:

@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 BACKENDS = {"directories": False, "cephfs": True, "orangefs": True}
 """Back ends whose storage names its servers; with the others each server is a directory."""
+GRAINS = {"cephfs": "64K", "orangefs": "64K"}
+"""The least strips of storage that stripes by itself (CephFS: CEPH_MIN_STRIPE_UNIT; OrangeFS: its usual strip). Others
+have pages."""
 KINDS = ("hdd", "ssd", "node")
 QUEUES = ("fifo", "elevator", "cfq")
 RESERVED = ("original", "collective")  # names of spaces in a plan that are not pools
@@ -216,7 +219,7 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
         read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
         write_seconds_per_byte=table.take("write_seconds_per_byte", _number),
         capacity=table.take("capacity", _capacity, 0) or None,
-        grain=table.take("grain", _size, "64K"),
+        grain=table.take("grain", _size, GRAINS.get(backend, "4K")),
         backend=backend,
         where=where,
         names=names,

@@ -70,7 +70,12 @@ class Pattern:
         """Calls of a rank."""
         return count(self.calls)
 
-    @property
+    @cached_property
+    def distinct_rounds(self) -> int:
+        """Calls of a rank that access other bytes than its calls before them."""
+        return count(distinct(self.calls))
+
+    @cached_property
     def call_span(self) -> int:
         """Bytes of the file from the first to the last byte of a call."""
         return self.length + sum(abs(loop.stride) * (loop.count - 1) for loop in self.pieces)

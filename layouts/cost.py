@@ -133,6 +133,9 @@ GATHERED, TURNS = 0.28, 0.7
 """Fitted to queues in a ring: how long clients that begin on the same servers need to spread out (``gathered``)."""
 
 
+STEPS = range(3)
+
+
 class Steps(NamedTuple):
     """Seconds of the steps of requests: their connections, the network, and the device."""
 
@@ -167,7 +170,8 @@ def device_time(seen: Seen) -> float:
 
     Its start-ups go side by side, as many as there are parts at a time; its transfers take turns.
     """
-    return max(seen.transfer, (seen.startup + seen.transfer) / min(seen.channels, seen.together))
+    device = seen.startup + seen.transfer
+    return device if seen.channels == 1 else max(seen.transfer, device / min(seen.channels, seen.together))
 
 
 def of_a_part(seen: Seen, cluster: Cluster) -> Steps:
@@ -187,9 +191,10 @@ def pipeline(one: Steps, all_: Steps) -> Steps:
     >>> pipeline(Steps(1.0, 2.0, 3.0), Steps(10.0, 20.0, 15.0))
     Steps(connect=1.0, network=20.0, device=3.0)
     """
-    more = [every - single for single, every in zip(one, all_, strict=True)]
-    longest = more.index(max(more))
-    return Steps(*(all_[i] if i == longest else one[i] for i in range(3)))
+    more = [all_[i] - one[i] for i in STEPS]
+    longest, found = more.index(max(more)), list(one)
+    found[longest] = all_[longest]
+    return Steps(*found)
 
 
 def side_by_side(seen: Seen, cluster: Cluster) -> Cost:
@@ -217,11 +222,12 @@ def spread(seen: Seen, cluster: Cluster) -> Steps:
 
     In the first round the last client waits for the others that come to the same server.
     """
-    one = alone(seen, cluster)
-    waits = [max(0.0, seen.together * part - own) for part, own in zip(of_a_part(seen, cluster), one, strict=True)]
+    one, part = alone(seen, cluster), of_a_part(seen, cluster)
+    waits = [seen.together * part[i] - one[i] for i in STEPS]
+    chain = [seen.rounds * seconds for seconds in one]
     longest = waits.index(max(waits))
-    chain = Steps(*(seen.rounds * one[i] + (waits[i] if i == longest else 0.0) for i in range(3)))
-    return max(chain, pipeline(one, busy(seen, cluster)), key=sum)
+    chain[longest] += max(0.0, waits[longest])
+    return max(Steps(*chain), pipeline(one, busy(seen, cluster)), key=sum)
 
 
 def gathered(seen: Seen, cluster: Cluster, seconds: float) -> float:

@@ -23,11 +23,11 @@ def startup(pool: Pool, distance: float, op: Op = "read") -> float:
     [0.0, 0.125, 0.5, 0.75]
     """
     points = curve(pool, op)
-    after = bisect_right(points, distance, key=lambda point: point[0])
-    if after == 0:
+    if distance <= points[0][0]:
         return points[0][1]
-    if after == len(points):
+    if distance >= points[-1][0]:
         return points[-1][1]
+    after = bisect_right(points, distance, key=lambda point: point[0])
     (near, near_seconds), (far, far_seconds) = points[after - 1], points[after]
     return near_seconds + (far_seconds - near_seconds) * (distance - near) / (far - near)
 

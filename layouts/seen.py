@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pdla.layouts.contiguity import Pattern, count, distinct, runs, split
+from pdla.layouts.contiguity import Pattern, count, runs, split
 from pdla.layouts.cost import busiest
 from pdla.layouts.devices import curve, seconds_per_byte, startup
 from pdla.model import Cluster, Int64Array, Layout, Loop, Op, Pool
 
-SAMPLE, CLIENTS = 512, 64
-"""So many requests at the start of a nest stand for all, with regard to the strips; of at most so many clients."""
+SAMPLE, CLIENTS = 256, 64
+"""So many parts of requests at the start of a nest stand for all, with regard to the strips; of so many clients."""
 
 FAR = 1 << 62
 """Bytes: a distance that is beyond all points of start-up curves."""
@@ -122,7 +122,8 @@ def striped(
     pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
     device, b = pool.device, seconds_per_byte(pool, op)
     few = split(clients, CLIENTS)[1]
-    time, side = offsets(split(rounds, max(SAMPLE // count(few), 1))[1]), offsets(few)
+    wide = min(servers, -(-length // cluster.home_strip))
+    time, side = offsets(split(rounds, max(SAMPLE // (wide * count(few)), 1))[1]), offsets(few)
     begin = start + (time[:, None] + side).ravel()
     parts = _in_order(_cut(cluster, begin, length, len(side)), pool, op)
     waits, moved = _start_ups(cluster, op, parts), parts.size
@@ -141,8 +142,8 @@ def striped(
             turns = max(1.0, turns * (1 - int(np.count_nonzero(ahead.hit)) / len(ahead.hit)))
 
     work = waits + moved * b
-    bytes_ = np.bincount(parts.server, parts.size, servers)
-    busy = int(np.lexsort((bytes_, np.bincount(parts.server, work, servers)))[-1])
+    bytes_, load = (np.bincount(parts.server, each, servers) for each in (parts.size, work))
+    busy = int((load if load.any() else bytes_).argmax())
     own = parts.server == busy
     seat = parts.turn * servers + parts.server
     steps = np.bincount(seat, work, len(time) * servers).reshape(-1, servers).max(axis=1)
@@ -176,7 +177,7 @@ def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, se
     as many bytes at once from each server.
     """
     op, device, servers = pattern.op, pool.device, len(layout.strips)
-    request, rounds, calls = pattern.call_bytes, pattern.rounds, count(distinct(pattern.calls))
+    request, rounds, calls = pattern.call_bytes, pattern.rounds, pattern.distinct_rounds
     if op == "read" and cluster.client_cache and calls == rounds:
         ahead = min(layout.section, cluster.client_read_ahead * servers)
         if ahead > request:
