@@ -12,7 +12,7 @@ from pdla.layouts.cost import in_rounds, in_turns, side_by_side
 from pdla.layouts.devices import seconds_per_byte
 from pdla.layouts.hybrid import Round, best_strips, whole_strips
 from pdla.layouts.seen import offsets, sectioned, striped
-from pdla.layouts.write_cost import flushed, pages_read, write_back_cost
+from pdla.layouts.write_cost import flushed, pages_read, read_by_nodes, write_back_cost
 from pdla.model import Candidate, Cluster, Cost, Layout, Pool, Signature
 from pdla.units import format_bytes
 
@@ -75,18 +75,20 @@ def _independent(pattern: Pattern, cluster: Cluster) -> Cost:
     writes pieces first reads the range, under a lock, so that ranks whose ranges overlap take turns.
     """
     buffer = cluster.sieve_read if pattern.op == "read" else cluster.sieve_write
-    per_node = cluster.per_node(pattern.processes)
-    if pattern.op == "write" and cluster.client_cache and not (pattern.pieces and buffer):
-        pages = pages_read(cluster, pattern.start, (*pattern.calls, *pattern.pieces), pattern.ranks, pattern.length)
-        return pages + flushed(pattern, cluster, per_node)
+    per_node, sieved = cluster.per_node(pattern.processes), bool(pattern.pieces and buffer)
     rounds, length, step = (*pattern.calls, *pattern.pieces), pattern.length, 0
-    if pattern.pieces and buffer:
+    if sieved:
         outer, _, length = windows(in_file_order(pattern.pieces), pattern.length, buffer)
         rounds = (*pattern.calls, *outer)
         if outer:
             length, step = min(buffer, pattern.call_span), outer[-1].stride
+    if cluster.client_cache and pattern.op == "read":
+        return read_by_nodes(cluster, pattern, rounds, length)
+    if cluster.client_cache:
+        before = read_by_nodes if sieved else pages_read
+        return before(cluster, pattern, rounds, length) + flushed(cluster, pattern, rounds, length, per_node)
     seen = striped(cluster, pattern.op, pattern.start, rounds, pattern.ranks, length, per_node)
-    if pattern.op == "read" or not (pattern.pieces and buffer):
+    if pattern.op == "read" or not sieved:
         return side_by_side(seen, cluster)
     first = striped(cluster, "read", pattern.start, rounds, pattern.ranks, length, per_node)
     near, free = 1, 1.0
@@ -111,7 +113,9 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
     first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in per_call)
     span = pattern.length + sum(abs(stride) * (times - 1) for stride, times in per_call)
     together, run = runs(in_file_order(per_call), pattern.length)
+    # A node's link has what leaves the node, and a processor moves what other ranks get.
     leaves = per_node * pattern.call_bytes * (1 - 1 / aggregators) * cluster.network_seconds_per_byte
+    leaves += (pattern.processes - 1) * pattern.call_bytes / aggregators * cluster.exchange_seconds_per_byte
     domain = _ceil(span, aggregators)
     outer, inner, length = windows(together, run, min(cluster.collective_buffer, domain))
     if domain > cluster.collective_buffer:

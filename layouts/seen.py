@@ -19,8 +19,9 @@ from pdla.layouts.cost import busiest
 from pdla.layouts.devices import curve, seconds_per_byte, startup
 from pdla.model import Cluster, Int64Array, Layout, Loop, Op, Pool
 
-SAMPLE, CLIENTS = 256, 64
-"""So many parts of requests at the start of a nest stand for all, with regard to the strips; of so many clients."""
+SAMPLE, CLIENTS, BALANCE = 256, 64, 4096
+"""So many parts of requests at the start of a nest stand for all, with regard to the strips, of so many clients. More
+requests say how they are spread over servers."""
 
 FAR = 1 << 62
 """Bytes: a distance that is beyond all points of start-up curves."""
@@ -148,18 +149,26 @@ def striped(
     seat = parts.turn * servers + parts.server
     steps = np.bincount(seat, work, len(time) * servers).reshape(-1, servers).max(axis=1)
     share, width = count(rounds) * count(clients) / len(begin), len(parts.server) / len(begin)
-    left = _left(pool, op, share * float(bytes_[busy]))
+    scale = share
+    if share > 1 and width < servers:
+        # Few rounds may all be on few servers. Many more say what share of all parts the busiest server has.
+        more = offsets(split(rounds, max(BALANCE // len(side), 1))[1])
+        at = (start + (more[:, None] + side).ravel()) // cluster.home_strip % servers
+        first = np.bincount(at, minlength=servers)
+        touched = sum(np.roll(first, place) for place in range(round(width)))
+        scale *= float(np.max(touched) / np.sum(touched)) * len(parts.server) / int(np.count_nonzero(own))
+    left = _left(pool, op, scale * float(bytes_[busy]))
     return Seen(
         clients=count(clients),
         per_node=per_node,
         rounds=count(rounds),
         size=length,
         width=width,
-        parts=share * int(np.count_nonzero(own)),
-        bytes=share * float(bytes_[busy]),
+        parts=scale * int(np.count_nonzero(own)),
+        bytes=scale * float(bytes_[busy]),
         together=int(np.bincount(seat).max()) * count(clients) / len(side),
-        startup=left * share * float(waits[own].sum()),
-        transfer=left * share * float(moved[own].sum()) * b,
+        startup=left * scale * float(waits[own].sum()),
+        transfer=left * scale * float(moved[own].sum()) * b,
         in_step=left * share * float(steps.sum()),
         channels=device.channels,
         turns=turns,

@@ -21,24 +21,43 @@ BATCH, SHARE_GRAIN = 16 * MiB, MiB
 NOTHING = Cost(0.0, 0.0, 0.0, 0.0)
 
 
-def flushed(pattern: Pattern, cluster: Cluster, per_node: int) -> Cost:
+def flushed(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int, per_node: int) -> Cost:
     """The original, from nodes that keep what ``per_node`` ranks write and flush it in the order of the file.
 
     Bytes that touch are then one request, whatever rank of the node wrote them, of at most what a node
     writes at once. No request waits for another one.
     """
     nodes, own = split(pattern.ranks, per_node)
-    first, in_order, run = _runs(pattern, own)
+    first, in_order, run = _runs(pattern.start, (*rounds, *own), length)
     apart, run = cut(in_order, run, cluster.client_read_ahead or run)
     return side_by_side(striped(cluster, "write", first, apart, nodes, run, 1)._replace(waits=False), cluster)
 
 
-def pages_read(cluster: Cluster, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int) -> Cost:
+def read_by_nodes(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int) -> Cost:
+    """The original, read by ranks through the page caches of their nodes.
+
+    If what the ranks of a node read adjoins, for longer than a page cache reads ahead, it is read once, in
+    the order of the file, as much at a time as is read ahead.
+    """
+    per_node, ahead = cluster.per_node(pattern.processes), cluster.client_read_ahead
+    nodes, own = split(pattern.ranks, per_node)
+    first, in_order, run = _runs(pattern.start, (*rounds, *own), length)
+    if not ahead or run <= max(ahead, length):
+        return side_by_side(striped(cluster, "read", pattern.start, rounds, pattern.ranks, length, per_node), cluster)
+    apart, run = cut(in_order, run, ahead)
+    return side_by_side(striped(cluster, "read", first, apart, nodes, run, 1), cluster)
+
+
+def pages_read(cluster: Cluster, pattern: Pattern, rounds: Sequence[Loop], length: int) -> Cost:
     """The cost of whole pages in memory: a page that is written in part is read first.
 
     That is one page for every piece, unless all pieces are whole pages: the page at an end is also
     the next beginning's.
     """
+    return _pages_read(cluster, pattern.start, rounds, pattern.ranks, length)
+
+
+def _pages_read(cluster: Cluster, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int) -> Cost:
     if not any(number % PAGE for number in (start, length, *(loop.stride for loop in (*rounds, *clients)))):
         return NOTHING
     per_node = cluster.per_node(count(clients))
@@ -121,9 +140,11 @@ def _home(pattern: Pattern, size: int, cluster: Cluster) -> Cost:
 
     All ranks wait for one another after every request, or write to the pages of their nodes.
     """
-    first, in_order, run = _runs(pattern, pattern.ranks)
+    first, in_order, run = _all_runs(pattern)
     if cluster.client_cache:
-        return flushed(pattern, cluster, pattern.processes) + pages_read(cluster, first, in_order, (), run)
+        return flushed(
+            cluster, pattern, (*pattern.calls, *pattern.pieces), pattern.length, pattern.processes
+        ) + _pages_read(cluster, first, in_order, (), run)
     share, ranks, batches = _shares(pattern, size)
     apart, run = cut(in_order, run, -(-size // (ranks * batches)))
     _, inner, _ = windows(apart, run, share)
@@ -151,15 +172,18 @@ def _shares(pattern: Pattern, size: int) -> tuple[int, int, int]:
 
 def _extent(pattern: Pattern) -> int:
     """Bytes from the first to the last one."""
-    _, in_order, run = _runs(pattern, pattern.ranks)
+    _, in_order, run = _all_runs(pattern)
     return run + sum(stride * (times - 1) for stride, times in in_order)
 
 
-def _runs(pattern: Pattern, ranks: tuple[Loop, ...]) -> tuple[int, tuple[Loop, ...], int]:
-    """What ``ranks`` write as contiguous runs in the order of the file: their start, their nest, their length."""
-    loops = (*pattern.calls, *ranks, *pattern.pieces)
-    first = pattern.start + sum(min(stride, 0) * (times - 1) for stride, times in loops)
-    return first, *runs(in_file_order(loops), pattern.length)
+def _all_runs(pattern: Pattern) -> tuple[int, tuple[Loop, ...], int]:
+    """What all ranks access as contiguous runs in the order of the file: their start, their nest, their length."""
+    return _runs(pattern.start, (*pattern.calls, *pattern.ranks, *pattern.pieces), pattern.length)
+
+
+def _runs(start: int, loops: Sequence[Loop], length: int) -> tuple[int, tuple[Loop, ...], int]:
+    """The same of any nest."""
+    return start + sum(min(stride, 0) * (times - 1) for stride, times in loops), *runs(in_file_order(loops), length)
 
 
 def _flushed_sections(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) -> Cost:
