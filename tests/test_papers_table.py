@@ -239,27 +239,31 @@ def test_replicas_are_those_of_the_planner():
     """The policies' spaces, Algorithm 1's threshold, and the capacity of the SSDs."""
     experiment = load("pdla").experiments["tile-ssd"]
 
-    def served(scheme: str, other: Other | None = None) -> dict[str, bool]:
-        found = run(Point(experiment.name, "64K", "read", scheme, other), experiment)
+    def served(scheme: str, other: Other | None = None, value: str = "64K", op: str = "read") -> dict[str, bool]:
+        found = run(Point(experiment.name, value, op, scheme, other), experiment)
         return {name: found[f"served_{name}"] > 0 for name in ("hdd", "ssd")}
 
     assert served("s-pdla") == served("ns-pdla") == {"hdd": False, "ssd": True}
     assert served("s-pdla", Other("pools.ssd.capacity", "16M")) == {"hdd": True, "ssd": False}
     assert served("s-pdla", Other("plan.threshold_seconds", 1e6)) == {"hdd": True, "ssd": False}
     assert served("h-pdla") == {"hdd": True, "ssd": False}
+    assert served("s-pdla", value="16K", op="write") == {
+        "hdd": False,
+        "ssd": True,
+    }  # a lease: no way home before the close
 
 
 @pytest.mark.parametrize("name", ["ior-mixed", "pio-ssd", "tile-ssd"])
 def test_the_analyzer_finds_the_patterns_of_a_program(name: str):
     table = {**load("pdla").experiments[name].parameters, "processes": 4, "request": "64K", "bytes_each": "24M"}
     made = program(load("pdla").experiments[name].program, table, "write")
-    analysis, dependences = made.analyzed
+    analysis, writes = made.analyzed
     found, expected = (
         sorted((one.extent, one.requests, one.length) for one in signatures)
         for signatures in (analysis.signatures, made.signatures)
     )
     assert found == expected
-    assert dependences == [0] * len(made.signatures)
+    assert writes.dependences == [0] * len(made.signatures)
 
 
 def accesses(name: str, **table: object) -> list[tuple[int, int, int]]:

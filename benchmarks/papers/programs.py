@@ -12,8 +12,10 @@ import pandas as pd
 
 from pdla.analyzers.analysis import Analysis, analyze
 from pdla.analyzers.dependence import write_dependences
+from pdla.analyzers.phases import write_phases
 from pdla.collectors import workloads
 from pdla.model import Loop, Op, Signature
+from pdla.policies.plan import RedirectedWrites
 from pdla.traces.trace import Trace
 from pdla.units import GiB, KiB, MiB
 
@@ -30,11 +32,11 @@ class Program:
     trace: Trace | None = None
 
     @cached_property
-    def analyzed(self) -> tuple[Analysis, list[int]]:
-        """What the analyzer finds in the trace of its calls, and how the writes depend on other accesses."""
+    def analyzed(self) -> tuple[Analysis, RedirectedWrites]:
+        """What the analyzer finds in the trace of its calls, and what plans with a lease must know about its writes."""
         trace = self.trace or workloads.of_signatures(self.signatures)
         analysis = analyze(trace)
-        return analysis, write_dependences(analysis, trace)
+        return analysis, RedirectedWrites(write_dependences(analysis, trace), write_phases(trace))
 
     @property
     def bytes(self) -> int:

@@ -16,7 +16,6 @@ from pdla.policies.e10 import E10, Phase, bandwidth
 from pdla.policies.ibridge import IBridge
 from pdla.policies.liu import LiU
 from pdla.policies.online import Online, Place, Request, Space, View, Wish
-from pdla.policies.plan import RedirectedWrites
 from pdla.policies.s4d import S4D
 from pdla.simulator.machine import Machine
 from pdla.simulator.online import simulate_online
@@ -157,14 +156,13 @@ def _pd(one: Run) -> Measured:
 
 
 def _planned(policy: str, **options: Any) -> Callable[[Run], Measured]:
-    """The replicas that ``pdla plan --selection greedy`` (Algorithm 1) chooses with this policy for a program's trace.
+    """The replicas that ``pdla plan --writes lease --selection greedy`` chooses with this policy for a program's trace.
 
-    What is written comes home after the run. ``options`` are more of ``verified_plan``.
+    ``options`` are more of ``verified_plan``.
     """
 
     def simulated(one: Run) -> Measured:
-        analysis, dependences = one.program.analyzed
-        writes = RedirectedWrites(dependences)
+        analysis, writes = one.program.analyzed
         plan = verified_plan(analysis, one.cluster, policy, selection="greedy", writes=writes, leased=True, **options)
         return _static(one, plan)
 
