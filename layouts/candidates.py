@@ -125,9 +125,9 @@ def _collective(pattern: Pattern, cluster: Cluster) -> Cost:
         aggregators = max(1, len(begin) // len(np.unique(place)))
     side, rest = outermost(outer, aggregators)
     rounds = (*pattern.calls, *rest)
-    cost = in_rounds(striped(cluster, pattern.op, first, rounds, side, length, 1), cluster)
+    cost = in_rounds(striped(cluster, pattern.op, first, rounds, side, length, 1, drift=False), cluster)
     if pattern.op == "write" and run * count(inner) < length:
-        cost += in_rounds(striped(cluster, "read", first, rounds, side, length, 1), cluster)
+        cost += in_rounds(striped(cluster, "read", first, rounds, side, length, 1, drift=False), cluster)
     return cost + Cost(0.0, pattern.rounds * leaves, 0.0, 0.0)
 
 

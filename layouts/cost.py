@@ -38,7 +38,7 @@ def busiest(processes: int, groups: int) -> int:
     return -(-processes // groups)
 
 
-def connect_time(per_node: int, k: float, w: float, e: float) -> float:
+def connect_time(per_node: int, k: int, w: int, e: float) -> float:
     """Seconds to connect: max(m*w, k)*e. A node opens m*w connections, a server accepts k (PDLA Table 2, corrected).
 
     >>> connect_time(per_node=2, k=4, w=4, e=1e-4)
@@ -145,21 +145,24 @@ class Steps(NamedTuple):
 
 
 def alone(seen: Seen, cluster: Cluster) -> Steps:
-    """A request for which no other one has to wait: w*e, s*v and a + (s/w)*b, the means of the pattern.
+    """A request for which no other one has to wait: max(w*e, e + h), s*v and a + (s/w)*b, the means of the pattern.
 
-    If memory keeps what is written, it does not wait for the device.
+    Its servers take ``handling`` h seconds each for it, side by side. If memory keeps what is written, it does not
+    wait for the device.
     """
+    e = cluster.connect_seconds
     served = (seen.startup + seen.transfer) / seen.parts if seen.waits else 0.0
-    return Steps(seen.width * cluster.connect_seconds, seen.size * cluster.network_seconds_per_byte, served)
+    return Steps(max(seen.width * e, e + seen.handling), seen.size * cluster.network_seconds_per_byte, served)
 
 
 def busy(seen: Seen, cluster: Cluster) -> Steps:
     """How long the busiest node or server connects, has its link in use, and its device, in all rounds R.
 
-    Connections: max(m*w*R, parts)*e. Bytes: max(m*s*R, bytes)*v. The device: ``device_time``.
+    Connections: max(m*w*R*e, parts*(e + h)). Bytes: max(m*s*R, bytes)*v. The device: ``device_time``.
     """
+    e = cluster.connect_seconds
     return Steps(
-        max(seen.per_node * seen.width * seen.rounds, seen.parts) * cluster.connect_seconds,
+        max(seen.per_node * seen.width * seen.rounds * e, seen.parts * (e + seen.handling)),
         max(seen.per_node * seen.size * seen.rounds, seen.bytes) * cluster.network_seconds_per_byte,
         device_time(seen),
     )
@@ -177,7 +180,7 @@ def device_time(seen: Seen) -> float:
 def of_a_part(seen: Seen, cluster: Cluster) -> Steps:
     """How long the busiest server has its acceptor, its link and its device in use for a part of a request."""
     return Steps(
-        cluster.connect_seconds,
+        cluster.connect_seconds + seen.handling,
         seen.bytes / seen.parts * cluster.network_seconds_per_byte,
         device_time(seen) / seen.parts,
     )
@@ -250,13 +253,13 @@ def gathered(seen: Seen, cluster: Cluster, seconds: float) -> float:
 def in_rounds(seen: Seen, cluster: Cluster) -> Cost:
     """Clients that wait for one another after each round: the sum of the rounds, each a ``pipeline``.
 
-    Connections of a round: max(m*w, k)*e; bytes: max(m*s, those of k parts)*v. The device is the busiest
-    one of that round.
+    Connections of a round: max(m*w*e, k*(e + h)); bytes: max(m*s, those of k parts)*v. The device is the
+    busiest one of that round.
     """
     one, part, device = alone(seen, cluster), of_a_part(seen, cluster), seen.startup + seen.transfer
     longer = seen.in_step / device / seen.rounds if device else 0.0
     round_ = Steps(
-        connect_time(seen.per_node, seen.together, seen.width, cluster.connect_seconds),
+        max(seen.per_node * seen.width * cluster.connect_seconds, seen.together * part.connect),
         max(seen.per_node * one.network, seen.together * part.network),
         device_time(seen) * longer,
     )

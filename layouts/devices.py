@@ -1,10 +1,11 @@
-"""What a storage device needs before it transfers the first byte, as a function of the distance."""
+"""What a server needs before the first byte: its device, by the distance, and the server itself, by its clients."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
-from pdla.model import Op, Pool
+from pdla.model import Cluster, Op, Pool
 
 
 def curve(pool: Pool, op: Op) -> tuple[tuple[int, float], ...]:
@@ -22,14 +23,24 @@ def startup(pool: Pool, distance: float, op: Op = "read") -> float:
     >>> [startup(disk, distance) for distance in (0, 500, 5000, 10**12)]
     [0.0, 0.125, 0.5, 0.75]
     """
-    points = curve(pool, op)
-    if distance <= points[0][0]:
+    return _on(curve(pool, op), distance)
+
+
+def handling(cluster: Cluster, pool: Pool, clients: int) -> float:
+    """Seconds that a server of the pool itself takes for a request, if so many clients make requests to it."""
+    points = cluster.pool(pool.device.inside or pool.name).device.clients_cost
+    return _on(points, clients) if points else 0.0
+
+
+def _on(points: Sequence[tuple[int, float]], place: float) -> float:
+    """A curve: linear between its points, constant beyond the first and the last."""
+    if place <= points[0][0]:
         return points[0][1]
-    if distance >= points[-1][0]:
+    if place >= points[-1][0]:
         return points[-1][1]
-    after = bisect_right(points, distance, key=lambda point: point[0])
+    after = bisect_right(points, place, key=lambda point: point[0])
     (near, near_seconds), (far, far_seconds) = points[after - 1], points[after]
-    return near_seconds + (far_seconds - near_seconds) * (distance - near) / (far - near)
+    return near_seconds + (far_seconds - near_seconds) * (place - near) / (far - near)
 
 
 def seconds_per_byte(pool: Pool, op: Op) -> float:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pdla.layouts.contiguity import Pattern, count, runs, split
 from pdla.layouts.cost import busiest
-from pdla.layouts.devices import curve, seconds_per_byte, startup
+from pdla.layouts.devices import curve, handling, seconds_per_byte, startup
 from pdla.model import Cluster, Int64Array, Layout, Loop, Op, Pool
 
 SAMPLE, CLIENTS, BALANCE = 256, 64, 4096
@@ -43,6 +43,7 @@ class Seen(NamedTuple):
         together: the most parts of a round on one server.
         startup, transfer: seconds of the busiest device, with what it reads ahead, and without what memory keeps.
         in_step: the same, if all clients stay in step: the sum over the rounds, each with its own busiest device.
+        handling: seconds that a server itself takes for a part.
         channels: start-ups that the device makes at a time.
         turns: requests that a client makes to a server in a row, before it turns to another one.
         places: the groups of ``width`` servers to which clients turn one after another.
@@ -61,6 +62,7 @@ class Seen(NamedTuple):
     startup: float
     transfer: float
     in_step: float
+    handling: float = 0.0
     channels: int = 1
     turns: float = 1.0
     places: float = 1.0
@@ -113,13 +115,22 @@ class Ahead(NamedTuple):
 
 
 def striped(
-    cluster: Cluster, op: Op, start: int, rounds: Sequence[Loop], clients: Sequence[Loop], length: int, per_node: int
+    cluster: Cluster,
+    op: Op,
+    start: int,
+    rounds: Sequence[Loop],
+    clients: Sequence[Loop],
+    length: int,
+    per_node: int,
+    drift: bool = True,
 ) -> Seen:
     """The servers of the original, for requests of ``length`` bytes: each of ``clients`` makes one in every round.
 
     The requests are cut at the strips, and each server has its own distances between the parts that it
-    gets (``_start_ups``). What the busiest server has to do stands for all.
+    gets (``_start_ups``). What the busiest server has to do stands for all. On a cluster with jitter, clients
+    ``drift`` apart, unless they wait for one another.
     """
+    drift = drift and cluster.jitter_seconds > 0
     pool, servers = cluster.pool(cluster.home_pool), cluster.home_servers
     device, b = pool.device, seconds_per_byte(pool, op)
     few = split(clients, CLIENTS)[1]
@@ -127,11 +138,11 @@ def striped(
     time, side = offsets(split(rounds, max(SAMPLE // (wide * count(few)), 1))[1]), offsets(few)
     begin = start + (time[:, None] + side).ravel()
     parts = _in_order(_cut(cluster, begin, length, len(side)), pool, op)
-    waits, moved = _start_ups(cluster, op, parts), parts.size
+    waits, moved = _start_ups(cluster, op, parts, drift), parts.size
     places = begin[:: len(side)] // cluster.home_strip % servers
     turns, follows = len(places) / (1 + int(np.count_nonzero(places[1:] != places[:-1]))), False
     if op == "read" and device.read_ahead:
-        ahead, stream = _read_ahead(parts, device.read_ahead), runs(rounds, length)[1]
+        ahead, stream = _read_ahead(parts, device.read_ahead, drift), runs(rounds, length)[1]
         follows = ahead.shared
         if stream > len(time) * length:
             # Streams that are longer than the sample: how they begin does not count.
@@ -170,6 +181,7 @@ def striped(
         startup=left * scale * float(waits[own].sum()),
         transfer=left * scale * float(moved[own].sum()) * b,
         in_step=left * share * float(steps.sum()),
+        handling=handling(cluster, pool, count(clients)),
         channels=device.channels,
         turns=turns,
         places=servers / max(width, 1.0),
@@ -205,11 +217,11 @@ def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, se
     found = Sections(here, sharing, held, held / pieces, -(-layout.section // cycle) * own)
     turns, follows = max(1.0, own / request), False
     if op == "read" and device.read_ahead and pieces * here > 1:
-        waits, moved, follows = _sections_ahead(pool, found)
+        waits, moved, follows = _sections_ahead(pool, found, cluster.jitter_seconds > 0)
         if held > found.part + device.read_ahead:
             turns = max(1.0, own / (found.part + device.read_ahead))
     else:
-        waits, moved = _section_jumps(pool, op, found), float(here * held)
+        waits, moved = _section_jumps(pool, op, found, cluster.jitter_seconds > 0), float(here * held)
     times = again * sharing
     parts, bytes_ = pieces * here * times, here * held * times
     left = _left(pool, op, bytes_)
@@ -227,6 +239,7 @@ def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, se
         startup=waits,
         transfer=transfer,
         in_step=(waits + transfer) * max(1.0, together * rounds / parts),
+        handling=handling(cluster, pool, together),
         channels=device.channels,
         turns=turns,
         places=servers / width,
@@ -235,7 +248,7 @@ def sectioned(cluster: Cluster, pool: Pool, pattern: Pattern, layout: Layout, se
     )
 
 
-def _section_jumps(pool: Pool, op: Op, found: Sections) -> float:
+def _section_jumps(pool: Pool, op: Op, found: Sections, drift: bool) -> float:
     """Seconds of start-up of a server that goes from section to section, part by part.
 
     A server with one section goes on where it stopped; one with memory writes sections in their order.
@@ -252,10 +265,12 @@ def _section_jumps(pool: Pool, op: Op, found: Sections) -> float:
 
     back = jump((here - 1) * apart)
     round_ = (here - 1) * jump(apart - part) + here * (sharing - 1) * jump(part) + back
+    if drift and here > 1:
+        round_ += back
     return found.held / part * round_ - back
 
 
-def _sections_ahead(pool: Pool, found: Sections) -> tuple[float, float, bool]:
+def _sections_ahead(pool: Pool, found: Sections, drift: bool) -> tuple[float, float, bool]:
     """What a server reads ahead in sections: seconds of start-up, bytes, and whether all clients wait for it.
 
     The first part of each section is read alone, the next one with what is ahead, and so on. That is
@@ -265,6 +280,9 @@ def _sections_ahead(pool: Pool, found: Sections) -> tuple[float, float, bool]:
     here, _, held, part, apart = found
     reach = part + pool.device.read_ahead
     jump = startup(pool, apart - part)
+    if part == held and drift:
+        flights = min((here - 1) / 2, 1 + here * held / reach)
+        return startup(pool, here * held), here * held + flights * pool.device.read_ahead, False
     if part == held:
         more = math.ceil((here - 1) * held / reach)
         return 0.0, held + more * reach, here > 1
@@ -308,7 +326,7 @@ def _in_order(parts: Parts, pool: Pool, op: Op) -> Parts:
     return Parts(*(each[order] for each in parts))
 
 
-def _start_ups(cluster: Cluster, op: Op, parts: Parts) -> FloatArray:
+def _start_ups(cluster: Cluster, op: Op, parts: Parts, drift: bool) -> FloatArray:
     """Seconds of start-up of each part, by its distance from the one before it on its server.
 
     The first part is free: nobody knows where the server's head was, whatever file it served before.
@@ -329,6 +347,12 @@ def _start_ups(cluster: Cluster, op: Op, parts: Parts) -> FloatArray:
         distance = np.where(_goes_on(parts), 0, np.where(distance == 0, FAR, distance))
     points, seconds = zip(*curve(pool, op), strict=True)
     waits = np.asarray(np.interp(distance, points, seconds))
+    if drift:
+        # The first of a round to come is any one. An elevator goes up from there, back, and up again.
+        begins = np.flatnonzero(np.append(True, (server[1:] != server[:-1]) | (parts.turn[1:] != parts.turn[:-1])))
+        several = np.diff(np.append(begins, len(low))) > 1
+        top = np.maximum.reduceat(low + size, begins)
+        waits[begins[several]] += np.interp((top - low[begins])[several], points, seconds)
     waits[0] = 0.0
     waits[1:][server[1:] != server[:-1]] = 0.0
     strips: Int64Array | int = 1
@@ -364,7 +388,7 @@ def _goes_on(parts: Parts) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _read_ahead(parts: Parts, reach: int) -> Ahead:
+def _read_ahead(parts: Parts, reach: int, drift: bool) -> Ahead:
     """What a server reads ahead, ``reach`` bytes after a part that continues another one.
 
     The first part of a chain of parts that touch is read alone. The second one is read with what is ahead,
@@ -390,6 +414,19 @@ def _read_ahead(parts: Parts, reach: int) -> Ahead:
     ahead[1:] = (number[1:] == number[:-1]) & ~fresh[1:]
     reader = who[np.maximum.accumulate(np.where(ahead, 0, place))]
     ahead &= ~begins
+    extra = np.where(ahead | fresh | begins, 0, reach)
+    if drift:
+        # Parts of a round that touch come in any order: half of them go on where another one has ended, until all that
+        # follows is read ahead. That is in vain, unless it is of the rounds that follow.
+        chain, heads = np.cumsum(fresh) - 1, np.flatnonzero(fresh)
+        alone = np.maximum.reduceat(when, heads) == np.minimum.reduceat(when, heads)
+        same = np.zeros(len(order), np.bool_)
+        same[1:] = (gap[1:] == 0) & (when[1:] == when[:-1]) & (who[1:] != who[:-1])
+        same &= alone[chain]
+        group = np.cumsum(~same)
+        count_, length = np.bincount(group)[group], np.bincount(group, size)[group]
+        ahead &= ~same
+        extra = np.where(same, (np.minimum(0.5, (1 + length / reach) / count_) * reach).astype(np.int64), extra)
     hit[order] = ahead
-    more[order] = np.where(ahead | fresh | begins, 0, reach)
+    more[order] = extra
     return Ahead(hit, more, bool(np.count_nonzero(ahead & (who != reader)) > SHARED * np.count_nonzero(ahead)))

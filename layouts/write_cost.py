@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pdla.layouts.contiguity import Pattern, count, cut, in_file_order, runs, split, total_startup, windows
 from pdla.layouts.cost import busiest, in_rounds, side_by_side
-from pdla.layouts.devices import seconds_per_byte, startup
+from pdla.layouts.devices import handling, seconds_per_byte, startup
 from pdla.layouts.seen import Seen, striped
 from pdla.model import Cluster, Cost, Layout, Loop, Pool
 from pdla.units import MiB
@@ -125,6 +125,7 @@ def _read_back(pattern: Pattern, size: int, cluster: Cluster, layout: Layout) ->
             startup=waits,
             transfer=transfer,
             in_step=waits + transfer,
+            handling=handling(cluster, kind, ranks),
             channels=kind.device.channels,
         )
         cost = in_rounds(seen, cluster)
@@ -153,7 +154,7 @@ def _home(pattern: Pattern, size: int, cluster: Cluster) -> Cost:
     def of(clients: int, times: float) -> Cost:
         """So many of the first ranks, for this part of their rounds."""
         return times * in_rounds(
-            striped(cluster, "write", first, inner, (Loop(share, clients),), run, per_node), cluster
+            striped(cluster, "write", first, inner, (Loop(share, clients),), run, per_node, drift=False), cluster
         )
 
     # The last rank's share is smaller.

@@ -200,7 +200,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Device:
-    """What servers do with requests; of the cost model, only queue, channels, write_startup, memory and read_ahead.
+    """What servers do with requests; not for the cost model: slices, turns, depths, duplex, background.
 
     Attributes:
         queue: the order in which requests are served: in order of arrival, in sweeps over the addresses, or a slice of
