@@ -21,7 +21,7 @@ from tests.conftest import Pdla
 CLUSTER = load_cluster(None)  # 4 home servers, strips of 64 KiB
 NOTHING = Summary((), {}, 0, 0, 0.0)
 STRIDED = Signature(
-    "/d/a", "read", False, 0, 4096, (Loop(4096, 8), Loop(196608, 1000)), tuple(range(8)), rank_loops=1, calls=8000
+    "/d/a", "read", False, 0, 4096, (Loop(4096, 8), Loop(196608, 1000)), tuple(range(8)), rank_loops=1, calls=80
 )
 
 

@@ -293,7 +293,7 @@ def test_what_the_mpi_library_takes_is_no_computation(slow: Case) -> None:
     assert ran.passed == {SIEVED} and ran.total("written", "calls") == 0
 
 
-def test_h2_the_mpi_library_does_not_undo_what_another_open_cached(slow: Case) -> None:
+def test_h02_the_mpi_library_does_not_undo_what_another_open_cached(slow: Case) -> None:
     """What it has read of the gap is older than the bytes of the cache, which come home before it has written."""
     ran = slow.same(ON_CLOSE, "around:0", COUNT="10", FAST="2")
     assert ran.passed == set()

@@ -132,7 +132,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def queued(place: Place) -> Place:
     """A plan for 4 MiB waits in the queue."""
     place.fill(4 * MiB)
-    done = place.run("plan", "a.h5", "--simulate", "0", "--queue")
+    done = place.run("plan", "a.h5", "--policy", "ns-pdla", "--simulate", "0", "--queue")
     assert done.stderr == "pdla: 1 pattern planned and queued for pdla daemon\n"
     assert place.queue() == [("planned", "")]
     return place

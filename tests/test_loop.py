@@ -76,7 +76,7 @@ class Job:
     def replicate(self) -> None:
         """Trace with 4 ranks, plan and build."""
         self.pdla.run("trace", "-o", "run.h5", "--", *self.command(4))
-        self.pdla.run("plan", "run.h5", "--simulate", "0", "-o", "plan.json")
+        self.pdla.run("plan", "run.h5", "--policy", "ns-pdla", "--simulate", "0", "-o", "plan.json")
         built = self.pdla.json("replicate", "plan.json", "--json")
         assert built["replicas"]
 

@@ -188,8 +188,8 @@ def test_redirected_writes_are_added_by_file(tmp_path: Path):
 
 
 def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
-    nothing = {"calls": 0, "bytes": 0, "unit": 0, "requests": [0, 0], "seconds": [0.0, 0.0]}
-    decided = {"calls": 3, "bytes": 3072, "unit": 1 << 20, "requests": [128, 1], "seconds": [0.0625, 0.002]}
+    nothing = {"calls": 0, "bytes": 0, "unit": 0, "requests": [0, 0, 0], "seconds": [0.0, 0.0, 0.0]}
+    decided = {"calls": 3, "bytes": 3072, "unit": 1 << 20, "requests": [128, 1, 4], "seconds": [0.0625, 0.002, 0.5]}
 
     def cached(path: str, calls: int, moving: float, waited: float, **more: Any) -> dict[str, Any]:
         return {
@@ -221,7 +221,7 @@ def test_caches_are_added_by_file_and_hidden_seconds_by_process(tmp_path: Path):
     assert (first.hit_calls, first.hit_bytes) == (2, 1024)
     assert (first.home_bytes, first.home_requests, first.dirty_bytes) == (6000, 4, 144)
     assert (first.exchanged_calls, first.exchanged_bytes) == (3, 3072)
-    assert first.exchange == Exchange(1 << 20, (128, 1), (0.0625, 0.002))
+    assert first.exchange == Exchange(1 << 20, (128, 1, 4), (0.0625, 0.002, 0.5))
     assert report.caches[1].exchange is None
     assert (first.moving_seconds, first.waited_seconds, first.errors) == (4.0, 6.0, ("full",))
     assert report.errors == ("/a: full",)

@@ -105,7 +105,7 @@ def test_a_scaled_program_does_what_the_program_does_there() -> None:
     there = Program.of(program(16))
     there = replace(there, workload=there.workload.at_once())
     names = ("none", "independent", "two-phase", "pdla-h", "pdla-s")
-    cluster = load_cluster("pdla")
+    cluster = load_cluster("pdla", {"clients.jitter_seconds": "0"})
     predicted = contest(Program.of(program(4)).scaled(scaling, 16), cluster, names)
     assert [one.seconds for one in predicted.results] == pytest.approx(
         [one.seconds for one in contest(there, cluster, names).results]
