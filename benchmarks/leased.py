@@ -117,6 +117,7 @@ class Killed:
             "PDLA_E10_CACHE": "enable",
             "PDLA_E10_CACHE_PATH": self.cache,
             "PDLA_E10_CACHE_FLUSH_FLAG": "flush_onclose",
+            "PDLA_ROMIO_CB_WRITE": "disable",  # pieces with gaps go to the caches, too
         }
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks), "env"]
         words = [*(f"{name}={value}" for name, value in settings.items() if redirected), self.programs / "leased"]
