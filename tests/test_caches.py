@@ -272,19 +272,27 @@ def test_gaps_go_to_the_cache_once_a_computation_hides_their_way_home(case: Case
     assert {Path(cache["path"]).name: cache["written"]["calls"] for cache in ran.caches} == {"data": 0, "1.data": 1}
 
 
-@pytest.fixture
-def slow(case: Case) -> Case:
-    """Each write of the MPI library takes a third of a second, but on the rank FAST."""
+def slowed(case: Case, call: str, microseconds: int, but: str, variables: str = "") -> Case:
+    """Each such call takes so much longer, but on ranks for which the shell's test ``but`` is true.
+
+    ``variables`` are the environment of the slow ones.
+    """
     if not shutil.which("strace"):
-        unavailable("strace is not installed: it makes the storage slow")
-    script = case.directory / "slow"
+        unavailable("strace is not installed: it delays a rank")
+    script = case.directory / "slowed"
     script.write_text(
-        f'#!/bin/sh\nif [ "$PMI_RANK" = "$FAST" ]; then exec {case.program} "$@"; fi\n'
-        "exec strace -f -o /dev/null -e trace=pwrite64 -e inject=pwrite64:delay_enter=300000"
+        f'#!/bin/sh\nif [ {but} ]; then exec {case.program} "$@"; fi\n'
+        f"exec env {variables} strace -f -o /dev/null -e trace={call} -e inject={call}:delay_enter={microseconds}"
         f' {case.program} "$@"\n'
     )
     script.chmod(0o755)
     return Case(case.mpi, script, case.libraries, case.directory)
+
+
+@pytest.fixture
+def slow(case: Case) -> Case:
+    """Each write of the MPI library takes a third of a second, but on the rank FAST."""
+    return slowed(case, "pwrite64", 300_000, '"$PMI_RANK" = "$FAST"')
 
 
 def test_what_the_mpi_library_takes_is_no_computation(slow: Case) -> None:
@@ -334,19 +342,9 @@ def test_the_mover_brings_bytes_home_while_the_program_computes(case: Case) -> N
 
 def test_movers_wait_for_ranks_that_have_not_ended_the_call(case: Case) -> None:
     """Rank 2 takes half a second to write to its cache, and its own mover brings nothing home."""
-    if not shutil.which("strace"):
-        unavailable("strace is not installed: it delays a rank")
-    script = case.directory / "ranked"
-    script.write_text(
-        f'#!/bin/sh\nif [ "$PMI_RANK" != 2 ]; then exec {case.program} "$@"; fi\n'
-        f"export PDLA_E10_CACHE_FLUSH_FLAG={ON_CLOSE}\n"
-        f"exec strace -f -o /dev/null -e trace=pwritev -e inject=pwritev:delay_enter=500000"
-        f' {case.program} "$@"\n'
-    )
-    script.chmod(0o755)
+    ranked = slowed(case, "pwritev", 500_000, '"$PMI_RANK" != 2', f"PDLA_E10_CACHE_FLUSH_FLAG={ON_CLOSE}")
     native = case.natively("write:0", "write:1")
     case.original.unlink()
-    ranked = Case(case.mpi, script, case.libraries, case.directory)
     ran = ranked.run(case.variables(IMMEDIATE), "write:0", "write:1", "nap:2000", "kill", fails=True)
     assert ran.bytes == native.bytes
 
