@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import PurePath
 from typing import Protocol
 
+import numpy as np
 import pandas as pd
 
+from pdla.errors import PdlaError
 from pdla.traces.blocks import ROWS, Block, InMemory, blocks
 from pdla.traces.file_views import Tilings, View, extents
-from pdla.traces.tables import ACCESS_COLUMNS, OPS, POSIX_COLUMNS, categorical
+from pdla.traces.tables import ACCESS_COLUMNS, OPS, POSIX_COLUMNS, categorical, number_calls
+from pdla.units import counted, format_count, format_seconds, shown
+
+MOST_NAMED = 8  # files that an error names
 
 
 class Source(Protocol):
@@ -77,6 +84,97 @@ class Trace:
     def blocks(self, part: int = 0, parts: int = 1, rows: int = ROWS) -> Iterator[Block]:
         """The data calls of one of ``parts`` parts of the ranks, about ``rows`` calls and extents at a time."""
         return blocks(InMemory(self.records, self.views), part, parts, rows)
+
+    def only(
+        self,
+        *,
+        file: str | None = None,
+        ranks: Iterable[int] | None = None,
+        time: tuple[float | None, float | None] = (None, None),
+    ) -> Trace:
+        """A part of the trace: the calls on these files, by these ranks, that begin in this time.
+
+        Files, views and ranks keep their numbers. The calls of each rank are numbered from 0 again.
+        A POSIX call stays with the MPI call in which it was made; one that was made in none stays
+        if it fulfils the conditions itself. A note says that this is a part.
+
+        Args:
+            file: a path, a name, or a glob for paths, in which ``*`` also matches ``/``; None: all.
+            ranks: numbers of ranks; None: all.
+            time: seconds since the first rank's MPI_Init, a half-open range; None: no limit. So two
+                ranges that adjoin have each call once.
+
+        Raises:
+            PdlaError: no file matches, or there is no such rank.
+        """
+        numbers = None if file is None else self._matching(file)
+        chosen = None if ranks is None else self._existing(ranks)
+
+        def fulfils(table: pd.DataFrame) -> pd.Series[bool]:
+            begins, (start, stop) = table["t_start"], time
+            kept = pd.Series(True, table.index)
+            if numbers is not None:
+                kept &= table["file"].isin(numbers)
+            if chosen is not None:
+                kept &= table["rank"].isin(chosen)
+            if start is not None:
+                kept &= begins >= start
+            if stop is not None:
+                kept &= begins < stop
+            return kept
+
+        kept = fulfils(self.records)
+        records = self.records[kept].reset_index(drop=True)
+        records["call"] = number_calls(records["rank"])
+        return replace(
+            self,
+            records=records,
+            posix=self._posix_of(kept, fulfils(self.posix)),
+            truncated=tuple(rank for rank in self.truncated if chosen is None or rank in chosen),
+            notes=(*self.notes, self._part(file, chosen, time)),
+        )
+
+    def _matching(self, file: str) -> list[int]:
+        """The ids of the files that ``file`` stands for."""
+        found = [
+            int(number)
+            for number, path in zip(self.files["file"], self.files["path"], strict=True)
+            if file in (path, PurePath(path).name) or fnmatchcase(path, file)
+        ]
+        if not found:
+            known = ", ".join(map(shown, self.files["path"][:MOST_NAMED]))
+            more = ", ..." if len(self.files) > MOST_NAMED else ""
+            raise PdlaError(f"no file of the trace matches {file!r}; it has {known or 'no files'}{more}")
+        return found
+
+    def _existing(self, ranks: Iterable[int]) -> set[int]:
+        found = set(ranks)
+        if wrong := sorted(found - set(range(self.ranks))):
+            raise PdlaError(f"the trace has {counted(self.ranks, 'rank')}, from 0 on; there is no rank {wrong[0]}")
+        return found
+
+    def _posix_of(self, kept: pd.Series[bool], fulfilling: pd.Series[bool]) -> pd.DataFrame:
+        """The POSIX calls of the MPI calls that are kept, with their new numbers; and others that fulfil."""
+        posix, rank = self.posix, self.records["rank"].to_numpy()
+        call = posix["call"].to_numpy()
+        inside = call >= 0
+        number = np.full(len(rank), -1, np.int64)
+        number[kept] = number_calls(rank[kept])
+        new = np.full(len(posix), -1, np.int64)
+        new[inside] = number[np.searchsorted(rank, posix["rank"].to_numpy()[inside]) + call[inside]]
+        stays = np.where(inside, new >= 0, fulfilling)
+        return posix.assign(call=new)[stays].reset_index(drop=True)
+
+    def _part(self, file: str | None, ranks: set[int] | None, time: tuple[float | None, float | None]) -> str:
+        """A note on what part of a run this is."""
+        start, stop = time
+        parts = [
+            "" if file is None else f"files {shown(file)}",
+            "" if ranks is None else f"{format_count(len(ranks))} of {counted(self.ranks, 'rank')}",
+            "" if start is None else f"from {format_seconds(start)} on",
+            "" if stop is None else f"before {format_seconds(stop)}",
+        ]
+        return f"this is a part of the run: {', '.join(filter(None, parts)) or 'all of it'}"
 
     def path(self, file: int) -> str:
         """The path of the file with this id."""
