@@ -253,6 +253,8 @@ def test_a_file_of_the_wrong_kind_is_named_as_what_it_is(pdla: Pdla, made: Path,
     for name, kind in KINDS.items():
         if kind == wanted or (kind == "a directory" and wanted in ("a directory of raw logs", "an IOSIG trace")):
             continue
+        if (verb, name) == ("analyze", "darshan"):
+            continue  # its counters are printed
         done = pdla.run(*(word.format(f"made/{name}") for word in words), code=1)
         assert done.stderr.count("\n") == 1, done.stderr
         assert f"made/{name}" in done.stderr

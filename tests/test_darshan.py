@@ -1,16 +1,20 @@
-"""Darshan: the real logs that pydarshan ships become traces; other logs are refused in one line."""
+"""Darshan: the real logs that pydarshan ships become traces, or tables of counters; others are refused in one line."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 from pdla.collectors.darshan import import_darshan
+from pdla.collectors.darshan_counters import Layer, darshan_counters
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
+from tests.conftest import Launching
 from tests.support.mpi import unavailable
+from tests.test_json import keys, section
 
 SPEC = importlib.util.find_spec("darshan")
 if SPEC is None or SPEC.origin is None:
@@ -19,6 +23,7 @@ assert SPEC is not None and SPEC.origin is not None
 PACKAGE = Path(SPEC.origin).parent
 LOGS = PACKAGE / "examples" / "example_logs"
 IOR = LOGS / "ior_hdf5_example.darshan"
+EXAMPLE = LOGS / "example.darshan"
 
 
 def test_ior_has_59_mpi_io_calls_of_4_ranks_on_one_file() -> None:
@@ -78,10 +83,11 @@ def test_an_imported_log_survives_the_trace_file(tmp_path: Path) -> None:
 
 def test_a_log_without_dxt_says_how_to_get_it() -> None:
     with pytest.raises(PdlaError) as caught:
-        import_darshan(LOGS / "example.darshan")
+        import_darshan(EXAMPLE)
     assert str(caught.value) == (
-        f"{LOGS / 'example.darshan'} has no DXT records, only counters (modules: POSIX, MPI-IO, LUSTRE, STDIO): "
-        "set DXT_ENABLE_IO_TRACE=1 (or, from Darshan 3.4 on, DARSHAN_MOD_ENABLE=DXT_POSIX,DXT_MPIIO) and run again"
+        f"{EXAMPLE} has no DXT records, only counters (modules: POSIX, MPI-IO, LUSTRE, STDIO): "
+        f"'pdla analyze {EXAMPLE}' prints them; for a trace set DXT_ENABLE_IO_TRACE=1 (or, from Darshan 3.4 on, "
+        "DARSHAN_MOD_ENABLE=DXT_POSIX,DXT_MPIIO) and run again"
     )
 
 
@@ -113,3 +119,79 @@ def test_without_pydarshan_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(PdlaError) as caught:
         import_darshan(IOR)
     assert str(caught.value) == "reading .darshan logs needs pydarshan: pip install 'pdla[darshan]'"
+
+
+def layer(layers: tuple[Layer, ...], name: str) -> Layer:
+    (found,) = [one for one in layers if one.layer == name]
+    return found
+
+
+def test_counters_of_a_file_that_2048_ranks_shared() -> None:
+    counters = darshan_counters(EXAMPLE)
+    assert (counters.ranks, counters.seconds, counters.dxt, counters.partial) == (2048, 117.0, False, ())
+    file = counters.files[0]
+    assert (file.path.rpartition("/")[2], file.ranks) == ("vpicio.hdf5", 2048)
+    assert [one.path for one in counters.files[1:]] == ["<STDERR>", "<STDOUT>"]
+    above, below = layer(file.layers, "MPI-IO"), layer(file.layers, "POSIX")
+    assert (above.opens, above.collective_opens, above.views, above.write.calls) == (2048, 2048, 32768, 16402)
+    assert (above.write.collective, above.write.sequential) == (16384, None)
+    assert above.slowest is not None
+    assert (above.slowest[0], round(above.slowest[1], 3)) == (1312, 85.492)
+    assert above.deviation_seconds == pytest.approx(95.43228094835244**0.5)
+    assert below.write.sizes == {"0_100": 4, "100_1K": 14, "100M_1G": 16384}
+    assert (below.write.bytes, below.write.sequential, below.write.consecutive) == (2199023259968, 16384, 0)
+    assert below.common_sizes[:2] == ((134217728, 16384), (272, 8))
+    assert below.strides == ((274743689216, 10240), (274743691264, 4096))
+    assert (below.unaligned, below.alignment, below.memory_alignment) == (16401, 1048576, 8)
+    assert below.deviation_seconds is None  # the log says 0, although its ranks differ
+
+
+def test_counters_of_ranks_with_files_of_their_own_are_summed() -> None:
+    counters = darshan_counters(PACKAGE / "tests" / "input" / "sample-goodost.darshan")
+    total = layer(counters.total, "POSIX")
+    assert (len(counters.files), total.opens, total.write.calls, total.write.bytes) == (50, 48, 6144, 48 << 30)
+    assert total.common_sizes == ((8 << 20, 6144),)
+    assert sum(layer(file.layers, "POSIX").write.calls for file in counters.files[:48]) == 6144
+    assert {file.ranks for file in counters.files[:48]} == {1}
+    assert total.slowest is not None
+    slowest = max(
+        (one.write.seconds + one.metadata_seconds, one.slowest[0])
+        for one in (layer(file.layers, "POSIX") for file in counters.files[:48])
+        if one.write.seconds and one.metadata_seconds and one.slowest
+    )
+    assert total.slowest == (slowest[1], pytest.approx(slowest[0]))
+
+
+def test_negative_times_of_a_log_are_not_known() -> None:
+    stdio = layer(darshan_counters(EXAMPLE).total, "STDIO")
+    assert (stdio.write.seconds, stdio.slowest, stdio.write.calls) == (None, None, 74)
+
+
+def test_a_log_without_counters_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdla.collectors.darshan_counters.LAYERS", ("none",))
+    with pytest.raises(PdlaError, match=r"counts no file of none \(modules: POSIX, MPI-IO, LUSTRE, STDIO\)"):
+        darshan_counters(EXAMPLE)
+
+
+def test_analyze_prints_counters_and_how_to_get_a_trace(pdla: Launching) -> None:
+    said = pdla.run("analyze", EXAMPLE).stdout
+    assert "not aligned in the file to 1 MiB: 99.99 % of the calls" in said
+    assert "274,743,689,216 B (10,240)" in said
+    assert "DXT_ENABLE_IO_TRACE=1" in said
+    assert f"'pdla import darshan {IOR}'" in " ".join(pdla.run("analyze", IOR).stdout.split())
+    answer = pdla.json("analyze", IOR, "--json")
+    assert (answer["ranks"], answer["dxt"], len(answer["files"])) == (4, True, 2)
+    assert [one["layer"] for one in answer["total"]] == ["MPI-IO", "POSIX", "STDIO"]
+    whole, of_layer = section("Counters of a Darshan log").split("\nA layer:\n")
+    assert set(answer) == keys(whole)
+    assert set(answer["total"][0]) == keys(of_layer)
+    row = next(line for line in of_layer.splitlines() if line.startswith("| `read`"))
+    assert set(answer["total"][0]["read"]) <= set(re.findall(r"`(\w+)`", row))
+
+
+@pytest.mark.parametrize("size", range(16, 1400, 173))
+def test_analyze_refuses_a_cut_log_in_one_line(tmp_path: Path, size: int) -> None:
+    (tmp_path / "run.darshan").write_bytes(EXAMPLE.read_bytes()[:size])
+    with pytest.raises(FormatError, match=r"run\.darshan is cut short or damaged: ") as caught:
+        darshan_counters(tmp_path / "run.darshan")
+    assert "\n" not in str(caught.value)

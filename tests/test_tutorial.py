@@ -75,7 +75,7 @@ def test_a_cache_on_ssd_servers(directory: Path) -> None:
 
 def test_a_darshan_log(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "python")}
-    assert followed(HOWTO / "darshan.md", directory, programs) == 3
+    assert followed(HOWTO / "darshan.md", directory, programs) == 5
 
 
 @pytest.mark.timeout(400)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import pdla
-from pdla.cli.options import json_option, print_json, trace_argument
+from pdla.cli.options import json_option, print_json
 from pdla.cli.processes import mpi_processes
 from pdla.cli.progress import taken
 from pdla.errors import PdlaError
@@ -26,17 +27,21 @@ WHOLE = 1 << 22
 
 
 @click.command()
-@trace_argument
+@click.argument("trace_path", metavar="RUN.h5|LOG.darshan", type=click.Path(path_type=Path))
 @json_option
 def analyze(trace_path: Path, as_json: bool) -> None:
-    """Find the I/O signatures of a trace.
+    """Find the I/O signatures of a trace, or print what a Darshan log counts.
 
     The signatures also go into the catalog (see pdla patterns). New patterns enter the replication
     queue. With mpiexec -n N pdla analyze, N processes share the work.
     """
     from pdla.analyzers.local_patterns import find_local
     from pdla.analyzers.parallel import find_together
+    from pdla.file_kinds import DARSHAN, mistaken
 
+    if not mistaken(trace_path, DARSHAN):
+        _print_counters(trace_path, as_json)
+        return
     processes = mpi_processes()
 
     def find(part: int, parts: int) -> LocalPatterns:
@@ -56,6 +61,17 @@ def analyze(trace_path: Path, as_json: bool) -> None:
     if local is not None:
         with _opened(trace_path) as source:
             _print(trace_path, source, local, as_json)
+
+
+def _print_counters(log: Path, as_json: bool) -> None:
+    from pdla.collectors.darshan_counters import darshan_counters
+    from pdla.report.counters import counters_text
+
+    counters = darshan_counters(log)
+    if as_json:
+        print_json(asdict(counters))
+    else:
+        click.echo(counters_text(counters, str(log)))
 
 
 @contextmanager
