@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from os import PathLike
-
-    from pdla.traces.trace import Trace
+    from pdla.analyzers.analysis import analyze
+    from pdla.catalog import open_catalog
+    from pdla.collectors import workloads
+    from pdla.collectors.tracefile import read_trace as load
+    from pdla.collectors.tracefile import write_trace as save
+    from pdla.layouts.config import load_cluster
+    from pdla.steps import add_run, plan, simulate
 
 __version__ = "0.1.0"
 
+__all__ = ["add_run", "analyze", "load", "load_cluster", "open_catalog", "plan", "save", "simulate", "workloads"]
 
-def load(path: str | PathLike[str]) -> Trace:
-    """The trace in ``path`` (an HDF5 file made by ``pdla trace`` or ``pdla import``).
+# RATIONALE: what is behind these takes a second to import, and most verbs need little of it.
+_PLACES = {
+    "add_run": "pdla.steps:add_run",
+    "analyze": "pdla.analyzers.analysis:analyze",
+    "load": "pdla.collectors.tracefile:read_trace",
+    "load_cluster": "pdla.layouts.config:load_cluster",
+    "open_catalog": "pdla.catalog:open_catalog",
+    "plan": "pdla.steps:plan",
+    "save": "pdla.collectors.tracefile:write_trace",
+    "simulate": "pdla.steps:simulate",
+    "workloads": "pdla.collectors.workloads:",
+}
 
-    Raises:
-        PdlaError: there is no such file, or it is not a trace that this version reads.
-    """
-    from pdla.collectors.tracefile import read_trace
 
-    return read_trace(path)
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'pdla' has no attribute {name!r}")
+    from pkgutil import resolve_name
+
+    globals()[name] = found = resolve_name(_PLACES[name])
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
 
 
 def _display_in_notebooks() -> None:
-    """If IPython runs this process, show traces, analyses, signatures and plans there as tables and pictures."""
+    """If IPython runs this process, show what the public functions return there as tables and pictures."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         from pdla.report.notebook import register

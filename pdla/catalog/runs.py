@@ -54,6 +54,34 @@ class Runs(Section):
             return _record(session, run, found, phases)
 
     @again
+    def find(
+        self,
+        *,
+        file: str = "*",
+        application: str = "*",
+        ranks: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Run]:
+        """The runs in the order of their start; those whose start is not known come first.
+
+        One of their files and their command match the globs, they have so many ranks, and they
+        started at or after ``since`` and before ``until``. A time without a time zone is a local one.
+        """
+        with self._session() as session:
+            query = select(RunRow).order_by(RunRow.started.nulls_first(), RunRow.id)
+            runs = [_run(row) for row in session.scalars(query)]
+        return [
+            one
+            for one in runs
+            if fnmatchcase(one.command, application)
+            and ranks in (None, one.ranks)
+            and (file == "*" or any(fnmatchcase(path, file) for path in one.files))
+            and (since is None or (one.started is not None and one.started >= since.astimezone()))
+            and (until is None or (one.started is not None and one.started < until.astimezone()))
+        ]
+
+    @again
     def get(self, run_id: int) -> tuple[Run, list[Occurrence]]:
         """A run, and its patterns as they were in it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,30 +19,10 @@ if TYPE_CHECKING:
 
 def record(path: Path, trace: Trace, analysis: Analysis, aspects: Sequence[Aspects], phases: Phases) -> None:
     """Record a run with its patterns and phases; print that, or why it is not possible, on standard error."""
-    from pdla.analyzers.analysis import PHASES
-    from pdla.catalog import Occurrence, Run, open_catalog
-    from pdla.collectors.tracefile import fingerprint
+    from pdla.steps import record_run
 
-    run = Run(
-        command=trace.command,
-        ranks=trace.ranks,
-        trace=fingerprint(path),
-        path=str(path.absolute()),
-        source=trace.source,
-        started=datetime.fromtimestamp(trace.started, UTC) if trace.started else None,
-        mpi=trace.mpi,
-        hosts=trace.hosts,
-        environment=trace.environment,
-        files=tuple(map(str, trace.files["path"])),
-        requests=analysis.requests,
-        bytes=analysis.bytes,
-    )
-    found = [
-        Occurrence(signature, of_signature.to_json())
-        for signature, of_signature in zip(analysis.signatures, aspects, strict=True)
-    ]
     try:
-        kept = open_catalog().runs.record(run, found, phases.phases[:PHASES])
+        kept = record_run(path, trace, analysis, aspects, phases)
     except PdlaError as error:
         # The answer is printed already; a catalog that fails does not change the exit code.
         say(f"the patterns were not recorded in the catalog: {error}")

@@ -13,13 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pdla import load
+import pdla
 from pdla.cli.launch import Mpi, find_mpis
 from pdla.cli.options import json_option, print_json
 from pdla.cli.replicate import built_line
@@ -139,26 +138,22 @@ def _programs(mpi: Mpi, directory: Path) -> list[Program]:
 
 def _loop(program: Program, directory: Path, say: Say) -> Run:
     """Trace, analyze, plan, replicate and run one program; print the result of each step."""
-    from pdla.analyzers.analysis import analyze
     from pdla.catalog import open_catalog
-    from pdla.layouts.config import load_cluster
     from pdla.policies.planfile import write_plan
     from pdla.replicator.builder import replicate
     from pdla.replicator.exit_reports import collect
     from pdla.report.comparison import Comparison
     from pdla.report.html import Run
     from pdla.report.text import comparison_table, plan_table, signature_table
-    from pdla.simulator.verification import verified_plan
-    from pdla.simulator.workload import from_trace
 
     command = shlex.join(Path(word).name for word in program.command)
     first = directory / f"{program.name}.h5"
     say(f"\n$ pdla trace -o {first.name} -- {command}")
     before, output_before, wall_before = _run(program, first, {}, directory)
     say(output_before.rstrip())
-    analysis = analyze(before)
+    analysis = pdla.analyze(before)
     say(f"\n$ pdla analyze {first.name}\n{signature_table(analysis)}")
-    plan = verified_plan(analysis, load_cluster(None), "auto", before.command, workload=partial(from_trace, before))
+    plan = pdla.plan(before, analysis=analysis)
     write_plan(plan, directory / f"{program.name}.json")
     say(f"\n$ pdla plan {first.name} --explain -o {program.name}.json\n{plan_table(plan)}")
     say("(Predicted for the nominal disks and SSDs of the default cluster. Below is what this machine measured.)")
@@ -193,7 +188,7 @@ def _run(program: Program, output: Path, variables: dict[str, str], directory: P
         text = stdout.read().decode()
     if code or packed is None:
         raise PdlaError(f"{program.name} failed with exit code {code}: {shlex.join(program.command)}")
-    return load(output), text, seconds
+    return pdla.load(output), text, seconds
 
 
 def _evict(paths: Iterable[Path]) -> None:

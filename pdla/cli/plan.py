@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
 
@@ -15,9 +13,6 @@ from pdla.cli.options import Named, Output, cluster_option, json_option, print_j
 from pdla.cli.progress import analyzed, progress
 from pdla.errors import PdlaError
 from pdla.units import counted
-
-if TYPE_CHECKING:
-    from pdla.analyzers.analysis import Analysis
 
 
 def _policies() -> Iterable[str]:
@@ -74,7 +69,7 @@ def plan(
     cluster: str | None,
     policy: str,
     selection: str,
-    writes: str,
+    writes: Literal["original", "close", "lease"],
     seconds: float,
     explain: bool,
     queue: bool,
@@ -86,43 +81,31 @@ def plan(
     The planner predicts the cost of each way to serve the patterns of RUN.h5 on the storage of the
     cluster, and simulates the best ones.
     """
-    from pdla.analyzers.dependence import write_dependences
-    from pdla.analyzers.phases import write_phases
     from pdla.catalog import open_catalog
-    from pdla.policies.plan import Limits, RedirectedWrites
     from pdla.policies.planfile import plan_to_json, write_plan
-    from pdla.replicator.backends import obstacles
     from pdla.replicator.queued_plans import enqueue
     from pdla.report.text import MOST, plan_summary, plan_table
-    from pdla.simulator.verification import differences, verified_plan
-    from pdla.simulator.workload import from_trace
+    from pdla.simulator.verification import differences
+    from pdla.steps import missing_files
 
     storage = read_cluster(cluster, trace_path)
     trace = pdla.load(trace_path)
-    catalog = open_catalog()
-    replicas = catalog.replicas.find()
     analysis = analyzed(trace)
-    redirected = None
-    if writes != "original":
-        phases = write_phases(trace) if writes == "lease" else None
-        redirected = RedirectedWrites(write_dependences(analysis, trace), phases)
-    gone = _gone(analysis)
+    gone = missing_files(analysis)
     with progress(" patterns") as advance:
-        made = verified_plan(
-            *(analysis, storage, policy, trace.command),
-            workload=partial(from_trace, trace),
-            seconds=seconds,
+        made = pdla.plan(
+            *(trace, storage, policy),
             selection=selection,
-            writes=redirected,
-            leased=writes == "lease",
-            limits=Limits(replicas, gone, obstacles()),
+            writes=writes,
+            seconds=seconds,
+            analysis=analysis,
             progress=advance,
         )
     none = gone and all(one.op == "read" and one.file in gone for one in analysis.signatures)
     if output is not None and not none:
         write_plan(made, output)
     if queue and not none:
-        say(f"{counted(enqueue(catalog, made), 'pattern')} planned and queued for pdla daemon")
+        say(f"{counted(enqueue(open_catalog(), made), 'pattern')} planned and queued for pdla daemon")
     if as_json:
         print_json(plan_to_json(made))
     else:
@@ -131,12 +114,3 @@ def plan(
         raise PdlaError(f"nothing can be replicated, because these files no longer exist: {', '.join(gone)}")
     for path in gone:
         say(f"{path} no longer exists: its patterns get no replica")
-
-
-def _gone(analysis: Analysis) -> list[str]:
-    """The files that the program reads and that no longer exist."""
-    return [
-        path
-        for path in dict.fromkeys(one.file for one in analysis.signatures if one.op == "read")
-        if not os.path.lexists(path)
-    ]

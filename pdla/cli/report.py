@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +32,8 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     The report shows who accessed which bytes when, the signatures, what the planner compared,
     advice, and the comparison with another run.
     """
-    from pdla.policies.plan import Limits
-    from pdla.replicator.backends import obstacles
     from pdla.report.comparison import Contrast
     from pdla.report.html import Run, write_report
-    from pdla.simulator.verification import verified_plan
-    from pdla.simulator.workload import from_trace
 
     storage = read_cluster(cluster, trace_path, *([other] if other else []))
     trace = pdla.load(trace_path)
@@ -46,12 +41,7 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     analysis = analyzed(trace)
     contrast = Contrast(trace, after) if after else None
     with progress(" parts") as advance:
-        plan = verified_plan(
-            *(analysis, storage, "auto", trace.command),
-            workload=partial(from_trace, trace),
-            limits=Limits(obstacle=obstacles()),
-            progress=advance,
-        )
+        plan = pdla.plan(trace, storage, hypothetical=True, analysis=analysis, progress=advance)
         run = Run(trace, analysis, plan, after, comparison=contrast, simulated=_simulated(trace))
         write_report(output, [run], advance)
     if as_json:
