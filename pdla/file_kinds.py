@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pdla.errors import FormatError
 TRACE, PLAN, CLUSTER, LOGS = "a trace", "a plan", "a cluster file", "a directory of raw logs"
 MAP, CATALOG = "a map of replicas", "a catalog"
 DARSHAN, PARQUET = "a Darshan log", "a Parquet file"
+DFTRACER = "a DFTracer trace"
 CSV, IOSIG, PYTHON = "a CSV file of accesses", "an IOSIG trace", "a Python file"
 TEXT, JSON, UNKNOWN = "a text file", "a JSON file", "a file of unknown content"
 
@@ -21,6 +23,7 @@ MAKES = {
     CLUSTER: "'pdla calibrate' writes one, docs/cluster.md describes it",
     LOGS: "'pdla trace' leaves one, .RUN.h5.*.raw, when it is killed",
     DARSHAN: "Darshan writes one for each run",
+    DFTRACER: "DFTracer writes one for each process",
 }
 """How to get the kinds of files that verbs take."""
 
@@ -62,9 +65,19 @@ def _binary(path: Path, start: bytes) -> str:
     for magic, kind in _MAGIC:
         if start.startswith(magic):
             return kind
+    if start.startswith(b"\x1f\x8b"):
+        return DFTRACER if _text(_unpacked(start)) == DFTRACER else "a gzip file"
     if _DARSHAN in (int.from_bytes(start[8:16], "little"), int.from_bytes(start[8:16], "big")):
         return DARSHAN
     return _hdf5(path, start) if start.startswith(_HDF5) else ""
+
+
+def _unpacked(start: bytes) -> bytes:
+    """The first bytes in a gzip file that begins with ``start``."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(start, LOOKED_AT)
+    except zlib.error:
+        return b""
 
 
 def _hdf5(path: Path, start: bytes) -> str:
@@ -121,6 +134,8 @@ def _json(text: str) -> str:
         return PLAN
     if text.startswith("{") and '"map":' in text and '"writes":' in text:
         return "an exit report of a redirected run"
+    if re.match(r'(\[\s*)?\{[^\n]*"cat"\s*:[^\n]*"ph"\s*:', text):
+        return DFTRACER
     return JSON if re.match(r'[\[{]\s*["{}\]]', text) else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -177,6 +178,7 @@ READS = {
     "daemon --cluster": (["daemon", "--once", "--cluster", "{}"], "a cluster file"),
     "pack": (["pack", "{}"], "a directory of raw logs"),
     "import darshan": (["import", "darshan", "{}", "-o", "o.h5"], "a Darshan log"),
+    "import dftracer": (["import", "dftracer", "{}", "-o", "o.h5"], "a DFTracer trace"),
     "import iosig": (["import", "iosig", "{}", "-o", "o.h5"], "an IOSIG trace"),
     "import csv": (["import", "csv", "{}", "-o", "o.h5"], "a CSV file of accesses"),
     "import parquet": (["import", "parquet", "{}", "-o", "o.h5"], "a Parquet file"),
@@ -200,6 +202,8 @@ KINDS = {
     "hdf5": "an HDF5 file of another program",
     "program": "a program",
     "darshan": "a Darshan log",
+    "dftracer": "a DFTracer trace",
+    "gzip": "a gzip file",
     "empty": "an empty file",
     "text": "a text file",
     "json": "a JSON file",
@@ -208,6 +212,10 @@ KINDS = {
     "missing": "No such file or directory",
     "pipe": "not a regular file",
 }
+
+
+DIRECTORIES = ("a directory of raw logs", "an IOSIG trace")
+"""What may be a directory of any content."""
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +240,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "parquet").write_bytes(b"PAR1" + bytes(100))
     (made / "program").write_bytes(b"\x7fELF" + bytes(100))
     (made / "darshan").write_bytes(bytes(8) + (6567223).to_bytes(8, "little"))
+    event = '{"id":1,"name":"start","cat":"dftracer","type":1,"pid":7,"tid":7,"ts":1,"dur":0,"ph":1,"args":{}}'
+    (made / "dftracer").write_bytes(gzip.compress(event.encode()))
+    (made / "gzip").write_bytes(gzip.compress(b"hello"))
     (made / "exit").write_text('{"version":1,"host":"here","rank":0,"map":"ok","files":[],"writes":[]}')
     (made / "cluster").write_text(DEFAULT_CLUSTER)
     (made / "empty").touch()
@@ -251,7 +262,7 @@ def test_a_file_of_the_wrong_kind_is_named_as_what_it_is(pdla: Pdla, made: Path,
     guessed = {"a CSV file of accesses", "an IOSIG trace"}
     (pdla.directory / "made").symlink_to(made)
     for name, kind in KINDS.items():
-        if kind == wanted or (kind == "a directory" and wanted in ("a directory of raw logs", "an IOSIG trace")):
+        if kind == wanted or (kind == "a directory" and wanted in DIRECTORIES):
             continue
         if (verb, name) == ("analyze", "darshan"):
             continue  # its counters are printed

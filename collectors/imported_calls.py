@@ -1,0 +1,131 @@
+"""What importers share: calls collected in little memory, and the positions of open files."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pdla.errors import FormatError
+from pdla.traces.file_views import View
+from pdla.traces.tables import (
+    LONGEST,
+    MOST_RANKS,
+    OPS,
+    categorical,
+    files_frame,
+    operation,
+    records_frame,
+    seconds,
+    silent,
+)
+from pdla.traces.trace import Trace
+from pdla.units import counted
+
+UNKNOWN = -1
+"""The offset of a call whose place in the file is not known."""
+APPEND = 0o2000  # O_APPEND of Linux, in flags that tools record
+
+
+class Position:
+    """Where the next read or write of an open file begins, as far as recorded calls tell; None: not known."""
+
+    def __init__(self, at: int | None = 0, *, appends: bool = False) -> None:
+        self.at = at
+        self._appends = appends
+
+    def take(self, op: str, length: int) -> int:
+        """The offset of a read or write that moves ``length`` bytes from here on; UNKNOWN if it is not known."""
+        if self._appends and op == "write":
+            self.at = None  # the end of the file
+        offset = self.at
+        if offset is None:
+            return UNKNOWN
+        self.at = offset + length
+        return offset
+
+
+class Calls:
+    """Reads, writes and other calls of all ranks, in any order; times in nanoseconds."""
+
+    def __init__(self) -> None:
+        self._columns = {name: array("q") for name in ("rank", "kind", "file", "offset", "length", "start", "end")}
+        self._flags = {name: array("b") for name in ("collective", "asked")}
+        self._kinds: dict[str, int] = {}
+        self._files: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._columns["rank"])
+
+    def add(
+        self,
+        rank: int,
+        kind: str,
+        path: str,
+        offset: int,
+        length: int,
+        start: int,
+        end: int,
+        *,
+        collective: bool = False,
+        moved_known: bool = True,
+    ) -> None:
+        """A call. Its ``kind`` says what it does to the file (tables.operation).
+
+        Raises:
+            FormatError: a number is impossible.
+        """
+        if not (
+            0 <= rank < MOST_RANKS
+            and offset >= UNKNOWN
+            and 0 <= length < 2**63 - offset
+            and abs(start) < LONGEST * 10**9
+            and start <= end < LONGEST * 10**9
+        ):
+            raise FormatError(
+                f"an impossible call: {kind} of rank {rank}, offset {offset}, length {length}, {start} to {end} ns"
+            )
+        values = (
+            *(rank, self._kinds.setdefault(kind, len(self._kinds)), self._files.setdefault(path, len(self._files))),
+            *(offset, length, start, end),
+        )
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+        self._flags["collective"].append(collective)
+        self._flags["asked"].append(not moved_known)
+
+    def trace(self, *, ranks: int, notes: Sequence[str], zero: int | None = None, **about: Any) -> Trace:
+        """The calls as a trace whose time 0 is ``zero`` ns, else the start of the first one.
+
+        ``about`` are attributes of Trace.
+        """
+        columns = {name: np.frombuffer(values, dtype=np.int64) for name, values in self._columns.items()}
+        flags = {name: np.frombuffer(values, dtype=np.int8) for name, values in self._flags.items()}
+        order = np.lexsort((columns["start"], columns["rank"]))
+        columns = {name: values[order] for name, values in columns.items()}
+        kinds = list(self._kinds)
+        op = np.array([OPS.index(operation(kind.lower())) for kind in kinds], dtype=np.int8)[columns["kind"]]
+        zero = int(columns["start"].min()) if zero is None else zero
+        users = np.unique(np.stack((columns["file"], columns["rank"])), axis=1)[0]
+        number = np.bincount(users, minlength=len(self._files)).tolist()
+        unplaced = int(np.count_nonzero((op < 2) & (columns["offset"] == UNKNOWN)))
+        lost = f"the place of the bytes of {counted(unplaced, 'call')} is not known: their offset is -1"
+        frame: Mapping[str, Any] = {
+            **{name: columns[name] for name in ("rank", "file", "offset", "length")},
+            "collective": flags["collective"][order].astype(bool),
+            "moved_known": flags["asked"][order] == 0,
+            "t_start": seconds(columns["start"] - zero),
+            "t_end": seconds(columns["end"] - zero),
+            "op": categorical(op, OPS),
+            "kind": categorical(columns["kind"].astype(np.int16), kinds),
+        }
+        return Trace(
+            records=records_frame(frame),
+            files=files_frame([{"path": path, "ranks": of} for path, of in zip(self._files, number, strict=True)]),
+            views=(View.plain(),),
+            ranks=ranks,
+            notes=(*notes, *([lost] if unplaced else []), *silent(ranks, columns["rank"])),
+            **about,
+        )
