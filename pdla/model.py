@@ -19,7 +19,7 @@ from pdla.loop_nests import Loop as Loop
 from pdla.loop_nests import Nest as Nest
 
 Op = Literal["read", "write"]
-Begin = Literal["open", "view", "pause"]
+Begin = Literal["open", "view", "operation", "pause"]
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ class Phase:
 
     Attributes:
         phase: number of the phase in its file, from 0.
-        begins: what begins the phase: an open (or the end of one), a change of the view, or a pause in time. A file's
-            first phase begins with an open, recorded or not.
+        begins: what begins the phase: an open (or the end of one), a change of the view, a change from reading to
+            writing or back, or a pause in time. A file's first phase begins with an open, recorded or not.
         t_start, t_end: seconds, of the first and the last data call.
         ranks: number of ranks that make data calls in the phase.
     """
