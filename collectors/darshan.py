@@ -62,5 +62,6 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
         command=facts["command"],
         ranks=facts["ranks"],
         source="darshan",
+        seconds=facts["seconds"],
         notes=tuple(notes),
     )

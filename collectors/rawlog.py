@@ -210,9 +210,15 @@ class RawLogs:
             unrecorded=_unrecorded(processes),
             notes=tuple(notes),
             started=self._epoch / 1e9,
+            seconds=self._seconds(),
             hosts=tuple(sorted({_text(process.header["host"]) for process in processes})),
             environment=environment or {},
         )
+
+    def _seconds(self) -> float:
+        """How long the programs ran; 0 if a process did not reach MPI_Finalize."""
+        ends = [int(process.header["finalized"]) for process in self._processes]
+        return max(end + shift for end, shift in zip(ends, self._shifts, strict=True)) / 1e9 if all(ends) else 0.0
 
     def blocks(self) -> Iterator[dict[str, npt.NDArray[Any]]]:
         """The columns of a block of records at a time, in the order of rank and call.

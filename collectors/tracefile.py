@@ -267,6 +267,7 @@ def _write_attributes(file: h5py.File, trace: Trace) -> None:
     file.attrs["ranks"] = trace.ranks
     file.attrs["dropped"] = trace.dropped
     file.attrs["started"] = trace.started
+    file.attrs["seconds"] = trace.seconds
     file.attrs["truncated"] = np.array(trace.truncated, dtype=np.int32)
 
 
@@ -409,6 +410,7 @@ def _about(file: h5py.File) -> Trace:
         notes=tuple(json.loads(attributes["notes"])),
         # Older traces do not have these.
         started=float(attributes.get("started", 0.0)),
+        seconds=float(attributes.get("seconds", 0.0)),
         hosts=tuple(json.loads(attributes.get("hosts", "[]"))),
         environment=json.loads(attributes.get("environment", "{}")),
     )

@@ -1,5 +1,7 @@
 """Bytes, seconds and paths in readable form. Inside the package bytes are int, seconds float, rates bytes/s."""
 
+from collections.abc import Iterable
+
 KiB = 1 << 10
 MiB = 1 << 20
 GiB = 1 << 30
@@ -70,6 +72,29 @@ def format_share(part: float, whole: float) -> str:
         if float(text) not in (0, 100):
             return f"{text} %"
     return "< 0.001 %" if percent < 1 else "> 99.999 %"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Ranks in compact form: runs, and steps of three or more.
+
+    >>> ranks_text((0, 1, 2, 3)), ranks_text((0, 2, 4, 6)), ranks_text((5,)), ranks_text((0, 1, 4, 5, 9))
+    ('0-3', '0-6:2', '5', '0-1, 4-5, 9')
+    """
+    todo = sorted(set(ranks))
+    parts = []
+    at = 0
+    while at < len(todo):
+        step = todo[at + 1] - todo[at] if at + 1 < len(todo) else 1
+        end = at
+        while end + 1 < len(todo) and todo[end + 1] - todo[end] == step:
+            end += 1
+        if end == at or (step > 1 and end - at < 2):
+            parts.append(str(todo[at]))
+            at += 1
+            continue
+        parts.append(f"{todo[at]}-{todo[end]}" + (f":{step}" if step > 1 else ""))
+        at = end + 1
+    return ", ".join(parts)
 
 
 def parse_bytes(text: str | int) -> int:

@@ -27,10 +27,11 @@ from pdla.report.pictures import access_picture, order_picture, size_histogram
 from pdla.report.plans import cost_picture, layout_picture
 from pdla.report.raster import rasterise, weave
 from pdla.report.style import PALETTE, rank_colours
-from pdla.report.text import comparison_table, plan_table, prediction, ranks_text, signature_table, table
+from pdla.report.text import comparison_table, plan_table, prediction, signature_table, table
 from pdla.traces.file_views import View
 from pdla.traces.tables import OPS, POSIX_COLUMNS, categorical, files_frame, records_frame
 from pdla.traces.trace import Trace
+from pdla.units import ranks_text
 
 KiB, MiB = 1 << 10, 1 << 20
 CLUSTER = Cluster((), "hdd", 4, 64 * KiB, 4, 1e-4, 1e-9, 0.0, "nominal")

@@ -52,7 +52,7 @@ struct rawlog_header {      /* at offset 0 of the .log file, mapped for the life
     int64_t realtime_ns;    /* CLOCK_REALTIME and CLOCK_MONOTONIC read together at MPI_Init */
     int64_t monotonic_ns;
     uint64_t dropped;       /* records lost: disk full, out of memory */
-    uint64_t finalized;     /* 1 once MPI_Finalize was reached; without it the log was cut short */
+    uint64_t finalized;     /* CLOCK_MONOTONIC at MPI_Finalize; 0: the log was cut short before */
     char host[64];
     char mpi[128];          /* first line of MPI_Get_library_version */
     struct rawlog_clock clock;

@@ -181,7 +181,7 @@ bool recorder_on(void)
 void recorder_finalize(void)
 {
     if (is_on())
-        header->finalized = 1;
+        header->finalized = (uint64_t)clock_ns();
 }
 
 /* ---- what is wanted ---------------------------------------------------------------------------------------------- */

@@ -32,12 +32,11 @@ from pdla.report.text import (
     call_name,
     candidate_name,
     prediction,
-    ranks_text,
     shown_members,
 )
 from pdla.report.zoom import zoom_data
 from pdla.traces.trace import Trace
-from pdla.units import format_bytes, format_count, format_seconds, format_share
+from pdla.units import format_bytes, format_count, format_seconds, format_share, ranks_text
 
 if TYPE_CHECKING:
     import pandas as pd

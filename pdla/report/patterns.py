@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pdla.analyzers.aspects import Aspects
-from pdla.report.text import MOST, aspects_text, by_ranks, call_name, more, paragraph, ranks_text, shown_members, table
-from pdla.units import counted, format_bytes, format_count
+from pdla.report.text import MOST, aspects_text, by_ranks, call_name, more, paragraph, shown_members, table
+from pdla.units import counted, format_bytes, format_count, ranks_text
 
 if TYPE_CHECKING:
     from pdla.analyzers.rank_scaling import Scaling

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pdla.model import Signature
-from pdla.units import counted, format_bytes, format_count, format_seconds, format_share, shown
+from pdla.units import counted, format_bytes, format_count, format_seconds, format_share, ranks_text, shown
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis, Irregular
@@ -88,29 +88,6 @@ def paragraph(text: str, indent: str = "", *, width: int | None = None) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """Ranks in compact form: runs, and steps of three or more.
-
-    >>> ranks_text((0, 1, 2, 3)), ranks_text((0, 2, 4, 6)), ranks_text((5,)), ranks_text((0, 1, 4, 5, 9))
-    ('0-3', '0-6:2', '5', '0-1, 4-5, 9')
-    """
-    todo = sorted(set(ranks))
-    parts = []
-    at = 0
-    while at < len(todo):
-        step = todo[at + 1] - todo[at] if at + 1 < len(todo) else 1
-        end = at
-        while end + 1 < len(todo) and todo[end + 1] - todo[end] == step:
-            end += 1
-        if end == at or (step > 1 and end - at < 2):
-            parts.append(str(todo[at]))
-            at += 1
-            continue
-        parts.append(f"{todo[at]}-{todo[end]}" + (f":{step}" if step > 1 else ""))
-        at = end + 1
-    return ", ".join(parts)
 
 
 def by_ranks(ranks: Sequence[int]) -> str:

@@ -1,0 +1,91 @@
+"""A finding: something in a run that costs time, with its evidence, what to do about it, and what that brings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+Level = Literal["high", "medium", "low"]
+
+KINDS = {
+    "small-strided": "small strided requests",
+    "small": "small requests",
+    "independent": "independent calls that should be collective",
+    "interleaved": "requests of the ranks that interleave",
+    "misaligned": "requests that are not aligned with strips",
+    "fragments": "fragments",
+    "imbalance": "imbalance of the ranks",
+    "straggler": "stragglers",
+    "collective-useless": "collective calls that do not help",
+    "hints": "hints of collective calls and data sieving",
+    "read-modify-write": "writes that read",
+    "re-read": "bytes that are read again",
+    "write-then-read": "bytes that are read back",
+    "never-read": "bytes that are overwritten unread",
+    "shared-pointer": "shared file pointers",
+    "open-storm": "files that are opened again and again",
+    "hideable": "writes that a computation could hide",
+}
+"""The kinds of findings: each with its name in English. docs/findings.md says when each is found."""
+
+
+class Bar(NamedTuple):
+    """A bar of the small picture beside a finding: its label, its length in any unit, and the text at its end."""
+
+    label: str
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds in I/O of the whole run as it is and with the remedy, simulated on the storage that ``storage`` names."""
+
+    before: float
+    after: float
+    storage: str
+
+    @property
+    def ratio(self) -> float:
+        """What is left of the time."""
+        return self.after / self.before if self.before else 1.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that costs time in a run.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        file: the path; "" if it concerns the whole run.
+        title: what it is, in one sentence.
+        severity: by the share of the run, or of its I/O if it is not known how long the run took.
+        costs: measured seconds of the slowest rank in what the finding names, at most what a remedy
+            can save.
+        evidence: what shows it, with a number.
+        bars: the small picture.
+        remedy: what to do.
+        command: the same as a command to copy; "" if the program must be changed.
+        predicted: what the simulator says; None: it says nothing about this remedy.
+        after: measured seconds in I/O of the whole run with the remedy, as expected: what was
+            measured times what the prediction leaves of it, or without ``costs``.
+        confidence: in ``after``, with the reason ``why``.
+    """
+
+    kind: str
+    file: str
+    title: str
+    severity: Level
+    costs: float
+    evidence: str
+    bars: tuple[Bar, ...]
+    remedy: str
+    command: str
+    predicted: Prediction | None
+    after: float
+    confidence: Level
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as in docs/json.md."""
+        return {**asdict(self), "bars": [bar._asdict() for bar in self.bars]}

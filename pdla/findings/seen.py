@@ -1,0 +1,161 @@
+"""What a run did, as arrays that all detectors share: calls with the time that each takes, and their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pdla.model import Cluster, Int64Array, Plan
+from pdla.traces.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The data calls of one file and operation, independent or collective, that moved something.
+
+    ``rows`` are their places in the records. The others have a value for each of their requests, in
+    the order of rank and call: ``call`` is the place of the request's call in ``rows``.
+    """
+
+    file: int
+    op: str
+    collective: bool
+    rows: Int64Array
+    call: Int64Array
+    rank: Int64Array
+    offset: Int64Array
+    length: Int64Array
+
+    @cached_property
+    def stop(self) -> Int64Array:
+        """Where each request ends in the file."""
+        return self.offset + self.length
+
+    @cached_property
+    def bytes(self) -> int:
+        """All bytes moved."""
+        return int(self.length.sum())
+
+    @cached_property
+    def order(self) -> Int64Array:
+        """The requests in the order of the file."""
+        return np.lexsort((self.stop, self.offset)).astype(np.int64)
+
+    @cached_property
+    def follows(self) -> Int64Array:
+        """The bytes between each request and the same rank's previous one, as far as there is one."""
+        same = self.rank[1:] == self.rank[:-1]
+        gaps: Int64Array = (self.offset[1:] - self.stop[:-1])[same]
+        return gaps
+
+    def mean_length(self) -> Floats:
+        """The mean length of the requests of each call, bytes."""
+        number = np.bincount(self.call, minlength=len(self.rows))
+        return np.bincount(self.call, self.length, minlength=len(self.rows)) / np.maximum(number, 1)
+
+
+class Seen:
+    """A run and the plan for it; ``trace_file`` is what commands call the trace.
+
+    Attributes:
+        own: seconds that each record adds to its rank's time in I/O; calls of a rank that overlap
+            share their time.
+        rank: of each record.
+    """
+
+    def __init__(self, trace: Trace, plan: Plan, trace_file: str) -> None:
+        self.trace, self.plan, self.trace_file = trace, plan, trace_file
+        records = trace.records
+        self.rank: Int64Array = records["rank"].to_numpy(np.int64)
+        self.start, self.end = (records[name].to_numpy(np.float64) for name in ("t_start", "t_end"))
+        self.kind = records["kind"].to_numpy(object)
+        self.file: Int64Array = records["file"].to_numpy(np.int64)
+        self.own = _own(self.rank, self.start, self.end)
+        self.is_data: Bools = (records["op"] != "other").to_numpy(np.bool_)
+        self.first_row = np.searchsorted(self.rank, np.arange(max(trace.ranks, 1) + 1))
+
+    @property
+    def cluster(self) -> Cluster:
+        """The storage that the plan is for."""
+        return self.plan.cluster
+
+    @cached_property
+    def by_rank(self) -> Floats:
+        """Seconds in I/O of each rank."""
+        return np.bincount(self.rank, self.own, minlength=max(self.trace.ranks, 1)).astype(np.float64)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in I/O of the slowest rank."""
+        return float(self.by_rank.max(initial=0.0))
+
+    def spent(self, rows: Int64Array | Bools, share: Floats | float = 1.0) -> Floats:
+        """The seconds of each rank in these records (a ``share`` of each)."""
+        return np.bincount(self.rank[rows], self.own[rows] * share, minlength=len(self.by_rank)).astype(np.float64)
+
+    def slowest(self, rows: Int64Array | Bools) -> float:
+        """The seconds of these records on the rank that spends most in them."""
+        return float(self.spent(rows).max(initial=0.0))
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The data calls, those of each file and operation apart, and collective ones apart from independent ones."""
+        return tuple(self._groups())
+
+    def _groups(self) -> Iterator[Group]:
+        accesses = self.trace.accesses()
+        rank, call = (accesses[name].to_numpy(np.int64) for name in ("rank", "call"))
+        row = self.first_row[rank] + call
+        written = (accesses["op"] == "write").to_numpy(np.bool_)
+        collective = accesses["collective"].to_numpy(np.bool_)
+        key = 4 * accesses["file"].to_numpy(np.int64) + 2 * written + collective
+        offset, length = (accesses[name].to_numpy(np.int64) for name in ("offset", "length"))
+        order = np.argsort(key, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else ():
+            one = int(key[part[0]])
+            rows, number = np.unique(row[part], return_inverse=True)
+            op = "write" if one & 2 else "read"
+            yield Group(one >> 2, op, bool(one & 1), rows, number, rank[part], offset[part], length[part])
+
+    def path(self, file: int) -> str:
+        """The path of a file."""
+        return self.trace.path(file)
+
+    @cached_property
+    def inside(self) -> dict[str, Floats]:
+        """For each record the seconds of the POSIX calls that the MPI library made in it: "read", "write", "other"."""
+        posix = self.trace.posix
+        within = (posix["call"] >= 0).to_numpy(np.bool_)
+        row = self.first_row[posix["rank"].to_numpy(np.int64)] + posix["call"].to_numpy(np.int64)
+        spent = (posix["t_end"] - posix["t_start"]).to_numpy(np.float64)
+        return {
+            op: np.bincount(row[which], spent[which], minlength=len(self.own)).astype(np.float64)
+            for op in ("read", "write", "other")
+            for which in [within & (posix["op"] == op).to_numpy(np.bool_)]
+        }
+
+
+def union(start: Int64Array, stop: Int64Array) -> int:
+    """How many bytes lie in at least one of these ranges, which are in the order of ``start``."""
+    if not len(start):
+        return 0
+    reached = np.maximum.accumulate(stop)
+    return int((reached - np.maximum(start, np.append(start[0], reached[:-1]))).clip(0).sum())
+
+
+def _own(rank: Int64Array, start: Floats, end: Floats) -> Floats:
+    """The part of each interval that no earlier one of its rank covers."""
+    own = np.zeros(len(rank))
+    bounds = np.append(np.flatnonzero(np.append(True, np.diff(rank) != 0)), len(rank)) if len(rank) else np.zeros(1)
+    for low, high in zip(bounds[:-1].astype(int).tolist(), bounds[1:].astype(int).tolist(), strict=True):
+        order = low + np.argsort(start[low:high], kind="stable")
+        reached = np.append(-np.inf, np.maximum.accumulate(end[order])[:-1])
+        own[order] = (end[order] - np.maximum(start[order], reached)).clip(0)
+    return own
