@@ -261,6 +261,15 @@ def test_a_log_without_finalize_is_read_up_to_its_last_complete_record(tmp_path:
     assert (trace.truncated, trace.dropped) == ((0,), 4)
 
 
+def test_a_trace_says_how_long_the_run_took_if_all_ranks_reached_its_end(tmp_path: Path) -> None:
+    sides = [side(file_entry(1, b"/a", ranks=2, rank=rank)) for rank in range(2)]
+    for rank, end in enumerate((3 * SECOND, 4 * SECOND)):
+        write_process(tmp_path, f"n-{rank}", pack_header(rank, 2, finalized=BOOT + end), sides[rank])
+    assert read_raw(tmp_path).seconds == 4.0
+    write_process(tmp_path, "n-1", pack_header(1, 2, finalized=0), sides[1])
+    assert read_raw(tmp_path).seconds == 0.0
+
+
 def test_a_log_cut_anywhere_gives_the_records_before_the_cut(tmp_path: Path) -> None:
     log = pack_header(0, 1) + pack_records([Record(READ_AT, position=n * 8, length=8) for n in range(4)])
     for size in (*range(4096, len(log), 3), len(log)):

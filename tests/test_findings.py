@@ -1,0 +1,285 @@
+"""Findings: each kind is found in a run that has just this fault, and not in its twin that does not have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pdla.analyzers.analysis import analyze
+from pdla.findings import find
+from pdla.findings.draft import Draft
+from pdla.findings.finding import KINDS, Finding
+from pdla.findings.seen import Seen, union
+from pdla.layouts.config import load_cluster
+from pdla.simulator.verification import verified_plan
+from pdla.simulator.workload import from_trace
+from pdla.traces.file_views import View
+from pdla.traces.tables import POSIX_COLUMNS, files_frame, records_frame
+from pdla.traces.trace import Trace
+from pdla.units import KiB, MiB
+
+CLUSTER = load_cluster("pdla")  # several servers with strips of 64 KiB, and SSDs
+
+
+class Call(NamedTuple):
+    """``kind`` without MPI_File_; ``seconds`` from ``begin`` on."""
+
+    rank: int
+    kind: str
+    offset: int
+    length: int
+    begin: float
+    seconds: float = 1e-3
+    file: str = "/data/a"
+
+
+def run(
+    calls: Iterable[Call], *, seconds: float = 0.0, posix: Sequence[tuple[int, int, str, int, float]] = ()
+) -> Trace:
+    """A trace of these calls. ``posix`` are (rank, call, op, length, seconds) of what the library made in them."""
+    calls = sorted(calls, key=lambda call: (call.rank, call.begin))
+    paths = sorted({call.file for call in calls})
+    ops = ["read" if "read" in call.kind else "write" if "write" in call.kind else "other" for call in calls]
+    records = records_frame(
+        {
+            "rank": np.array([call.rank for call in calls]),
+            "kind": pd.Categorical([f"MPI_File_{call.kind}" for call in calls]),
+            "file": [paths.index(call.file) for call in calls],
+            "op": pd.Categorical(ops, categories=["read", "write", "other"]),
+            "collective": ["_all" in call.kind or "ordered" in call.kind for call in calls],
+            "offset": [call.offset for call in calls],
+            "length": [call.length for call in calls],
+            "t_start": [call.begin for call in calls],
+            "t_end": [call.begin + call.seconds for call in calls],
+        }
+    )
+    ranks = max(call.rank for call in calls) + 1
+    files = files_frame([{"path": path, "size": 1 << 30} for path in paths])
+    trace = Trace(records, files, (View.plain(),), command="./app", ranks=ranks, seconds=seconds)
+    if not posix:
+        return trace
+    first = np.searchsorted(records["rank"].to_numpy(), np.arange(ranks))
+    rows = [first[rank] + call for rank, call, *_ in posix]
+    table = {
+        "rank": [one[0] for one in posix],
+        "call": [one[1] for one in posix],
+        "kind": pd.Categorical([f"p{one[2]}" for one in posix]),
+        "file": records["file"].to_numpy()[rows],
+        "op": pd.Categorical([one[2] for one in posix], categories=["read", "write", "other"]),
+        "offset": records["offset"].to_numpy()[rows],
+        "length": [one[3] for one in posix],
+        "t_start": records["t_start"].to_numpy()[rows],
+        "t_end": records["t_start"].to_numpy()[rows] + [one[4] for one in posix],
+        "error": [0] * len(posix),
+    }
+    return replace(trace, posix=pd.DataFrame({name: table[name] for name in POSIX_COLUMNS}))
+
+
+def findings(trace: Trace) -> dict[str, Finding]:
+    analysis = analyze(trace)
+    plan = verified_plan(analysis, CLUSTER, "auto", trace.command, workload=partial(from_trace, trace))
+    return {one.kind: one for one in find(trace, plan)}
+
+
+def loop(
+    count: int,
+    place: Callable[[int, int], int],
+    length: int,
+    kind: str = "read_at",
+    *,
+    ranks: int = 4,
+    seconds: float = 1e-3,
+    start: float = 0.0,
+    file: str = "/data/a",
+) -> list[Call]:
+    """``count`` calls of each rank, one after the other; call i of a rank begins at byte ``place(rank, i)``."""
+    return [
+        Call(rank, kind, place(rank, i), length, start + i * seconds, seconds, file)
+        for rank in range(ranks)
+        for i in range(count)
+    ]
+
+
+def far(rank: int, i: int) -> int:
+    """Each rank's own segment, in order, in large steps."""
+    return rank * 256 * MiB + i * 4 * MiB
+
+
+LARGE = loop(8, far, 4 * MiB)
+STRIDED = loop(200, lambda rank, i: rank * 256 * MiB + i * 100 * KiB, 4 * KiB)
+
+Twins = Mapping[str, tuple[Trace, Trace]]
+TWINS: Twins = {
+    "small-strided": (
+        run(STRIDED),
+        run(LARGE),
+    ),
+    "small": (
+        run([*LARGE, Call(0, "read_at", 2 << 30, 512, 1.0, 5e-3)]),
+        run([*LARGE, Call(0, "read_at", 2 << 30, 512, 1.0, 1e-5)]),
+    ),
+    "independent": (
+        run(loop(100, lambda rank, i: (4 * i + rank) * 4 * KiB, 4 * KiB, "write_at")),
+        run(loop(100, lambda rank, i: (4 * i + rank) * 4 * KiB, 4 * KiB, "write_at_all")),
+    ),
+    "interleaved": (
+        run(loop(100, lambda rank, i: (4 * i + rank) * 256 * KiB, 256 * KiB)),
+        run(loop(100, lambda rank, i: (100 * rank + i) * 256 * KiB, 256 * KiB)),
+    ),
+    "misaligned": (
+        run(loop(50, lambda rank, i: rank * 256 * MiB + i * 64 * KiB + 32 * KiB, 64 * KiB)),
+        run(loop(50, lambda rank, i: rank * 256 * MiB + i * 64 * KiB, 64 * KiB)),
+    ),
+    "fragments": (
+        run(loop(50, lambda rank, i: rank * 256 * MiB + i * 128 * KiB, 65 * KiB)),
+        run(loop(50, lambda rank, i: rank * 256 * MiB + i * 128 * KiB, 64 * KiB)),
+    ),
+    "imbalance": (
+        run([*LARGE, *(one for one in loop(32, lambda rank, i: far(rank, i + 8), 4 * MiB, ranks=1))]),
+        run(LARGE),
+    ),
+    "straggler": (
+        run([call._replace(seconds=call.seconds * (10 if call.rank == 2 else 1)) for call in LARGE]),
+        run(LARGE),
+    ),
+    "collective-useless": (
+        run(
+            loop(8, far, 4 * MiB, "write_at_all", seconds=1e-2),
+            posix=[(rank, i, "write", 4 * MiB, 1e-3) for rank in range(4) for i in range(8)],
+        ),
+        run(
+            loop(8, far, 4 * MiB, "write_at_all", seconds=1e-2),
+            posix=[(rank, i, "write", 4 * MiB, 9.9e-3) for rank in range(4) for i in range(8)],
+        ),
+    ),
+    "hints": (
+        run(
+            loop(8, lambda rank, i: (4 * i + rank) * 512 * KiB, 512 * KiB, "write_at_all", seconds=1e-2),
+            posix=[(0, i, "write", 2 * MiB, 1e-3) for i in range(8)],
+        ),
+        run(
+            loop(8, lambda rank, i: (4 * i + rank) * 512 * KiB, 512 * KiB, "write_at_all", seconds=1e-2),
+            posix=[(rank, i, "write", 512 * KiB, 1e-3) for rank in range(4) for i in range(8)],
+        ),
+    ),
+    "read-modify-write": (
+        run(
+            loop(50, lambda rank, i: rank * 256 * MiB + i * 8 * MiB, 2 * MiB, "write_at"),
+            posix=[(rank, i, op, 4 * MiB, 4e-4) for rank in range(4) for i in range(50) for op in ("read", "write")],
+        ),
+        run(
+            loop(50, lambda rank, i: rank * 256 * MiB + i * 8 * MiB, 2 * MiB, "write_at"),
+            posix=[(rank, i, "write", 2 * MiB, 4e-4) for rank in range(4) for i in range(50)],
+        ),
+    ),
+    "re-read": (run([*LARGE, *loop(8, far, 4 * MiB, start=1.0)]), run(LARGE)),
+    "write-then-read": (
+        run([*loop(8, far, 4 * MiB, "write_at"), *loop(8, far, 4 * MiB, start=1.0)]),
+        # An update: each piece is read before it is written.
+        run(
+            [
+                *loop(8, far, 4 * MiB, seconds=2e-3),
+                *(call._replace(begin=call.begin + 1e-3) for call in loop(8, far, 4 * MiB, "write_at", seconds=2e-3)),
+            ]
+        ),
+    ),
+    "never-read": (
+        run([*loop(8, far, 4 * MiB, "write_at"), *loop(8, far, 4 * MiB, "write_at", start=1.0)]),
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at"),
+                *loop(8, far, 4 * MiB, start=1.0),
+                *loop(8, far, 4 * MiB, "write_at", start=2.0),
+            ]
+        ),
+    ),
+    "shared-pointer": (
+        run(loop(50, lambda rank, i: (4 * i + rank) * 2 * MiB, 2 * MiB, "write_shared")),
+        run(loop(50, lambda rank, i: (4 * i + rank) * 2 * MiB, 2 * MiB, "write_at")),
+    ),
+    "open-storm": (
+        run([*LARGE, *loop(8, lambda *_: 0, 0, "open", start=1.0), *loop(8, lambda *_: 0, 0, "close", start=2.0)]),
+        run([*LARGE, *loop(1, lambda *_: 0, 0, "open", start=1.0), *loop(1, lambda *_: 0, 0, "close", start=2.0)]),
+    ),
+    "hideable": (
+        run(loop(8, far, 4 * MiB, "write_at_all"), seconds=5.0),
+        run(loop(8, far, 4 * MiB, "write_at_all"), seconds=8e-3),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_found_where_it_is_and_only_there(kind: str) -> None:
+    bad, good = TWINS[kind]
+    found = findings(bad)
+    assert kind in found
+    assert kind not in findings(good)
+    one = found[kind]
+    assert 0 < one.costs <= Seen(bad, verified_plan(analyze(bad), CLUSTER), "a").seconds
+    assert one.title.endswith(".") and one.evidence.endswith(".") and one.remedy.endswith((".", ")"))
+    assert any(digit in one.evidence for digit in "0123456789")
+    assert one.bars and all(bar.value >= 0 for bar in one.bars)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_expected_is_less_than_what_was_measured_and_no_less_than_what_cannot_be_saved(kind: str) -> None:
+    bad, _ = TWINS[kind]
+    seconds = Seen(bad, verified_plan(analyze(bad), CLUSTER), "a").seconds
+    for one in findings(bad).values():
+        assert seconds - one.costs - 1e-9 <= one.after < seconds
+
+
+def test_a_program_of_large_contiguous_pieces_has_no_finding() -> None:
+    assert findings(run(LARGE)) == {}
+
+
+def test_the_same_finding_on_many_files_is_one_and_costs_what_the_slowest_rank_spends() -> None:
+    calls = [
+        call._replace(begin=call.begin + number, file=f"/data/step{number}")
+        for number in range(20)
+        for call in loop(20, lambda rank, i: rank * 256 * MiB + i * 100 * KiB, 4 * KiB)
+    ]
+    found = find(run(calls), verified_plan(analyze(run(calls)), CLUSTER))
+    assert [one.kind for one in found] == ["small-strided"]
+    assert "So it is with 19 more files." in found[0].evidence
+    assert found[0].costs == pytest.approx(20 * 20e-3)
+
+
+def test_calls_of_a_rank_that_overlap_share_their_time() -> None:
+    trace = run([Call(0, "iread_at", 0, MiB, 0.0, 2.0), Call(0, "iread_at", MiB, MiB, 1.0, 2.0)])
+    assert Seen(trace, verified_plan(analyze(trace), CLUSTER), "a").seconds == pytest.approx(3.0)
+
+
+def test_the_union_of_ranges_counts_each_byte_once() -> None:
+    start, stop = np.array([0, 5, 5, 20]), np.array([10, 7, 12, 30])
+    assert union(start, stop) == 22
+    assert union(start[:0], stop[:0]) == 0
+
+
+def test_nominal_storage_says_nothing_about_strips() -> None:
+    bad, _ = TWINS["misaligned"]
+    assert {one.kind for one in find(bad, verified_plan(analyze(bad), load_cluster(None)))}.isdisjoint(
+        {"misaligned", "fragments"}
+    )
+
+
+def test_findings_are_plain_values_and_begin_with_what_saves_most() -> None:
+    trace = run([*STRIDED, *loop(80, lambda *_: 0, 0, "open", start=1.0)])
+    found = find(trace, verified_plan(analyze(trace), CLUSTER))
+    assert len(found) > 1
+    assert [one.after for one in found] == sorted(one.after for one in found)
+    assert found[0].to_json()["kind"] == found[0].kind
+
+
+def test_what_costs_little_is_no_finding() -> None:
+    trace = run(LARGE)
+    seen = Seen(trace, verified_plan(analyze(trace), CLUSTER), "a")
+    draft = Draft("small", "", "", np.array([0.049, 0, 0, 0]) * seen.seconds, "", (), "")
+    assert not draft.matters(seen)
+    assert replace(draft, lost=np.array([0.051, 0, 0, 0]) * seen.seconds).matters(seen)
