@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.dependence import DEPENDENCES, RAW, WAR, loop_dependences, pattern_dependences
-from pdla.analyzers.phases import Phases
+from pdla.analyzers.phases import Phases, find_phases
 from pdla.model import STILL, Int64Array, Signature
 from pdla.traces.trace import Trace
 from pdla.units import KiB, format_seconds
@@ -75,8 +75,9 @@ class Aspects:
         return ", ".join([*words, *(self.dependences or ())])
 
 
-def describe(trace: Trace, analysis: Analysis, phases: Phases) -> tuple[Aspects, ...]:
-    """The aspects of each signature of ``analysis``; analysis and phases must be those of this trace."""
+def describe(trace: Trace, analysis: Analysis, phases: Phases | None = None) -> tuple[Aspects, ...]:
+    """The aspects of each signature of ``analysis``; analysis and phases (None: found here) are those of this trace."""
+    phases = phases or find_phases(trace)
     accesses = trace.accesses()
     owned = np.flatnonzero(analysis.owner >= 0)
     rows = owned[np.argsort(analysis.owner[owned], kind="stable")]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import analyze
+    from pdla.analyzers.aspects import describe
     from pdla.catalog import open_catalog
     from pdla.collectors import workloads
     from pdla.collectors.tracefile import read_trace as load
@@ -16,12 +17,24 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["add_run", "analyze", "load", "load_cluster", "open_catalog", "plan", "save", "simulate", "workloads"]
+__all__ = [
+    "add_run",
+    "analyze",
+    "describe",
+    "load",
+    "load_cluster",
+    "open_catalog",
+    "plan",
+    "save",
+    "simulate",
+    "workloads",
+]
 
 # RATIONALE: what is behind these takes a second to import, and most verbs need little of it.
 _PLACES = {
     "add_run": "pdla.steps:add_run",
     "analyze": "pdla.analyzers.analysis:analyze",
+    "describe": "pdla.analyzers.aspects:describe",
     "load": "pdla.collectors.tracefile:read_trace",
     "load_cluster": "pdla.layouts.config:load_cluster",
     "open_catalog": "pdla.catalog:open_catalog",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,12 +13,12 @@ from pdla.layouts.config import load_cluster
 from pdla.policies.plan import make_plan
 from pdla.report.html import Run, write_report
 from pdla.traces.trace import Trace
-from tests.support.mpi import unavailable
+from tests.support.browser import answer_of, browser
 
-# Before all scripts of the page: what goes wrong in them. After them: a drag over a part of the first picture.
-WATCH = "<script>window.wrong = []; addEventListener('error', (e) => wrong.push(e.message));</script>"
-DRAG = """<script>
-addEventListener("load", async () => {
+__all__ = ["browser"]  # a fixture
+
+# A drag over a part of the first picture.
+DRAG = """
   const figure = document.querySelector("figure.zoom"), still = figure.querySelector("svg");
   while (!figure.querySelector("canvas")) await new Promise((done) => setTimeout(done, 10));
   const canvas = figure.querySelector("canvas"), said = figure.querySelector("figcaption");
@@ -46,18 +42,7 @@ addEventListener("load", async () => {
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
   const whole = canvas.hidden && still.style.display === "";
   const answer = { wrong, first, view, colours: [...colours], shown_texts, whole };
-  document.body.innerHTML = `<pre id="answer"></pre>`;
-  document.getElementById("answer").textContent = JSON.stringify(answer);
-});
-</script>"""
-
-
-@pytest.fixture(scope="session")
-def browser() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        unavailable("Chromium")
-    return str(found)
+"""
 
 
 def opened(browser: str, trace: Trace, directory: Path) -> dict[str, object]:
@@ -65,22 +50,7 @@ def opened(browser: str, trace: Trace, directory: Path) -> dict[str, object]:
     analysis = analyze(trace)
     page = directory / "report.html"
     write_report(page, [Run(trace, analysis, make_plan(analysis, load_cluster(None)))])
-    text = page.read_text().replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{DRAG}</body>")
-    page.write_text(text)
-    done = subprocess.run(
-        [
-            *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-            *("--disable-background-networking", "--disable-component-update", "--disable-quic"),
-            *(f"--user-data-dir={directory / 'profile'}", "--virtual-time-budget=20000", "--window-size=1100,1200"),
-            *("--dump-dom", page.as_uri()),
-        ],
-        capture_output=True, text=True, check=True, timeout=100,
-    )  # fmt: skip
-    answer = re.search(r'<pre id="answer">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert answer is not None, done.stdout[-2000:]
-    shown_texts = json.loads(html.unescape(answer[1]))
-    assert isinstance(shown_texts, dict)
-    return shown_texts
+    return answer_of(browser, page.read_text(), DRAG, directory)
 
 
 @pytest.mark.parametrize("requests", [40, 4000], ids=["extents", "cells"])

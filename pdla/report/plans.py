@@ -14,6 +14,7 @@ from pdla.accessmap import AccessMap
 from pdla.layouts.striping import Piece, locate
 from pdla.model import Layout
 from pdla.report.style import (
+    CLIPPED,
     INK,
     PALE,
     WIDTH,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pdla.model import Cluster, PatternPlan
 
 COST_COLOURS = {"connect": "#94a4a2", "network": "#832db6", "startup": "#ffa90e", "transfer": "#3f90da"}
-CLIPPED = 4.0  # largest cost drawn in full, in units of the original's or the chosen one's
 SHOWN_STRIPS = 12  # strips of every server in a picture of a layout
 
 

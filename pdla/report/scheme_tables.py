@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from pdla.simulator.run import Result
     from pdla.simulator.scheme_comparison import Contest
     from pdla.simulator.sweep import Point
 
@@ -87,24 +88,44 @@ def sweep_json(key: str, points: Sequence[Point]) -> dict[str, Any]:
 
 
 def contest_picture(contest: Contest) -> Figure:
-    """Bars of the bandwidths, the fastest scheme on top."""
+    """Bars of the seconds in I/O, the fastest scheme on top.
+
+    Bars of schemes that take many times as long as the program as it is run off the scale: others
+    can be compared.
+    """
     from matplotlib.figure import Figure
 
-    from pdla.report.style import WIDTH
+    from pdla.report.style import CLIPPED, FAINT, INK, OP_COLOURS, WIDTH, one_axes
 
-    ordered = sorted(contest.results, key=lambda one: -one.seconds)
-    figure = Figure((WIDTH, 0.6 + 0.32 * len(ordered)), layout="constrained")
-    axes = figure.add_subplot()
-    bars = axes.barh([one.scheme for one in ordered], [one.bandwidth / 1e6 for one in ordered], color="#3f90da")
-    speedups = [contest.speedup(one) for one in ordered]
-    axes.bar_label(bars, ["" if speedup is None else f"{speedup:.2f} x" for speedup in speedups], padding=3)
-    axes.set_xlabel("MB/s (and speed-up over none)")
-    axes.spines[["top", "right"]].set_visible(False)
+    ordered = sorted(contest.results, key=lambda one: one.seconds)
+    seconds = [one.seconds for one in ordered]
+    usual = contest.none.seconds if contest.none else sorted(seconds)[len(seconds) // 2]
+    shown = min(CLIPPED * usual, max(seconds)) or 1e-9
+    figure = Figure((WIDTH, 0.7 + 0.3 * len(ordered)), layout="constrained")
+    axes = one_axes(figure)
+    colours = [FAINT if one.scheme == "none" else OP_COLOURS["read"] for one in ordered]
+    bars = axes.barh([one.scheme for one in ordered], [min(one, shown) for one in seconds], height=0.62, color=colours)
+    axes.bar_label(bars, [_label(contest, one, shown) for one in ordered], padding=5, fontsize=9, color=INK)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.25 * shown)
+    axes.set_xlabel("seconds in I/O, simulated", color=INK, fontsize=9)
+    axes.grid(axis="y", visible=False)
     return figure
 
 
+def _label(contest: Contest, one: Result, shown: float) -> str:
+    """The seconds of a scheme, and how many times as fast it is as the program as it is."""
+    speedup = contest.speedup(one)
+    parts = [
+        format_seconds(one.seconds),
+        "off the scale" if one.seconds > shown * (1 + 1e-9) else "",
+        "" if speedup is None or one.scheme == "none" else f"{speedup:.2f}x",
+    ]
+    return ", ".join(filter(None, parts))
+
+
 def sweep_picture(swept: Sequence[tuple[str, Sequence[Point]]]) -> Figure:
-    """A panel for each sweep: the bandwidth of every scheme over the values."""
+    """A panel for each sweep: the seconds in I/O of every scheme over the values, on a logarithmic scale."""
     from matplotlib.figure import Figure
 
     from pdla.report.style import WIDTH
@@ -121,10 +142,10 @@ def _panel(axes: Axes, key: str, points: Sequence[Point]) -> None:
     values = [point.value for point in points]
     for number, name in enumerate(_schemes(points)):
         found = [next((one for one in point.contest.results if one.scheme == name), None) for point in points]
-        bandwidth = [one.bandwidth / 1e6 if one else float("nan") for one in found]
+        seconds = [one.seconds if one else float("nan") for one in found]
         style = "-" if number < len(PALETTE) else "--"
-        axes.plot(values, bandwidth, style, marker="o", color=PALETTE[number % len(PALETTE)], label=name)
-    axes.set(xlabel=key, ylabel="MB/s", ylim=(0, None))
+        axes.plot(values, seconds, style, marker="o", color=PALETTE[number % len(PALETTE)], label=name)
+    axes.set(xlabel=key, ylabel="seconds in I/O", yscale="log")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -26,6 +26,7 @@ INK, FAINT, PALE = "#39424e", "#7d8895", "#d3d9e0"  # text; secondary text; line
 OP_COLOURS = {"read": "#5b7c99", "write": "#c08a4d"}
 
 WIDTH = 10.0  # inches
+CLIPPED = 4.0  # longest bar drawn in full, in units of the one that others are compared with
 MOST_GROUPS = 64  # colours that a raster distinguishes; if there are more ranks, neighbours share a colour
 
 

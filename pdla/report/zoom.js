@@ -219,7 +219,9 @@
     }
   }
 
-  for (const figure of document.querySelectorAll("figure.zoom")) {
+  // In a notebook, each picture comes with this script.
+  for (const figure of document.querySelectorAll("figure.zoom:not([data-zooms])")) {
+    figure.dataset.zooms = "yes";
     const data = JSON.parse(figure.querySelector("script").textContent);
     Promise.all(data.panels.map(load)).then((panels) => new Picture(figure, data, panels));
   }
