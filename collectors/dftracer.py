@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdla.collectors.imported_calls import APPEND, UNKNOWN, Calls, Position
+from pdla.collectors.imported_calls import APPEND, UNKNOWN, Calls, OpenFiles
 from pdla.errors import FormatError, PdlaError
 from pdla.file_kinds import DFTRACER, check, kind_of
 from pdla.traces.tables import MOST_RANKS
@@ -253,72 +253,24 @@ def _in_order(reader: _Reader, used: list[_Process]) -> dict[_Process, int]:
     return {process: rank for rank, process in enumerate(order)}
 
 
-class _Files:
-    """The open files of a process.
-
-    RATIONALE: versions from 2 on name the file of a call, not its descriptor. So positions are known
-    while the file is open once; and a copy of a descriptor, whose calls are not recorded, moves the
-    position unseen.
-    """
-
-    def __init__(self) -> None:
-        self._positions: dict[object, Position] = {}
-        self._opens: dict[int, int] = {}
-        self._shared: set[int] = set()
-
-    def open(self, file: int, ret: int, appends: bool) -> None:
-        self._opens[file] = self._opens.get(file, 0) + 1
-        self._positions[file] = Position(0 if self._alone(file) else None, appends=appends)
-        if ret != _ABSENT:
-            self._positions["fd", ret] = Position(0, appends=appends)
-
-    def close(self, file: int, descriptor: int) -> None:
-        self._opens[file] = max(self._opens.get(file, 0) - 1, 0)
-        self._positions.pop(self._key(file, descriptor), None)
-
-    def share(self, file: int, descriptor: int) -> None:
-        self._shared.add(file)
-        self.position(file, descriptor).at = None
-
-    def seek(self, name: str, event: Mapping[str, int]) -> None:
-        file, descriptor, ret = event["file"], event["descriptor"], event["ret"]
-        position = self.position(file, descriptor)
-        if file in self._shared or (descriptor == UNKNOWN and not self._alone(file)):
-            position.at = None
-        elif name == "rewind":
-            position.at = 0
-        elif name.startswith(("lseek", "ftell")):
-            position.at = ret if ret >= 0 else position.at
-        elif ret == 0:  # fseek
-            base = {0: 0, 1: position.at}.get(event["how"])
-            position.at = None if base is None else base + event["offset"]
-
-    def position(self, file: int, descriptor: int) -> Position:
-        return self._positions.setdefault(self._key(file, descriptor), Position(None))
-
-    def _alone(self, file: int) -> bool:
-        return self._opens.get(file) == 1 and file not in self._shared
-
-    def _key(self, file: int, descriptor: int) -> object:
-        return file if descriptor == UNKNOWN else ("fd", descriptor)
-
-
 def _add(calls: Calls, rank: int, events: _Events, reader: _Reader, paths: Mapping[int, str]) -> None:
     """Add the data calls of a process, with their offsets."""
-    files = _Files()
+    files = OpenFiles()
     for event in events.in_order():
-        name, file, descriptor, ret = reader.names[event["name"]], event["file"], event["descriptor"], event["ret"]
+        name, file, ret = reader.names[event["name"]], event["file"], event["ret"]
+        # Versions from 2 on name the file of a call, not its descriptor.
+        descriptor = None if event["descriptor"] == UNKNOWN else event["descriptor"]
         if name in _OPENS:
             if ret == _ABSENT or ret >= 0:
-                files.open(file, ret, bool(event["how"] & APPEND))
+                files.open(file, None if ret == _ABSENT else ret, appends=bool(event["how"] & APPEND))
         elif name in ("close", "fclose"):
             files.close(file, descriptor)
         elif name in _SHARES:
             files.share(file, descriptor)
         elif name in _SEEKS:
-            files.seek(name, event)
+            files.move(file, descriptor, _target(name, event, files.position(file, descriptor).at))
         elif name in _MOVES:
-            files.position(file, descriptor).at = None
+            files.move(file, descriptor, None)
         elif name in _AT or name in _READS or name in _WRITES:
             length = max(event["count"] if ret == _ABSENT else ret, 0) * event["size"]
             op = "write" if "write" in name else "read"
@@ -326,6 +278,19 @@ def _add(calls: Calls, rank: int, events: _Events, reader: _Reader, paths: Mappi
             start = event["time"] * reader.unit
             end = start + event["duration"] * reader.unit
             calls.add(rank, name, paths[file], at, length, start, end, moved_known=ret != _ABSENT)
+
+
+def _target(name: str, event: Mapping[str, int], at: int | None) -> int | None:
+    """Where a seek leads from ``at``."""
+    ret = event["ret"]
+    if name == "rewind":
+        return 0
+    if name.startswith(("lseek", "ftell")):
+        return ret if ret >= 0 else at
+    if ret:  # a failed fseek
+        return at
+    base = {0: 0, 1: at}.get(event["how"])
+    return None if base is None else base + event["offset"]
 
 
 def _command(reader: _Reader) -> str:

@@ -47,6 +47,61 @@ class Position:
         return offset
 
 
+class OpenFiles:
+    """The open files of a process.
+
+    RATIONALE: some tools name the file of a call, not its descriptor; then ``descriptor`` is None.
+    Positions are known while such a file is open once. The copy of a descriptor moves the position of
+    a file, and some tools do not record what is done with it; then its position is not known any more.
+    """
+
+    def __init__(self) -> None:
+        self._positions: dict[object, Position] = {}
+        self._opens: dict[object, int] = {}
+        self._shared: set[object] = set()
+        self._all_shared = False
+
+    def open(self, file: object, descriptor: int | None, *, appends: bool) -> None:
+        """The file was opened."""
+        self._opens[file] = self._opens.get(file, 0) + 1
+        self._positions[file] = Position(0 if self._alone(file) else None, appends=appends)
+        if descriptor is not None:
+            self._positions["descriptor", descriptor] = Position(0, appends=appends)
+
+    def close(self, file: object, descriptor: int | None) -> None:
+        """The file was closed."""
+        self._opens[file] = max(self._opens.get(file, 0) - 1, 0)
+        self._positions.pop(self._key(file, descriptor), None)
+
+    def share(self, file: object, descriptor: int | None) -> None:
+        """The descriptor was copied; ``file`` None: of a file that is not known."""
+        if file is None:
+            self._all_shared = True
+            for position in self._positions.values():
+                position.at = None
+            return
+        self._shared.add(file)
+        self.position(file, descriptor).at = None
+
+    def move(self, file: object, descriptor: int | None, to: int | None) -> None:
+        """The position became ``to``; None: it is not known where it is."""
+        known = not self._copied(file) and (descriptor is not None or self._alone(file))
+        self.position(file, descriptor).at = to if known else None
+
+    def position(self, file: object, descriptor: int | None) -> Position:
+        """Where the next call begins."""
+        return self._positions.setdefault(self._key(file, descriptor), Position(None))
+
+    def _alone(self, file: object) -> bool:
+        return self._opens.get(file) == 1 and not self._copied(file)
+
+    def _copied(self, file: object) -> bool:
+        return self._all_shared or file in self._shared
+
+    def _key(self, file: object, descriptor: int | None) -> object:
+        return file if descriptor is None else ("descriptor", descriptor)
+
+
 class Calls:
     """Reads, writes and other calls of all ranks, in any order; times in nanoseconds."""
 

@@ -13,7 +13,7 @@ from pdla.errors import FormatError
 TRACE, PLAN, CLUSTER, LOGS = "a trace", "a plan", "a cluster file", "a directory of raw logs"
 MAP, CATALOG = "a map of replicas", "a catalog"
 DARSHAN, PARQUET = "a Darshan log", "a Parquet file"
-DFTRACER = "a DFTracer trace"
+DFTRACER, RECORDER = "a DFTracer trace", "a trace of Recorder"
 CSV, IOSIG, PYTHON = "a CSV file of accesses", "an IOSIG trace", "a Python file"
 TEXT, JSON, UNKNOWN = "a text file", "a JSON file", "a file of unknown content"
 
@@ -24,6 +24,7 @@ MAKES = {
     LOGS: "'pdla trace' leaves one, .RUN.h5.*.raw, when it is killed",
     DARSHAN: "Darshan writes one for each run",
     DFTRACER: "DFTracer writes one for each process",
+    RECORDER: "it is a directory with a file recorder.mt",
 }
 """How to get the kinds of files that verbs take."""
 
@@ -51,12 +52,18 @@ def kind_of(path: Path) -> str:
         OSError: the file cannot be read.
     """
     if path.is_dir():
-        return LOGS if any(path.glob("*.log")) else "a directory"
+        return _directory(path)
     if path.exists() and not path.is_file():
         return "not a regular file"
     with path.open("rb") as file:
         start = file.read(LOOKED_AT)
     return _binary(path, start) or _text(start)
+
+
+def _directory(path: Path) -> str:
+    if (path / "recorder.mt").exists():
+        return RECORDER
+    return LOGS if any(path.glob("*.log")) else "a directory"
 
 
 def _binary(path: Path, start: bytes) -> str:

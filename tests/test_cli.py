@@ -179,6 +179,7 @@ READS = {
     "pack": (["pack", "{}"], "a directory of raw logs"),
     "import darshan": (["import", "darshan", "{}", "-o", "o.h5"], "a Darshan log"),
     "import dftracer": (["import", "dftracer", "{}", "-o", "o.h5"], "a DFTracer trace"),
+    "import recorder": (["import", "recorder", "{}", "-o", "o.h5"], "a trace of Recorder"),
     "import iosig": (["import", "iosig", "{}", "-o", "o.h5"], "an IOSIG trace"),
     "import csv": (["import", "csv", "{}", "-o", "o.h5"], "a CSV file of accesses"),
     "import parquet": (["import", "parquet", "{}", "-o", "o.h5"], "a Parquet file"),
@@ -204,6 +205,7 @@ KINDS = {
     "darshan": "a Darshan log",
     "dftracer": "a DFTracer trace",
     "gzip": "a gzip file",
+    "recorder": "a trace of Recorder",
     "empty": "an empty file",
     "text": "a text file",
     "json": "a JSON file",
@@ -223,8 +225,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of every kind, under its name in ``KINDS``."""
     pdla = InProcess(tmp_path_factory.mktemp("kinds"), {})
     made = pdla.directory / "made"
-    for name in ("logs", "directory"):
+    for name in ("logs", "directory", "recorder"):
         (made / name).mkdir(parents=True)
+    (made / "recorder" / "recorder.mt").touch()
     (made / "csv").write_text(CSV)
     (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "made/csv", "-o", "made/trace")
@@ -269,7 +272,7 @@ def test_a_file_of_the_wrong_kind_is_named_as_what_it_is(pdla: Pdla, made: Path,
         done = pdla.run(*(word.format(f"made/{name}") for word in words), code=1)
         assert done.stderr.count("\n") == 1, done.stderr
         assert f"made/{name}" in done.stderr
-        if not (wanted in guessed and name in ("text", "json", "cluster", "bytes", "csv", "logs")):
+        if not (wanted in guessed and name in ("text", "json", "cluster", "bytes", "csv", "logs", "recorder")):
             assert kind in done.stderr
             assert wanted in done.stderr
     assert not (pdla.directory / "o.h5").exists()

@@ -1,4 +1,5 @@
-/* What other tools trace and pdla imports: two ranks use one file through MPI-IO, and each its own with POSIX calls. */
+/* What other tools trace and pdla imports: two ranks use one file through MPI-IO, and each its own with POSIX calls. With a
+   second word there is no file view with holes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
@@ -15,7 +16,7 @@ static void check(int right)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static void mpi_io(const char *path, int rank, int ranks)
+static void mpi_io(const char *path, int rank, int ranks, int holes)
 {
     MPI_File file;
     MPI_Status status;
@@ -32,7 +33,7 @@ static void mpi_io(const char *path, int rank, int ranks)
     MPI_File_read(file, bytes, 25, MPI_INT, &status);
     MPI_Type_vector(4, 64, 128, MPI_BYTE, &blocks);
     MPI_Type_commit(&blocks);
-    MPI_File_set_view(file, rank * 64, MPI_BYTE, blocks, "native", MPI_INFO_NULL);
+    MPI_File_set_view(file, rank * 64, MPI_BYTE, holes ? blocks : MPI_BYTE, "native", MPI_INFO_NULL);
     MPI_File_read_all(file, bytes, 256, MPI_BYTE, &status);
     MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
     MPI_File_iwrite_at(file, 32768 + rank * 40, bytes, 10, MPI_INT, &request);
@@ -78,7 +79,7 @@ int main(int count, char **words)
     MPI_Init(&count, &words);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    mpi_io(words[1], rank, ranks);
+    mpi_io(words[1], rank, ranks, count < 3);
     snprintf(own, sizeof own, "%s.%d", words[1], rank);
     posix(own);
     streams(own);
