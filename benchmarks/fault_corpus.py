@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from zlib import crc32
 
 from pdla.units import KiB, MiB
 
@@ -64,8 +65,13 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """For people."""
         return f"{self.kind}-{self.seed}-{'bad' if self.bad else 'good'}"
+
+    @property
+    def key(self) -> str:
+        """Of its files: another one if the program changes."""
+        return f"{self.name}-{crc32(' '.join([str(self.ranks), *self.words]).encode()):08x}"
 
     @property
     def words(self) -> list[str]:
@@ -135,7 +141,7 @@ def opened(*steps: Step, **hints: int | str) -> Steps:
 
 @dataclass(frozen=True)
 class Pair:
-    """A program with a fault, and the same without it; what each has besides; whose number of ranks may be lower."""
+    """A program with a fault, and the same without it; and what each has besides."""
 
     bad: Steps
     good: Steps
@@ -154,7 +160,8 @@ def small_strided(draw: Draw) -> Pair:
         "turns": draw.in_turns(size, count, draw.ranks, view=view, pieces=pieces),
         "nested": draw.nested(size, count, view=view, pieces=pieces),
     }
-    return Pair(opened(steps[draw.arranged(*steps)]), opened(draw.large()))
+    also = {"hints": "data sieving reads the gaps, too"} if pieces > 1 else {}
+    return Pair(opened(steps[draw.arranged(*steps)]), opened(draw.large()), also)
 
 
 def small(draw: Draw) -> Pair:
@@ -172,7 +179,7 @@ def small(draw: Draw) -> Pair:
         step
         for number in range(4)
         for step in (
-            replace(draw.own(MiB, 1, start=number * draw.ranks * MiB)),
+            draw.own(MiB, 1, start=number * draw.ranks * MiB),
             draw.own(size, each, start=behind + number * ranks * each * size, random=1, ranks=ranks),
         )
     ]
@@ -317,7 +324,7 @@ def open_storm(draw: Draw) -> Pair:
 
 def interleaved(draw: Draw) -> Pair:
     """Requests of medium size of all ranks alternate."""
-    size, view = draw.one_of(2, 4, 8, 16) * STRIP, draw.one_of(0, 1)
+    size, view = draw.one_of(2, 4, 8) * STRIP, draw.one_of(0, 1)
     count = AMOUNT // size
     return Pair(opened(draw.in_turns(size, count, view=view)), opened(draw.own(size, count, view=view)))
 

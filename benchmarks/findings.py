@@ -17,8 +17,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,13 +25,11 @@ from benchmarks.contestants import BINARIES, SHARED_PROCESSORS, SOURCES
 from benchmarks.doc_tables import DOCS, placed
 from benchmarks.fault_corpus import KINDS, Program, programs
 from benchmarks.processes import end_on_signals, output_of
-from pdla.analyzers.analysis import analyze
 from pdla.collectors.darshan import import_darshan
 from pdla.collectors.tracefile import read_trace
 from pdla.findings import find
-from pdla.layouts.config import load_cluster
-from pdla.simulator.verification import verified_plan
-from pdla.simulator.workload import from_trace
+from pdla.layouts.config import DEFAULT_FILE
+from pdla.steps import plan
 from pdla.traces.trace import Trace
 
 CORPUS = Path(__file__).resolve().parent.parent / "build" / "findings"
@@ -44,7 +41,7 @@ SMALL = {"small", "small-strided", "independent", "shared-pointer", "interleaved
 DRISHTI: Mapping[str, Collection[str]] = {
     "P05": SMALL,  # many small reads
     "P06": SMALL,  # many small writes
-    "P08": {"misaligned", "fragments"},  # requests off the file system's blocks
+    "P08": {"misaligned", "fragments", *SMALL},  # requests off the file system's blocks
     "P09": {"re-read"},  # redundant reads
     "P10": {"never-read"},  # redundant writes
     "P11": SMALL,  # random reads
@@ -58,11 +55,10 @@ DRISHTI: Mapping[str, Collection[str]] = {
     "P22": {"imbalance"},  # the same of reads
     "M02": {"independent", "small-strided", "interleaved"},  # no collective reads
     "M03": {"independent", "small-strided", "interleaved"},  # no collective writes
-    "M06": {"hideable"},  # blocking reads
-    "M07": {"hideable"},  # blocking writes
     "M09": {"hints"},  # the number of aggregators
 }
-"""The kinds that may stand behind each of Drishti's codes. It has others that are no faults, or of no kind of these."""
+"""The kinds that may stand behind each of Drishti's codes. Left out are those that are no faults, or of no kind here,
+and M06 and M07, which recommend nonblocking calls to every program that has none."""
 
 NOT_IN_DARSHAN: Mapping[str, str] = {
     "collective-useless": "which calls are collective",
@@ -75,8 +71,12 @@ NOT_IN_DARSHAN: Mapping[str, str] = {
 """Kinds that an imported log cannot show, because it does not have this."""
 
 PDLA, LOG, OTHER = "pdla", "pdla, Darshan log", "Drishti"
-
-
+CANNOT: Mapping[str, Collection[str]] = {
+    PDLA: (),
+    LOG: NOT_IN_DARSHAN,
+    OTHER: KINDS.keys() - {kind for kinds in DRISHTI.values() for kind in kinds},
+}
+"""The kinds that tools have no report for."""
 NOT_ASKED = "-"
 
 
@@ -116,7 +116,7 @@ def run(program: Program, executable: Path, variables: Mapping[str, str], tool: 
 
 def traced(program: Program, executable: Path, corpus: Path) -> Path:
     """The program's trace."""
-    trace = corpus / f"{program.name}.h5"
+    trace = corpus / f"{program.key}.h5"
     if not trace.exists():
         tool = [BINARIES / "pdla", "trace", "--posix", "-o", trace, "--"]
         run(program, executable, {"PDLA_HOME": str(corpus / "home")}, tool)
@@ -125,7 +125,7 @@ def traced(program: Program, executable: Path, corpus: Path) -> Path:
 
 def logged(program: Program, executable: Path, corpus: Path, darshan: Path) -> Path:
     """The program's Darshan log, with every access."""
-    log = corpus / f"{program.name}.darshan"
+    log = corpus / f"{program.key}.darshan"
     if not log.exists():
         with tempfile.TemporaryDirectory(dir=corpus) as directory:
             modules = {"DARSHAN_MOD_ENABLE": "DXT_POSIX,DXT_MPIIO", "DARSHAN_LOGPATH": directory}
@@ -136,9 +136,7 @@ def logged(program: Program, executable: Path, corpus: Path, darshan: Path) -> P
 
 def found_by_pdla(trace: Trace) -> dict[str, Collection[str]]:
     """pdla's findings, with a plan as `pdla report` makes it."""
-    analysis = analyze(trace)
-    plan = verified_plan(analysis, load_cluster(None), "auto", trace.command, workload=partial(from_trace, trace))
-    return {finding.kind: {finding.kind} for finding in find(trace, plan)}
+    return {finding.kind: {finding.kind} for finding in find(trace, plan(trace, DEFAULT_FILE, hypothetical=True))}
 
 
 def found_by_drishti(log: Path, drishti: Path) -> dict[str, Collection[str]]:
@@ -178,7 +176,7 @@ def missed(kind: str, chosen: Sequence[Program], reports: Sequence[Report]) -> l
 
 def cells(tool: str, kind: str, chosen: Sequence[Program], reports: Sequence[Report]) -> list[str]:
     """The faults of a kind that a tool found, and its right reports of all those that may mean this kind."""
-    if tool == LOG and kind in NOT_IN_DARSHAN or tool == OTHER and all(kind not in kinds for kinds in DRISHTI.values()):
+    if kind in CANNOT[tool]:
         return [NOT_ASKED, ""]
     faults = sum(one.bad and one.kind == kind for one in chosen)
     own = [report for report in reports if kind in report.kinds]
