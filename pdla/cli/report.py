@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 def report(trace_path: Path, other: Path | None, cluster: str | None, output: Path, as_json: bool) -> None:
     """Make an HTML report of a trace.
 
-    The report shows who accessed which bytes when, the signatures, what the planner compared,
-    advice, and the comparison with another run.
+    The report begins with what costs most, why, and what to do about it. It then shows who accessed
+    which bytes when, the signatures, what the planner compared, and the comparison with another
+    run.
     """
     from pdla.report.comparison import Contrast
     from pdla.report.html import Run, write_report
@@ -42,7 +43,9 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     contrast = Contrast(trace, after) if after else None
     with progress(" parts") as advance:
         plan = pdla.plan(trace, storage, hypothetical=True, analysis=analysis, progress=advance)
-        run = Run(trace, analysis, plan, after, comparison=contrast, simulated=_simulated(trace))
+        run = Run(
+            trace, analysis, plan, after, comparison=contrast, simulated=_simulated(trace), trace_file=str(trace_path)
+        )
         write_report(output, [run], advance)
     if as_json:
         print_json({"report": str(output)})

@@ -22,14 +22,21 @@ DETECTORS: tuple[Callable[[Seen, Outlook], Iterator[Draft]], ...] = (
 )
 
 
+__all__ = ["DETECTORS", "Finding", "Seen", "find", "found_in"]
+
+
 def find(trace: Trace, plan: Plan, trace_file: str = "RUN.h5") -> tuple[Finding, ...]:
     """The findings of a run, the one that is expected to save most first.
 
     ``plan`` is a plan for the run (``pdla.simulator.verification.verified_plan``); its cluster is
     the storage on which remedies are simulated. ``trace_file`` is what the commands call the trace.
     """
-    seen = Seen(trace, plan, trace_file)
-    outlook = Outlook(trace, plan, sum(len(group.length) for group in seen.groups))
+    return found_in(Seen(trace, plan, trace_file))
+
+
+def found_in(seen: Seen) -> tuple[Finding, ...]:
+    """As ``find``, in a run that is seen already."""
+    outlook = Outlook(seen.trace, seen.plan, sum(len(group.length) for group in seen.groups))
     drafts: dict[tuple[str, str, str], Draft] = {}
     for detect in DETECTORS:
         for draft in detect(seen, outlook):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOMENTS = 250  # columns along time
 EXTENTS = 250  # columns along a file
 MOST_ROWS = 64  # rows of ranks; neighbouring ranks share a row if there are more
+FAR = 100  # a scale of bytes is logarithmic if they differ by more than this factor
 _SHADES = LinearSegmentedColormap.from_list("bytes", ["#b7cde2", "#3f90da", "#1d3557"])
 
 
@@ -56,13 +57,18 @@ def extent_picture(accesses: pd.DataFrame, *, ranks: int) -> Figure:
     rows = len(found.moved)
     figure = Figure(figsize=(WIDTH, 1.0 + min(max(0.22 * rows, 0.6), 3.4)), layout="constrained")
     axes = one_axes(figure)
-    times = found.moved / (found.width * found.per_row)
-    shown = np.ma.masked_equal(times, 0.0)
+    shown = np.ma.masked_equal(found.moved, 0.0)
     low, high = (float(shown.min()), float(shown.max())) if shown.count() else (1.0, 1.0)
+    far = high > FAR * low
     used = int(np.flatnonzero(found.moved.any(axis=0)).max(initial=0)) + 1
     span = (found.start, found.start + found.width * EXTENTS, rows * found.per_row, 0)
     image = axes.imshow(
-        shown, extent=span, aspect="auto", interpolation="none", cmap=_SHADES, norm=LogNorm(low, max(high, low * 1.01))
+        shown,
+        extent=span,
+        aspect="auto",
+        interpolation="none",
+        cmap=_SHADES,
+        norm=LogNorm(low, high) if far else Normalize(0, high),
     )
     axes.grid(False)
     axes.set_xlim(found.start, found.start + found.width * used)
@@ -76,20 +82,17 @@ def extent_picture(accesses: pd.DataFrame, *, ranks: int) -> Figure:
         axes.tick_params(axis="y", length=0)
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    bar = figure.colorbar(image, ax=axes, pad=0.01, aspect=12, ticks=_nice(low, high))
-    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    ticks = [low, (low * high) ** 0.5, high] if far else [0, high / 2, high]
+    bar = figure.colorbar(image, ax=axes, pad=0.01, aspect=12, ticks=ticks)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
     bar.ax.minorticks_off()
-    bar.set_label("times", color=INK, fontsize=9)
+    bar.set_label("moved", color=INK, fontsize=9)
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=INK, labelsize=9, length=0)
-    note = f"Each cell: how often its {format_bytes(found.width)} are moved"
-    note += f" by {found.per_row} neighbouring ranks, on average." if found.per_row > 1 else "."
+    note = f"Each cell: how many bytes are moved of {format_bytes(found.width)} of the file"
+    note += f" by {found.per_row} neighbouring ranks together." if found.per_row > 1 else "."
     figure.supxlabel(note, fontsize=8, color=FAINT, x=0.01, ha="left")
     return figure
-
-
-def _nice(low: float, high: float) -> list[float]:
-    return [low] if high <= low * 1.01 else [low, (low * high) ** 0.5, high] if high > 4 * low else [low, high]
 
 
 class Busy(NamedTuple):
@@ -144,18 +147,18 @@ def activity_picture(accesses: pd.DataFrame) -> Figure:
 
 
 def _draw_sizes(axes: Axes, accesses: pd.DataFrame, found: Busy) -> None:
-    """How many requests of which size begin when; sizes are powers of two."""
+    """How many requests of which size begin when; a cell reaches up to a power of two, which belongs to it."""
     sizes = np.maximum(accesses["length"].to_numpy(np.int64), 1)
-    powers: Ints = np.floor(np.log2(sizes)).astype(np.int64) if len(sizes) else np.zeros(0, np.int64)
+    powers: Ints = np.ceil(np.log2(sizes)).astype(np.int64) if len(sizes) else np.zeros(0, np.int64)
     low, high = (int(powers.min()), int(powers.max())) if len(powers) else (0, 0)
     moment = np.clip((accesses["t_start"].to_numpy(np.float64) - found.start) / (found.stop - found.start), 0, 1)
     column = np.minimum((moment * MOMENTS).astype(np.int64), MOMENTS - 1)
     counts = np.bincount((powers - low) * MOMENTS + column, minlength=(high - low + 1) * MOMENTS)
     shown = np.ma.masked_equal(counts.reshape(high - low + 1, MOMENTS), 0)
     norm = LogNorm(1, max(int(counts.max(initial=1)), 2))
-    span = (found.start, found.stop, low, high + 1)
+    span = (found.start, found.stop, low - 1, high)
     axes.imshow(shown, extent=span, origin="lower", aspect="auto", interpolation="none", cmap=_SHADES, norm=norm)
-    axes.set_ylim(low - 0.5, high + 1.5)
+    axes.set_ylim(low - 1.5, high + 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: format_bytes(2**value) if value >= 0 else "")
     axes.set_ylabel("size of requests", color=INK, fontsize=9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import matplotlib
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pdla import __version__
 from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.analyzers.file_statistics import FileStats, Summary, summarize
 from pdla.analyzers.posix_requests import MadeOf, made_of
 from pdla.atomic_files import replacing
+from pdla.findings import Seen, found_in
 from pdla.model import Signature
-from pdla.report import activity, loop_diagrams, pictures, plans, style
-from pdla.report.advice import advise
+from pdla.report import activity, head, loop_diagrams, pictures, plans, style
 from pdla.report.comparison import Comparison, Contrast
 from pdla.report.scheme_tables import ALIGN, HEADERS, scheme_rows
 from pdla.report.text import (
@@ -65,6 +65,7 @@ class Run:
     served: RunReport | None = None
     comparison: Comparison | Contrast | None = None
     simulated: Mapping[str, Any] | None = None  # an answer of pdla simulate (docs/json.md)
+    trace_file: str = "RUN.h5"  # as the commands name it
 
 
 def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float, float], None] | None = None) -> None:
@@ -84,10 +85,9 @@ def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["seconds"] = format_seconds
     draw = _Drawing(progress)
     text = environment.get_template("report.html.j2").render(
-        runs=[_run(run, draw) for run in runs],
+        runs=[_run(run, number, draw) for number, run in enumerate(runs, 1)],
         written=datetime.now().astimezone().strftime("%-d %B %Y, %H:%M %Z"),
         version=__version__,
         script=Markup(loader.get_source(environment, "zoom.js")[0]),
@@ -126,7 +126,8 @@ class _Drawing:
         if self._progress:
             self._progress("drawing", self._done, self._parts)
 
-    def __call__(self, figure: Figure) -> Markup:
+    def __call__(self, figure: Figure, says: str) -> Markup:
+        """The figure; ``says`` is what it shows, for those who cannot see it."""
         buffer = io.StringIO()
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pdla"}):
             figure.savefig(buffer, format="svg", transparent=True, dpi=192, metadata={"Date": None})
@@ -134,6 +135,7 @@ class _Drawing:
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+        svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(says)}"', 1)
         prefix = f"p{next(self.numbers)}-"
         svg = re.sub(r'\bid="', f'id="{prefix}', svg)
         svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
@@ -143,24 +145,34 @@ class _Drawing:
         return Markup(svg)
 
 
-def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
+def _run(run: Run, number: int, draw: _Drawing) -> dict[str, Any]:
     """The variables of the template for one run."""
     trace, analysis = run.trace, run.analysis
     mpi = " ".join(trace.mpi.split(",")[0].replace("Version:", " ").split())
     accesses = trace.accesses()
     summary, library = summarize(trace), made_of(trace)
+    seen = Seen(trace, run.plan, run.trace_file)
+    found = head.cards(found_in(seen), seen)
     paths = {row.file for row in summary.files}
     draw.expect(min(len(paths), MOST_FILES) + min(len(run.plan.patterns), MOST_PATTERNS))
     facts = [
         _number(trace.ranks, "rank"),
         mpi,
         f"source: {trace.source}" if trace.source != "pdla" else "",
+        _number(len(trace.hosts), "node") if trace.hosts else "",
     ]
     return {
         "title": _title(trace.command),
         "command": trace.command,
         "facts": [fact for fact in facts if fact],
         "warnings": warnings(trace),
+        "id": f"run{number}",
+        "verdict": head.verdict(seen),
+        "limit": head.limit(seen),
+        "times": head.time_rows(seen),
+        "findings": found[: head.SHOWN],
+        "more_findings": found[head.SHOWN :],
+        "no_findings": "" if found else head.no_findings(seen),
         "story": story(trace, analysis, summary, accesses),
         "overview": overview_table(summary),
         "files": _files(trace, analysis, summary, accesses, draw),
@@ -168,7 +180,6 @@ def _run(run: Run, draw: _Drawing) -> dict[str, Any]:
         "library": _library(library),
         "plan": _plan(run.plan, draw),
         "simulated": _simulated(run.simulated) if run.simulated else None,
-        "advice": advise(run.plan, summary, library),
         "comparison": _comparison(run, accesses, draw) if run.comparison else None,
     }
 
@@ -251,7 +262,7 @@ def _number(number: int, noun: str) -> str:
 
 def overview_table(summary: Summary) -> Table:
     """A row for the reads and one for the writes of each file."""
-    headers = ["file", "", "calls", "requests", "bytes", "contiguous", "I/O time", "rate"]
+    headers = ["file", "", "calls", "requests", "bytes", "contiguous", "slowest rank", "bytes / that time"]
     return Table(headers, "wlrrrrrr", [[row.file, row.op, *_numbers(row)] for row in summary.files])
 
 
@@ -275,20 +286,33 @@ def _files(
     for file in sizes.index[:MOST_FILES].tolist():
         path, part = trace.path(file), accesses[accesses["file"] == file]
         rows = [row for row in summary.files if row.file == path]
+        said = "; ".join(
+            f"{format_count(row.requests)} {row.op}s of {format_bytes(row.smallest)} to {format_bytes(row.largest)}"
+            for row in rows
+        )
         files.append(
             {
                 "path": path,
-                "access": draw(pictures.access_picture(part, path, ranks=trace.ranks, title="")),
+                "access": draw(
+                    pictures.access_picture(part, path, ranks=trace.ranks, title=""),
+                    f"Offsets in {path} over time, coloured by rank: {said}",
+                ),
                 "zoom": zoom_data(part, trace.ranks),
-                "extents": draw(activity.extent_picture(part, ranks=trace.ranks)),
-                "activity": draw(activity.activity_picture(part)),
+                "extents": draw(
+                    activity.extent_picture(part, ranks=trace.ranks), f"Bytes of {path} that each rank moves: {said}"
+                ),
+                "activity": draw(
+                    activity.activity_picture(part), f"Bytes per second and sizes of requests over time: {said}"
+                ),
                 "loops": [
-                    {"notation": str(one), "picture": draw(loop_diagrams.loops_picture(one))}
+                    {"notation": str(one), "picture": draw(loop_diagrams.loops_picture(one), f"The loops of {one}")}
                     for one in analysis.signatures
                     if one.file == path
                 ][:MOST_LOOPS],
-                "order": draw(pictures.order_picture(part, "", ranks=trace.ranks)),
-                "sizes": draw(pictures.size_histogram(part)),
+                "order": draw(
+                    pictures.order_picture(part, "", ranks=trace.ranks), f"Offsets in the order of requests: {said}"
+                ),
+                "sizes": draw(pictures.size_histogram(part), f"Requests by size: {said}"),
                 "numbers": Table(
                     [
                         "",
@@ -296,8 +320,8 @@ def _files(
                         "requests",
                         "bytes",
                         "contiguous",
-                        "I/O time",
-                        "rate",
+                        "slowest rank",
+                        "bytes / that time",
                         "smallest",
                         "median",
                         "largest",
@@ -335,16 +359,20 @@ def signatures_table(analysis: Analysis, path: str) -> Table:
         rows.append([text, *[""] * 7])
         marks.append(mark)
 
-    signatures = [signature for signature in analysis.signatures if signature.file == path]
-    for signature in signatures[:MOST_SIGNATURES]:
+    families = _families(signature for signature in analysis.signatures if signature.file == path)
+    for signature, *others in families[:MOST_SIGNATURES]:
         add(signature.scope, signature.scope, signature, ranks_text(signature.ranks), str(signature))
+        if others:
+            total = sum(one.bytes for one in others)
+            skip("member", f"and {format_count(len(others))} more of this shape, {format_bytes(total)}")
+            continue
         shown, more = shown_members(signature.members)
         for member in shown:
             add("member", "local", member, ranks_text(member.ranks), str(member))
         if more:
             skip("member", f"and {format_count(more)} more")
-    if len(signatures) > MOST_SIGNATURES:
-        skip("local", f"and {format_count(len(signatures) - MOST_SIGNATURES)} more signatures")
+    if more := sum(map(len, families[MOST_SIGNATURES:])):
+        skip("local", f"and {format_count(more)} more signatures")
     irregular = [part for part in analysis.irregular if part.file == path]
     for part in irregular[:MOST_SIGNATURES]:
         add("irregular", "irregular", part, str(part.rank), "no pattern")
@@ -353,6 +381,15 @@ def signatures_table(analysis: Analysis, path: str) -> Table:
     return Table(
         ["scope", "call", "ranks", "requests", "share", "bytes", "share", "signature"], "lllrrrrc", rows, marks
     )
+
+
+def _families(signatures: Iterable[Signature]) -> list[list[Signature]]:
+    """Signatures that differ only in where they begin and in their strides."""
+    families: dict[Any, list[Signature]] = {}
+    for one in signatures:
+        shape = one.scope, one.op, one.collective, one.length, tuple(loop.count for loop in one.loops)
+        families.setdefault(shape, []).append(one)
+    return list(families.values())
 
 
 def _library(rows: Sequence[MadeOf]) -> Table | None:
@@ -423,8 +460,12 @@ def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]
         "notation": str(signature),
         "reason": pattern.reason,
         "costs": costs_table(pattern),
-        "cost_picture": draw(plans.cost_picture(pattern)),
-        "layout_picture": draw(plans.layout_picture(pattern, plan.cluster)) if replicated else None,
+        "cost_picture": draw(plans.cost_picture(pattern), f"Predicted seconds of each candidate: {pattern.reason}"),
+        "layout_picture": draw(
+            plans.layout_picture(pattern, plan.cluster), f"Servers and their strips: {candidate_name(pattern.choice)}"
+        )
+        if replicated
+        else None,
     }
     draw.drawn()
     return values
@@ -447,7 +488,10 @@ def _comparison(run: Run, accesses: pd.DataFrame, draw: _Drawing) -> dict[str, A
             seconds = max(float(part["t_end"].max() - part["t_start"].min()) for part in parts if len(part))
             pictured = [
                 draw(
-                    pictures.access_picture(part, path, ranks=run.trace.ranks, seconds=seconds, title=title, width=HALF)
+                    pictures.access_picture(
+                        part, path, ranks=run.trace.ranks, seconds=seconds, title=title, width=HALF
+                    ),
+                    f"Offsets in {path} over time, {title}",
                 )
                 for part, title in zip(parts, ("before", "after"), strict=True)
             ]

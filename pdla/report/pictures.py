@@ -92,7 +92,7 @@ def size_histogram(accesses: pd.DataFrame) -> Figure:
     axes = one_axes(figure)
     height = 0.8 / max(len(operations), 1)
     for number, op in enumerate(operations):
-        which = np.searchsorted(sizes, lengths[op], side="right") - 1
+        which = np.searchsorted(sizes, lengths[op])
         counts = np.bincount(which, minlength=len(sizes))
         at = np.arange(len(sizes)) + (number - (len(operations) - 1) / 2) * height
         bars = axes.barh(at, counts, height=0.85 * height, color=OP_COLOURS[op])
@@ -234,9 +234,9 @@ def _y_range(extents: _Extents) -> tuple[float, float]:
 
 
 def _size_bins(lengths: Ints) -> tuple[Ints, list[str]]:
-    """Lower edges of the bins, ascending, and their names."""
+    """Upper edges of the bins, ascending, and their names. A size belongs to the bin that ends with it."""
     distinct = np.unique(lengths)
     if len(distinct) <= 8:
         return distinct, [exact_bytes(int(size)) for size in distinct]
-    powers = np.unique(np.where(lengths > 0, 2 ** np.floor(np.log2(np.maximum(lengths, 1))), 0).astype(np.int64))
-    return powers, [f"{format_bytes(int(low))} - {format_bytes(int(2 * low))}" if low else "0 B" for low in powers]
+    powers = np.unique(np.where(lengths > 0, 2 ** np.ceil(np.log2(np.maximum(lengths, 1))), 0).astype(np.int64))
+    return powers, [f"up to {format_bytes(int(high))}" if high else "0 B" for high in powers]

@@ -84,7 +84,8 @@
       this.words = document.createElement("figcaption");
       this.words.className = "note";
       this.still = figure.querySelector("svg");
-      figure.append(this.canvas, this.words);
+      this.key = this.makeKey();
+      figure.append(this.canvas, this.key, this.words);
       this.canvas.hidden = true;
       this.say();
       for (const target of [this.canvas, this.still]) {
@@ -96,13 +97,29 @@
       addEventListener("resize", () => this.canvas.hidden || this.draw());
     }
 
+    // Which colour is which rank: a name for each, or the ends of the scale if there are many.
+    makeKey() {
+      const key = document.createElement("div"), colours = this.data.colours, width = this.data.ranks / colours.length;
+      const step = colours.length <= 10 ? 1 : Math.ceil(colours.length / 6);
+      key.className = "key";
+      key.hidden = true;
+      colours.forEach((colour, group) => {
+        if (group % step && group !== colours.length - 1) return;
+        const patch = document.createElement("i"), name = document.createElement("span");
+        patch.style.background = colour;
+        name.append(patch, `rank ${Math.ceil(group * width)}`);
+        key.append(name);
+      });
+      return key;
+    }
+
     say(text) {
       this.words.textContent = text ?? "Drag over a part of the picture to zoom into it.";
     }
 
     reset() {
       this.view = { x: this.data.x, y: this.data.y };
-      this.canvas.hidden = true;
+      this.canvas.hidden = this.key.hidden = true;
       this.still.style.display = "";
       this.say();
     }
@@ -143,7 +160,7 @@
     }
 
     show() {
-      this.canvas.hidden = false;
+      this.canvas.hidden = this.key.hidden = false;
       this.still.style.display = "none";
       this.draw();
     }
