@@ -1,5 +1,5 @@
-/* What other tools trace and pdla imports: two ranks use one file through MPI-IO, and each its own with POSIX calls. With a
-   second word there is no file view with holes. */
+/* What other tools trace and pdla imports: two ranks use one file through MPI-IO, and each its own with POSIX calls.
+   With a second word there is no file view with holes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
