@@ -1,15 +1,24 @@
-"""Progress is shown only on a terminal, for work that takes over a second."""
+"""Progress is shown only on a terminal, for work that takes over a second, and Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
+import time
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+
+from pdla.collectors import workloads
+from pdla.collectors.tracefile import write_trace
+from tests.conftest import PDLA
 
 VERB = """
 import sys, time
@@ -35,26 +44,51 @@ with progress() as advance:
 """
 
 
-def said(program: str, *, terminal: bool) -> str:
+def said(program: str, *, terminal: bool, kind: str = "xterm") -> str:
     """What a program writes to standard error."""
+    command, environment = [sys.executable, "-c", program], {**os.environ, "TERM": kind}
     if not terminal:
-        return subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True).stderr
+        return subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment, check=True).stderr
     mine, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
-    with subprocess.Popen([sys.executable, "-c", program], stderr=theirs) as child:
+    with subprocess.Popen(command, stderr=theirs, env=environment) as child:
         os.close(theirs)
-        found = b""
-        while True:
-            try:
-                part = os.read(mine, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            found += part
+        found = rest(mine)
     os.close(mine)
     assert child.returncode == 0
+    return found
+
+
+def rest(terminal: int) -> str:
+    """What is written to a terminal until its other end is closed."""
+    found = b""
+    with suppress(OSError):
+        while part := os.read(terminal, 4096):
+            found += part
     return found.decode()
+
+
+def stopped(command: Sequence[str | Path], after: str) -> tuple[str, float]:
+    """What a verb writes to its terminal after Ctrl-C was typed there, once it has written ``after``; the seconds."""
+    mine, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+
+    def take_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal
+    ) as verb:
+        os.close(theirs)
+        found = b""
+        while after.encode() not in found:
+            found += os.read(mine, 4096)
+        os.write(mine, b"\x03")
+        begun = time.monotonic()
+        told = rest(mine)
+    os.close(mine)
+    assert verb.returncode == 130
+    return told, time.monotonic() - begun
 
 
 def test_a_terminal_sees_bytes_rate_and_time_left_after_a_second() -> None:
@@ -69,9 +103,34 @@ def test_a_terminal_sees_bytes_rate_and_time_left_after_a_second() -> None:
     assert said(SLOW, terminal=True).split("\r")[-2].strip() == ""
 
 
-@pytest.mark.parametrize("program", [SLOW.replace("0.125", "0.01"), SLOW], ids=["quick", "no terminal"])
-def test_no_progress_is_shown_for_quick_work_or_without_a_terminal(program: str) -> None:
-    assert said(program, terminal="0.01" in program).strip() == ""
+@pytest.mark.parametrize(
+    ("program", "terminal", "kind"),
+    [(SLOW.replace("0.125", "0.01"), True, "xterm"), (SLOW, False, "xterm"), (SLOW, True, "dumb")],
+    ids=["quick", "no terminal", "dumb terminal"],
+)
+def test_no_progress_is_shown_for_quick_work_or_without_a_terminal(program: str, terminal: bool, kind: str) -> None:
+    assert said(program, terminal=terminal, kind=kind).strip() == ""
+
+
+def test_time_passes_while_nothing_is_done() -> None:
+    waits = SLOW.replace("range(0, 13)", "range(0, 2)").replace("0.125", "2")
+    assert {"[00:01<", "[00:02<"} <= set(re.findall(r"\[00:0\d<", said(waits, terminal=True)))
+
+
+def test_after_ctrl_c_one_message_is_on_a_line_of_its_own() -> None:
+    told, _ = stopped([sys.executable, "-c", VERB.replace("24", "2400")], "copying")
+    assert re.search(r"\r\npdla: stopped by SIGINT\r\n[\r ]*$", told), told
+    assert told.count("stopped") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--sweep", "home.strip=64K,128K,256K,512K,1M,2M,4M"]], ids=["one", "sweep"])
+def test_a_simulation_heeds_ctrl_c_at_once(tmp_path: Path, options: list[str]) -> None:
+    trace = tmp_path / "run.h5"
+    write_trace(workloads.ior(64, 1 << 20, 4096, 8, ["write", "read"]), trace)
+    told, seconds = stopped([PDLA, "simulate", trace, *options], "simulating")
+    assert told.count("pdla: stopped by SIGINT\r\n") == told.count("stopped") == 1
+    assert "Traceback" not in told
+    assert seconds < 2  # on a machine that is busy with other tests
 
 
 def test_a_verb_goes_on_when_its_terminal_is_closed() -> None:

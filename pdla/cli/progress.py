@@ -1,10 +1,15 @@
-"""Progress bars on a terminal, for work that takes over a second: how much is done, how fast, and the time left."""
+"""Progress bars, for work that takes over a second: how much is done, how fast, and the time left.
+
+Only a terminal that can draw them shows them, not one with ``TERM=dumb``.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,29 +22,44 @@ Advance = Callable[[str, float, float], None]
 """Called with the name of the work, the amount done, and the total amount."""
 
 
+TICK = 0.5
+"""Seconds after which a bar is drawn again."""
+
+
 @contextmanager
 def progress(unit: str = "B") -> Iterator[Advance]:
     """A callback for progress in ``unit``. Each new name of work gets a bar of its own."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda what, done, total: None
         return
     from tqdm import tqdm
 
-    bar = tqdm(disable=True)
+    bar, ended, ticker = tqdm(disable=True), Event(), Thread(target=lambda: tick(), daemon=True)
+
+    def tick() -> None:
+        """Show the time that passes, also while nothing is done."""
+        while not ended.wait(TICK):
+            bar.update(0)
 
     def advance(what: str, done: float, total: float) -> None:
         nonlocal bar
         if bar.disable or (bar.desc, bar.total) != (what, total):
             bar.close()
             bar = tqdm(
-                desc=what, total=total, unit=unit, unit_scale=unit != "s", unit_divisor=1024 if unit == "B" else 1000,
-                delay=1, leave=False, dynamic_ncols=True, file=sys.stderr,
+                desc=what, total=total, unit=unit, unit_scale=unit == "B" or (unit != "s" and total >= 1000),
+                unit_divisor=1024 if unit == "B" else 1000,
+                delay=1, miniters=0, leave=False, dynamic_ncols=True, file=sys.stderr,
             )  # fmt: skip
+        if not ticker.is_alive():
+            ticker.start()
         bar.update(done - bar.n)
 
     try:
         yield advance
     finally:
+        ended.set()
+        if ticker.is_alive():
+            ticker.join()
         bar.close()
 
 

@@ -24,7 +24,9 @@ def end_verb(number: int, _: FrameType | None) -> None:
     for other in STOPPING:
         signal.signal(other, signal.SIG_IGN)
     with suppress(OSError):
-        os.write(2, f"pdla: stopped by {signal.Signals(number).name}\n".encode())
+        # On a terminal a progress bar, or the ^C that was typed, may be on the line.
+        begin = "\n" if os.isatty(2) else ""
+        os.write(2, f"{begin}pdla: stopped by {signal.Signals(number).name}\n".encode())
     sys.exit(128 + number)
 
 

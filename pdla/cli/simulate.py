@@ -12,6 +12,7 @@ import click
 import pdla
 from pdla.cli.options import PICTURES, Named, Output, cluster_option, json_option, print_json, read_cluster, say
 from pdla.cli.processes import mpi_processes
+from pdla.cli.progress import progress
 from pdla.errors import PdlaError
 
 if TYPE_CHECKING:
@@ -87,22 +88,24 @@ def simulate(
     processes = mpi_processes() if sweeps else None
     program = Program.of(pdla.load(traces[0]))
     scaling = _scaling(traces) if len(traces) > 1 else None
-    swept = [
-        (
-            one.key,
-            sweep(
-                *(one, program, cluster, policies),
-                scaling=scaling,
-                open_loop=open_loop,
-                seed=seed,
-                processes=processes,
-            ),
-        )
-        for one in wanted
-    ]
-    if processes and processes.rank:
-        sys.exit(0)
-    found = None if swept else contest(program, storage, policies, open_loop=open_loop, seed=seed)
+    with progress(" simulations") as advance:
+        swept = [
+            (
+                one.key,
+                sweep(
+                    *(one, program, cluster, policies),
+                    scaling=scaling,
+                    open_loop=open_loop,
+                    seed=seed,
+                    processes=processes,
+                    progress=advance,
+                ),
+            )
+            for one in wanted
+        ]
+        if processes and processes.rank:
+            sys.exit(0)
+        found = None if swept else contest(program, storage, policies, open_loop=open_loop, seed=seed, progress=advance)
     answer = {
         "cluster": storage.source,
         "command": program.command,

@@ -99,18 +99,19 @@ def make_plan(
     """
     if selection not in SELECTIONS:
         raise ConfigError(f"unknown selection {selection!r}: choose one of {', '.join(SELECTIONS)}")
-    chosen_policy = get_policy(policy)
+    chosen_policy, advance = get_policy(policy), progress or (lambda what, done, total: None)
     patterns, refused = _patterns(analysis, writes, limits.gone)
     phases = writes.phases if writes else None
     servers = cache(lambda name: space_of_each(cluster.pool(name)))
     costed = []
     for pattern in patterns:
         costed.append(_costed(pattern, cluster, chosen_policy, limits.obstacle, phases))
-        if progress:
-            progress("costing", len(costed), len(patterns))
+        advance("costing", len(costed), len(patterns))
     if simulator:
         # Where most is at stake first: time may end.
-        for number in sorted(range(len(costed)), key=lambda i: -costed[i][0].cost.total):
+        order = sorted(range(len(costed)), key=lambda i: -costed[i][0].cost.total)
+        for done, number in enumerate(order):
+            advance("simulating patterns", done, len(order))
             costed[number] = simulator.candidates(patterns[number].signature, costed[number])
     asked = [
         _ask(pattern, found, cluster, chosen_policy, servers) for pattern, found in zip(patterns, costed, strict=True)
@@ -123,7 +124,7 @@ def make_plan(
         take(left, one.space(place), 1)
     whole = Plan(policy, command, (), (), cluster, selection, choice.gap)
     if simulator:
-        placed, seconds = _in_whole_run(asked, placed, left, whole, chosen_policy, simulator)
+        placed, seconds = _in_whole_run(asked, placed, left, whole, chosen_policy, simulator, advance)
         whole = replace(whole, simulated=seconds)
     plans = []
     for one, place in zip(asked, placed, strict=True):
@@ -209,6 +210,7 @@ def _in_whole_run(
     plan: Plan,
     policy: Policy,
     simulator: Simulator,
+    advance: Callable[[str, float, float], None],
 ) -> tuple[list[Place | None], tuple[float, float] | None]:
     """The choice once the whole run was simulated, and its seconds without and with it, if there was time for that.
 
@@ -235,7 +237,9 @@ def _in_whole_run(
     now = seconds()
     if before is None or now is None:
         return found, None
-    for number in sorted(range(len(asked)), key=lambda i: -asked[i].candidates[0].seconds):
+    order = sorted(range(len(asked)), key=lambda i: -asked[i].candidates[0].seconds)
+    for done, number in enumerate(order):
+        advance("simulating the run", done, len(order))
         one, mine = asked[number], found[number]
         asks = [(j, seconds(number, j)) for j in (0, *one.spaces)] if one.spaces else []
         run = {j: value for j, value in asks if value is not None}

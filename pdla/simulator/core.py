@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.resources
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -97,6 +98,7 @@ class _Input(ctypes.Structure):
         ("closes", ctypes.c_void_p),
         ("log", ctypes.c_void_p),
         ("log_room", ctypes.c_int64),
+        ("stop", ctypes.POINTER(ctypes.c_int)),
     )
 
 
@@ -216,7 +218,7 @@ def simulate(
     served, latencies, space_bytes = (np.zeros(shape, np.int64) for shape in (servers, files, (spaces, 4)))
     totals = busy, waited, distance, latency, served, latencies, space_bytes
     out = _Output(**{name: array.ctypes.data for name, array in zip(_TOTALS, totals, strict=True)})
-    result = library().sim_run(ctypes.byref(given), ctypes.byref(out))
+    result = _run(given, out)
     if raised:
         raise raised[0]
     if result:
@@ -236,6 +238,20 @@ def simulate(
         log=log[: out.logged],
         closes=closes[: out.closes],
     )
+
+
+def _run(given: _Input, out: _Output) -> int:
+    """Run the core in a thread. Signals are handled meanwhile, which Python cannot do in a call of C; if the handler
+    raises an exception, the run stops."""
+    stop = ctypes.c_int()
+    given.stop = ctypes.pointer(stop)
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(library().sim_run, ctypes.byref(given), ctypes.byref(out))
+        try:
+            return int(result.result())
+        except BaseException:
+            stop.value = 1
+            raise
 
 
 def _closer(closing: Closing, raised: list[BaseException]) -> Any:

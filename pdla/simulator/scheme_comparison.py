@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -76,6 +76,14 @@ class Contest:
     results: tuple[Result, ...]
     absent: tuple[Absent, ...] = ()
 
+    @classmethod
+    def of(cls, found: Sequence[Result | Absent]) -> Contest:
+        """What was found of each scheme."""
+        return cls(
+            tuple(one for one in found if isinstance(one, Result)),
+            tuple(one for one in found if isinstance(one, Absent)),
+        )
+
     @cached_property
     def none(self) -> Result | None:
         """The result of the program as it is."""
@@ -104,22 +112,44 @@ def check_scheme(name: str) -> None:
 
 
 def contest(
-    program: Program, cluster: Cluster, names: Sequence[str] = (), *, open_loop: bool = False, seed: int = 0
+    program: Program,
+    cluster: Cluster,
+    names: Sequence[str] = (),
+    *,
+    open_loop: bool = False,
+    seed: int = 0,
+    progress: Callable[[str, float, float], None] | None = None,
 ) -> Contest:
     """Simulate ``names``, or all that the cluster has the pools for.
+
+    ``progress`` is called with the name of the work, the schemes done and their number.
 
     Raises:
         ConfigError: one of ``names`` is unknown, or cannot be simulated on this cluster.
     """
-    results, absent = [], []
-    for name in names or scheme_names():
-        try:
-            results.append(simulate_scheme(program, cluster, name, open_loop=open_loop, seed=seed))
-        except ConfigError as error:
-            if names:
-                raise
-            absent.append(Absent(name, str(error)))
-    return Contest(tuple(results), tuple(absent))
+    found: list[Result | Absent] = []
+    schemes = names or scheme_names()
+    for name in schemes:
+        if progress:
+            progress("simulating", len(found), len(schemes))
+        found.append(attempt(program, cluster, name, required=bool(names), open_loop=open_loop, seed=seed))
+    return Contest.of(found)
+
+
+def attempt(
+    program: Program, cluster: Cluster, name: str, *, required: bool, open_loop: bool = False, seed: int = 0
+) -> Result | Absent:
+    """Simulate one scheme, or say why the cluster cannot have it.
+
+    Raises:
+        ConfigError: it is ``required``, but is unknown or cannot be simulated on this cluster.
+    """
+    try:
+        return simulate_scheme(program, cluster, name, open_loop=open_loop, seed=seed)
+    except ConfigError as error:
+        if required:
+            raise
+        return Absent(name, str(error))
 
 
 def simulate_scheme(program: Program, cluster: Cluster, name: str, *, open_loop: bool = False, seed: int = 0) -> Result:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from multiprocessing import active_children
+from operator import itemgetter
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, signal
 from typing import TYPE_CHECKING
 
 from pdla.errors import ConfigError
 from pdla.layouts.config import load_cluster
-from pdla.simulator.scheme_comparison import Contest, Program, contest
+from pdla.simulator.run import Result
+from pdla.simulator.scheme_comparison import Absent, Contest, Program, attempt, scheme_names
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -19,6 +24,10 @@ if TYPE_CHECKING:
     from pdla.analyzers.rank_scaling import Scaling
 
 PROCESSES = "processes"
+
+_Task = tuple[str, str]  # a value and a scheme
+_Found = Result | Absent
+_Simulation = Callable[[_Task], _Found]
 
 
 @dataclass(frozen=True)
@@ -75,46 +84,83 @@ def sweep(
     open_loop: bool = False,
     seed: int = 0,
     processes: Intracomm | None = None,
+    progress: Callable[[str, float, float], None] | None = None,
 ) -> list[Point]:
     """Compare the schemes for each value, on all cores, or by the ``processes`` of mpiexec (each gets all points).
+
+    ``progress`` is called with the name of the work, the simulations done and their number.
 
     Raises:
         ConfigError: an unknown key, an impossible value, or processes without a ``scaling``.
         PdlaError: the traces do not determine what the program does on so many processes.
     """
     what.check(cluster, scaled=scaling is not None)
-    one = partial(_point, what.key, program, cluster, tuple(names), scaling, open_loop, seed)
+    schemes = tuple(names) or scheme_names()
+    tasks = tuple(product(what.values, schemes))
+    one = partial(_simulation, what.key, program, cluster, scaling, bool(names), open_loop, seed)
+    advance = partial(progress or (lambda what, done, total: None), f"simulating {what.key}")
     if processes is None:
-        return _on_all_cores(one, what.values)
-    mine = [(number, one(what.values[number])) for number in range(processes.rank, len(what.values), processes.size)]
-    return [point for _, point in sorted((pair for part in processes.allgather(mine) for pair in part), key=_number)]
+        found = _on_all_cores(one, tasks, advance)
+    else:
+        mine = range(processes.rank, len(tasks), processes.size)
+        parts = processes.allgather([(number, one(tasks[number])) for number in mine])
+        found = [each for _, each in sorted((pair for part in parts for pair in part), key=itemgetter(0))]
+    return [
+        Point(value, Contest.of(found[place * len(schemes) : (place + 1) * len(schemes)]))
+        for place, value in enumerate(what.values)
+    ]
 
 
-def _number(pair: tuple[int, Point]) -> int:
-    return pair[0]
-
-
-def _on_all_cores(one: Callable[[str], Point], values: Iterable[str]) -> list[Point]:
-    values = list(values)
-    workers = min(len(os.sched_getaffinity(0)), len(values))
+def _on_all_cores(one: _Simulation, tasks: Sequence[_Task], advance: Callable[[float, float], None]) -> list[_Found]:
+    advance(0, len(tasks))
+    workers = min(len(os.sched_getaffinity(0)), len(tasks))
     if workers == 1:
-        return [one(value) for value in values]
-    with ProcessPoolExecutor(workers) as pool:
-        return list(pool.map(one, values))
+        found = []
+        for task in tasks:
+            found.append(one(task))
+            advance(len(found), len(tasks))
+        return found
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(one,)) as pool:
+        try:
+            futures = [pool.submit(_run, task) for task in tasks]
+            for done, future in enumerate(as_completed(futures)):
+                future.result()
+                advance(done + 1, len(tasks))
+        except BaseException:
+            for process in active_children():
+                process.terminate()
+            raise
+    return [future.result() for future in futures]
 
 
-def _point(
+_simulation_of_worker: _Simulation
+
+
+def _begin(one: _Simulation) -> None:
+    """Begin a process of the pool. Signals end it at once: the verb cleans up, and says so."""
+    global _simulation_of_worker
+    for number in (SIGINT, SIGTERM, SIGHUP):
+        signal(number, SIG_DFL)
+    _simulation_of_worker = one
+
+
+def _run(task: _Task) -> _Found:
+    return _simulation_of_worker(task)
+
+
+def _simulation(
     key: str,
     program: Program,
     cluster: str | None,
-    names: Sequence[str],
     scaling: Scaling | None,
+    required: bool,
     open_loop: bool,
     seed: int,
-    value: str,
-) -> Point:
+    task: _Task,
+) -> _Found:
+    value, name = task
     if scaling is not None and key == PROCESSES:
         storage, program = load_cluster(cluster), program.scaled(scaling, int(value))
     else:
         storage = load_cluster(cluster, {key: value})
-    return Point(value, contest(program, storage, names, open_loop=open_loop, seed=seed))
+    return attempt(program, storage, name, required=required, open_loop=open_loop, seed=seed)

@@ -188,6 +188,8 @@ static void run(struct engine *engine)
             bool ran = engine->running > 0;
             engine->now = event.time;
             handle(engine, &event);
+            if (*engine->in->stop)
+                longjmp(engine->failed, SIM_STOPPED);
             if (ran) {
                 engine->out->closing += engine->closing ? engine->now - engine->out->seconds : 0;
                 engine->out->seconds = engine->now;

@@ -149,6 +149,7 @@ struct sim_input {
     struct sim_close *closes; /* room for all closes; NULL: they are not wanted */
     struct sim_event *log;
     int64_t log_room;
+    const volatile int *stop; /* not 0 stops the run, after the event in which it becomes so */
 };
 
 /* For each server: its seconds, its requests, and the bytes that its head has moved. For each file:
