@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 HEADER = ("rank", "file", "op", "offset", "length", "t_start", "t_end")
+COLLECTIVE = "collective"
+"""A column that may be missing."""
 
 
 def import_csv(path: str | os.PathLike[str]) -> Trace:
     """The accesses in a CSV file with the columns of ``HEADER``: bytes as whole numbers, seconds since the start.
 
-    Lines of one rank may be in any order; they are sorted by t_start.
+    A column ``collective`` (true or false) may follow; other columns are ignored. Lines of one rank
+    may be in any order; they are sorted by t_start.
 
     Raises:
         PdlaError: the file cannot be read.
@@ -47,19 +50,22 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
     """
     source = Path(path)
     check(source, CSV)
-    rows: list[tuple[int, str, int, int, int, float, float]] = []
+    rows: list[tuple[int, str, int, int, int, float, float, bool]] = []
     try:
         with source.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, strict=True)
             header = tuple(name.strip() for name in next(lines, []))
-            if header != HEADER:
+            if not set(HEADER) <= set(header):
                 raise FormatError(
                     f"{source}, line 1: the header must be {','.join(HEADER)} (got {','.join(header) or 'nothing'})"
                 )
+            places = [header.index(name) for name in (*HEADER, COLLECTIVE) if name in header]
             for fields in lines:
                 if fields:
                     try:
-                        rows.append(_parse(fields))
+                        if len(fields) != len(header):
+                            raise ValueError(f"a line must have {len(header)} fields (got {len(fields)})")
+                        rows.append(_parse(*(fields[place] for place in places)))
                     except ValueError as error:
                         raise FormatError(f"{source}, line {lines.line_num}: {error}") from None
     except OSError as error:
@@ -68,7 +74,7 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
         raise FormatError(f"{source} is not CSV in UTF-8: {error}") from None
     if not rows:
         raise FormatError(f"{source} has a header but no accesses")
-    ranks, names, ops, offsets, lengths, starts, ends = zip(*rows, strict=True)
+    ranks, names, ops, offsets, lengths, starts, ends, collective = zip(*rows, strict=True)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return _trace(
         source,
@@ -81,24 +87,25 @@ def import_csv(path: str | os.PathLike[str]) -> Trace:
         np.array(lengths, dtype=np.int64),
         nanoseconds(starts),
         nanoseconds(ends),
+        np.array(collective) if COLLECTIVE in header else None,
     )
 
 
-def _parse(fields: Sequence[str]) -> tuple[int, str, int, int, int, float, float]:
-    if len(fields) != len(HEADER):
-        raise ValueError(f"a line must have {len(HEADER)} fields (got {len(fields)})")
+def _parse(*fields: str) -> tuple[int, str, int, int, int, float, float, bool]:
     rank, offset, length = (_whole(HEADER[place], fields[place]) for place in (0, 3, 4))
     t_start, t_end = (_time(HEADER[place], fields[place]) for place in (5, 6))
-    file, op = fields[1], fields[2].strip().lower()
+    file, op, collective = fields[1], fields[2].strip().lower(), "".join(fields[7:]).strip().lower()
     if not file or "\0" in file:
         raise ValueError("the file has no name")
     if op not in OPS[:2]:
         raise ValueError(f"op must be read or write (got {fields[2]!r})")
+    if len(fields) > len(HEADER) and collective not in ("true", "false"):
+        raise ValueError(f"{COLLECTIVE} must be true or false (got {fields[7]!r})")
     if rank >= MOST_RANKS or offset + length >= 2**63:
         raise ValueError(f"too large: rank {rank}, offset {offset}, length {length}")
     if t_end < t_start:
         raise ValueError(f"t_end must not be before t_start (got {t_start} to {t_end})")
-    return rank, file, OPS.index(op), offset, length, t_start, t_end
+    return rank, file, OPS.index(op), offset, length, t_start, t_end, collective == "true"
 
 
 def _whole(name: str, text: str) -> int:
@@ -121,7 +128,7 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
     """The accesses in a Parquet file with the columns of ``HEADER``, as in import_csv; other columns are ignored.
 
     ``rank``, ``offset`` and ``length`` are integers of any size, the times any numbers, ``file``
-    and ``op`` text.
+    and ``op`` text. A column ``collective`` of booleans may be there.
 
     Raises:
         PdlaError: the file cannot be read, or pyarrow is not installed.
@@ -141,7 +148,7 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
             if missing := [name for name in HEADER if name not in names]:
                 wanted, got = ",".join(HEADER), ",".join(names) or "nothing"
                 raise FormatError(f"{source} has no column {missing[0]}: it needs {wanted} (got {got})")
-            table = opened.read(columns=list(HEADER))
+            table = opened.read(columns=[name for name in (*HEADER, COLLECTIVE) if name in names])
     except OSError as error:
         raise PdlaError(f"cannot read {source}: {error.strerror or error}") from None
     except ArrowException as error:
@@ -151,6 +158,7 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
     rank, offset, length = (_column(source, table, name, "int64") for name in ("rank", "offset", "length"))
     start, end = (_column(source, table, name, "float64") for name in ("t_start", "t_end"))
     file, operation = (_column(source, table, name, "string") for name in ("file", "op"))
+    collective = _column(source, table, COLLECTIVE, "bool").to_numpy(bool) if COLLECTIVE in names else None
     op = operation.str.strip().str.lower()
     for values, wrong, why in (
         (rank, (rank < 0) | (rank >= MOST_RANKS), f"rank must be from 0 to {MOST_RANKS - 1}"),
@@ -176,10 +184,13 @@ def import_parquet(path: str | os.PathLike[str]) -> Trace:
         length.to_numpy(np.int64),
         nanoseconds(start),
         nanoseconds(end),
+        collective,
     )
 
 
-def _column(source: Path, table: pa.Table, name: str, wanted: Literal["int64", "float64", "string"]) -> pd.Series[Any]:
+def _column(
+    source: Path, table: pa.Table, name: str, wanted: Literal["int64", "float64", "string", "bool"]
+) -> pd.Series[Any]:
     import pyarrow as pa
 
     column = table.column(name)
@@ -190,6 +201,7 @@ def _column(source: Path, table: pa.Table, name: str, wanted: Literal["int64", "
         "int64": (pa.int64(), (pa.types.is_integer,)),
         "float64": (pa.float64(), (pa.types.is_floating, pa.types.is_integer)),
         "string": (pa.string(), (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)),
+        "bool": (pa.bool_(), (pa.types.is_boolean,)),
     }[wanted]
     try:
         if any(is_one(column.type) for is_one in accepted):
@@ -216,8 +228,9 @@ def _trace(
     length: Int64Array,
     start: Int64Array,
     end: Int64Array,
+    collective: npt.NDArray[np.bool_] | None,
 ) -> Trace:
-    """``file`` are indices into ``paths``, ``op`` into OPS; times are in nanoseconds."""
+    """``file`` are indices into ``paths``, ``op`` into OPS; times are nanoseconds; ``collective`` may be unknown."""
     order = np.lexsort((start, rank))
     users = np.unique(np.stack((file, rank)), axis=1)
     number = np.bincount(users[0], minlength=len(paths)).tolist()
@@ -233,6 +246,7 @@ def _trace(
                 "length": length[order],
                 "t_start": seconds(start[order]),
                 "t_end": seconds(end[order]),
+                **({} if collective is None else {COLLECTIVE: collective[order]}),
             }
         ),
         files=files_frame([{"path": path, "ranks": of} for path, of in zip(paths, number, strict=True)]),
@@ -240,5 +254,8 @@ def _trace(
         command=f"imported from {source.name}",
         ranks=ranks,
         source=kind,
-        notes=("the file does not say which calls were collective", *silent(ranks, rank)),
+        notes=(
+            *(["the file does not say which calls were collective"] if collective is None else []),
+            *silent(ranks, rank),
+        ),
     )

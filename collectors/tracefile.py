@@ -108,18 +108,76 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         return replace(trace, records=records, posix=posix)
 
 
+class StoredTable:
+    """The calls of a trace that stay in its file: the rows of ``group``, which name some of the files and views."""
+
+    def __init__(self, group: h5py.Group, path: Path, files: int, views: int) -> None:
+        self._group, self._path = group, path
+        self._limits = {"file": (-1, files), "view": (0, views)}
+        with _damage(path):
+            self.rows = len(group["rank"])
+
+    def heads(self) -> Int64Array:
+        """The first row of each rank, and the number of rows."""
+        found, last = [], -1
+        with _damage(self._path):
+            for start in range(0, self.rows, 64 * _CHUNK):
+                rank = self._group["rank"][start : start + 64 * _CHUNK]
+                found.append(start + np.flatnonzero(np.diff(rank, prepend=last)))
+                last = rank[-1]
+        return np.concatenate([*found, [self.rows]]).astype(np.int64)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of the calls that the codes of ``kind`` stand for."""
+        with _damage(self._path):
+            return list(map(str, self._group["kind"].attrs["names"]))
+
+    def rows_of(self, start: int, stop: int, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+        """These columns in some rows, as in RECORD_COLUMNS; ``op`` is an index into OPS, ``kind`` one into ``kinds``.
+
+        Raises:
+            FormatError: the file is cut short or damaged.
+        """
+        with _damage(self._path):
+            columns = _read_columns(self._group, names, start, stop)
+            if "op" in columns:
+                places = np.array([OPS.index(name) for name in self._group["op"].attrs["names"]], np.int8)
+                if len(places) and (places != np.arange(len(places))).any():
+                    columns["op"] = places[columns["op"]]
+            for name, (low, high) in self._limits.items():
+                values = columns.get(name)
+                if values is not None and len(values) and not low <= values.min() <= values.max() < high:
+                    raise ValueError("a record names a file or a view that does not exist")
+        return columns
+
+    def in_blocks(
+        self, *names: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """These columns of all rows, or of the rows from ``start`` to ``stop``, a block at a time: see rows_of()."""
+        end = self.rows if stop is None else stop
+        for low in range(start, end, _CHUNK):
+            yield self.rows_of(low, min(low + _CHUNK, end), names)
+
+
 class StoredTrace:
     """A trace that stays in its file, and is read a block of calls at a time (a pdla.traces.trace.Source).
 
-    ``about`` is the trace without its calls; ``rows`` is the number of its records.
+    ``about`` is the trace without its calls; ``records`` are the calls, ``posix`` the POSIX calls,
+    None if they were not recorded.
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
-        self._path = path
         with _damage(path):
             self.about = _about(file)
-            self._records = file["records"]
-            self.rows = len(self._records["rank"])
+            groups = [file["records"], *([file["posix"]] if "posix" in file else [])]
+        tables = [StoredTable(group, path, len(self.about.files), len(self.about.views)) for group in groups]
+        self.records, self.posix = tables[0], tables[1] if len(tables) > 1 else None
+
+    @property
+    def rows(self) -> int:
+        """The number of its records."""
+        return self.records.rows
 
     @property
     def files(self) -> pd.DataFrame:
@@ -141,28 +199,11 @@ class StoredTrace:
 
     def heads(self) -> Int64Array:
         """The first row of each rank, and the number of rows."""
-        found, last = [], -1
-        with _damage(self._path):
-            for start in range(0, self.rows, 64 * _CHUNK):
-                rank = self._records["rank"][start : start + 64 * _CHUNK]
-                found.append(start + np.flatnonzero(np.diff(rank, prepend=last)))
-                last = rank[-1]
-        return np.concatenate([*found, [self.rows]]).astype(np.int64)
+        return self.records.heads()
 
     def rows_of(self, start: int, stop: int) -> Columns:
         """The columns of COLUMNS in these rows; ``op`` is an index into OPS."""
-        with _damage(self._path):
-            columns = _read_columns(self._records, COLUMNS, start, stop)
-            names = list(self._records["op"].attrs["names"])
-            places = np.array([OPS.index(name) for name in names], np.int8)
-            if len(places) and (places != np.arange(len(places))).any():
-                columns["op"] = places[columns["op"]]
-            if len(columns["file"]) and not (
-                -1 <= columns["file"].min() <= columns["file"].max() < len(self.files)
-                and 0 <= columns["view"].min() <= columns["view"].max() < len(self.views)
-            ):
-                raise ValueError("a record names a file or a view that does not exist")
-        return columns
+        return self.records.rows_of(start, stop, COLUMNS)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tests.conftest import PDLA, REPOSITORY, InProcess, Pdla
 VERBS = (
     "trace",
     "import",
+    "export",
     "analyze",
     "patterns",
     "calibrate",
@@ -136,6 +137,7 @@ OUTPUTS = {
     "trace": ["trace", "-o", "{}", "--", "touch", "ran"],
     "import": ["import", "csv", "accesses.csv", "-o", "{}"],
     "pack": ["pack", "nowhere", "-o", "{}"],
+    "export": ["export", "nowhere.h5", "--to", "csv", "-o", "{}"],
     "plan": ["plan", "nowhere.h5", "-o", "{}"],
     "report": ["report", "nowhere.h5", "-o", "{}"],
     "simulate": ["simulate", "nowhere.h5", "--plot", "{}"],
@@ -176,6 +178,7 @@ READS = {
     "report --cluster": (["report", "made/trace", "--cluster", "{}"], "a cluster file"),
     "simulate --cluster": (["simulate", "made/trace", "--cluster", "{}"], "a cluster file"),
     "daemon --cluster": (["daemon", "--once", "--cluster", "{}"], "a cluster file"),
+    "export": (["export", "{}", "--to", "csv", "-o", "o.h5"], "a trace"),
     "pack": (["pack", "{}"], "a directory of raw logs"),
     "import darshan": (["import", "darshan", "{}", "-o", "o.h5"], "a Darshan log"),
     "import dftracer": (["import", "dftracer", "{}", "-o", "o.h5"], "a DFTracer trace"),

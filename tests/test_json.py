@@ -70,6 +70,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         "replicate": answer("replicate", plan),
         "status": answer("status"),
         "verify": answer("verify"),
+        "export": answer("export", run, "--to", "csv", "-o", folder / "run.csv"),
         "report": answer("report", run, "-o", folder / "report.html"),
         "gc": answer("gc"),
         "rm": answer("rm", "1"),
@@ -193,6 +194,7 @@ def test_a_redirected_run_of_the_exit_report_in_the_documentation(tmp_path: Path
 
 def test_the_rest(answers: dict[str, dict[str, Any]]) -> None:
     assert set(answers["report"]) == {"report"}
+    assert set(answers["export"]) == {"export", "format", "rows", "bytes"}
 
 
 def test_what_works_here(answers: dict[str, dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from pdla.cli.daemon import daemon
 from pdla.cli.demo import demo
 from pdla.cli.doctor import doctor, preload
 from pdla.cli.drain import drain
+from pdla.cli.export import export
 from pdla.cli.import_trace import import_
 from pdla.cli.maintenance import gc, rm, status, verify
 from pdla.cli.patterns import patterns
@@ -47,7 +48,7 @@ def cli() -> None:
 
 
 VERBS = (
-    *(trace, pack, import_, analyze, patterns, calibrate, plan, simulate, replicate, daemon, run),
+    *(trace, pack, import_, export, analyze, patterns, calibrate, plan, simulate, replicate, daemon, run),
     *(report, status, verify, sync, drain, gc, rm, doctor, preload, demo),
 )
 for command in VERBS:

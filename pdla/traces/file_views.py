@@ -509,17 +509,30 @@ class Touched(NamedTuple):
     forms: tuple[Nest, ...]
 
 
+def run_counts(shapes: Tilings, view: Int64Array, position: Int64Array, length: Int64Array) -> Int64Array:
+    """The number of extents that `extents` makes of each of these calls, or a little more, as runs may adjoin."""
+    runs = np.ones(len(view), np.int64)
+    for number, calls in shapes.group(view) if shapes.tiles else ():
+        if number >= 0:
+            runs[calls] = _runs_in(shapes.tiles[number], position[calls], length[calls])
+    return runs
+
+
 def runs_of(shapes: Tilings, view: Int64Array, position: Int64Array, length: Int64Array) -> Int64Array:
     """The approximate number of extents and nests that `touched` makes of each of these calls."""
     runs = np.ones(len(view), np.int64)
     for number, calls in shapes.group(view) if shapes.tiles else ():
         if number >= 0:
-            tiles, nest = shapes.tiles[number], shapes.nests[number]
-            first, last = (tiles.find(place[calls])[0] for place in (position, position + length - 1))
-            runs[calls] = last - first + 1
+            nest = shapes.nests[number]
+            runs[calls] = _runs_in(shapes.tiles[number], position[calls], length[calls])
             if nest is not None:
                 runs[calls[runs[calls] >= NEST]] = 2 * len(nest.units) + 1
     return runs
+
+
+def _runs_in(tiles: _Loop, position: Int64Array, length: Int64Array) -> Int64Array:
+    first, last = (tiles.find(place)[0] for place in (position, position + length - 1))
+    return last - first + 1
 
 
 def touched(shapes: Tilings, view: Int64Array, position: Int64Array, offset: Int64Array, length: Int64Array) -> Touched:

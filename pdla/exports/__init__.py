@@ -1,0 +1,1 @@
+"""Traces for other tools: one module for each format (docs/exports.md)."""
