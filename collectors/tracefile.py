@@ -151,9 +151,7 @@ class StoredTable:
                     raise ValueError("a record names a file or a view that does not exist")
         return columns
 
-    def in_blocks(
-        self, *names: str, start: int = 0, stop: int | None = None
-    ) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    def in_blocks(self, *names: str, start: int = 0, stop: int | None = None) -> Iterator[dict[str, npt.NDArray[Any]]]:
         """These columns of all rows, or of the rows from ``start`` to ``stop``, a block at a time: see rows_of()."""
         end = self.rows if stop is None else stop
         for low in range(start, end, _CHUNK):

@@ -69,6 +69,8 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
         (HEADER + "0,/a,read,0,8,2,1\n", "line 2: t_end must not be before t_start .got 2.0 to 1.0."),
         (HEADER + f"0,/a,read,{2**63},8,0,1\n", f"line 2: too large: rank 0, offset {2**63}, length 8"),
         (HEADER + f"{2**31},/a,read,0,8,0,1\n", f"line 2: too large: rank {2**31}, offset 0, length 8"),
+        (HEADER[:-1] + ",collective\n0,/a,read,0,8,0,1,yes\n", "line 2: collective must be true or false .got 'yes'."),
+        (HEADER[:-1] + ",note\n0,/a,read,0,8,0,1\n", "line 2: a line must have 8 fields .got 7."),
         (HEADER + '0,"/a,read,0,8,0,1\n', "is not CSV in UTF-8: unexpected end of data"),
         (HEADER + "0,/\xe4,read,0,8,0,1\n", "is not CSV in UTF-8: .*utf-8"),
     ],
@@ -76,6 +78,18 @@ def test_an_imported_trace_survives_the_trace_file(tmp_path: Path) -> None:
 def test_a_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(FormatError, match=rf"accesses\.csv,? {message}"):
         import_csv(csv(tmp_path, text))
+
+
+def test_a_column_may_say_which_calls_were_collective_and_others_are_ignored(tmp_path: Path) -> None:
+    lines = (
+        "rank,t_end,op,file,collective,offset,length,t_start,note",
+        "1,2,read,/a,True,8,4,1,x",
+        "0,2,read,/a,false,0,4,1,",
+    )
+    trace = import_csv(csv(tmp_path, "\n".join(lines)))
+    columns = ["rank", "offset", "t_start", "t_end", "collective"]
+    assert trace.records[columns].to_numpy().tolist() == [[0, 0, 1, 2, False], [1, 8, 1, 2, True]]
+    assert trace.notes == ()
 
 
 @pytest.fixture
@@ -128,6 +142,7 @@ def test_the_columns_of_a_parquet_file_become_records(parquet: Callable[..., Pat
         ({"file": ["", "/a"]}, ", row 1: the file has no name"),
         ({"t_start": [np.inf, 0.0]}, ", row 1: t_start must be a number of seconds"),
         ({"t_end": [0.75, 0.1]}, ", row 2: t_end must not be before t_start"),
+        ({"collective": ["yes", "no"]}, ": the column collective must be bool .got (large_)?string."),
         ({"file": [None, "/a"]}, ", row 1: file is missing"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -310,6 +311,20 @@ def test_the_page_has_each_column_with_its_tables_and_unit() -> None:
             assert (cells[1], cells[2]) == (column.type, column.unit or "")
             assert rows in cells[3] or cells[3] == "all"
             assert cells[4] == column.meaning
+
+
+def test_the_queries_of_the_page_find_the_calls(mpi: Mpi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = traced(mpi, tmp_path, "aggregated")
+    timeline, table = re.findall(r"(?:^    select .*\n)(?:^    .*\n)*", DOCS, re.MULTILINE)
+    pdla = Pdla(tmp_path, {})
+    pdla.run("export", "run.h5", "--to", "perfetto", "-o", "run.json")
+    (found,) = query(tmp_path / "run.json", timeline)
+    assert [row[2:] for row in found if "write" in row[2]] == 3 * [("MPI_File_write_at_all", 4096)]
+    for rows in ("calls", "posix"):
+        pdla.run("export", "run.h5", "--to", "parquet", "--rows", rows, "-o", f"{rows}.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert duckdb.sql(table).fetchall() == [("MPI_File_write_at_all", 1, 12288.0)]
+    assert len(trace.posix[trace.posix["op"] != "other"]) == 1
 
 
 def test_rows_are_the_same_in_small_blocks(pdla: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
