@@ -214,6 +214,59 @@ TWINS: Twins = {
 }
 
 
+MORE_TWINS: Mapping[str, tuple[str, Trace, Trace]] = {
+    "idle ranks wait in the close": (
+        "imbalance",
+        run([*loop(8, far, 4 * MiB, ranks=1), *(Call(rank, "close", 0, 0, 0, 8e-3) for rank in range(1, 4))]),
+        run([*LARGE, *(Call(rank, "close", 0, 0, 1.0, 8e-3) for rank in range(1, 4))]),
+    ),
+    "as many bytes in more requests": (
+        "imbalance",
+        run([*loop(8, far, 4 * MiB), *loop(100, lambda rank, i: (2 << 30) + i * 512, 512, ranks=1, start=1.0)]),
+        run([*loop(8, far, 4 * MiB), *loop(100, lambda rank, i: (2 << 30) + i * 512, 512, ranks=4, start=1.0)]),
+    ),
+    "it is not known where calls by the shared pointer lead": (
+        "shared-pointer",
+        run([*LARGE, *loop(50, lambda *_: -1, 512, "read_shared", start=1.0)]),
+        run(LARGE),
+    ),
+    "requests of several strips with a fragment at each end": (
+        "misaligned",
+        run(loop(50, lambda rank, i: rank * 256 * MiB + i * 256 * KiB + 512, 256 * KiB)),
+        run(loop(50, lambda rank, i: rank * 256 * MiB + i * 256 * KiB, 256 * KiB)),
+    ),
+    "a request of each rank alternates with others, but none follows it": (
+        "interleaved",
+        run(loop(2, lambda rank, i: (4 * i + rank) * 256 * KiB, 256 * KiB)),
+        run(loop(1, lambda rank, i: (4 * i + rank) * 256 * KiB, 256 * KiB)),
+    ),
+    "what is between writes is no computation but the open of the next file": (
+        "hideable",
+        run([*loop(8, far, 4 * MiB, "write_at"), *loop(1, far, 4 * MiB, "write_at", start=2e-2, file="/data/b")]),
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at"),
+                *loop(1, lambda *_: 0, 0, "open", start=8e-3, seconds=1.2e-2, file="/data/b"),
+                *loop(1, far, 4 * MiB, "write_at", start=2e-2, file="/data/b"),
+            ]
+        ),
+    ),
+    "the program ends a little after its writes": (
+        "hideable",
+        run(loop(8, far, 4 * MiB, "write_at"), seconds=2 * 8e-3),
+        run(loop(8, far, 4 * MiB, "write_at"), seconds=1.4 * 8e-3),
+    ),
+}
+"""By what a detector must understand: the kind, and a run that has it and one that has not."""
+
+
+@pytest.mark.parametrize("case", MORE_TWINS)
+def test_harder_cases_are_told_apart(case: str) -> None:
+    kind, bad, good = MORE_TWINS[case]
+    assert kind in findings(bad)
+    assert kind not in findings(good)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_where_it_is_and_only_there(kind: str) -> None:
     bad, good = TWINS[kind]

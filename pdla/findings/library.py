@@ -12,6 +12,7 @@ from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook, as_it_is, with_aggregators, with_buffer, without_sieving
 from pdla.findings.seen import Bools, Floats, Group, Seen
 from pdla.model import Int64Array
+from pdla.traces.tables import OPS
 from pdla.units import MiB, format_bytes, format_count, format_seconds, format_share
 
 LARGE = MiB
@@ -30,11 +31,12 @@ SMALL_BUFFER = MiB
 def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
     """Of each file and operation what the library does badly; most of it only if POSIX calls were recorded."""
     posix = _Posix(seen)
+    shared = seen.is_data & seen.trace.records["kind"].str.contains("_shared|_ordered").to_numpy(np.bool_)
+    yield from _shared_pointers(seen, shared)
     for group in seen.groups:
-        shared = np.array(["_shared" in kind or "_ordered" in kind for kind in seen.kind[group.rows]], np.bool_)
-        if shared.any():
-            yield _shared_pointer(seen, group, shared)
-        elif group.collective:
+        if shared[group.rows].any():
+            continue
+        if group.collective:
             yield from _two_phase(seen, outlook, group, posix)
         else:
             yield from _sieving(seen, outlook, group, posix)
@@ -59,19 +61,26 @@ class _Posix:
         return self._rank[which], self._length[which]
 
 
-def _shared_pointer(seen: Seen, group: Group, shared: Bools) -> Draft:
-    return Draft(
-        kind="shared-pointer",
-        file=seen.path(group.file),
-        title=f"{format_count(int(shared.sum()))} {group.op}s go through the shared file pointer.",
-        lost=seen.spent(group.rows[shared]),
-        evidence=f"Each waits for the one before, of {format_bytes(group.bytes / len(group.rows))} on average: the MPI "
-        "library keeps the pointer in a file of its own, under a lock.",
-        bars=_calls(seen, group, shared, "shared pointer", "other calls"),
-        remedy="Use explicit offsets (MPI_File_write_at): compute them once with MPI_Exscan of the sizes.",
-        sure="medium",
-        why="the time of these calls was measured, but some of it is needed with explicit offsets, too",
-    )
+def _shared_pointers(seen: Seen, shared: Bools) -> Iterator[Draft]:
+    """By file and operation. Where the calls lead may not be known: they may be in no group."""
+    length, op = seen.trace.records["length"].to_numpy(np.int64), seen.trace.records["op"].to_numpy(object)
+    for file in np.unique(seen.file[shared]).tolist():
+        for one in OPS[:2]:
+            rows = np.flatnonzero(shared & (seen.file == file) & (op == one))
+            if not len(rows):
+                continue
+            yield Draft(
+                kind="shared-pointer",
+                file=seen.path(file),
+                title=f"{format_count(len(rows))} {one}s go through the shared file pointer.",
+                lost=seen.spent(rows),
+                evidence=f"Each waits for the one before, of {format_bytes(float(length[rows].mean()))} on average: "
+                "the MPI library keeps the pointer in a file of its own, under a lock.",
+                bars=_calls(seen, rows, "shared pointer", "other calls"),
+                remedy="Use explicit offsets (MPI_File_write_at): compute them once with MPI_Exscan of the sizes.",
+                sure="medium",
+                why="the time of these calls was measured, but some of it is needed with explicit offsets, too",
+            )
 
 
 def _two_phase(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterator[Draft]:
@@ -198,8 +207,8 @@ def _moved(*, asked: int, read: int, written: int) -> tuple[Bar, ...]:
     return tuple(Bar(label, count, format_bytes(count)) for label, count in found if count)
 
 
-def _calls(seen: Seen, group: Group, which: Bools, one: str, other: str) -> tuple[Bar, ...]:
-    seconds = seen.slowest(group.rows[which]), seen.seconds
+def _calls(seen: Seen, rows: Int64Array, one: str, other: str) -> tuple[Bar, ...]:
+    seconds = seen.slowest(rows), seen.seconds
     return (
         Bar(one, seconds[0], format_seconds(seconds[0])),
         Bar(other, seconds[1] - seconds[0], format_share(seconds[1] - seconds[0], seconds[1])),

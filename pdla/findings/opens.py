@@ -17,6 +17,9 @@ from pdla.units import MiB, counted, format_bytes, format_count, format_seconds
 MANY_OPENS = 4
 """Opens of a rank from which on they are a storm, if they take a visible part of the time."""
 
+LONG_ENOUGH = 0.5
+"""A computation can hide writes that take twice its time at most; less is what programs do between any two calls."""
+
 LEAST_HIDDEN = MiB
 """Fewer bytes are not worth a cache."""
 
@@ -64,8 +67,9 @@ def _hideable(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
             busy = seen.slowest(inside)
             later = np.searchsorted(begins, phase.t_end, side="left")
             until = float(begins[later]) if later < len(begins) else seen.trace.seconds or phase.t_end
-            gap = until - phase.t_end
-            if phase.bytes >= LEAST_HIDDEN and gap > 0:
+            between = (seen.start >= phase.t_end) & (seen.start < until) & ~seen.is_data
+            gap = until - phase.t_end - seen.slowest(between)  # what files take to be closed and opened is no pause
+            if phase.bytes >= LEAST_HIDDEN and gap >= LONG_ENOUGH * busy:
                 hidden += min(busy, gap)
                 moved += phase.bytes
                 phases += 1

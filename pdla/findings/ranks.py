@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook
 from pdla.findings.seen import Floats, Group, Seen
 from pdla.model import Int64Array
-from pdla.units import format_bytes, format_seconds
+from pdla.units import counted, format_bytes, format_seconds
 
 UNEVEN = 1.5
 """Work or time is uneven if the rank with the most has so many times the mean."""
@@ -26,34 +26,37 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
     """Imbalance if the work is uneven, otherwise stragglers; and ranks that come late to collective calls."""
     if seen.trace.ranks < 2 or not len(seen.own):
         return
-    work = np.zeros(seen.trace.ranks)
+    moved, requests = np.zeros(seen.trace.ranks), np.zeros(seen.trace.ranks)
     for group in seen.groups:
-        work += np.bincount(group.rank, group.length, minlength=len(work))
+        moved += np.bincount(group.rank, group.length, minlength=len(moved))
+        requests += np.bincount(group.rank, minlength=len(moved))
     yield from _late(seen)
-    if work.max() >= UNEVEN * work.mean() > 0:
-        yield from _imbalance(seen, work)
+    if moved.max() >= UNEVEN * moved.mean() > 0:
+        yield from _imbalance(seen, moved, "bytes", format_bytes)
+    elif requests.max() >= UNEVEN * requests.mean() > 0:
+        yield from _imbalance(seen, requests, "requests", lambda number: counted(round(number), "request"))
     else:
         yield from _slow_rank(seen)
         yield from _outliers(seen)
 
 
-def _imbalance(seen: Seen, work: Floats) -> Iterator[Draft]:
-    """Some ranks move much more than others, and take longer."""
-    most, seconds = int(work.argmax()), seen.by_rank
-    slowest = int(seconds.argmax())
+def _imbalance(seen: Seen, work: Floats, what: str, amount: Callable[[float], str]) -> Iterator[Draft]:
+    """Some ranks do much more than others, and take longer in the calls that do it: in others they may only wait."""
+    most, seconds = int(work.argmax()), seen.spent(seen.is_data)
+    slowest, mean = int(seconds.argmax()), float(seconds.mean())
     idle = int(np.count_nonzero(work == 0))
     if work[slowest] < UNEVEN * work.mean():
         return  # others take the time
     yield Draft(
         kind="imbalance",
         file="",
-        title=f"Rank {most} moves {work[most] / work.mean():.3g} times as many bytes as the mean rank"
-        + (f", and {idle} of {len(work)} ranks move none." if idle else "."),
-        lost=(seconds - seconds.mean()).clip(0),
-        evidence=f"It moves {format_bytes(work[most])}, the mean rank {format_bytes(work.mean())}; rank {slowest} "
-        f"spends {format_seconds(seconds[slowest])} in I/O, the mean rank {format_seconds(float(seconds.mean()))}.",
+        title=f"Rank {most} has {work[most] / work.mean():.3g} times as many {what} as the mean rank"
+        + (f", and {idle} of {len(work)} ranks have none." if idle else "."),
+        lost=(seconds - mean).clip(0),
+        evidence=f"It has {amount(work[most])}, the mean rank {amount(work.mean())}; rank {slowest} spends "
+        f"{format_seconds(seconds[slowest])} in reads and writes, the mean rank {format_seconds(mean)}.",
         bars=_by_rank(seconds),
-        remedy="Share the bytes evenly among the ranks; if one rank reads or writes for all, use collective calls.",
+        remedy=f"Share the {what} evenly among the ranks; if one rank reads or writes for all, use collective calls.",
     )
 
 

@@ -167,7 +167,7 @@ def _collective(seen: Seen, outlook: Outlook, group: Group) -> Iterator[Draft]:
 def _interleaved(seen: Seen, group: Group) -> bool:
     """Whether the requests of several ranks, made at the same time, alternate in the file and together fill it."""
     ranks = np.unique(group.rank)
-    if len(ranks) < 2 or _alternating(group) < ALTERNATING:
+    if len(ranks) < 2 or len(group.length) < 2 * len(ranks) or _alternating(group) < ALTERNATING:
         return False
     start, stop = group.offset[group.order], group.stop[group.order]
     covered = union(start, stop)

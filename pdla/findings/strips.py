@@ -43,10 +43,11 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
         needed = -(-group.length // cluster.home_strip)
         touched = (group.stop - 1) // cluster.home_strip - group.offset // cluster.home_strip + 1
         more = large & (touched > needed)
-        if fragments.mean() >= MANY:
-            yield _fragments(seen, outlook, group, fragments)
-        elif more.mean() >= MANY:
+        # Fragments that are gone if requests are aligned are not reported apart.
+        if more.mean() >= MANY:
             yield _misaligned(seen, outlook, group, more, 1 - needed / touched)
+        elif fragments.mean() >= MANY:
+            yield _fragments(seen, outlook, group, fragments)
 
 
 def _misaligned(seen: Seen, outlook: Outlook, group: Group, more: Bools, excess: Floats) -> Draft:
