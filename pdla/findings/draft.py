@@ -55,12 +55,15 @@ class Draft:
         first = self if self.costs >= other.costs else other
         return replace(first, lost=self.lost + other.lost, others=self.others + other.others + 1)
 
-    def finding(self, seen: Seen) -> Finding:
-        """The finding, with what its remedy is expected to bring."""
+    def finding(self, seen: Seen) -> Finding | None:
+        """The finding, with what its remedy is expected to bring; None: nothing, on storage that is known well."""
         predicted = self.predict()
         costs = min(self.costs, seen.seconds)
         least = seen.seconds - costs
-        after = max(seen.seconds * predicted.ratio, least) if predicted else least
+        helps = predicted is not None and predicted.ratio <= 1 - LEAST_SHARE
+        if predicted and not helps and _factor(seen, predicted) <= APART:
+            return None
+        after = max(seen.seconds * predicted.ratio, least) if predicted and helps else least
         saved = (seen.seconds - after) / (seen.trace.seconds or seen.seconds)
         confidence, why = self._confidence(seen, predicted)
         more = f" So it is with {counted(self.others, 'more file')}." if self.others else ""
@@ -84,9 +87,17 @@ class Draft:
         if predicted is None:
             level: Level = "medium" if self.sure == "high" else "low"
             return level, f"{self.why}; what the remedy brings is at most these {format_seconds(self.costs)}"
-        times = predicted.before / seen.seconds
+        times, factor = predicted.before / seen.seconds, _factor(seen, predicted)
         simulated = f"simulated as it is, the run takes {times:.2g} times the measured seconds"
-        if max(times, 1 / times) <= CLOSE:
+        if predicted.ratio > 1 - LEAST_SHARE:
+            simulated += ", and the remedy would bring nothing there"
+        if factor <= CLOSE:
             return self.sure, f"{self.why}; {simulated}"
-        level = "medium" if max(times, 1 / times) <= APART and self.sure == "high" else "low"
+        level = "medium" if factor <= APART and self.sure == "high" else "low"
         return level, f"{self.why}, but {simulated}: let pdla calibrate describe your storage"
+
+
+def _factor(seen: Seen, predicted: Prediction) -> float:
+    """How far the simulated and the measured seconds of the run as it is are apart."""
+    times = predicted.before / seen.seconds
+    return max(times, 1 / times)

@@ -94,7 +94,7 @@ def _two_phase(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Ite
             needs = f"the storage needs {format_seconds(storage)} of that"
             yield _useless(seen, outlook, group, 1 - storage / max(seen.slowest(group.rows), storage, 1e-12), needs)
         yield from _hints(seen, outlook, group, posix)
-    elif large and (predicted := outlook.independent()):
+    elif large and (predicted := outlook.independent()) and predicted.ratio < 1:
         yield _useless(seen, outlook, group, 1 - predicted.ratio, "simulated, independent calls take less")
 
 

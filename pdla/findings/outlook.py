@@ -35,7 +35,7 @@ class Outlook:
         self._known: dict[str, float | None] = {}
 
     def replicas(self) -> Prediction | None:
-        """The replicas of the plan; None if there are none, or if they save nothing."""
+        """The replicas of the plan; None if there are none."""
         chosen = any(pattern.choice.layout for pattern in self._plan.patterns)
         seconds = self._plan.simulated or (self._plan.predicted_before, self._plan.predicted_after)
         return self._gain(*seconds) if chosen else None
@@ -55,6 +55,11 @@ class Outlook:
             name, lambda run: simulate_online(run, self._cluster, make_online(name), scheme).seconds
         )
 
+    def aligned(self) -> Prediction | None:
+        """Replicas, or collective calls: what takes less."""
+        known = [one for one in (self.replicas(), self.collective()) if one]
+        return min(known, key=lambda one: one.after, default=None)
+
     def changed(self, before: Callable[[Cluster], Cluster], after: Callable[[Cluster], Cluster]) -> Prediction | None:
         """One description of the storage, or of the MPI library's hints, against another."""
         return self._gain(*(self._as_it_is(change(self._cluster)) for change in (before, after)))
@@ -70,9 +75,7 @@ class Outlook:
         return self._seconds(repr(cluster), lambda run: simulate(run, cluster, AS_IT_IS).seconds)
 
     def _gain(self, before: float | None, after: float | None) -> Prediction | None:
-        if not before or after is None or after >= before:
-            return None
-        return Prediction(before, after, self._cluster.source)
+        return Prediction(before, after, self._cluster.source) if before and after is not None else None
 
     def _seconds(self, name: str, simulated: Callable[[Workload], float]) -> float | None:
         if name not in self._known:

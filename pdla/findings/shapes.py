@@ -71,7 +71,7 @@ def _independent(seen: Seen, outlook: Outlook, group: Group) -> Draft:
         remedy=f"Make the {group.op}s collective: MPI_File_{group.op}_all through a view, or H5FD_MPIO_COLLECTIVE in "
         "HDF5. Without a change to the program: a replica.",
         command=commands.replicas(seen) if outlook.replicas() else "",
-        predict=lambda: outlook.replicas() or outlook.collective(),
+        predict=outlook.aligned,
     )
 
 
@@ -87,7 +87,7 @@ def _seeks(seen: Seen, outlook: Outlook, group: Group) -> Draft:
         remedy="Give each rank one contiguous segment of the file, make the calls collective, or use a replica in the "
         "order of access.",
         command=commands.replicas(seen) if outlook.replicas() else "",
-        predict=lambda: outlook.replicas() or outlook.collective(),
+        predict=outlook.aligned,
     )
 
 
@@ -105,7 +105,7 @@ def _small_strided(seen: Seen, outlook: Outlook, group: Group, small: Bools) -> 
         remedy="Use a replica in the order of access; or change the program to read and write larger pieces, or make "
         "the calls collective.",
         command=commands.replicas(seen) if outlook.replicas() else "",
-        predict=lambda: outlook.replicas() or outlook.collective(),
+        predict=outlook.aligned,
     )
 
 

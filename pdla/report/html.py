@@ -154,7 +154,8 @@ def _run(run: Run, number: int, draw: _Drawing) -> dict[str, Any]:
     seen = Seen(trace, run.plan, run.trace_file)
     found = head.cards(found_in(seen), seen)
     paths = {row.file for row in summary.files}
-    draw.expect(min(len(paths), MOST_FILES) + min(len(run.plan.patterns), MOST_PATTERNS))
+    families = _families(pattern.signature for pattern in run.plan.patterns)
+    draw.expect(min(len(paths), MOST_FILES) + min(len(families), MOST_PATTERNS))
     facts = [
         _number(trace.ranks, "rank"),
         mpi,
@@ -178,7 +179,7 @@ def _run(run: Run, number: int, draw: _Drawing) -> dict[str, Any]:
         "files": _files(trace, analysis, summary, accesses, draw),
         "more_files": max(len(paths) - MOST_FILES, 0),
         "library": _library(library),
-        "plan": _plan(run.plan, draw),
+        "plan": _plan(run.plan, seen.seconds, draw),
         "simulated": _simulated(run.simulated) if run.simulated else None,
         "comparison": _comparison(run, accesses, draw) if run.comparison else None,
     }
@@ -306,9 +307,8 @@ def _files(
                 ),
                 "loops": [
                     {"notation": str(one), "picture": draw(loop_diagrams.loops_picture(one), f"The loops of {one}")}
-                    for one in analysis.signatures
-                    if one.file == path
-                ][:MOST_LOOPS],
+                    for one, *_ in _families(one for one in analysis.signatures if one.file == path)[:MOST_LOOPS]
+                ],
                 "order": draw(
                     pictures.order_picture(part, "", ranks=trace.ranks), f"Offsets in the order of requests: {said}"
                 ),
@@ -373,11 +373,18 @@ def signatures_table(analysis: Analysis, path: str) -> Table:
             skip("member", f"and {format_count(more)} more")
     if more := sum(map(len, families[MOST_SIGNATURES:])):
         skip("local", f"and {format_count(more)} more signatures")
-    irregular = [part for part in analysis.irregular if part.file == path]
-    for part in irregular[:MOST_SIGNATURES]:
-        add("irregular", "irregular", part, str(part.rank), "no pattern")
-    if len(irregular) > MOST_SIGNATURES:
-        skip("irregular", f"and {format_count(len(irregular) - MOST_SIGNATURES)} more ranks")
+    for parts in _alike(analysis.irregular, path):
+        totals = sum(part.requests for part in parts), sum(part.bytes for part in parts)
+        shares = [analysis.share(part) for part in parts]
+        numbers = [
+            format_count(totals[0]),
+            format_share(sum(share.requests for share in shares), 1),
+            format_bytes(totals[1]),
+            format_share(sum(share.bytes for share in shares), 1),
+        ]
+        ranks = ranks_text(part.rank for part in parts)
+        rows.append(["irregular", call_name(parts[0]), ranks, *numbers, "no pattern"])
+        marks.append("irregular")
     return Table(
         ["scope", "call", "ranks", "requests", "share", "bytes", "share", "signature"], "lllrrrrc", rows, marks
     )
@@ -390,6 +397,15 @@ def _families(signatures: Iterable[Signature]) -> list[list[Signature]]:
         shape = one.scope, one.op, one.collective, one.length, tuple(loop.count for loop in one.loops)
         families.setdefault(shape, []).append(one)
     return list(families.values())
+
+
+def _alike(irregular: Iterable[Irregular], path: str) -> list[list[Irregular]]:
+    """What no template matches in a file, each kind of call by itself."""
+    kinds: dict[str, list[Irregular]] = {}
+    for part in irregular:
+        if part.file == path:
+            kinds.setdefault(call_name(part), []).append(part)
+    return list(kinds.values())
 
 
 def _library(rows: Sequence[MadeOf]) -> Table | None:
@@ -416,15 +432,22 @@ def _library(rows: Sequence[MadeOf]) -> Table | None:
     return Table(headers, "wlrrrrrrlrr", cells) if cells else None
 
 
-def _plan(plan: Plan, draw: _Drawing) -> dict[str, Any]:
+def _plan(plan: Plan, measured: float, draw: _Drawing) -> dict[str, Any]:
+    families = _families(pattern.signature for pattern in plan.patterns)
+    shown = {id(first): len(others) for first, *others in families[:MOST_PATTERNS]}
+    patterns = [pattern for pattern in plan.patterns if id(pattern.signature) in shown]
+    reasons: dict[str, list[str]] = {}
+    for what, why in plan.refused:
+        reasons.setdefault(why, []).append(what)
     return {
         "sentence": prediction(plan),
+        "measured": format_seconds(measured),
         "policy": plan.policy,
-        "cluster": plan.cluster.source,
-        "patterns": [_pattern(pattern, plan, draw) for pattern in plan.patterns[:MOST_PATTERNS]],
-        "more_patterns": max(len(plan.patterns) - MOST_PATTERNS, 0),
-        "refused": plan.refused[:MOST_REFUSED],
-        "more_refused": max(len(plan.refused) - MOST_REFUSED, 0),
+        "cluster": head.storage_name(plan.cluster.source),
+        "patterns": [_pattern(pattern, shown[id(pattern.signature)], plan, draw) for pattern in patterns],
+        "more_patterns": sum(map(len, families[MOST_PATTERNS:])),
+        "refused": [(what, len(others), why) for why, (what, *others) in reasons.items()][:MOST_REFUSED],
+        "more_refused": max(len(reasons) - MOST_REFUSED, 0),
     }
 
 
@@ -452,12 +475,13 @@ def costs_table(pattern: PatternPlan) -> Table:
     return Table(headers, "l" + "r" * (len(headers) - 2) + "w", rows, marks)
 
 
-def _pattern(pattern: PatternPlan, plan: Plan, draw: _Drawing) -> dict[str, Any]:
+def _pattern(pattern: PatternPlan, alike: int, plan: Plan, draw: _Drawing) -> dict[str, Any]:
     signature, replicated = pattern.signature, pattern.choice.layout is not None
     values = {
         "head": f"{call_name(signature)} {by_ranks(signature.ranks)}, {format_bytes(signature.bytes)} of "
         f"{signature.file}",
         "notation": str(signature),
+        "alike": format_count(alike) if alike else "",
         "reason": pattern.reason,
         "costs": costs_table(pattern),
         "cost_picture": draw(plans.cost_picture(pattern), f"Predicted seconds of each candidate: {pattern.reason}"),
