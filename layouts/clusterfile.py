@@ -15,6 +15,7 @@ from pdla.layouts.config import DEFAULT_FILE, load_cluster
 from pdla.layouts.fit import Estimate
 from pdla.layouts.network import Network
 from pdla.layouts.timed_requests import STREAMS
+from pdla.model import Pool
 from pdla.units import format_bytes, format_seconds, format_share
 
 HOME_STRIP = "64K"  # the default strip of OrangeFS and of many Lustre systems
@@ -33,7 +34,12 @@ def cluster_text(calibrations: Sequence[Calibration], network: Network | None, n
             f"Measured by pdla calibrate, {made}. docs/cluster.md explains the keys, docs/calibration.md the figures."
         ),
         "",
-        *_comment("Not measured: say where the original files are."),
+        *_comment(
+            f"Assumed, not measured: {home_assumed(home)}. The file can be used as it is; change what is otherwise. "
+            "pool is the one of those below whose devices hold the originals. servers is the number of servers over which "
+            "their file system stripes a file (1: it does not), strip the bytes on one before the next one's turn: see "
+            "lfs getstripe FILE, getfattr -n ceph.file.layout FILE, or pvfs2-viewdist -f FILE."
+        ),
         "[home]",
         f"pool = {_text(home.name)}",
         f"servers = {home.servers}",
@@ -45,6 +51,14 @@ def cluster_text(calibrations: Sequence[Calibration], network: Network | None, n
     for calibration in calibrations:
         lines += ["", *_pool(calibration)]
     return "\n".join(lines) + "\n"
+
+
+def home_assumed(pool: Pool) -> str:
+    """What ``[home]`` says about the original files if they are where the replicas of ``pool`` will be."""
+    if pool.servers == 1:
+        return f"the original files are on a device like the one of pool {pool.name}"
+    striped = f"striped over {pool.servers} servers like those of pool {pool.name}, {HOME_STRIP} on each"
+    return f"the original files are {striped}"
 
 
 def findings(calibration: Calibration) -> list[str]:

@@ -119,6 +119,8 @@ def test_the_file_is_one_that_plans_are_made_for(pdla: Pdla) -> None:
     assert cluster.copy_seconds_per_byte == pytest.approx(node["copy_seconds_per_byte"]["value"], rel=1e-3)
     assert (node["exchange_seconds_per_byte"], cluster.exchange_seconds_per_byte) == (None, 0.0)
     assert list((pdla.directory / "disk").iterdir()) == []
+    text = (pdla.directory / "cluster.toml").read_text()
+    assert "# Assumed, not measured: the original files are on a device like the one of pool slow." in text
     (pdla.directory / "a.csv").write_text(CSV)
     (pdla.directory / "data.bin").write_bytes(bytes(1 << 20))
     pdla.run("import", "csv", "a.csv")

@@ -18,7 +18,7 @@ import pytest
 
 from pdla.collectors import workloads
 from pdla.collectors.tracefile import write_trace
-from tests.conftest import PDLA
+from tests.conftest import PDLA, Pdla
 
 VERB = """
 import sys, time
@@ -68,7 +68,7 @@ def rest(terminal: int) -> str:
     return found.decode()
 
 
-def stopped(command: Sequence[str | Path], after: str) -> tuple[str, float]:
+def stopped(command: Sequence[str | Path], after: str, *, code: int = 130, times: int = 1) -> tuple[str, float]:
     """What a verb writes to its terminal after Ctrl-C was typed there, once it has written ``after``; the seconds."""
     mine, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
@@ -81,13 +81,13 @@ def stopped(command: Sequence[str | Path], after: str) -> tuple[str, float]:
     ) as verb:
         os.close(theirs)
         found = b""
-        while after.encode() not in found:
+        while found.count(after.encode()) < times:
             found += os.read(mine, 4096)
         os.write(mine, b"\x03")
         begun = time.monotonic()
         told = rest(mine)
     os.close(mine)
-    assert verb.returncode == 130
+    assert verb.returncode == code
     return told, time.monotonic() - begun
 
 
@@ -160,3 +160,17 @@ def test_a_verb_goes_on_when_nobody_reads_what_it_says() -> None:
     assert subprocess.run([sys.executable, "-c", told], stderr=theirs, check=False).returncode == 0
     os.close(mine)
     os.close(theirs)
+
+
+def test_status_is_shown_until_ctrl_c(pdla: Pdla) -> None:
+    told, seconds = stopped(["env", f"PDLA_HOME={pdla.home}", PDLA, "status", "--watch", "60"], "No replicas.", code=0)
+    assert "stopped" not in told
+    assert seconds < 2
+    refused = pdla.run("status", "--watch", "1", code=2).stderr
+    assert "--watch needs a terminal" in refused
+    assert "give one of them" in pdla.run("status", "--watch", "1", "--json", code=2).stderr
+
+
+def test_status_is_shown_again(pdla: Pdla) -> None:
+    command = ["env", f"PDLA_HOME={pdla.home}", PDLA, "status", "--watch", "0.5"]
+    stopped(command, "No replicas.\r\n", code=0, times=3)

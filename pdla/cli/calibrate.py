@@ -58,9 +58,10 @@ def calibrate(
     from pdla.errors import PdlaError
     from pdla.layouts.calibrate import calibrate as measure
     from pdla.layouts.calibrate import scratch_sizes
-    from pdla.layouts.clusterfile import cluster_text
+    from pdla.layouts.clusterfile import cluster_text, home_assumed
     from pdla.layouts.compute_node import node
     from pdla.layouts.network import network
+    from pdla.report.text import paragraph
 
     storages = _storages(directories, pools)
     with network() as (first, between_nodes, exchange):
@@ -99,7 +100,8 @@ def calibrate(
         )
     else:
         click.echo("\n\n".join(_findings(calibration) for calibration in done))
-        click.echo(f"\nWrote {output}. Add a section [home] that says where your original files are.")
+        assumed = home_assumed(done[0].pool)
+        click.echo("\n" + paragraph(f"Wrote {output}. It assumes that {assumed}. If not, change its section [home]."))
 
 
 def _storages(directories: tuple[Path, ...], pools: tuple[str, ...]) -> list[Storage]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from contextlib import nullcontext
 from dataclasses import asdict
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
 
-from pdla.cli.options import NUMBER, json_option, print_json
-from pdla.cli.progress import progress
+from pdla.cli.options import NUMBER, Finite, json_option, print_json
+from pdla.cli.progress import draws, progress
+from pdla.cli.signals import stopping
 from pdla.errors import PdlaError
 from pdla.units import counted, format_bytes, shown
 
@@ -16,28 +21,41 @@ if TYPE_CHECKING:
     from pdla.replicator.verify import Removed
 
 LATEST_RUNS = 5
+LEAST_WATCH = 0.5  # seconds
+CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command()
+@click.option("--watch", type=Finite(min=LEAST_WATCH), metavar="SECONDS", help="Show it again every SECONDS.")
 @json_option
-def status(as_json: bool) -> None:
+def status(watch: float | None, as_json: bool) -> None:
     """List the replicas and the latest runs.
 
     For each replica: its original, layout, size, number of uses and state with the reason; also who
-    works on it.
+    works on it. With --watch until Ctrl-C, on a terminal.
     """
     from pdla.catalog import open_catalog
     from pdla.replicator.status import status as examine
     from pdla.report.replicas import status_text
 
-    catalog = open_catalog()
-    found = examine(catalog)
-    results = catalog.results.all(last=LATEST_RUNS)
-    if as_json:
-        runs = [{"time": result.time.isoformat(timespec="seconds"), **result.report} for result in results]
-        print_json({**found.to_json(catalog), "runs": runs})
-    else:
-        click.echo(status_text(found, results))
+    if watch and as_json:
+        raise click.UsageError("--watch is for people, --json for programs: give one of them")
+    if watch and not draws(sys.stdout):
+        raise click.UsageError("--watch needs a terminal; a script can call pdla status again itself")
+    catalog, ended = open_catalog(), Event()
+    with stopping(ended.set) if watch else nullcontext():
+        while not ended.is_set():
+            found = examine(catalog)
+            results = catalog.results.all(last=LATEST_RUNS)
+            if as_json:
+                runs = [{"time": result.time.isoformat(timespec="seconds"), **result.report} for result in results]
+                print_json({**found.to_json(catalog), "runs": runs})
+            else:
+                text = status_text(found, results)
+                click.echo(f"{CLEAR}{time.strftime('%H:%M:%S')}, until Ctrl-C:\n\n{text}" if watch else text)
+            if not watch:
+                break
+            ended.wait(watch)
 
 
 @click.command()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from pdla.analyzers.analysis import Analysis
@@ -26,10 +26,15 @@ TICK = 0.5
 """Seconds after which a bar is drawn again."""
 
 
+def draws(stream: TextIO) -> bool:
+    """Whether it is a terminal on which lines can be drawn again."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 @contextmanager
 def progress(unit: str = "B") -> Iterator[Advance]:
     """A callback for progress in ``unit``. Each new name of work gets a bar of its own."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not draws(sys.stderr):
         yield lambda what, done, total: None
         return
     from tqdm import tqdm
