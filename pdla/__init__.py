@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pdla.collectors.tracefile import read_trace as load
     from pdla.collectors.tracefile import write_trace as save
     from pdla.layouts.config import load_cluster
-    from pdla.steps import add_run, plan, simulate
+    from pdla.steps import add_run, diagnose, plan, simulate
 
 __version__ = "0.1.0"
 
@@ -21,6 +21,7 @@ __all__ = [
     "add_run",
     "analyze",
     "describe",
+    "diagnose",
     "load",
     "load_cluster",
     "open_catalog",
@@ -35,6 +36,7 @@ _PLACES = {
     "add_run": "pdla.steps:add_run",
     "analyze": "pdla.analyzers.analysis:analyze",
     "describe": "pdla.analyzers.aspects:describe",
+    "diagnose": "pdla.steps:diagnose",
     "load": "pdla.collectors.tracefile:read_trace",
     "load_cluster": "pdla.layouts.config:load_cluster",
     "open_catalog": "pdla.catalog:open_catalog",

@@ -1,4 +1,4 @@
-"""Steps from a trace to what is done about it, for the command line and for scripts: plan, simulate, record a run."""
+"""Steps from a trace to what is done about it, for the command line and for scripts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pdla.analyzers.phases import Phases, find_phases, write_phases
 from pdla.catalog import Catalog, Occurrence, Run, open_catalog
 from pdla.catalog.records import Recorded
 from pdla.collectors.tracefile import fingerprint, read_trace
+from pdla.findings import find
+from pdla.findings.finding import Finding
 from pdla.layouts.config import load_cluster
 from pdla.model import Cluster, Plan
 from pdla.policies.plan import Limits, RedirectedWrites
@@ -83,6 +85,25 @@ def missing_files(analysis: Analysis) -> list[str]:
     """The files that the program reads and that no longer exist."""
     read = dict.fromkeys(one.file for one in analysis.signatures if one.op == "read")
     return [path for path in read if not os.path.lexists(path)]
+
+
+class Findings(tuple[Finding, ...]):
+    """The findings of a run, the one that is expected to save most first."""
+
+
+def diagnose(trace: Trace, cluster: Storage = None, *, planned: Plan | None = None) -> Findings:
+    """What costs time in a run, why, what to do about it, and what that would bring, as ``pdla report`` says it.
+
+    Args:
+        trace: the run.
+        cluster: the storage on which remedies are simulated: a cluster, the path of a cluster.toml,
+            or the name of an example; None: the built-in default.
+        planned: the plan for the run, if it is made already; ``cluster`` is then that of the plan.
+
+    Raises:
+        ConfigError: a cluster that cannot be used.
+    """
+    return Findings(find(trace, planned or plan(trace, cluster, hypothetical=True)))
 
 
 def simulate(

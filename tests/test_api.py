@@ -15,6 +15,7 @@ import pytest
 
 import pdla
 from pdla.errors import ConfigError
+from pdla.findings import find
 from pdla.policies.planfile import plan_to_json
 from pdla.report.scheme_tables import contest_json
 from pdla.traces.trace import Trace
@@ -76,6 +77,14 @@ def test_a_file_that_is_gone_gets_a_replica_only_in_a_hypothetical_plan(verbs: I
     trace = strided(verbs.directory / "gone")
     assert pdla.plan(trace, "pdla").patterns[0].choice.layout is None
     assert pdla.plan(trace, "pdla", hypothetical=True).patterns[0].choice.layout is not None
+
+
+def test_diagnose_has_the_findings_on_the_storage_of_the_plan(verbs: InProcess) -> None:
+    trace = strided(verbs.directory / "data")
+    plan = pdla.plan(trace, "pdla", hypothetical=True)
+    found = pdla.diagnose(trace, "pdla")
+    assert found == find(trace, plan) == pdla.diagnose(trace, planned=plan)
+    assert [one.predicted.storage for one in found if one.predicted] == ["example pdla"]
 
 
 def test_simulate_finds_what_the_verb_finds(verbs: InProcess) -> None:

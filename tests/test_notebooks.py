@@ -22,7 +22,7 @@ __all__ = ["browser"]  # a fixture
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 ANSWERS = {
-    "what_did_my_program_do": ("97% of the 16,412 requests are of 1,024 bytes.", "Change that first"),
+    "what_did_my_program_do": ("97% of the 16,412 requests are of 1,024 bytes.", "Change first: "),
     "which_pattern_is_it": ("It is a strided pattern of small requests (1,024 bytes)", "touch 100% of the bytes"),
     "before_and_after": ("All ranks received the same bytes. 128 of 128 read calls", "With the replica reading is"),
     "what_if_i_had_an_ssd_pool": ("Yes, from 2 SSD servers on", "pdla-s is the fastest"),
@@ -95,6 +95,10 @@ def test_notebooks_show_what_the_functions_return(tmp_path: Path, monkeypatch: p
     assert "by ranks 0-15" in shown(analysis.signatures[0])
     plan = pdla.plan(trace, "pdla", hypothetical=True)
     assert shown(plan).count("<svg") == 2  # the costs and the layout
+    findings = shown(pdla.diagnose(trace, planned=plan))
+    assert "1,024 reads by 16 ranks are independent" in findings
+    assert "pdla run -- mpi-tile-io" in findings
+    assert shown(pdla.diagnose(pdla.workloads.btio((2, 2, 2), (32, 32, 32), 4), "pdla")) == "<p>Nothing costs much.</p>"
     contest = pdla.simulate(trace, "s4d-cache", ["none", "two-phase", "independent"])
     assert [
         text for text in ("47 ms", "191 ms, off the scale, 0.25x", "7.8 ms, 6.02x") if text not in shown(contest)

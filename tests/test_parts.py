@@ -92,10 +92,11 @@ def test_posix_calls_stay_with_the_mpi_call_that_made_them() -> None:
 
 
 def test_a_part_says_so_and_can_be_written(tmp_path: Path) -> None:
-    trace = replace(with_posix(two_files()), truncated=(0, 1))
+    trace = replace(with_posix(two_files()), truncated=(0, 1), seconds=9.0)
     part = trace.only(file="*.dat", ranks=range(1), time=(1e-3, 4e-3))
     assert part.notes == ("this is a part of the run: files *.dat, 1 of 2 ranks, from 1 ms on, before 4 ms",)
     assert part.truncated == (0,)
+    assert (part.seconds, trace.only(ranks=[1]).seconds) == (0.0, 9.0)  # how long the part took is not known
     write_trace(part, tmp_path / "part.h5")
     again = read_trace(tmp_path / "part.h5")
     pd.testing.assert_frame_equal(again.records, part.records)

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.file_statistics import summarize
 from pdla.catalog import Catalog
+from pdla.findings.finding import Finding
 from pdla.model import PatternPlan, Plan, Signature
 from pdla.report import runs, scheme_tables, style
 from pdla.report.html import Table, costs_table, overview_table, signatures_table, warnings
@@ -22,6 +23,7 @@ from pdla.report.plans import cost_picture, layout_picture
 from pdla.report.text import by_ranks, call_name, candidate_name, prediction
 from pdla.report.zoom import zoom_data
 from pdla.simulator.scheme_comparison import Contest
+from pdla.steps import Findings
 from pdla.traces.trace import Trace
 from pdla.units import counted, format_bytes, format_seconds
 
@@ -31,14 +33,20 @@ if TYPE_CHECKING:
 MOST_ROWS = 12  # of a table; programs have thousands of files
 MOST_FILES = 2  # files of a trace with pictures, those with the most bytes, and of an analysis with tables
 MOST_LOOPS = 3  # signatures of a file with pictures
+MOST_FINDINGS = 4
 MOST_PATTERNS = 2  # patterns of a plan with pictures: those that take longest
 
 _TABLE = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
-    """<table><thead><tr>{% for header in table.headers %}<th>{{ header }}</th>{% endfor %}</tr></thead><tbody>
+    """{% macro aligned(column) -%}
+style="text-align: {{ "right" if table.align[column] == "r" else "left" }}"
+{%- endmacro %}
+<table><thead><tr>
+{%- for header in table.headers %}<th {{ aligned(loop.index0) }}>{{ header }}</th>{% endfor -%}
+</tr></thead><tbody>
 {% for row in table.rows %}
 <tr{% if table.marks and table.marks[loop.index0] == "chosen" %} style="font-weight: bold"{% endif %}>
 {%- for cell in row -%}
-<td style="text-align: {{ "right" if table.align[loop.index0] == "r" else "left" }}">{{ cell }}</td>
+<td {{ aligned(loop.index0) }}>{{ cell }}</td>
 {%- endfor -%}
 </tr>
 {% endfor %}</tbody></table>"""
@@ -50,6 +58,7 @@ def register(html: Any) -> None:
     html.for_type(Trace, trace_html)
     html.for_type(Analysis, analysis_html)
     html.for_type(Signature, signature_html)
+    html.for_type(Findings, findings_html)
     html.for_type(Plan, plan_html)
     html.for_type(Contest, contest_html)
     html.for_type(Catalog, catalog_html)
@@ -90,6 +99,13 @@ def signature_html(signature: Signature) -> str:
     return _block(
         Markup("<p><code>{}</code><br>{}</p>").format(str(signature), what), _picture(loops_picture(signature))
     )
+
+
+def findings_html(findings: Findings) -> str:
+    """Each finding with what shows it, what to do, and what that brings."""
+    if not findings:
+        return "<p>Nothing costs much.</p>"
+    return _block(*map(_finding, findings[:MOST_FINDINGS]), _more(len(findings) - MOST_FINDINGS, "findings"))
 
 
 def plan_html(plan: Plan) -> str:
@@ -133,6 +149,18 @@ def catalog_html(catalog: Catalog) -> str:
         _table(Table(runs.HEADERS, runs.ALIGN, runs.program_rows(found)), "programs"),
         _more(len(programs) - runs.MOST_PROGRAMS, "programs"),
     )
+
+
+def _finding(one: Finding) -> Markup:
+    brings = f"Expected in I/O with it: {format_seconds(one.after)} (confidence {one.confidence}: {one.why})."
+    if one.predicted:
+        seconds = [format_seconds(number) for number in (one.predicted.before, one.predicted.after)]
+        brings += f" Simulated on {one.predicted.storage}: {seconds[1]} instead of {seconds[0]}."
+    parts = [Markup("<h4>{} ({})</h4><p>{}</p>").format(one.title, one.severity, one.evidence)]
+    parts.append(Markup("<p><b>{}</b> {}</p>").format(one.remedy, brings))
+    if one.command:
+        parts.append(Markup("<pre>{}</pre>").format(one.command))
+    return Markup().join(parts)
 
 
 def _pattern(pattern: PatternPlan, plan: Plan) -> Markup:

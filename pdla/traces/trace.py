@@ -131,6 +131,7 @@ class Trace:
             self,
             records=records,
             posix=self._posix_of(kept, fulfils(self.posix)),
+            seconds=self.seconds if time == (None, None) else 0.0,
             truncated=tuple(rank for rank in self.truncated if chosen is None or rank in chosen),
             notes=(*self.notes, self._part(file, chosen, time)),
         )
