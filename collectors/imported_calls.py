@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pdla.errors import FormatError
+from pdla.model import Int64Array
 from pdla.traces.file_views import View
 from pdla.traces.tables import (
     LONGEST,
@@ -103,11 +105,16 @@ class OpenFiles:
 
 
 class Calls:
-    """Reads, writes and other calls of all ranks, in any order; times in nanoseconds."""
+    """Reads, writes and other calls of all ranks, in any order; times in nanoseconds.
+
+    A source may have both the MPI-IO calls on a file and the POSIX calls that the MPI library made
+    of them. Then the file has its MPI-IO calls, if the place and the size of all are known, otherwise
+    its POSIX calls.
+    """
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in ("rank", "kind", "file", "offset", "length", "start", "end")}
-        self._flags = {name: array("b") for name in ("collective", "asked")}
+        self._flags = {name: array("b") for name in ("collective", "asked", "mpi", "unsized")}
         self._kinds: dict[str, int] = {}
         self._files: dict[str, int] = {}
 
@@ -120,18 +127,20 @@ class Calls:
         kind: str,
         path: str,
         offset: int,
-        length: int,
+        length: int | None,
         start: int,
         end: int,
         *,
+        mpi: bool = False,
         collective: bool = False,
         moved_known: bool = True,
     ) -> None:
-        """A call. Its ``kind`` says what it does to the file (tables.operation).
+        """A call. Its ``kind`` says what it does to the file (tables.operation). ``length`` None: not known.
 
         Raises:
             FormatError: a number is impossible.
         """
+        unsized, length = length is None, length or 0
         if not (
             0 <= rank < MOST_RANKS
             and offset >= UNKNOWN
@@ -148,8 +157,8 @@ class Calls:
         )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
-        self._flags["collective"].append(collective)
-        self._flags["asked"].append(not moved_known)
+        for flag, on in zip(self._flags.values(), (collective, not moved_known, mpi, unsized), strict=True):
+            flag.append(on)
 
     def trace(self, *, ranks: int, notes: Sequence[str], zero: int | None = None, **about: Any) -> Trace:
         """The calls as a trace whose time 0 is ``zero`` ns, else the start of the first one.
@@ -157,20 +166,26 @@ class Calls:
         ``about`` are attributes of Trace.
         """
         columns = {name: np.frombuffer(values, dtype=np.int64) for name, values in self._columns.items()}
-        flags = {name: np.frombuffer(values, dtype=np.int8) for name, values in self._flags.items()}
-        order = np.lexsort((columns["start"], columns["rank"]))
-        columns = {name: values[order] for name, values in columns.items()}
+        flags = {name: np.frombuffer(values, dtype=np.int8).astype(bool) for name, values in self._flags.items()}
+        chosen, replaced = self._chosen(columns, flags)
+        order = np.lexsort((columns["start"][chosen], columns["rank"][chosen]))
+        columns = {name: values[chosen][order] for name, values in columns.items()}
+        flags = {name: values[chosen][order] for name, values in flags.items()}
         kinds = list(self._kinds)
         op = np.array([OPS.index(operation(kind.lower())) for kind in kinds], dtype=np.int8)[columns["kind"]]
         zero = int(columns["start"].min()) if zero is None else zero
         users = np.unique(np.stack((columns["file"], columns["rank"])), axis=1)[0]
         number = np.bincount(users, minlength=len(self._files)).tolist()
         unplaced = int(np.count_nonzero((op < 2) & (columns["offset"] == UNKNOWN)))
+        below = (
+            f"{counted(replaced, 'file')} with MPI-IO calls whose place or size is not known: "
+            "these are the POSIX calls that the MPI library made"
+        )
         lost = f"the place of the bytes of {counted(unplaced, 'call')} is not known: their offset is -1"
         frame: Mapping[str, Any] = {
             **{name: columns[name] for name in ("rank", "file", "offset", "length")},
-            "collective": flags["collective"][order].astype(bool),
-            "moved_known": flags["asked"][order] == 0,
+            "collective": flags["collective"],
+            "moved_known": ~flags["asked"],
             "t_start": seconds(columns["start"] - zero),
             "t_end": seconds(columns["end"] - zero),
             "op": categorical(op, OPS),
@@ -181,6 +196,24 @@ class Calls:
             files=files_frame([{"path": path, "ranks": of} for path, of in zip(self._files, number, strict=True)]),
             views=(View.plain(),),
             ranks=ranks,
-            notes=(*notes, *([lost] if unplaced else []), *silent(ranks, columns["rank"])),
+            notes=(
+                *notes,
+                *([below] if replaced else []),
+                *([lost] if unplaced else []),
+                *silent(ranks, columns["rank"]),
+            ),
             **about,
         )
+
+    def _chosen(
+        self, columns: Mapping[str, Int64Array], flags: Mapping[str, npt.NDArray[np.bool_]]
+    ) -> tuple[npt.NDArray[np.bool_], int]:
+        """The calls that the trace has, and the number of files whose POSIX calls replace those of MPI-IO."""
+        mpi, file = flags["mpi"], columns["file"]
+        data = np.array([operation(kind.lower()) != "other" for kind in self._kinds])[columns["kind"]]
+        above, below, lost = (
+            np.bincount(file[which & data], minlength=len(self._files)) > 0
+            for which in (mpi, ~mpi, mpi & ((columns["offset"] == UNKNOWN) | flags["unsized"]))
+        )
+        replaced = above & below & lost
+        return mpi == (above & ~replaced)[file], int(replaced.sum())

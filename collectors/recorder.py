@@ -24,7 +24,6 @@ from pdla.file_kinds import RECORDER, check
 from pdla.model import Int64Array
 from pdla.traces.tables import MOST_RANKS, operation
 from pdla.traces.trace import Trace
-from pdla.units import counted
 
 _ROOT = -1  # the first rule of a grammar; rules are negative, terminals are not
 _FUNCTIONS_AT = 1024  # of recorder.mt, from version 3 on
@@ -88,29 +87,17 @@ def import_recorder(path: str | os.PathLike[str]) -> Trace:
 
 
 def _trace(source: Path, directory: _Directory) -> Trace:
-    placed: dict[str, bool] = {}
-    for rank in range(directory.ranks):
-        for call in _calls(directory, rank):
-            if call.mpi:
-                known = call.offset != UNKNOWN and call.length is not None
-                placed[call.path] = placed.get(call.path, True) and known
     calls, streams = Calls(), False
     for rank in range(directory.ranks):
-        for call in _calls(directory, rank):
-            if call.mpi == placed.get(call.path, False):
-                _, function, file, offset, length, start, end = call
-                shared = function.endswith("_all") or "_all_" in function or "ordered" in function
-                moved = {"collective": call.mpi and shared, "moved_known": False}
-                calls.add(rank, function, file, offset, length or 0, start, end, **moved)
-                streams |= function in _STREAMS
+        for mpi, function, file, offset, length, start, end in _calls(directory, rank):
+            shared = mpi and (function.endswith("_all") or "_all_" in function or "ordered" in function)
+            calls.add(
+                *(rank, function, file, offset, length, start, end), mpi=mpi, collective=shared, moved_known=False
+            )
+            streams |= function in _STREAMS
     if not len(calls):
         raise PdlaError(f"{source} has no read or write")
     notes = list(_NOTES)
-    if unplaced := sum(not known for known in placed.values()):
-        notes.append(
-            f"{counted(unplaced, 'file')} with views or datatypes that Recorder does not record: "
-            "these are the POSIX calls that the MPI library made"
-        )
     if streams:
         notes.append("Recorder does not record fprintf: streams that it moves are elsewhere than this trace says")
     return calls.trace(
@@ -146,7 +133,6 @@ class _Directory:
         self._functions = names.decode("ascii").split("\n")
         self._common = self._signatures("recorder.cst" if packed else "0.cst") if self._merged else None
         self._of_rank = self._grammars() if self._merged else {}
-        self._known: dict[int, tuple[Sequence[_Signature], Int64Array, Int64Array, Int64Array]] = {}
 
     def _find_version(self) -> tuple[int, int]:
         text = (self._path / "VERSION").read_text("ascii", "replace").strip()
@@ -158,22 +144,21 @@ class _Directory:
 
     def calls(self, rank: int) -> Iterator[tuple[_Signature, int, int]]:
         """The calls of a rank in the order of their start: signature, start and end in nanoseconds."""
-        if rank not in self._known:
-            signatures = self._common or self._signatures(f"{rank}.cst")
-            grammar = self._of_rank[rank] if self._merged else self._unpacked(self._bytes(f"{rank}.cfg"))[0]
-            terminals = _expanded(grammar)
-            times = self._times(rank)
-            if len(times) != 2 * len(terminals):
-                raise ValueError(f"rank {rank} has {len(terminals)} calls and {len(times)} times")
-            if len(terminals) and int(terminals.max()) >= len(signatures):
-                raise ValueError(f"a call of rank {rank} has no signature")
-            # The times of a call count from the start of the call before.
-            start = np.cumsum(times[0::2])
-            end = start - times[0::2] + times[1::2]
-            self._known = {rank: (signatures, terminals, self._rounded(start), self._rounded(np.maximum(start, end)))}
-        signatures, terminals, starts, ends = self._known[rank]
-        for terminal, start_ns, end_ns in zip(terminals.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            yield signatures[terminal], start_ns, end_ns
+        signatures = self._common or self._signatures(f"{rank}.cst")
+        grammar = self._of_rank[rank] if self._merged else self._unpacked(self._bytes(f"{rank}.cfg"))[0]
+        terminals = _expanded(grammar)
+        times = self._times(rank)
+        if len(times) != 2 * len(terminals):
+            raise ValueError(f"rank {rank} has {len(terminals)} calls and {len(times)} times")
+        if len(terminals) and int(terminals.max()) >= len(signatures):
+            raise ValueError(f"a call of rank {rank} has no signature")
+        # The times of a call count from the start of the call before.
+        start = np.cumsum(times[0::2])
+        end = np.maximum(start, start - times[0::2] + times[1::2])
+        for terminal, *at in zip(
+            *(part.tolist() for part in (terminals, *map(self._rounded, (start, end)))), strict=True
+        ):
+            yield signatures[terminal], *at
 
     def _rounded(self, ticks: Int64Array) -> Int64Array:
         return np.asarray(np.rint(ticks * self._nanoseconds), dtype=np.int64)

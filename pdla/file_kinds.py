@@ -14,6 +14,7 @@ TRACE, PLAN, CLUSTER, LOGS = "a trace", "a plan", "a cluster file", "a directory
 MAP, CATALOG = "a map of replicas", "a catalog"
 DARSHAN, PARQUET = "a Darshan log", "a Parquet file"
 DFTRACER, RECORDER = "a DFTracer trace", "a trace of Recorder"
+OTF2 = "an OTF2 archive"
 CSV, IOSIG, PYTHON = "a CSV file of accesses", "an IOSIG trace", "a Python file"
 TEXT, JSON, UNKNOWN = "a text file", "a JSON file", "a file of unknown content"
 
@@ -24,6 +25,7 @@ MAKES = {
     LOGS: "'pdla trace' leaves one, .RUN.h5.*.raw, when it is killed",
     DARSHAN: "Darshan writes one for each run",
     DFTRACER: "DFTracer writes one for each process",
+    OTF2: "Score-P writes one, with an anchor file traces.otf2",
     RECORDER: "it is a directory with a file recorder.mt",
 }
 """How to get the kinds of files that verbs take."""
@@ -63,6 +65,8 @@ def kind_of(path: Path) -> str:
 def _directory(path: Path) -> str:
     if (path / "recorder.mt").exists():
         return RECORDER
+    if any(path.glob("*.otf2")):
+        return OTF2
     return LOGS if any(path.glob("*.log")) else "a directory"
 
 
@@ -72,6 +76,8 @@ def _binary(path: Path, start: bytes) -> str:
     for magic, kind in _MAGIC:
         if start.startswith(magic):
             return kind
+    if start[2:6] == b"OTF2":
+        return OTF2
     if start.startswith(b"\x1f\x8b"):
         return DFTRACER if _text(_unpacked(start)) == DFTRACER else "a gzip file"
     if _DARSHAN in (int.from_bytes(start[8:16], "little"), int.from_bytes(start[8:16], "big")):

@@ -183,6 +183,7 @@ READS = {
     "import darshan": (["import", "darshan", "{}", "-o", "o.h5"], "a Darshan log"),
     "import dftracer": (["import", "dftracer", "{}", "-o", "o.h5"], "a DFTracer trace"),
     "import recorder": (["import", "recorder", "{}", "-o", "o.h5"], "a trace of Recorder"),
+    "import otf2": (["import", "otf2", "{}", "-o", "o.h5"], "an OTF2 archive"),
     "import iosig": (["import", "iosig", "{}", "-o", "o.h5"], "an IOSIG trace"),
     "import csv": (["import", "csv", "{}", "-o", "o.h5"], "a CSV file of accesses"),
     "import parquet": (["import", "parquet", "{}", "-o", "o.h5"], "a Parquet file"),
@@ -208,6 +209,7 @@ KINDS = {
     "darshan": "a Darshan log",
     "dftracer": "a DFTracer trace",
     "gzip": "a gzip file",
+    "otf2": "an OTF2 archive",
     "recorder": "a trace of Recorder",
     "empty": "an empty file",
     "text": "a text file",
@@ -248,6 +250,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "darshan").write_bytes(bytes(8) + (6567223).to_bytes(8, "little"))
     event = '{"id":1,"name":"start","cat":"dftracer","type":1,"pid":7,"tid":7,"ts":1,"dur":0,"ph":1,"args":{}}'
     (made / "dftracer").write_bytes(gzip.compress(event.encode()))
+    (made / "otf2").write_bytes(b"\x03BOTF2" + bytes(100))
     (made / "gzip").write_bytes(gzip.compress(b"hello"))
     (made / "exit").write_text('{"version":1,"host":"here","rank":0,"map":"ok","files":[],"writes":[]}')
     (made / "cluster").write_text(DEFAULT_CLUSTER)

@@ -100,9 +100,8 @@ def test_calls_of_mpi_io_whose_places_are_known() -> None:
 def test_a_file_with_a_view_that_is_not_recorded_has_its_posix_calls(sample: str) -> None:
     trace = import_recorder(SAMPLES / sample)
     check_holes(trace)
-    assert trace.notes[2] == (
-        "1 file with views or datatypes that Recorder does not record: "
-        "these are the POSIX calls that the MPI library made"
+    assert trace.notes[3] == (
+        "1 file with MPI-IO calls whose place or size is not known: these are the POSIX calls that the MPI library made"
     )
 
 
@@ -251,6 +250,12 @@ def test_one_call_without_a_place_gives_a_file_its_posix_calls(tmp_path: Path, c
     opened, other = "MPI_File_open MPI_COMM_WORLD /a 2 %p 0-0", "MPI_File_read_at 0-0 10 %p 2 MPI_BYTE [0_0]"
     below = ["open /a 2", "read /a %p 30", "H5Dread 1 2", "MPI_Barrier MPI_COMM_WORLD"]
     assert imported(tmp_path, opened, other, call, *below) == [("read", 0, 30)]
+
+
+def test_calls_without_a_place_stay_if_there_are_no_posix_calls(tmp_path: Path) -> None:
+    opened, at = "MPI_File_open MPI_COMM_WORLD /a 2 %p 0-0", "MPI_File_read_at 0-0 10 %p 2 MPI_BYTE [0_0]"
+    shared = "MPI_File_read_shared 0-0 %p 5 MPI_TYPE_UNKNOWN [0_0]"
+    assert imported(tmp_path, opened, at, shared) == [("MPI_File_read_at", 10, 2), ("MPI_File_read_shared", -1, 0)]
 
 
 def test_a_trace_without_calls_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="import")
-@click.argument("source", type=click.Choice(["darshan", "dftracer", "recorder", "iosig", "csv", "parquet"]))
+@click.argument("source", type=click.Choice(["darshan", "dftracer", "recorder", "otf2", "iosig", "csv", "parquet"]))
 @click.argument("log", type=click.Path(path_type=Path))
 @trace_output
 @json_option
@@ -23,7 +23,7 @@ def import_(source: str, log: Path, output: Path, as_json: bool) -> None:
     """Convert a trace that another tool recorded.
 
     LOG is a Darshan log with DXT records, a trace of DFTracer or an IOSIG text trace or a directory
-    of them, a trace directory of Recorder, or a CSV or Parquet file of accesses.
+    of them, a trace directory of Recorder, an OTF2 archive, or a CSV or Parquet file of accesses.
 
     The columns of CSV and Parquet files are rank,file,op,offset,length,t_start,t_end.
     """
@@ -48,6 +48,10 @@ def _read(source: str, log: Path) -> Trace:
         from pdla.collectors.recorder import import_recorder
 
         return import_recorder(log)
+    if source == "otf2":
+        from pdla.collectors.otf2 import import_otf2
+
+        return import_otf2(log)
     if source == "iosig":
         from pdla.collectors.iosig import import_iosig
 
