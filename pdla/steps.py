@@ -17,8 +17,7 @@ from pdla.analyzers.phases import Phases, find_phases, write_phases
 from pdla.catalog import Catalog, Occurrence, Run, open_catalog
 from pdla.catalog.records import Recorded
 from pdla.collectors.tracefile import fingerprint, read_trace
-from pdla.findings import find
-from pdla.findings.finding import Finding
+from pdla.findings import Finding, Seen, found_in
 from pdla.layouts.config import load_cluster
 from pdla.model import Cluster, Plan
 from pdla.policies.plan import Limits, RedirectedWrites
@@ -88,10 +87,21 @@ def missing_files(analysis: Analysis) -> list[str]:
 
 
 class Findings(tuple[Finding, ...]):
-    """The findings of a run, the one that is expected to save most first."""
+    """The findings of a run, the one that is expected to save most first; ``seen`` is the run."""
+
+    seen: Seen
+
+    @classmethod
+    def of(cls, seen: Seen) -> Findings:
+        """The findings of this run."""
+        found = cls(found_in(seen))
+        found.seen = seen
+        return found
 
 
-def diagnose(trace: Trace, cluster: Storage = None, *, planned: Plan | None = None) -> Findings:
+def diagnose(
+    trace: Trace, cluster: Storage = None, *, planned: Plan | None = None, trace_file: str = "RUN.h5"
+) -> Findings:
     """What costs time in a run, why, what to do about it, and what that would bring, as ``pdla report`` says it.
 
     Args:
@@ -99,11 +109,12 @@ def diagnose(trace: Trace, cluster: Storage = None, *, planned: Plan | None = No
         cluster: the storage on which remedies are simulated: a cluster, the path of a cluster.toml,
             or the name of an example; None: the built-in default.
         planned: the plan for the run, if it is made already; ``cluster`` is then that of the plan.
+        trace_file: what the commands call the trace.
 
     Raises:
         ConfigError: a cluster that cannot be used.
     """
-    return Findings(find(trace, planned or plan(trace, cluster, hypothetical=True)))
+    return Findings.of(Seen(trace, planned or plan(trace, cluster, hypothetical=True), trace_file))
 
 
 def simulate(

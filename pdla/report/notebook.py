@@ -13,9 +13,8 @@ from markupsafe import Markup, escape
 from pdla.analyzers.analysis import Analysis
 from pdla.analyzers.file_statistics import summarize
 from pdla.catalog import Catalog
-from pdla.findings.finding import Finding
 from pdla.model import PatternPlan, Plan, Signature
-from pdla.report import runs, scheme_tables, style
+from pdla.report import head, runs, scheme_tables, style
 from pdla.report.html import Table, costs_table, overview_table, signatures_table, warnings
 from pdla.report.loop_diagrams import loops_picture
 from pdla.report.pictures import access_picture
@@ -28,6 +27,8 @@ from pdla.traces.trace import Trace
 from pdla.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
 
 MOST_ROWS = 12  # of a table; programs have thousands of files
@@ -102,10 +103,14 @@ def signature_html(signature: Signature) -> str:
 
 
 def findings_html(findings: Findings) -> str:
-    """Each finding with what shows it, what to do, and what that brings."""
-    if not findings:
-        return "<p>Nothing costs much.</p>"
-    return _block(*map(_finding, findings[:MOST_FINDINGS]), _more(len(findings) - MOST_FINDINGS, "findings"))
+    """What the run did, and each finding with what shows it, what to do, and what that brings."""
+    seen = findings.seen
+    return _block(
+        Markup("<p>{}</p>").format(head.verdict(seen)),
+        Markup() if findings else Markup("<p>{}</p>").format(head.no_findings(seen)),
+        *map(_finding, head.cards(findings[:MOST_FINDINGS], seen)),
+        _more(len(findings) - MOST_FINDINGS, "findings"),
+    )
 
 
 def plan_html(plan: Plan) -> str:
@@ -151,15 +156,15 @@ def catalog_html(catalog: Catalog) -> str:
     )
 
 
-def _finding(one: Finding) -> Markup:
-    brings = f"Expected in I/O with it: {format_seconds(one.after)} (confidence {one.confidence}: {one.why})."
-    if one.predicted:
-        seconds = [format_seconds(number) for number in (one.predicted.before, one.predicted.after)]
-        brings += f" Simulated on {one.predicted.storage}: {seconds[1]} instead of {seconds[0]}."
-    parts = [Markup("<h4>{} ({})</h4><p>{}</p>").format(one.title, one.severity, one.evidence)]
-    parts.append(Markup("<p><b>{}</b> {}</p>").format(one.remedy, brings))
-    if one.command:
-        parts.append(Markup("<pre>{}</pre>").format(one.command))
+def _finding(card: Mapping[str, Any]) -> Markup:
+    """A card of the report, without its bars."""
+    brings = f"{card['expected']} (confidence {card['confidence'].removesuffix('.')})."
+    if card["predicted"]:
+        brings += f" Simulated on {card['storage']}: {card['predicted']}."
+    parts = [Markup("<h4>{} ({})</h4><p>{}</p>").format(card["title"], card["severity"], card["evidence"])]
+    parts.append(Markup("<p><b>{}</b> {}</p>").format(card["remedy"], brings))
+    if card["command"]:
+        parts.append(Markup("<pre>{}</pre>").format(card["command"]))
     return Markup().join(parts)
 
 
