@@ -43,7 +43,9 @@ def test_pdla_report_begins_with_what_costs_most_and_ends_with_the_comparison(pd
     assert analyze(trace).signatures
     write_trace(trace, pdla.directory / "a.h5")
     write_trace(trace, pdla.directory / "b.h5")
-    assert pdla.json("report", "a.h5", "--compare", "b.h5", "-o", "r.html", "--json") == {"report": "r.html"}
+    answer = pdla.json("report", "a.h5", "--compare", "b.h5", "-o", "r.html", "--json")
+    assert answer["report"] == "r.html"
+    assert answer["findings"][0]["kind"] == "small-strided"
     page = (pdla.directory / "r.html").read_text()
     heads = (
         "What costs most",
@@ -57,4 +59,7 @@ def test_pdla_report_begins_with_what_costs_most_and_ends_with_the_comparison(pd
     assert (
         "pdla plan a.h5 -o plan.json &amp;&amp; pdla replicate plan.json &amp;&amp; pdla run -- " in page[: places[1]]
     )
+    said = pdla.run("report", "a.h5", "-o", "r.html").stdout.splitlines()
+    assert said[:2] == ["pdla: wrote r.html", next(line for line in said if line.startswith("pdla: I/O takes "))]
+    assert said[2].startswith("pdla: high: 800 reads by ranks 0-3 are small and strided. ")
     assert pdla.run("report", "a.h5", "--compare", "none.h5", code=1).stderr.startswith("pdla: ")

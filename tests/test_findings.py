@@ -160,11 +160,11 @@ TWINS: Twins = {
     ),
     "hints": (
         run(
-            loop(8, lambda rank, i: (4 * i + rank) * 512 * KiB, 512 * KiB, "write_at_all", seconds=1e-2),
+            loop(8, lambda rank, i: (4 * i + rank) * 512 * KiB, 512 * KiB, "write_at_all", seconds=1e-1),
             posix=[(0, i, "write", 2 * MiB, 1e-3) for i in range(8)],
         ),
         run(
-            loop(8, lambda rank, i: (4 * i + rank) * 512 * KiB, 512 * KiB, "write_at_all", seconds=1e-2),
+            loop(8, lambda rank, i: (4 * i + rank) * 512 * KiB, 512 * KiB, "write_at_all", seconds=1e-1),
             posix=[(rank, i, "write", 512 * KiB, 1e-3) for rank in range(4) for i in range(8)],
         ),
     ),

@@ -34,6 +34,7 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
     run.
     """
     from pdla.report.comparison import Contrast
+    from pdla.report.head import headlines
     from pdla.report.html import Run, write_report
 
     storage = read_cluster(cluster, trace_path, *([other] if other else []))
@@ -48,9 +49,11 @@ def report(trace_path: Path, other: Path | None, cluster: str | None, output: Pa
         )
         write_report(output, [run], advance)
     if as_json:
-        print_json({"report": str(output)})
-    else:
-        say(f"wrote {output}", err=False)
+        print_json({"report": str(output), "findings": [one.to_json() for one in run.findings]})
+        return
+    say(f"wrote {output}", err=False)
+    for line in headlines(run.seen, run.findings):
+        say(line, err=False)
 
 
 def _simulated(trace: Trace) -> Mapping[str, Any] | None:

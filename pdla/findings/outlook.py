@@ -56,9 +56,8 @@ class Outlook:
         )
 
     def aligned(self) -> Prediction | None:
-        """Replicas, or collective calls: what takes less."""
-        known = [one for one in (self.replicas(), self.collective()) if one]
-        return min(known, key=lambda one: one.after, default=None)
+        """Replicas if the plan has any; otherwise collective calls."""
+        return self.replicas() or self.collective()
 
     def changed(self, before: Callable[[Cluster], Cluster], after: Callable[[Cluster], Cluster]) -> Prediction | None:
         """One description of the storage, or of the MPI library's hints, against another."""

@@ -49,6 +49,13 @@ def verdict(seen: Seen) -> str:
     return f"{spent}, {share}."
 
 
+def headlines(seen: Seen, found: Sequence[Finding]) -> list[str]:
+    """The head as lines for a terminal: how long the I/O took, and the findings that cost most."""
+    if not found:
+        return [verdict(seen), no_findings(seen)]
+    return [verdict(seen), *(f"{one.severity}: {one.title} {_expected(one, seen)}" for one in found[:SHOWN])]
+
+
 def limit(seen: Seen) -> str:
     """What the same bytes could take at the limit of the storage, if somebody has described it."""
     moved = {op: sum(group.bytes for group in seen.groups if group.op == op) for op in ("read", "write")}

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from pdla.analyzers.analysis import Analysis, Irregular
 from pdla.analyzers.file_statistics import FileStats, Summary, summarize
 from pdla.analyzers.posix_requests import MadeOf, made_of
 from pdla.atomic_files import replacing
-from pdla.findings import Seen, found_in
+from pdla.findings import Finding, Seen, found_in
 from pdla.model import Signature
 from pdla.report import activity, head, loop_diagrams, pictures, plans, style
 from pdla.report.comparison import Comparison, Contrast
@@ -66,6 +67,16 @@ class Run:
     comparison: Comparison | Contrast | None = None
     simulated: Mapping[str, Any] | None = None  # an answer of pdla simulate (docs/json.md)
     trace_file: str = "RUN.h5"  # as the commands name it
+
+    @cached_property
+    def seen(self) -> Seen:
+        """The traced run as the findings see it."""
+        return Seen(self.trace, self.plan, self.trace_file)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What costs time in the traced run."""
+        return found_in(self.seen)
 
 
 def write_report(path: Path, runs: Sequence[Run], progress: Callable[[str, float, float], None] | None = None) -> None:
@@ -151,8 +162,7 @@ def _run(run: Run, number: int, draw: _Drawing) -> dict[str, Any]:
     mpi = " ".join(trace.mpi.split(",")[0].replace("Version:", " ").split())
     accesses = trace.accesses()
     summary, library = summarize(trace), made_of(trace)
-    seen = Seen(trace, run.plan, run.trace_file)
-    found = head.cards(found_in(seen), seen)
+    seen, found = run.seen, head.cards(run.findings, run.seen)
     paths = {row.file for row in summary.files}
     families = _families(pattern.signature for pattern in run.plan.patterns)
     draw.expect(min(len(paths), MOST_FILES) + min(len(families), MOST_PATTERNS))

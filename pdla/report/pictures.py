@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 
 MOST_LINES = 20_000  # extents that are drawn one by one; more are binned
+THIN, LONG = 0.01, 8
+"""A request is small beside a cell's bytes below the first share, and takes long from so many cells on."""
+PALE_SHARE = 0.25
 CELLS = (400, 160)  # of a raster as wide as WIDTH: along x, along y
 
 
@@ -213,13 +216,21 @@ def _draw(
     shown = weave(present)
     image = np.zeros((*shown.shape, 4))
     image[shown >= 0] = colours[shown[shown >= 0]]
-    axes.imshow(image, extent=(*x_range, *y_range), origin="lower", aspect="auto", interpolation="none")
+    # A few small requests that take long would fill as many cells as large ones do.
     y_cell, x_cell = (y_range[1] - y_range[0]) / cells[1], (x_range[1] - x_range[0]) / cells[0]
+    thin = (extents.y1 - extents.y0 < THIN * y_cell) & (extents.x1 - extents.x0 > LONG * x_cell)
+    thick = _Extents(*(getattr(extents, name)[~thin] for name in ("x0", "x1", "y0", "y1", "rank", "op")))
+    filled = rasterise((thick.x0, thick.x1), (thick.y0, thick.y1), group[~thin] * 0, 1, x_range, y_range, cells)[0]
+    pale = (shown >= 0) & ~filled
+    image[pale, 3] *= PALE_SHARE
+    axes.imshow(image, extent=(*x_range, *y_range), origin="lower", aspect="auto", interpolation="none")
     note = (
         f"{format_count(len(extents.rank))} extents, binned into cells of {format_bytes(y_cell)} by {format_x(x_cell)}"
     )
     if shared.any():
         note += "; cells of several ranks show their colours in turn"
+    if pale.any():
+        note += "; pale cells have only small requests that take long"
     if groups < ranks:
         note += f"; up to {-(-ranks // groups)} neighbouring ranks have one colour"
     return note + "."
