@@ -27,7 +27,6 @@ from pdla.traces.trace import Trace
 
 _ROOT = -1  # the first rule of a grammar; rules are negative, terminals are not
 _FUNCTIONS_AT = 1024  # of recorder.mt, from version 3 on
-_MOST_CALLS = 1 << 30  # of a rank
 _SIZES = {
     **dict.fromkeys(("BYTE", "CHAR", "SIGNED_CHAR", "UNSIGNED_CHAR", "PACKED", "CHARACTER", "C_BOOL"), 1),
     **dict.fromkeys(("INT8_T", "UINT8_T", "INTEGER1", "CXX_BOOL"), 1),
@@ -146,10 +145,10 @@ class _Directory:
         """The calls of a rank in the order of their start: signature, start and end in nanoseconds."""
         signatures = self._common or self._signatures(f"{rank}.cst")
         grammar = self._of_rank[rank] if self._merged else self._unpacked(self._bytes(f"{rank}.cfg"))[0]
-        terminals = _expanded(grammar)
         times = self._times(rank)
-        if len(times) != 2 * len(terminals):
-            raise ValueError(f"rank {rank} has {len(terminals)} calls and {len(times)} times")
+        if len(times) % 2:
+            raise ValueError(f"the last call of rank {rank} has no end")
+        terminals = _expanded(grammar, len(times) // 2)
         if len(terminals) and int(terminals.max()) >= len(signatures):
             raise ValueError(f"a call of rank {rank} has no signature")
         # The times of a call count from the start of the call before.
@@ -230,8 +229,8 @@ class _Directory:
         return np.frombuffer(data, dtype="<u4").astype(np.int64)
 
 
-def _expanded(data: bytes) -> Int64Array:
-    """The terminals that a grammar stands for, in order."""
+def _expanded(data: bytes, calls: int) -> Int64Array:
+    """The terminals that a grammar stands for, in order; they must be as many as ``calls``."""
     (number,) = struct.unpack_from("<i", data)
     rules: dict[int, npt.NDArray[np.int32]] = {}
     place = 4
@@ -241,25 +240,47 @@ def _expanded(data: bytes) -> Int64Array:
             raise ValueError("a rule has an impossible length")
         rules[rule] = np.frombuffer(data, "<i4", 2 * symbols, place + 8).reshape(-1, 2)
         place += 8 + 8 * symbols
+    order = _inner_first(rules)
+    # A damaged grammar may stand for more than fits into memory.
+    lengths: dict[int, int] = {}
+    for rule in order:
+        lengths[rule] = sum(times * (lengths[symbol] if symbol < 0 else 1) for symbol, times in rules[rule].tolist())
+    if lengths[_ROOT] != calls:
+        raise ValueError(f"a grammar has {lengths[_ROOT]} calls, and there are times of {calls}")
     done: dict[int, Int64Array] = {}
-    pending = [_ROOT]
-    while pending:
-        rule = pending[-1]
-        missing = [symbol for symbol in rules[rule][:, 0].tolist() if symbol < 0 and symbol not in done]
-        if any(symbol in pending for symbol in missing):
-            raise ValueError("a rule contains itself")
-        if missing:
-            pending.append(missing[0])
-            continue
+    for rule in order:
         parts = [
             np.tile(done[symbol], times) if symbol < 0 else np.full(times, symbol, dtype=np.int64)
             for symbol, times in rules[rule].tolist()
         ]
         done[rule] = np.concatenate([np.empty(0, np.int64), *parts])
-        if len(done[rule]) > _MOST_CALLS:
-            raise ValueError("a rank has too many calls")
-        pending.pop()
     return done[_ROOT]
+
+
+def _inner_first(rules: Mapping[int, npt.NDArray[np.int32]]) -> list[int]:
+    """The rules that the root consists of, each after those in it."""
+
+    def inner(rule: int) -> Iterator[int]:
+        symbols, times = rules[rule].T
+        if len(times) and times.min() < 1:
+            raise ValueError("a rule has an impossible number of repetitions")
+        return iter(symbols[symbols < 0].tolist())
+
+    order: list[int] = []
+    seen, within = set[int](), {_ROOT: inner(_ROOT)}
+    while within:
+        rule = next(reversed(within))
+        for symbol in within[rule]:
+            if symbol in within:
+                raise ValueError("a rule contains itself")
+            if symbol not in seen:
+                within[symbol] = inner(symbol)
+                break
+        else:
+            del within[rule]
+            seen.add(rule)
+            order.append(rule)
+    return order
 
 
 class _MpiFile:

@@ -12,8 +12,8 @@ from pdla.collectors.darshan import import_darshan
 from pdla.collectors.darshan_counters import Layer, darshan_counters
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
-from tests.conftest import Launching
-from tests.support.mpi import unavailable
+from tests.conftest import PDLA, Launching
+from tests.support.mpi import Mpi, available_mpis, unavailable
 from tests.test_json import keys, section
 
 SPEC = importlib.util.find_spec("darshan")
@@ -195,3 +195,10 @@ def test_analyze_refuses_a_cut_log_in_one_line(tmp_path: Path, size: int) -> Non
     with pytest.raises(FormatError, match=r"run\.darshan is cut short or damaged: ") as caught:
         darshan_counters(tmp_path / "run.darshan")
     assert "\n" not in str(caught.value)
+
+
+def test_one_of_several_processes_prints_the_counters(pdla: Launching) -> None:
+    (mpi,) = available_mpis()[0].values
+    assert isinstance(mpi, Mpi)
+    said = mpi.run(mpi.command(2, PDLA, "analyze", str(EXAMPLE)), pdla.directory, {"PDLA_HOME": str(pdla.home)})
+    assert said.count("2,048 ranks, 117 s, 3 files") == 1

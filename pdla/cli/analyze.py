@@ -39,10 +39,11 @@ def analyze(trace_path: Path, as_json: bool) -> None:
     from pdla.analyzers.parallel import find_together
     from pdla.file_kinds import DARSHAN, mistaken
 
-    if not mistaken(trace_path, DARSHAN):
-        _print_counters(trace_path, as_json)
-        return
     processes = mpi_processes()
+    if not mistaken(trace_path, DARSHAN):
+        if processes is None or processes.rank == 0:
+            _print_counters(trace_path, as_json)
+        return
 
     def find(part: int, parts: int) -> LocalPatterns:
         with _opened(trace_path) as source:

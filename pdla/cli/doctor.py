@@ -35,7 +35,9 @@ def doctor(as_json: bool) -> None:
     else:
         with ThreadPoolExecutor(max(1, len(mpis))) as threads:
             probes = list(threads.map(probe, mpis))
-    extras = {name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "darshan", "pyarrow", "psycopg")}
+    extras = {
+        name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "darshan", "otf2", "pyarrow", "psycopg")
+    }
     if as_json:
         print_json(
             {
