@@ -63,5 +63,6 @@ def import_darshan(path: str | os.PathLike[str]) -> Trace:
         ranks=facts["ranks"],
         source="darshan",
         seconds=facts["seconds"],
+        levels=facts["levels"],
         notes=tuple(notes),
     )

@@ -19,6 +19,8 @@ from pdla.traces.tables import OPS
 
 DXT = ("DXT_MPIIO", "DXT_POSIX")
 LAYERS = ("MPI-IO", "POSIX", "STDIO")
+LEVELS = {"H5F": "HDF5", "H5D": "HDF5", "MPI-IO": "MPI-IO", "POSIX": "POSIX"}
+TIMES = ("_F_READ_TIME", "_F_WRITE_TIME", "_F_META_TIME")
 
 
 def read_log(log: Path, what: Literal["dxt", "counters"]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,8 +62,26 @@ def _read(what: str, log: str) -> dict[str, Any]:
         "ranks": job["nprocs"],
         "command": report.metadata["exe"].strip(),
         "seconds": float(job["run_time"]),
+        "levels": _levels(report),
     }
     return {**arrays, "facts": np.array(json.dumps({**about, **facts}))}
+
+
+def _levels(report: Any) -> dict[str, float]:
+    """Seconds in reads, writes and metadata of each level, summed over all ranks; a level with negative times is left
+    out, as some versions of Darshan write them."""
+    found: dict[str, float] = {}
+    for module, level in LEVELS.items():
+        if module not in report.modules:
+            continue
+        report.mod_read_all_records(module, dtype="numpy")
+        records = list(report.records[module])
+        names = report.counters[module]["fcounters"] if records else []
+        times = [place for place, name in enumerate(names) if name.endswith(TIMES)]
+        seconds = np.array([record["fcounters"][times] for record in records])
+        if seconds.size and (seconds >= 0).all():
+            found[level] = found.get(level, 0.0) + float(seconds.sum())
+    return found
 
 
 def _dxt(report: Any) -> tuple[dict[str, Any], dict[str, Any]]:

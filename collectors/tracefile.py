@@ -299,6 +299,7 @@ def _write_attributes(file: h5py.File, trace: Trace) -> None:
         "notes": json.dumps(trace.notes),
         "hosts": json.dumps(trace.hosts),
         "environment": json.dumps(dict(trace.environment)),
+        "levels": json.dumps(dict(trace.levels)),
     }
     for name, text in texts.items():
         file.attrs.create(name, _encode(text), dtype=_TEXT)
@@ -452,6 +453,7 @@ def _about(file: h5py.File) -> Trace:
         seconds=float(attributes.get("seconds", 0.0)),
         hosts=tuple(json.loads(attributes.get("hosts", "[]"))),
         environment=json.loads(attributes.get("environment", "{}")),
+        levels=json.loads(attributes.get("levels", "{}")),
     )
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pdla.analyzers.analysis import analyze
 from pdla.collectors.darshan import import_darshan
 from pdla.collectors.darshan_counters import Layer, darshan_counters
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
+from pdla.findings import Seen
+from pdla.layouts.config import load_cluster
+from pdla.policies.plan import make_plan
+from pdla.report.head import levels
 from tests.conftest import PDLA, Launching
 from tests.support.mpi import Mpi, available_mpis, unavailable
 from tests.test_json import keys, section
@@ -50,6 +56,22 @@ def test_ior_has_59_mpi_io_calls_of_4_ranks_on_one_file() -> None:
         "Darshan does not record file views: each call counts as one extent from its first byte on",
         "Darshan does not record which calls were collective",
     )
+
+
+def test_the_seconds_of_each_level_are_those_of_the_counters(tmp_path: Path) -> None:
+    trace = import_darshan(IOR)
+    assert trace.seconds == 1.0
+    assert {level: round(seconds, 3) for level, seconds in trace.levels.items()} == {
+        "HDF5": 0.803,
+        "MPI-IO": 0.806,
+        "POSIX": 0.645,
+    }
+    write_trace(trace, tmp_path / "t.h5")
+    assert read_trace(tmp_path / "t.h5").levels == trace.levels
+    seen = Seen(trace, make_plan(analyze(trace), load_cluster(None)), "t.h5")
+    told = levels(seen)
+    assert told.endswith("So 20 % of the time in MPI-IO is the MPI library's: it exchanges data, and ranks wait.")
+    assert levels(Seen(replace(trace, levels={}), seen.plan, "t.h5")) == ""
 
 
 def test_calls_are_in_the_order_of_time_within_a_rank() -> None:

@@ -73,6 +73,19 @@ def limit(seen: Seen) -> str:
     )
 
 
+def levels(seen: Seen) -> str:
+    """At which level the time is spent, if the source of the trace counted that."""
+    known = seen.trace.levels
+    if len(known) < 2:
+        return ""
+    listed = ", ".join(f"{format_seconds(seconds)} in {level}" for level, seconds in known.items())
+    told = f"Summed over all ranks, Darshan counted {listed}; each level includes those after it."
+    if {"MPI-IO", "POSIX"} <= known.keys() and known["POSIX"] < known["MPI-IO"]:
+        share = format_share(known["MPI-IO"] - known["POSIX"], known["MPI-IO"])
+        told += f" So {share} of the time in MPI-IO is the MPI library's: it exchanges data, and ranks wait."
+    return told
+
+
 def least_seconds(cluster: Cluster, read: int, written: int) -> float:
     """Seconds that the servers of the originals need for so many bytes, each with its share in one stream."""
     pool = cluster.pool(cluster.home_pool)

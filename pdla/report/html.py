@@ -180,6 +180,7 @@ def _run(run: Run, number: int, draw: _Drawing) -> dict[str, Any]:
         "id": f"run{number}",
         "verdict": head.verdict(seen),
         "limit": head.limit(seen),
+        "levels": head.levels(seen),
         "times": head.time_rows(seen),
         "findings": found[: head.SHOWN],
         "more_findings": found[head.SHOWN :],

@@ -56,6 +56,7 @@ class Trace:
     notes: tuple[str, ...] = ()  # what the source does not say
     started: float = 0.0  # seconds since 1970 of the first rank's MPI_Init; 0: not known
     seconds: float = 0.0  # from the first rank's MPI_Init to the last one's MPI_Finalize; 0: not known
+    levels: Mapping[str, float] = field(default_factory=dict)  # seconds in HDF5, MPI-IO, POSIX, summed over ranks
     hosts: tuple[str, ...] = ()  # the names of the nodes that its ranks ran on
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that control MPI-IO programs
     posix: pd.DataFrame = field(default_factory=_no_posix)
