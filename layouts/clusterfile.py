@@ -37,8 +37,8 @@ def cluster_text(calibrations: Sequence[Calibration], network: Network | None, n
         *_comment(
             f"Assumed, not measured: {home_assumed(home)}. The file can be used as it is; change what is otherwise. "
             "pool is the one of those below whose devices hold the originals. servers is the number of servers over "
-            "which their file system stripes a file (1: it does not), strip the bytes on one before the next one's turn: see "
-            "lfs getstripe FILE, getfattr -n ceph.file.layout FILE, or pvfs2-viewdist -f FILE."
+            "which their file system stripes a file (1: it does not), strip the bytes on one before the next one's "
+            "turn: see lfs getstripe FILE, getfattr -n ceph.file.layout FILE, or pvfs2-viewdist -f FILE."
         ),
         "[home]",
         f"pool = {_text(home.name)}",
