@@ -200,6 +200,35 @@ def test_arrows_lead_only_to_ranks_whose_requests_touch_bytes_of_the_call(pdla: 
     assert arrows(export(pdla, trace, "perfetto")) == expected
 
 
+def test_an_arrow_may_lead_to_a_request_that_begins_after_the_call_has_ended(pdla: InProcess) -> None:
+    # Rank 0 leaves each call before rank 1, the aggregator, writes the bytes of both, in the time of
+    # rank 0's next call. Each rank has a collective call on another file between them.
+    files = ("/a", "/b", "/a")
+    made = make_trace([Call(rank, "write", 0, 100, file, True) for rank in (0, 1) for file in files])
+    table = posix((1, 0, "write", 0, 100, 1.2, 1.4), (1, 1, "read", 0, 50, 1.5, 1.6), (1, 2, "write", 0, 100, 3.2, 3.4))
+    trace = Trace(made.records, made.files, made.views, ranks=2, posix=table)
+    # The requests of the call on /b are on /a: nothing is known about the bytes of /b.
+    path = export(pdla, trace, "perfetto")
+    found = [(one["pid"], one["ts"]) for one in events(path) if one["ph"] == "s"]
+    ends = [one["ts"] for one in events(path) if one["ph"] == "f"]
+    assert list(zip(found, ends, strict=True)) == [
+        *(((0, 0.0), 1300.0), ((0, 2000.0), 3300.0), ((1, 0.0), 1300.0), ((1, 2000.0), 3300.0)),
+    ]
+
+
+def test_collective_calls_are_numbered_across_blocks(pdla: InProcess) -> None:
+    calls = 40_000
+    made = workloads.flash_io(2, 2, 2, 2, 3, nvar=calls)
+    of_rank = made.records[made.records["rank"] == 0]
+    late = of_rank[of_rank["op"] == "write"].iloc[calls - 1]
+    when = (late["t_start"] * 1000 + 0.1, late["t_start"] * 1000 + 0.3)
+    table = posix((0, late["call"], "write", late["offset"], 2 * late["length"], *when))
+    trace = Trace(made.records, made.files, made.views, ranks=2, posix=table)
+    assert arrows(export(pdla, trace, "perfetto")).keys() == {
+        (rank, 0, round(when[0] * 1000 + 100, 3)) for rank in (0, 1)
+    }
+
+
 def test_a_rank_that_waits_for_many_points_to_those_that_began_first(pdla: InProcess) -> None:
     made = make_trace([Call(rank, "write", rank * 100, 100, "/a", True) for rank in range(40)])
     table = posix(*((rank, 0, "write", 0, 4000, 0.9 - rank / 100, 0.95) for rank in range(40)))

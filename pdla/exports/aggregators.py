@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pdla.collectors.tracefile import StoredTrace
 from pdla.exports.calls import Columns, only
 from pdla.exports.tracks import Tracks, on_tracks
 from pdla.model import Int64Array
+from pdla.traces.tables import number_calls
 
 MOST = 16
 """So many ranks are looked at for each collective call, those that made a request first."""
 
-_FIELDS = ("row", "file", "rank", "start", "middle", "track", "low", "high")
+_POSIX = ("call", "file", "op", "offset", "length")
+_FIELDS = ("row", "rank", "start", "middle", "track", "low", "high")
 
 
 class Arrows(NamedTuple):
@@ -32,68 +33,83 @@ class Arrows(NamedTuple):
 class Requests:
     """What was read and written in collective calls: a row for each such call of a rank that made POSIX calls.
 
-    ``columns`` are sorted by file and start: ``row`` and ``rank`` of the collective call; ``file``;
-    of the first POSIX read or write ``start`` and ``middle`` (nanoseconds) and ``track``; and the
-    bytes from ``low`` to ``high`` of the file, in which all of them are.
+    All ranks make the collective calls on a file in the same order. So the calls with the same
+    number in their rank and file belong together. RATIONALE: times do not tell, as a rank may leave
+    a call before an aggregator writes its bytes.
+
+    Attributes:
+        keys: of all MPI calls, equal for calls that belong together; -1: no collective read or
+            write.
+        columns: sorted by key and ``start``: ``row`` and ``rank`` of the collective call;
+            ``start``, ``middle`` (nanoseconds) and ``track`` of the first POSIX read or write; and
+            the bytes from ``low`` to ``high`` of the file, in which all of them are.
     """
 
+    keys: Int64Array
     columns: dict[str, Int64Array]
 
     @classmethod
     def of(cls, trace: StoredTrace, tracks: Tracks) -> Requests:
         """Those of a trace; none if its POSIX calls were not recorded. ``tracks`` are for its POSIX calls."""
         parts = [{name: np.zeros(0, np.int64) for name in _FIELDS}]
-        if trace.posix:
-            first, collective = _collective_rows(trace)
-            for block in on_tracks(trace.posix, tracks, "call", "file", "op", "offset", "length"):
-                inside = (block["call"] >= 0) & (block["op"] < 2) & (block["length"] > 0) & (block["offset"] >= 0)
-                made = only(block, inside)
-                row = first[made["rank"]] + made["call"]
-                made = only({**made, "row": row}, collective[row])
-                middle, high = (made["start"] + made["end"]) // 2, made["offset"] + made["length"]
-                parts.append(_by_call({**made, "middle": middle, "low": made["offset"], "high": high}))
+        first, keys = _keys(trace) if trace.posix else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        for block in on_tracks(trace.posix, tracks, *_POSIX) if trace.posix else ():
+            inside = (block["call"] >= 0) & (block["op"] < 2) & (block["length"] > 0) & (block["offset"] >= 0)
+            made = only(block, inside)
+            made["row"] = first[made["rank"]] + made["call"]
+            made = only(made, keys[made["row"]] >> 32 == made["file"])
+            middle, high = (made["start"] + made["end"]) // 2, made["offset"] + made["length"]
+            parts.append(_by_call({**made, "middle": middle, "low": made["offset"], "high": high}))
         columns = _by_call({name: np.concatenate([part[name] for part in parts]) for name in _FIELDS})
-        order = np.lexsort((columns["start"], columns["file"]))
-        return cls({name: values[order] for name, values in columns.items()})
+        order = np.lexsort((columns["start"], keys[columns["row"]]))
+        return cls(keys, {name: values[order] for name, values in columns.items()})
 
     def arrows(self, calls: Columns, end: Int64Array) -> Arrows:
-        """From each collective call to each rank that made requests for it.
+        """From each collective call to the ranks that made requests for it.
 
-        These are the ranks whose first request, in the time of the call on its file, begins before
-        those of all but MOST others, and that touched bytes between the first and the last one of
-        the call. ``calls`` has ``file``, ``start``, ``end`` (nanoseconds) and ``offset``; ``end``
-        is the offset behind the last byte.
+        These are the first MOST ranks that made requests in the call, of those that touched bytes
+        between the first and the last one of the call, after it began. ``calls`` has ``row``,
+        ``start`` (nanoseconds) and ``offset``; ``end`` is the offset behind the last byte.
         """
-        low, high = (np.zeros(len(end), np.int64) for _ in range(2))
-        for file in np.unique(calls["file"]):
-            begin, stop = np.searchsorted(self.columns["file"], [file, file + 1])
-            on_file, starts = np.flatnonzero(calls["file"] == file), self.columns["start"][begin:stop]
-            low[on_file] = begin + np.searchsorted(starts, calls["start"][on_file])
-            high[on_file] = begin + np.searchsorted(starts, calls["end"][on_file], side="right")
+        keys, key = self.keys[self.columns["row"]], self.keys[calls["row"]]
+        low, high = np.searchsorted(keys, key), np.searchsorted(keys, key, side="right")
         number = np.minimum(high - low, MOST)
         call = np.repeat(np.arange(len(end)), number)
         place = low[call] + np.arange(len(call)) - np.repeat(np.cumsum(number) - number, number)
         found = {name: values[place] for name, values in self.columns.items()}
         touching = (found["low"] < end[call]) & (found["high"] > calls["offset"][call])
+        touching &= found["start"] >= calls["start"][call]
         return Arrows(call[touching], *(found[name][touching] for name in ("rank", "track", "middle")))
 
 
-def _collective_rows(trace: StoredTrace) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """The row of each rank's first call; of each row whether it is a collective read or write."""
-    ranks, collective = [], []
-    for block in trace.records.in_blocks("rank", "op", "collective"):
-        ranks.append(np.bincount(block["rank"], minlength=trace.about.ranks))
-        collective.append(block["collective"] & (block["op"] < 2))
-    rows = np.sum([np.zeros(trace.about.ranks, np.int64), *ranks], axis=0)
-    return np.cumsum(rows) - rows, np.concatenate([np.zeros(0, np.bool_), *collective])
+def _keys(trace: StoredTrace) -> tuple[Int64Array, Int64Array]:
+    """The first row of each rank; of each row file << 32 | number among the rank's collective calls on the file."""
+    files = len(trace.files)
+    rows, keys = np.zeros(trace.about.ranks, np.int64), [np.zeros(0, np.int64)]
+    last, before = -1, np.zeros(files, np.int64)  # collective calls of the last rank so far
+    for block in trace.records.in_blocks("rank", "file", "op", "collective"):
+        rank = block["rank"].astype(np.int64)
+        rows += np.bincount(rank, minlength=len(rows))
+        chosen = np.flatnonzero(block["collective"] & (block["op"] < 2) & (block["file"] >= 0))
+        of, file = rank[chosen], block["file"][chosen].astype(np.int64)
+        order = np.argsort(of * files + file, kind="stable")
+        found = np.empty(len(order), np.int64)
+        found[order] = number_calls((of * files + file)[order])
+        found += np.where(of == last, before[file], 0)
+        if rank[-1] != last:
+            last, before = int(rank[-1]), np.zeros(files, np.int64)
+        before += np.bincount(file[of == last], minlength=files)
+        keys.append(np.full(len(rank), -1, np.int64))
+        keys[-1][chosen] = file << 32 | found
+    return np.cumsum(rows) - rows, np.concatenate(keys)
 
 
 def _by_call(made: dict[str, Any]) -> dict[str, Int64Array]:
-    """One row for each collective call of a rank and each file."""
-    order = np.lexsort((made["start"], made["file"], made["row"]))
+    """One row for each collective call of a rank."""
+    order = np.lexsort((made["start"], made["row"]))
     columns = {name: np.asarray(made[name], np.int64)[order] for name in _FIELDS}
     if not len(order):
         return columns
-    heads = np.flatnonzero(np.diff(columns["row"], prepend=-1) | np.diff(columns["file"], prepend=-2))
+    heads = np.flatnonzero(np.diff(columns["row"], prepend=-1))
     low, high = np.minimum.reduceat(columns["low"], heads), np.maximum.reduceat(columns["high"], heads)
     return {**{name: values[heads] for name, values in columns.items()}, "low": low, "high": high}

@@ -23,7 +23,7 @@ from pdla.units import shown
 _LOG_VERSION = "3.41"
 _COLUMNS = ("error", "file", "op", "offset", "length", "t_start", "t_end")
 _HEADER = "# Module    Rank  Wt/Rd  Segment          Offset          Length        Start(s)          End(s)\n"
-# RATIONALE: the parser prints four digits after the point, in which most calls would last 0 s.
+# RATIONALE: the parser prints four digits after the point, in which short calls last 0 s.
 # Readers split lines at spaces or take any number of digits.
 _LINE = "%8s%8d%7s%9d%16d%16d%16.9f%16.9f\n"
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")

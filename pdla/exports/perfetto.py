@@ -39,8 +39,8 @@ def export_perfetto(trace: StoredTrace, output: Path) -> int:
     """Write the calls as slices, arrows from collective calls to the requests of their aggregators, and counters.
 
     Times are in microseconds since the first rank's MPI_Init, with three digits after the point.
-    Returns the number of calls. Memory holds a block of calls; with POSIX calls also a byte for
-    each call, and 64 bytes for each collective call in which a rank made requests.
+    Returns the number of calls. Memory holds a block of calls; with POSIX calls also 8 bytes for
+    each MPI call, and 56 for each collective call of a rank that made requests in it.
 
     Raises:
         PdlaError: the file cannot be written.
@@ -79,6 +79,7 @@ class _Writer:
         kinds, shapes = [json.dumps(kind) for kind in self._trace.records.kinds], Tilings.of(self._trace.views)
         requests = Requests.of(self._trace, self._tracks(POSIX))
         names = ("call", "kind", "file", "op", "offset", "length", "error", "collective", "requested")
+        row = 0
         for block in on_tracks(self._trace.records, tracks, *names, "view", "position", "redirected"):
             self._add_bytes(MPI_IO, block)
             placed = are_placed(block)
@@ -93,7 +94,10 @@ class _Writer:
                 *(_named(size, _SIZES), _named(data["redirected"], _TRUTH), data["error"]),
             )
             self._write_events(_OTHER, *self._call(other, kinds), other["position"], other["error"])
-            self._write_arrows(only(block, placed & block["collective"]), requests)
+            block["row"] = row + np.arange(len(placed))
+            row += len(placed)
+            if self._trace.posix:
+                self._write_arrows(only(block, placed & block["collective"]), requests)
 
     def _write_arrows(self, calls: Columns, requests: Requests) -> None:
         """RATIONALE: Perfetto wants the event of a start behind that of its call, and an end inside its call."""
