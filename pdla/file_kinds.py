@@ -86,11 +86,16 @@ def _binary(path: Path, start: bytes) -> str:
 
 
 def _unpacked(start: bytes) -> bytes:
-    """The first bytes in a gzip file that begins with ``start``."""
+    """The first bytes in a gzip file that begins with ``start``; it may consist of several parts."""
+    found = b""
     try:
-        return zlib.decompressobj(wbits=31).decompress(start, LOOKED_AT)
+        while start and len(found) < LOOKED_AT:
+            unpacker = zlib.decompressobj(wbits=31)
+            found += unpacker.decompress(start, LOOKED_AT)
+            start = unpacker.unused_data
     except zlib.error:
-        return b""
+        pass
+    return found
 
 
 def _hdf5(path: Path, start: bytes) -> str:

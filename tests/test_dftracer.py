@@ -234,6 +234,13 @@ def test_a_trace_without_calls_says_how_to_get_them(tmp_path: Path, events: list
         import_dftracer(written(tmp_path / "a.pfw", START, *events))
 
 
+def test_a_trace_in_several_parts(tmp_path: Path) -> None:
+    """As dftracer_split packs them: a bracket, then the events of several processes."""
+    lines = [gzip.decompress(log.read_bytes()) for log in LOGS]
+    (tmp_path / "a.pfw.gz").write_bytes(b"".join(map(gzip.compress, (b"[\n", *lines, b"]\n"))))
+    check_program(import_dftracer(tmp_path / "a.pfw.gz"))
+
+
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
