@@ -1,0 +1,352 @@
+"""Whether remedies bring what findings say: each finding's command is executed, and its run measured: docs/findings.md.
+
+    python -m benchmarks.remedies [--storage disks seeking node] [--only 'IOR*'] [--amount 32M] [--write]
+
+Programs with one fault each run natively under `pdla trace --posix`. pdla plans for the storage and finds what costs
+time, as `pdla report` does. Then the command of the finding runs in a shell as it is printed, under the recorder, too.
+No run finds anything in memory. What is compared are the seconds in I/O of the slowest rank, in both traces. This keeps
+what it measured in build/remedies.json and prints a table of all that is there; --write puts it into the page. It
+needs root; storage that is not possible here is named and skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.cache_nodes import nodes_on_disks
+from benchmarks.cleanup import workspace
+from benchmarks.contestants import BINARIES, SHARED_PROCESSORS, compile_programs, fill
+from benchmarks.doc_tables import DOCS, placed
+from benchmarks.processes import end_on_signals, output_of
+from benchmarks.results import BENCH
+from benchmarks.seeking import seeking_disks, seeking_obstacle
+from benchmarks.ssd_cache_runs import make_synchronous
+from benchmarks.storage import Directories, throttled_disks
+from benchmarks.throttled import obstacle
+from pdla.collectors.tracefile import read_trace
+from pdla.errors import PdlaError
+from pdla.findings import Finding, Seen, find
+from pdla.layouts.config import load_cluster
+from pdla.replicator.backends.base import folder_in
+from pdla.steps import plan
+from pdla.traces.trace import Trace
+from pdla.units import KiB, MiB, parse_bytes
+
+PAGE = DOCS / "findings.md"
+RESULTS = BENCH.with_name("remedies.json")
+ORIGINAL = "original"
+RANKS = 4
+KEPT = 0.25
+"""A remedy keeps its promise if it takes so much more or less than expected, at most, as a share of what it takes."""
+VIEW = ("--useFileView", "--bufferSize", str(4 * MiB))
+
+
+class Opened(NamedTuple):
+    """Storage to measure on: its cluster.toml, the directory of the files, and how it is prepared for a run."""
+
+    cluster: str
+    directory: Path
+    place: Callable[[Path, int], None]
+    unlimited: Callable[[], AbstractContextManager[None]]
+    drop_caches: Callable[[], None]
+
+
+class Kind(NamedTuple):
+    """A kind of storage: why it is not possible here ("" if it is), what makes it, and what the table says of it."""
+
+    obstacle: Callable[[], str]
+    opened: Callable[[Path, int], AbstractContextManager[Opened]]
+    title: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A program with a fault: the kind of its finding, and the storage on which it costs time.
+
+    ``options`` are those of the program, ``hints`` those of ROMIO that it has without the remedy, and ``size`` the
+    bytes of each of its ``files``.
+    """
+
+    kind: str
+    storage: str
+    title: str
+    program: str
+    options: tuple[str, ...]
+    size: int
+    files: int = 1
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of what is measured."""
+        return f"{self.kind}, {self.title}, {self.storage}"
+
+    def paths(self, directory: Path) -> list[Path]:
+        """The files that it accesses, if it is told to access the file ``original``."""
+        if self.files == 1:
+            return [directory / ORIGINAL]
+        return [directory / f"{ORIGINAL}.{number}" for number in range(self.files)]
+
+
+@contextmanager
+def on_disks(scratch: Path, size: int) -> Iterator[Opened]:
+    """Disks without heads; originals are on one that is as fast as all."""
+    with throttled_disks(scratch, size) as storage:
+        yield _opened(storage)
+
+
+@contextmanager
+def on_heads(scratch: Path, size: int) -> Iterator[Opened]:
+    """Disks with heads, over which originals are striped; writes to these return when they are on the disks."""
+    with seeking_disks(scratch, size) as storage:
+        make_synchronous(storage)
+        yield _opened(storage)
+
+
+@contextmanager
+def on_node(scratch: Path, size: int) -> Iterator[Opened]:
+    """A node with a device of its own, and a disk for originals."""
+    with nodes_on_disks(scratch, 1, size) as nodes:
+        yield Opened(nodes.cluster(RANKS, "node"), nodes.originals, nodes.place, nodes.unlimited, nodes.drop_caches)
+
+
+def _opened(storage: Directories) -> Opened:
+    # The programs run with ROMIO's defaults: with data sieving.
+    cluster = storage.cluster.replace("sieve_read = 0\nsieve_write = 0\n", "")
+    (node,) = storage.nodes
+    return Opened(
+        cluster,
+        node.originals["hdd"],
+        lambda file, size: storage.place("hdd", file, size),
+        storage.unlimited,
+        storage.drop_caches,
+    )
+
+
+STORAGES = {
+    "disks": Kind(obstacle, on_disks, "throttled disks"),
+    "seeking": Kind(seeking_obstacle, on_heads, "disks that seek"),
+    "node": Kind(obstacle, on_node, "a node's own device"),
+}
+
+
+def faults(amount: int) -> list[Fault]:
+    """All programs; each accesses about so many bytes."""
+    each = amount // RANKS
+    small, medium, odd = 16 * KiB, 256 * KiB, 65 * KiB
+    alternating, every_other = ("--numTasks", str(RANKS)), ("--numTasks", str(2 * RANKS))
+    points = round((amount / 4) ** (1 / 3)) // 16 * 16
+    turns = ("-t", str(small), "-s", str(each // small))
+    large = ("-t", str(4 * MiB), "-s", str(max(each // (4 * MiB), 1)), "--bufferSize", str(4 * MiB))
+    return [
+        Fault("small-strided", "disks", "IOR, 16 KiB, gaps, reads", "ior", (*turns, *every_other), 2 * amount),
+        Fault("small-strided", "seeking", "IOR, 16 KiB, gaps, reads", "ior", (*turns, *every_other), 2 * amount),
+        Fault(
+            "interleaved",
+            "seeking",
+            "IOR, 256 KiB, in turns, reads",
+            "ior",
+            ("-t", str(medium), "-s", str(2 * each // medium)),
+            2 * amount,
+        ),
+        Fault("independent", "seeking", "IOR, 16 KiB, in turns, reads", "ior", (*turns, *alternating), amount),
+        Fault(
+            "small",
+            "seeking",
+            "IOR, 16 KiB, at random, writes",
+            "ior",
+            ("-b", str(each // 2), "-t", str(small), "-z", "--writeFile"),
+            amount // 2,
+        ),
+        Fault(
+            "fragments",
+            "seeking",
+            "IOR, 65 KiB, at random, writes",
+            "ior",
+            ("-b", str(each // odd * odd), "-t", str(odd), "-z", "--writeFile"),
+            amount,
+        ),
+        Fault(
+            "hints",
+            "seeking",
+            "IOR, 16 KiB, collective reads, an aggregator",
+            "ior",
+            (*turns, *VIEW, "--collective"),
+            amount,
+        ),
+        Fault(
+            "hints",
+            "seeking",
+            "IOR, 16 KiB, collective reads, buffers of 64 KiB",
+            "ior",
+            (*turns, *VIEW, "--collective"),
+            amount,
+            hints={"cb_buffer_size": str(64 * KiB)},
+        ),
+        Fault(
+            "read-modify-write",
+            "disks",
+            "IOR, 16 KiB, gaps, through a view, writes",
+            "ior",
+            (*turns, *every_other, *VIEW, "--writeFile", "--fsync"),
+            2 * amount,
+        ),
+        Fault(
+            "hideable",
+            "node",
+            "coll_perf, computing after each of 3 files",
+            "coll_perf",
+            ("--asize", str(points), "--files", "3", "--pause", "3000", "--collective", "--writeFile", *VIEW[1:]),
+            4 * points**3,
+            files=3,
+        ),
+        Fault(
+            "collective-useless",
+            "disks",
+            "IOR, 4 MiB, collective reads",
+            "ior",
+            (*large, "--collective"),
+            amount,
+            hints={"romio_cb_read": "enable"},
+        ),
+    ]  # fmt: skip
+
+
+def measure(fault: Fault, storage: Opened, programs: Path, work: Path) -> dict[str, Any]:
+    """Run a program with and without the remedy of its finding: seconds in I/O of the slowest rank.
+
+    Raises:
+        RuntimeError: pdla does not find its fault, or a command fails.
+    """
+    work.mkdir()
+    files, hints = fault.paths(storage.directory), work / "hints"
+    hints.write_text("".join(f"{name} {value}\n" for name, value in fault.hints.items()))
+    variables = {
+        **SHARED_PROCESSORS,
+        "PDLA_HOME": str(work / "home"),
+        "PATH": f"{BINARIES}:{os.environ['PATH']}",
+        "ROMIO_HINTS": str(hints),
+    }
+    before, after, cluster = work / "before.h5", work / "after.h5", work / "cluster.toml"
+    cluster.write_text(storage.cluster)
+    try:
+        with storage.unlimited():
+            for file in files:
+                storage.place(file, fault.size)
+                fill(file, fault.size)
+        command = ["mpiexec", "-n", str(RANKS), programs / fault.program, *fault.options]
+        native = _traced([*command, "--testFile", storage.directory / ORIGINAL], storage, before, variables)
+        planned = plan(native, cluster, hypothetical=True)
+        finding = _found(find(native, planned, str(before)), fault.kind)
+        # What is prepared once is not measured.
+        *first, last = finding.command.rsplit(" && ", 1)
+        with storage.unlimited():
+            for one in first:
+                output_of(["env", "-C", work, "sh", "-c", one], variables)
+        remedied = _traced(["sh", "-c", last], storage, after, variables)
+    finally:
+        _remove(cluster, files)
+    seconds = [Seen(one, planned, "").seconds for one in (native, remedied)]
+    return {
+        "kind": fault.kind,
+        "title": fault.title,
+        "storage": fault.storage,
+        "command": last,
+        "before": seconds[0],
+        "expected": finding.after,
+        "after": seconds[1],
+        "predicted": finding.predicted and [finding.predicted.before, finding.predicted.after],
+        "costs": finding.costs,
+        "confidence": finding.confidence,
+    }
+
+
+def _found(findings: Sequence[Finding], kind: str) -> Finding:
+    """The finding of a kind that has a command."""
+    wanted = [one for one in findings if one.kind == kind and one.command]
+    if not wanted:
+        raise RuntimeError(f"pdla finds {', '.join(one.kind for one in findings) or 'nothing'}")
+    return wanted[0]
+
+
+def _traced(command: Sequence[str | Path], storage: Opened, trace: Path, variables: Mapping[str, str]) -> Trace:
+    """Run a command under the recorder, in the directory of its trace, with nothing in memory."""
+    storage.drop_caches()
+    tool = ["env", "-C", trace.parent, "pdla", "trace", "--posix", "-o", trace, "--"]
+    output_of([*tool, *command], variables)
+    return read_trace(trace)
+
+
+def _remove(cluster: Path, files: Sequence[Path]) -> None:
+    """Remove files and replicas from the storage."""
+    for pool in load_cluster(cluster).pools:
+        for where in pool.where:
+            shutil.rmtree(folder_in(Path(where)), ignore_errors=True)
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def kept(one: Mapping[str, Any]) -> bool:
+    """Whether a remedy brought what was expected."""
+    return bool(abs(one["expected"] / one["after"] - 1) <= KEPT)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each program."""
+    head = "| finding | program | storage | measured | expected | measured with the remedy | expected / measured | |"
+    lines = [head, "|" + "---|" * 8]
+    for one in rows:
+        seconds = " | ".join(f"{one[name]:.3g} s" for name in ("before", "expected", "after"))
+        words = f"| `{one['kind']}` | {one['title']} | {STORAGES[one['storage']].title} | {seconds}"
+        lines.append(f"{words} | {one['expected'] / one['after']:.2f} | {'kept' if kept(one) else ''} |")
+    return lines
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--storage", nargs="*", choices=STORAGES, default=list(STORAGES))
+    parser.add_argument("--only", nargs="+", default=["*"], help="only programs whose rows match one of these globs")
+    parser.add_argument("--amount", type=parse_bytes, default=32 * MiB, help="bytes that a program accesses")
+    parser.add_argument("--write", action="store_true", help="write the table into the page")
+    options = parser.parse_args()
+    end_on_signals()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    chosen = [one for one in faults(options.amount) if any(fnmatch.fnmatch(one.name, glob) for glob in options.only)]
+    for name in options.storage:
+        own = [one for one in chosen if one.storage == name]
+        if not own:
+            continue
+        if why := STORAGES[name].obstacle():
+            sys.stdout.write(f"{name}: skipped: {why}\n")
+            continue
+        with workspace(Path("/dev/shm")) as scratch:
+            compile_programs(scratch, {one.program for one in own})
+            (scratch / name).mkdir()
+            with STORAGES[name].opened(scratch / name, max(one.files * one.size for one in own)) as storage:
+                for number, one in enumerate(own):
+                    try:
+                        results[one.name] = measure(one, storage, scratch, scratch / f"work{number}")
+                        sys.stdout.write(f"{one.name}: {json.dumps(results[one.name])}\n")
+                    except (RuntimeError, PdlaError) as error:
+                        sys.stdout.write(f"{one.name}: {error}\n")
+                    RESULTS.parent.mkdir(exist_ok=True)
+                    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    lines = table([results[one.name] for one in faults(options.amount) if one.name in results])
+    sys.stdout.write("\n".join(["", *lines, ""]))
+    if options.write:
+        PAGE.write_text(placed(PAGE.read_text(), lines))
+
+
+if __name__ == "__main__":
+    main()
