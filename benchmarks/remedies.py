@@ -110,7 +110,7 @@ def on_heads(scratch: Path, size: int) -> Iterator[Opened]:
     """Disks with heads, over which originals are striped; writes to these return when they are on the disks."""
     with seeking_disks(scratch, size) as storage:
         make_synchronous(storage)
-        yield _opened(storage)
+        yield _opened(storage, "client_sync = true\n")
 
 
 @contextmanager
@@ -120,9 +120,10 @@ def on_node(scratch: Path, size: int) -> Iterator[Opened]:
         yield Opened(nodes.cluster(RANKS, "node"), nodes.originals, nodes.place, nodes.unlimited, nodes.drop_caches)
 
 
-def _opened(storage: Directories) -> Opened:
+def _opened(storage: Directories, client: str = "") -> Opened:
+    """``client``: more lines of the cluster.toml about the node."""
     # The programs run with ROMIO's defaults: with data sieving.
-    cluster = storage.cluster.replace("sieve_read = 0\nsieve_write = 0\n", "")
+    cluster = storage.cluster.replace("sieve_read = 0\nsieve_write = 0\n", client)
     (node,) = storage.nodes
     return Opened(
         cluster,

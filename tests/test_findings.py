@@ -288,6 +288,14 @@ def test_what_is_expected_is_less_than_what_was_measured_and_no_less_than_what_c
         assert seconds - one.costs - 1e-9 <= one.after < seconds
 
 
+def test_the_time_of_opens_stays_whatever_the_remedy_brings() -> None:
+    opens = loop(1, lambda *_: 0, 0, "open", seconds=0.4, start=-1.0)
+    one = findings(run([*STRIDED, *opens]))["small-strided"]
+    assert one.costs == pytest.approx(0.2)
+    assert one.predicted and one.predicted.ratio < 0.5
+    assert one.after == pytest.approx(0.4 + 0.2 * one.predicted.ratio)
+
+
 def test_a_program_of_large_contiguous_pieces_has_no_finding() -> None:
     assert findings(run(LARGE)) == {}
 

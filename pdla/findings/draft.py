@@ -63,7 +63,8 @@ class Draft:
         helps = predicted is not None and predicted.ratio <= 1 - LEAST_SHARE
         if predicted and not helps and _factor(seen, predicted) <= APART:
             return None
-        after = max(seen.seconds * predicted.ratio, least) if predicted and helps else least
+        stays = seen.seconds - seen.repeated
+        after = max(seen.repeated * predicted.ratio + stays, least) if predicted and helps else least
         saved = (seen.seconds - after) / (seen.trace.seconds or seen.seconds)
         confidence, why = self._confidence(seen, predicted)
         more = f" So it is with {counted(self.others, 'more file')}." if self.others else ""
@@ -87,7 +88,7 @@ class Draft:
         if predicted is None:
             level: Level = "medium" if self.sure == "high" else "low"
             return level, f"{self.why}; what the remedy brings is at most these {format_seconds(self.costs)}"
-        times, factor = predicted.before / seen.seconds, _factor(seen, predicted)
+        times, factor = predicted.before / seen.repeated, _factor(seen, predicted)
         simulated = f"simulated as it is, the run takes {times:.2g} times the measured seconds"
         if predicted.ratio > 1 - LEAST_SHARE:
             simulated += ", and the remedy would bring nothing there"
@@ -99,5 +100,5 @@ class Draft:
 
 def _factor(seen: Seen, predicted: Prediction) -> float:
     """How far the simulated and the measured seconds of the run as it is are apart."""
-    times = predicted.before / seen.seconds
+    times = predicted.before / seen.repeated
     return max(times, 1 / times)

@@ -68,7 +68,8 @@ class Finding:
         command: the same as a command to copy; "" if the program must be changed.
         predicted: what the simulator says; None: it says nothing about this remedy.
         after: measured seconds in I/O of the whole run with the remedy, as expected: what was
-            measured times what the prediction leaves of it, or without ``costs``.
+            measured times what the prediction leaves of it, or without ``costs``. The time of opens
+            and file views, which are not simulated, stays as it is.
         confidence: in ``after``, with the reason ``why``.
     """
 

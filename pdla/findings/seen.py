@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pdla.model import Cluster, Int64Array, Plan
+from pdla.simulator.workload import CLOSE, SYNC
 from pdla.traces.trace import Trace
 
 Floats = npt.NDArray[np.float64]
@@ -95,6 +96,12 @@ class Seen:
     def seconds(self) -> float:
         """Seconds in I/O of the slowest rank."""
         return float(self.by_rank.max(initial=0.0))
+
+    @cached_property
+    def repeated(self) -> float:
+        """Seconds of the rank with the most of them in the calls that the simulator repeats: reads, writes, syncs and
+        closes, but no opens and file views."""
+        return self.slowest(self.is_data | np.isin(self.kind, (CLOSE, SYNC)))
 
     def spent(self, rows: Int64Array | Bools, share: Floats | float = 1.0) -> Floats:
         """The seconds of each rank in these records (a ``share`` of each)."""

@@ -14,7 +14,7 @@ from pdla.model import Growth, Int64Array, Nest, Signature
 from pdla.simulator.core import CALL, CLOSES, DEPTH, ITEM, LOOP, NEST, PART, PATTERN, SYNCS, WRITES, Array
 from pdla.traces.trace import Trace
 
-_CLOSE, _SYNC = "MPI_File_close", "MPI_File_sync"
+CLOSE, SYNC = "MPI_File_close", "MPI_File_sync"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def from_trace(trace: Trace) -> Workload:
     on a file belong together.
     """
     calls, items, nests, ends = _calls(trace)
-    table = pd.concat([calls, _ending(trace.records, _CLOSE), _ending(trace.records, _SYNC)], ignore_index=True)
+    table = pd.concat([calls, _ending(trace.records, CLOSE), _ending(trace.records, SYNC)], ignore_index=True)
     order = np.lexsort((table["call"], table["rank"]))
     table = table.iloc[order].reset_index(drop=True)
     rank = table["rank"].to_numpy(np.int64)
@@ -185,7 +185,7 @@ def _ending(records: pd.DataFrame, kind: str) -> pd.DataFrame:
     """The closes or the syncs."""
     calls = records[(records["kind"] == kind) & (records["file"] >= 0)]
     same = {name: calls[name].to_numpy() for name in ("rank", "call", "file", "t_start", "t_end")}
-    closes = kind == _CLOSE
+    closes = kind == CLOSE
     more = {"written": True, "collective": closes, "items": 0, "bytes": 0, "closes": closes, "syncs": not closes}
     return pd.DataFrame({**same, **more})
 
