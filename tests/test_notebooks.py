@@ -26,7 +26,7 @@ ANSWERS = {
     "which_pattern_is_it": ("It is a strided pattern of small requests (1,024 bytes)", "touch 100% of the bytes"),
     "before_and_after": ("All ranks received the same bytes. 128 of 128 read calls", "With the replica reading is"),
     "what_if_i_had_an_ssd_pool": ("Yes, from 2 SSD servers on", "pdla-s is the fastest"),
-    "a_month_of_my_group": ("111 runs of 5 programs", "Look at seismic first: its 10 runs"),
+    "a_month_of_my_group": ("105 runs of 5 programs", "Look at climate first: its 49 runs"),
 }
 TALLEST = 6000  # pixels
 LOOK = """

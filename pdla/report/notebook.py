@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 12  # of a table; programs have thousands of files
 MOST_FILES = 2  # files of a trace with pictures, those with the most bytes, and of an analysis with tables
 MOST_LOOPS = 3  # signatures of a file with pictures
-MOST_FINDINGS = 4
+MOST_FINDINGS = 3
 MOST_PATTERNS = 2  # patterns of a plan with pictures: those that take longest
 
 _TABLE = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
