@@ -296,6 +296,16 @@ def test_the_time_of_opens_stays_whatever_the_remedy_brings() -> None:
     assert one.after == pytest.approx(0.4 + 0.2 * one.predicted.ratio)
 
 
+def test_more_aggregators_than_nodes_are_a_remedy_that_is_not_simulated() -> None:
+    bad, _ = TWINS["hints"]
+    one_node = replace(CLUSTER, processes_per_node=bad.ranks)
+    (hints,) = (one for one in find(bad, verified_plan(analyze(bad), one_node)) if "cb_nodes" in one.command)
+    assert hints.predicted is None
+    nodes = replace(CLUSTER, processes_per_node=1)
+    (hints,) = (one for one in find(bad, verified_plan(analyze(bad), nodes)) if "cb_nodes" in one.command)
+    assert hints.predicted is not None
+
+
 def test_a_program_of_large_contiguous_pieces_has_no_finding() -> None:
     assert findings(run(LARGE)) == {}
 

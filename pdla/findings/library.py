@@ -127,6 +127,7 @@ def _hints(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterato
     aggregators, servers = len(np.unique(rank)), seen.cluster.home_servers
     if commands.strips_are_known(seen) and aggregators < min(servers, seen.trace.ranks):
         wanted = min(servers, seen.trace.ranks)
+        nodes = -(-seen.trace.ranks // seen.cluster.processes_per_node)  # each has one aggregator in simulations
         yield Draft(
             kind="hints",
             file=seen.path(group.file),
@@ -137,7 +138,9 @@ def _hints(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterato
             bars=(Bar("aggregators", aggregators, str(aggregators)), Bar("servers", servers, str(servers))),
             remedy=f"Use {wanted} aggregators: the hint cb_nodes.",
             command=commands.hints(seen, cb_nodes=wanted, cb_config_list="*:*"),
-            predict=lambda: outlook.changed(with_aggregators(aggregators), with_aggregators(wanted)),
+            predict=lambda: (
+                outlook.changed(with_aggregators(aggregators), with_aggregators(wanted)) if wanted <= nodes else None
+            ),
             sure="medium",
             why="servers are taken to share the work evenly",
         )
