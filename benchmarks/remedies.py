@@ -1,6 +1,6 @@
 """Whether remedies bring what findings say: each finding's command is executed, and its run measured: docs/findings.md.
 
-    python -m benchmarks.remedies [--storage disks seeking node] [--only 'IOR*'] [--amount 32M] [--write]
+    python -m benchmarks.remedies [--storage disks seeking node] [--only 'IOR*'] [--amount 64M] [--write]
 
 Programs with one fault each run natively under `pdla trace --posix`. pdla plans for the storage and finds what costs
 time, as `pdla report` does. Then the command of the finding runs in a shell as it is printed, under the recorder, too.
@@ -107,9 +107,11 @@ def on_disks(scratch: Path, size: int) -> Iterator[Opened]:
 
 @contextmanager
 def on_heads(scratch: Path, size: int) -> Iterator[Opened]:
-    """Disks with heads, over which originals are striped; writes to these return when they are on the disks."""
+    """Disks with heads, over which originals are striped; writes return when they are on the disks, or SSDs."""
     with seeking_disks(scratch, size) as storage:
         make_synchronous(storage)
+        for server in storage.servers["ssd"]:
+            output_of(["mount", "-o", "remount,sync,nobarrier", server])
         yield _opened(storage, "client_sync = true\n")
 
 
@@ -197,9 +199,9 @@ def faults(amount: int) -> list[Fault]:
         Fault(
             "read-modify-write",
             "disks",
-            "IOR, 16 KiB, gaps, through a view, writes",
+            "IOR, 256 KiB, gaps, through a view, writes",
             "ior",
-            (*turns, *every_other, *VIEW, "--writeFile", "--fsync"),
+            ("-t", str(medium), "-s", str(each // medium), *every_other, *VIEW, "--writeFile", "--fsync"),
             2 * amount,
         ),
         Fault(
@@ -318,7 +320,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--storage", nargs="*", choices=STORAGES, default=list(STORAGES))
     parser.add_argument("--only", nargs="+", default=["*"], help="only programs whose rows match one of these globs")
-    parser.add_argument("--amount", type=parse_bytes, default=32 * MiB, help="bytes that a program accesses")
+    parser.add_argument("--amount", type=parse_bytes, default=64 * MiB, help="bytes that a program accesses")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     options = parser.parse_args()
     end_on_signals()
