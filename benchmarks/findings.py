@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.contestants import BINARIES, SHARED_PROCESSORS, SOURCES
-from benchmarks.doc_tables import DOCS, placed
+from benchmarks.doc_tables import DOCS, _table, placed
 from benchmarks.fault_corpus import KINDS, Program, programs
 from benchmarks.processes import end_on_signals, output_of
 from pdla.collectors.darshan import import_darshan
@@ -191,22 +191,22 @@ def cells(tool: str, kind: str, chosen: Sequence[Program], reports: Sequence[Rep
     return [f"{faults - len(missed(kind, chosen, reports))} of {faults}", f"{right} of {len(own)}"]
 
 
-def table(chosen: Sequence[Program], reports: Mapping[str, Sequence[Report]]) -> list[str]:
-    """A line for each kind, and one for all together."""
-    head = ["finding", *(f"{tool}: {what}" for tool in reports for what in ("found", "right"))]
-    lines = [head, ["---"] * len(head)]
-    for kind in dict.fromkeys(one.kind for one in chosen):
-        lines.append([f"`{kind}`", *(cell for tool, own in reports.items() for cell in cells(tool, kind, chosen, own))])
-    lines.append(["all", *(cell for tool, own in reports.items() for cell in of_all(tool, chosen, own))])
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
 def of_all(tool: str, chosen: Sequence[Program], reports: Sequence[Report]) -> list[str]:
     """The faults of all kinds that a tool can find, and its right reports of all."""
     kinds = [kind for kind in KINDS if cells(tool, kind, chosen, reports)[0] != NOT_ASKED]
     faults = sum(one.bad and one.kind in kinds for one in chosen)
     found = faults - sum(len(missed(kind, chosen, reports)) for kind in kinds)
     return [f"{found} of {faults}", f"{sum(report.right for report in reports)} of {len(reports)}"]
+
+
+def table(chosen: Sequence[Program], reports: Mapping[str, Sequence[Report]]) -> list[str]:
+    """A line for each kind, and one for all together."""
+    head = ["finding", *(f"{tool}: {what}" for tool in reports for what in ("found", "right"))]
+    lines = []
+    for kind in dict.fromkeys(one.kind for one in chosen):
+        lines.append([f"`{kind}`", *(cell for tool, own in reports.items() for cell in cells(tool, kind, chosen, own))])
+    lines.append(["all", *(cell for tool, own in reports.items() for cell in of_all(tool, chosen, own))])
+    return _table(head, lines)
 
 
 def say(text: str) -> None:
