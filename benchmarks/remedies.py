@@ -306,12 +306,13 @@ def kept(one: Mapping[str, Any]) -> bool:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each program."""
-    head = "| finding | program | storage | measured | expected | measured with the remedy | expected / measured | |"
-    lines = [head, "|" + "---|" * 8]
+    head = ["finding", "program", "storage", "confidence", "measured", "expected", "with the remedy", "ratio", "kept"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for one in rows:
         seconds = " | ".join(f"{one[name]:.3g} s" for name in ("before", "expected", "after"))
-        words = f"| `{one['kind']}` | {one['title']} | {STORAGES[one['storage']].title} | {seconds}"
-        lines.append(f"{words} | {one['expected'] / one['after']:.2f} | {'kept' if kept(one) else ''} |")
+        words = f"| `{one['kind']}` | {one['title']} | {STORAGES[one['storage']].title} | {one['confidence']}"
+        ratio = f"{one['expected'] / one['after']:.2f} | {'yes' if kept(one) else 'no'}"
+        lines.append(f"{words} | {seconds} | {ratio} |")
     return lines
 
 
