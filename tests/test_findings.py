@@ -14,7 +14,7 @@ import pytest
 from pdla.analyzers.analysis import analyze
 from pdla.findings import find
 from pdla.findings.draft import Draft
-from pdla.findings.finding import KINDS, Finding
+from pdla.findings.finding import KINDS, Finding, Prediction
 from pdla.findings.seen import Seen, union
 from pdla.layouts.config import load_cluster
 from pdla.simulator.verification import verified_plan
@@ -285,7 +285,20 @@ def test_what_is_expected_is_less_than_what_was_measured_and_no_less_than_what_c
     bad, _ = TWINS[kind]
     seconds = Seen(bad, verified_plan(analyze(bad), CLUSTER), "a").seconds
     for one in findings(bad).values():
-        assert seconds - one.costs - 1e-9 <= one.after < seconds
+        assert seconds - one.costs - 1e-9 <= one.after <= seconds
+
+
+def test_a_remedy_that_brings_nothing_on_well_known_storage_is_expected_to_bring_nothing() -> None:
+    trace = run(LARGE)
+    seen = Seen(trace, verified_plan(analyze(trace), CLUSTER), "a")
+    lost = np.full(4, seen.seconds / 2)
+    draft = Draft("hints", "", "", lost, "", (), "", predict=lambda: Prediction(seen.seconds, seen.seconds, "a"))
+    one = draft.finding(seen)
+    assert (one.after, one.severity) == (seen.seconds, "low")
+    assert "would bring nothing there" in one.why
+    # Of storage that is not this one, the simulation says little.
+    far = replace(draft, predict=lambda: Prediction(9 * seen.seconds, 9 * seen.seconds, "a")).finding(seen)
+    assert (far.after, far.confidence) == (seen.seconds / 2, "low")
 
 
 def test_the_time_of_opens_stays_whatever_the_remedy_brings() -> None:

@@ -193,7 +193,7 @@ def test_a_redirected_run_of_the_exit_report_in_the_documentation(tmp_path: Path
 
 
 def test_the_rest(answers: dict[str, dict[str, Any]]) -> None:
-    assert set(answers["report"]) == {"report"}
+    assert set(answers["report"]) == {"report", "findings"}
     assert set(answers["export"]) == {"export", "format", "rows", "bytes"}
 
 

@@ -43,5 +43,5 @@ def found_in(seen: Seen) -> tuple[Finding, ...]:
             # The same remedy for several files is one finding.
             key = draft.kind, draft.remedy, "" if draft.file else draft.title
             drafts[key] = drafts[key].joined(draft) if key in drafts else draft
-    found = (draft.finding(seen) for draft in drafts.values() if draft.matters(seen))
-    return tuple(sorted(filter(None, found), key=lambda one: (one.after, one.kind, one.file)))
+    found = [draft.finding(seen) for draft in drafts.values() if draft.matters(seen)]
+    return tuple(sorted(found, key=lambda one: (one.after, one.kind, one.file)))

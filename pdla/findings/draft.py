@@ -55,16 +55,16 @@ class Draft:
         first = self if self.costs >= other.costs else other
         return replace(first, lost=self.lost + other.lost, others=self.others + other.others + 1)
 
-    def finding(self, seen: Seen) -> Finding | None:
-        """The finding, with what its remedy is expected to bring; None: nothing, on storage that is known well."""
+    def finding(self, seen: Seen) -> Finding:
+        """The finding, with what its remedy is expected to bring."""
         predicted = self.predict()
         costs = min(self.costs, seen.seconds)
         least = seen.seconds - costs
-        helps = predicted is not None and predicted.ratio <= 1 - LEAST_SHARE
-        if predicted and not helps and _factor(seen, predicted) <= APART:
-            return None
-        stays = seen.seconds - seen.repeated
-        after = max(seen.repeated * predicted.ratio + stays, least) if predicted and helps else least
+        after = least
+        if predicted and predicted.ratio <= 1 - LEAST_SHARE:
+            after = max(seen.repeated * predicted.ratio + seen.seconds - seen.repeated, least)
+        elif predicted and _factor(seen, predicted) <= APART:
+            after = seen.seconds
         saved = (seen.seconds - after) / (seen.trace.seconds or seen.seconds)
         confidence, why = self._confidence(seen, predicted)
         more = f" So it is with {counted(self.others, 'more file')}." if self.others else ""
