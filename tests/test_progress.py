@@ -117,6 +117,34 @@ def test_time_passes_while_nothing_is_done() -> None:
     assert {"[00:01<", "[00:02<"} <= set(re.findall(r"\[00:0\d<", said(waits, terminal=True)))
 
 
+HELD = """
+import sys, time
+from threading import Event, Thread
+from tqdm import tqdm
+from pdla.cli.progress import progress
+
+held = Event()
+
+def hold():
+    with tqdm.get_lock():
+        held.set()
+        time.sleep(2)
+        print("let go", file=sys.stderr)
+
+Thread(target=hold).start()
+held.wait()
+with progress() as advance:
+    advance("copying", 1, 2)
+    print("worked", file=sys.stderr)
+"""
+
+
+def test_work_does_not_wait_for_the_lock_of_its_bar() -> None:
+    # Ctrl-C while the main thread took that lock left it locked for ever, and the verb hung.
+    told = said(HELD, terminal=True)
+    assert 0 <= told.index("worked") < told.index("let go")
+
+
 def test_after_ctrl_c_one_message_is_on_a_line_of_its_own() -> None:
     told, _ = stopped([sys.executable, "-c", VERB.replace("24", "2400")], "copying")
     assert re.search(r"\r\npdla: stopped by SIGINT\r\n[\r ]*$", told), told

@@ -22,8 +22,8 @@ Advance = Callable[[str, float, float], None]
 """Called with the name of the work, the amount done, and the total amount."""
 
 
-TICK = 0.5
-"""Seconds after which a bar is drawn again."""
+TICK = 0.1
+"""Seconds after which bars are drawn again."""
 
 
 def draws(stream: TextIO) -> bool:
@@ -37,17 +37,37 @@ def progress(unit: str = "B") -> Iterator[Advance]:
     if not draws(sys.stderr):
         yield lambda what, done, total: None
         return
-    from tqdm import tqdm
-
-    bar, ended, ticker = tqdm(disable=True), Event(), Thread(target=lambda: tick(), daemon=True)
-
-    def tick() -> None:
-        """Show the time that passes, also while nothing is done."""
-        while not ended.wait(TICK):
-            bar.update(0)
+    # RATIONALE: only one thread draws, and it is not the main one. The exception of Ctrl-C may come while the main
+    # thread takes a lock of the bar, which would then stay locked for ever.
+    work, ended = _Work(), Event()
+    artist = Thread(target=_draw, args=(work, ended, unit), daemon=True)
 
     def advance(what: str, done: float, total: float) -> None:
-        nonlocal bar
+        work.now = what, done, total
+        if not artist.is_alive():
+            artist.start()
+
+    try:
+        yield advance
+    finally:
+        ended.set()
+        if artist.is_alive():
+            artist.join()
+
+
+class _Work:
+    """What is being done: its name, the amount done, and the total amount."""
+
+    now: tuple[str, float, float] = ("", 0, 0)
+
+
+def _draw(work: _Work, ended: Event, unit: str) -> None:
+    """Draw bars until the work has ended; the time that passes is drawn, too, while nothing is done."""
+    from tqdm import tqdm
+
+    bar = tqdm(disable=True)
+    while not ended.wait(TICK):
+        what, done, total = work.now
         if bar.disable or (bar.desc, bar.total) != (what, total):
             bar.close()
             bar = tqdm(
@@ -55,17 +75,8 @@ def progress(unit: str = "B") -> Iterator[Advance]:
                 unit_divisor=1024 if unit == "B" else 1000,
                 delay=1, miniters=0, leave=False, dynamic_ncols=True, file=sys.stderr,
             )  # fmt: skip
-        if not ticker.is_alive():
-            ticker.start()
         bar.update(done - bar.n)
-
-    try:
-        yield advance
-    finally:
-        ended.set()
-        if ticker.is_alive():
-            ticker.join()
-        bar.close()
+    bar.close()
 
 
 def taken(source: Trace | StoredTrace) -> Iterator[Block]:
