@@ -49,16 +49,18 @@ class _Posix:
     def __init__(self, seen: Seen) -> None:
         posix = seen.trace.posix
         within = posix[(posix["call"] >= 0) & (posix["op"] != "other")]
-        self._rank = within["rank"].to_numpy(np.int64)
-        self._row = seen.first_row[self._rank] + within["call"].to_numpy(np.int64)
-        self._written = (within["op"] == "write").to_numpy(np.bool_)
-        self._offset, self._length = (within[name].to_numpy(np.int64) for name in ("offset", "length"))
+        rank, length = (within[name].to_numpy(np.int64) for name in ("rank", "length"))
+        row = seen.first_row[rank] + within["call"].to_numpy(np.int64)
+        key = 2 * seen.key[row] + (within["op"] == "write").to_numpy(np.int64)
+        order = np.argsort(key, kind="stable")
+        self._key, self._rank, self._length = key[order], rank[order], length[order]
         self.known = len(posix) > 0
 
     def requests(self, group: Group, op: str) -> tuple[Int64Array, Int64Array]:
         """The ranks and lengths of the reads, or writes, in the calls of a group."""
-        which = np.isin(self._row, group.rows) & (self._written == (op == "write"))
-        return self._rank[which], self._length[which]
+        key = 2 * group.key + (op == "write")
+        low, high = np.searchsorted(self._key, (key, key + 1))
+        return self._rank[low:high], self._length[low:high]
 
 
 def _shared_pointers(seen: Seen, shared: Bools) -> Iterator[Draft]:

@@ -63,17 +63,21 @@ def _hideable(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
     begins = np.sort(seen.start[seen.is_data])
     for found in write_phases(seen.trace).values():
         for phase in found:
-            inside = (seen.start >= phase.t_start) & (seen.end <= phase.t_end) & seen.is_data
+            if phase.bytes < LEAST_HIDDEN:
+                continue
+            rows = seen.between(phase.t_start, phase.t_end)
+            inside = rows[seen.is_data[rows] & (seen.end[rows] <= phase.t_end)]
             busy = seen.slowest(inside)
             later = np.searchsorted(begins, phase.t_end, side="left")
             until = float(begins[later]) if later < len(begins) else seen.trace.seconds or phase.t_end
-            between = (seen.start >= phase.t_end) & (seen.start < until) & ~seen.is_data
-            gap = until - phase.t_end - seen.slowest(between)  # what files take to be closed and opened is no pause
-            if phase.bytes >= LEAST_HIDDEN and gap >= LONG_ENOUGH * busy:
+            others = seen.between(phase.t_end, until)
+            # What files take to be closed and opened is no pause.
+            gap = until - phase.t_end - seen.slowest(others[~seen.is_data[others]])
+            if gap >= LONG_ENOUGH * busy:
                 hidden += min(busy, gap)
                 moved += phase.bytes
                 phases += 1
-                collective |= bool((seen.trace.records["collective"].to_numpy(np.bool_) & inside).any())
+                collective |= bool((seen.key[inside] % 2).any())
     if not phases:
         return
     yield Draft(

@@ -34,6 +34,11 @@ class Group:
     offset: Int64Array
     length: Int64Array
 
+    @property
+    def key(self) -> int:
+        """What distinguishes it from other groups (``Seen.key``)."""
+        return 4 * self.file + 2 * (self.op == "write") + self.collective
+
     @cached_property
     def stop(self) -> Int64Array:
         """Where each request ends in the file."""
@@ -120,9 +125,7 @@ class Seen:
         accesses = self.trace.accesses()
         rank, call = (accesses[name].to_numpy(np.int64) for name in ("rank", "call"))
         row = self.first_row[rank] + call
-        written = (accesses["op"] == "write").to_numpy(np.bool_)
-        collective = accesses["collective"].to_numpy(np.bool_)
-        key = 4 * accesses["file"].to_numpy(np.int64) + 2 * written + collective
+        key = self.key[row]
         offset, length = (accesses[name].to_numpy(np.int64) for name in ("offset", "length"))
         order = np.argsort(key, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else ():
@@ -131,9 +134,33 @@ class Seen:
             op = "write" if one & 2 else "read"
             yield Group(one >> 2, op, bool(one & 1), rows, number, rank[part], offset[part], length[part])
 
+    @cached_property
+    def key(self) -> Int64Array:
+        """Of each record that of the group to which it belongs if it moved something."""
+        records = self.trace.records
+        written, collective = (records["op"] == "write").to_numpy(np.int64), records["collective"].to_numpy(np.int64)
+        key: Int64Array = 4 * self.file + 2 * written + collective
+        return key
+
+    @cached_property
+    def _paths(self) -> dict[int, str]:
+        files = self.trace.files
+        return dict(zip(files["file"].tolist(), map(str, files["path"]), strict=True))
+
     def path(self, file: int) -> str:
         """The path of a file."""
-        return self.trace.path(file)
+        return self._paths[file]
+
+    @cached_property
+    def _by_start(self) -> tuple[Int64Array, Floats]:
+        order = np.argsort(self.start, kind="stable").astype(np.int64)
+        return order, self.start[order]
+
+    def between(self, since: float, until: float) -> Int64Array:
+        """The records that begin from ``since`` on and before ``until``, in the order of time."""
+        order, starts = self._by_start
+        low, high = np.searchsorted(starts, (since, until))
+        return order[low:high]
 
     @cached_property
     def inside(self) -> dict[str, Floats]:

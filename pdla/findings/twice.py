@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -19,9 +20,10 @@ AGAIN = 0.2
 
 def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
     """For each file that is read, or written, what is moved more than once."""
-    for file in np.unique([group.file for group in seen.groups]).tolist():
-        reads = [group for group in seen.groups if (group.file, group.op) == (file, "read")]
-        writes = [group for group in seen.groups if (group.file, group.op) == (file, "write")]
+    # Groups are in the order of their files.
+    for _, groups in groupby(seen.groups, lambda group: group.file):
+        of_file = list(groups)
+        reads, writes = ([group for group in of_file if group.op == op] for op in ("read", "write"))
         if reads:
             yield from _read_again(seen, reads)
         if reads and writes:
