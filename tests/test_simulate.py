@@ -140,7 +140,7 @@ def test_the_report_has_what_was_last_simulated_of_the_program(traces: list[str]
     CliRunner().invoke(cli, ["report", traces[0], "-o", str(page)], catch_exceptions=False, standalone_mode=False)
     text = page.read_text()
     assert "Simulated on example s4d-cache" in text
-    assert "two-phase" in text.split("How long other schemes would take")[1]
+    assert "two-phase" in text.split("How long other schemes would take</h2>")[1]
 
 
 def test_values_of_a_sweep_are_a_key_and_what_it_may_be() -> None:

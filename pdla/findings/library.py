@@ -177,7 +177,7 @@ def _sieving(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Itera
             kind="read-modify-write",
             file=seen.path(group.file),
             title=f"To write {format_bytes(group.bytes)}, the MPI library also reads {format_bytes(read)}.",
-            lost=seen.spent(group.rows, _share(seen, group)),
+            lost=seen.spent(group.rows, np.maximum(_reading(seen, group), 1 - group.bytes / (read + written))),
             evidence=f"Data sieving reads blocks, changes pieces of them and writes {format_bytes(written)} back, "
             "under a lock.",
             bars=_moved(asked=group.bytes, read=read, written=written),
@@ -201,7 +201,7 @@ def _sieving(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Itera
         )
 
 
-def _share(seen: Seen, group: Group) -> Floats:
+def _reading(seen: Seen, group: Group) -> Floats:
     """The share of each call's time that it spends in POSIX reads."""
     own = np.maximum(seen.own[group.rows], 1e-12)
     return np.minimum(seen.inside["read"][group.rows] / own, 1.0)
