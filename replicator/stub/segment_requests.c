@@ -162,15 +162,17 @@ static bool is_worth_it(const struct segment_requests *segments, int64_t loaded)
  * lasts longer than it may is not of this clock. */
 static bool take_turn(const struct segment_requests *segments, bool *mine)
 {
+    /* RATIONALE: the clock is read afterwards. A turn that another process took in between would seem to last longer
+     * than it may. */
+    int64_t until = __atomic_load_n(segments->until, __ATOMIC_ACQUIRE);
     const int64_t now = clock_ns(), latest = now + MOST_SECONDS * INT64_C(1000000000);
     const double length = 1e9 * segment_requests_saves(segments, segments->head + segments->body);
-    int64_t until = __atomic_load_n(segments->until, __ATOMIC_RELAXED);
     const bool taken = until > now && until <= latest;
     if (taken && !*mine)
         return false;
     const int64_t begin = taken ? until : now;
     const int64_t end = length < (double)(latest - begin) ? begin + (int64_t)length : latest;
-    *mine = __atomic_compare_exchange_n(segments->until, &until, end, false, __ATOMIC_RELAXED,
+    *mine = __atomic_compare_exchange_n(segments->until, &until, end, false, __ATOMIC_RELEASE,
                                         __ATOMIC_RELAXED);
     return *mine;
 }
