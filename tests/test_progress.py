@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
@@ -75,6 +76,7 @@ def stopped(command: Sequence[str | Path], after: str, *, code: int = 130, times
 
     def take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs the tests in the background ignores it
 
     with subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal
