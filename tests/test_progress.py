@@ -163,6 +163,15 @@ def test_a_simulation_heeds_ctrl_c_at_once(tmp_path: Path, options: list[str]) -
     assert seconds < 2  # on a machine that is busy with other tests
 
 
+def test_a_sweep_that_was_started_to_ignore_ctrl_c_goes_on(tmp_path: Path) -> None:
+    trace = tmp_path / "run.h5"
+    write_trace(workloads.ior(64, 1 << 20, 8192, 8, ["write", "read"]), trace)
+    ignores = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    sweep = [PDLA, "simulate", trace, "--sweep", "home.strip=64K,128K,256K,512K,1M,2M,4M"]
+    told, _ = stopped([*ignores, *sweep], "simulating", code=0)
+    assert "stopped" not in told
+
+
 def test_a_verb_goes_on_when_its_terminal_is_closed() -> None:
     mine, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))

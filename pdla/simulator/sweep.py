@@ -10,7 +10,7 @@ from functools import partial
 from itertools import product
 from multiprocessing import active_children
 from operator import itemgetter
-from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, signal
+from signal import SIG_DFL, SIG_IGN, SIGHUP, SIGINT, SIGTERM, getsignal, signal
 from typing import TYPE_CHECKING
 
 from pdla.errors import ConfigError
@@ -137,10 +137,11 @@ _simulation_of_worker: _Simulation
 
 
 def _begin(one: _Simulation) -> None:
-    """Begin a process of the pool. Signals end it at once: the verb cleans up, and says so."""
+    """Begin a process of the pool. Signals end it at once, unless the verb ignores them: it cleans up, and says so."""
     global _simulation_of_worker
     for number in (SIGINT, SIGTERM, SIGHUP):
-        signal(number, SIG_DFL)
+        if getsignal(number) != SIG_IGN:
+            signal(number, SIG_DFL)
     _simulation_of_worker = one
 
 
