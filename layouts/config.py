@@ -26,6 +26,7 @@ KINDS = ("hdd", "ssd", "node")
 QUEUES = ("fifo", "elevator", "cfq")
 RESERVED = ("original", "collective")  # names of spaces in a plan that are not pools
 MOST_SERVERS = 1 << 16
+NOMINAL = "built-in default"  # the source of a cluster that nobody described
 DEFAULT_FILE = Path(__file__).with_name("default_cluster.toml")
 EXAMPLES = Path(__file__).with_name("clusters")
 
@@ -43,7 +44,7 @@ def load_cluster(path: Path | str | None, changes: Mapping[str, str] | None = No
             key.
     """
     if path is None:
-        return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), "built-in default", changes)
+        return _parse(DEFAULT_FILE.read_text(encoding="utf-8"), config.pools_directory(), NOMINAL, changes)
     name, path = str(path), Path(path)
     if name in cluster_names() and not path.is_file():
         text = (EXAMPLES / f"{name}.toml").read_text(encoding="utf-8")

@@ -5,14 +5,7 @@ from __future__ import annotations
 import shlex
 
 from pdla.findings.seen import Seen
-from pdla.layouts.config import cluster_names
-
-NOMINAL = "built-in default"
-
-
-def strips_are_known(seen: Seen) -> bool:
-    """Whether the plan's storage is described by somebody who knows it, and not nominal."""
-    return seen.cluster.source != NOMINAL
+from pdla.layouts.config import NOMINAL, cluster_names
 
 
 def replicas(seen: Seen) -> str:

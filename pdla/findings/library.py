@@ -127,7 +127,7 @@ def _hints(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterato
     if not len(rank):
         return
     aggregators, servers = len(np.unique(rank)), seen.cluster.home_servers
-    if commands.strips_are_known(seen) and aggregators < min(servers, seen.trace.ranks):
+    if not seen.is_nominal and aggregators < min(servers, seen.trace.ranks):
         wanted = min(servers, seen.trace.ranks)
         nodes = -(-seen.trace.ranks // seen.cluster.processes_per_node)  # each has one aggregator in simulations
         yield Draft(

@@ -31,7 +31,7 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
 
 
 def _storm(seen: Seen) -> Iterator[Draft]:
-    opened, closed = (seen.kind == f"MPI_File_{what}" for what in ("open", "close"))
+    opened, closed = (seen.made_by(f"MPI_File_{what}") for what in ("open", "close"))
     opens = np.bincount(seen.rank[opened], minlength=1)
     if opens.max(initial=0) < MANY_OPENS:
         return

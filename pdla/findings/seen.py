@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from pdla.layouts.config import NOMINAL
 from pdla.model import Cluster, Int64Array, Plan
 from pdla.simulator.workload import CLOSE, SYNC
 from pdla.traces.trace import Trace
@@ -81,7 +82,6 @@ class Seen:
         records = trace.records
         self.rank: Int64Array = records["rank"].to_numpy(np.int64)
         self.start, self.end = (records[name].to_numpy(np.float64) for name in ("t_start", "t_end"))
-        self.kind = records["kind"].to_numpy(object)
         self.file: Int64Array = records["file"].to_numpy(np.int64)
         self.own = _own(self.rank, self.start, self.end)
         self.is_data: Bools = (records["op"] != "other").to_numpy(np.bool_)
@@ -106,7 +106,16 @@ class Seen:
     def repeated(self) -> float:
         """Seconds of the rank with the most of them in the calls that the simulator repeats: reads, writes, syncs and
         closes, but no opens and file views."""
-        return self.slowest(self.is_data | np.isin(self.kind, (CLOSE, SYNC)))
+        return self.slowest(self.is_data | self.made_by(CLOSE, SYNC))
+
+    @property
+    def is_nominal(self) -> bool:
+        """Whether nobody has described the storage: its strips are not those of the files."""
+        return self.cluster.source == NOMINAL
+
+    def made_by(self, *kinds: str) -> Bools:
+        """Which records are calls of these MPI functions."""
+        return np.asarray(self.trace.records["kind"].isin(kinds), dtype=np.bool_)
 
     def spent(self, rows: Int64Array | Bools, share: Floats | float = 1.0) -> Floats:
         """The seconds of each rank in these records (a ``share`` of each)."""

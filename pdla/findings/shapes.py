@@ -16,6 +16,7 @@ from pdla.findings.draft import Draft
 from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook
 from pdla.findings.seen import Bools, Floats, Group, Seen, union
+from pdla.model import Int64Array
 from pdla.units import KiB, MiB, format_bytes, format_count, format_seconds, format_share, ranks_text
 
 SMALL = 64 * KiB
@@ -60,50 +61,58 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
 
 
 def _independent(seen: Seen, outlook: Outlook, group: Group) -> Draft:
-    return Draft(
+    return _by_replica(
+        *(seen, outlook, group),
         kind="independent",
-        file=seen.path(group.file),
         title=f"{_requests(group)} are independent, but those of all ranks together are contiguous.",
-        lost=seen.spent(group.rows),
+        rows=group.rows,
         evidence=f"{format_count(len(group.rows))} independent calls move {format_bytes(group.bytes)}, "
         f"{format_bytes(group.bytes / len(group.length))} a request; neighbours in the file belong to different ranks.",
-        bars=_sizes(seen, group),
         remedy=f"Make the {group.op}s collective: MPI_File_{group.op}_all through a view, or H5FD_MPIO_COLLECTIVE in "
         "HDF5. Without a change to the program: a replica.",
-        command=commands.replicas(seen) if outlook.replicas() else "",
-        predict=outlook.aligned,
     )
 
 
 def _seeks(seen: Seen, outlook: Outlook, group: Group) -> Draft:
-    return Draft(
+    return _by_replica(
+        *(seen, outlook, group),
         kind="interleaved",
-        file=seen.path(group.file),
         title=f"{_requests(group)} interleave: each rank works in order, but the storage must seek.",
-        lost=seen.spent(group.rows),
+        rows=group.rows,
         evidence=f"{format_share(_alternating(group), 1)} of the neighbours in the file belong to different ranks; the "
         f"median request has {format_bytes(float(np.median(group.length)))}.",
-        bars=_sizes(seen, group),
         remedy="Give each rank one contiguous segment of the file, make the calls collective, or use a replica in the "
         "order of access.",
-        command=commands.replicas(seen) if outlook.replicas() else "",
-        predict=outlook.aligned,
     )
 
 
 def _small_strided(seen: Seen, outlook: Outlook, group: Group, small: Bools) -> Draft:
     number = int(small[group.call].sum())
     stride = _common_gap(group)
-    return Draft(
+    return _by_replica(
+        *(seen, outlook, group),
         kind="small-strided",
-        file=seen.path(group.file),
         title=f"{_requests(group)} are small and strided.",
-        lost=seen.spent(group.rows[small]),
+        rows=group.rows[small],
         evidence=f"{format_count(number)} requests of {format_bytes(_mean(group, small))} on average, most of them "
         f"{format_bytes(abs(stride))} {'behind' if stride > 0 else 'before'} the end of the same rank's previous one.",
-        bars=_sizes(seen, group),
         remedy="Use a replica in the order of access; or change the program to read and write larger pieces, or make "
         "the calls collective.",
+    )
+
+
+def _by_replica(
+    seen: Seen, outlook: Outlook, group: Group, *, kind: str, title: str, rows: Int64Array, evidence: str, remedy: str
+) -> Draft:
+    """What a replica mends without a change to the program, and collective calls with one."""
+    return Draft(
+        kind=kind,
+        file=seen.path(group.file),
+        title=title,
+        lost=seen.spent(rows),
+        evidence=evidence,
+        bars=_sizes(seen, group),
+        remedy=remedy,
         command=commands.replicas(seen) if outlook.replicas() else "",
         predict=outlook.aligned,
     )
@@ -147,17 +156,14 @@ def _collective(seen: Seen, outlook: Outlook, group: Group) -> Iterator[Draft]:
     )
     pieces = len(group.length) > len(group.rows) or float(np.median(group.length)) < SMALL
     if planned and pieces:
-        yield Draft(
+        yield _by_replica(
+            *(seen, outlook, group),
             kind="small-strided",
-            file=path,
             title=f"{_requests(group)} are pieces that the ranks exchange in collective calls.",
-            lost=seen.spent(group.rows),
+            rows=group.rows,
             evidence=f"{format_count(len(group.rows))} collective calls move {format_count(len(group.length))} pieces "
             f"of {format_bytes(group.bytes / len(group.length))}.",
-            bars=_sizes(seen, group),
             remedy="Use a replica in the order of access: then nothing has to be exchanged.",
-            command=commands.replicas(seen),
-            predict=outlook.replicas,
         )
 
 

@@ -28,7 +28,7 @@ MOST_STRIP = 16 * MiB
 def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
     """One draft at most for each file and operation, of requests that are at least half a strip."""
     cluster = seen.cluster
-    if not commands.strips_are_known(seen) or cluster.home_servers < 2:
+    if seen.is_nominal or cluster.home_servers < 2:
         return
     for group in seen.groups:
         large = group.length >= cluster.home_strip // 2

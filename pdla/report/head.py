@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pdla.findings import Seen
-from pdla.findings.commands import NOMINAL
 from pdla.findings.finding import KINDS, Finding, Prediction
 from pdla.findings.shapes import MEDIUM, SMALL
+from pdla.layouts.config import NOMINAL
 from pdla.model import Cluster
 from pdla.units import format_bytes, format_count, format_seconds, format_share
 
@@ -61,7 +61,7 @@ def limit(seen: Seen) -> str:
     moved = {op: sum(group.bytes for group in seen.groups if group.op == op) for op in ("read", "write")}
     if not any(moved.values()):
         return ""
-    if seen.cluster.source == NOMINAL:
+    if seen.is_nominal:
         return (
             "What it could take is not known: pdla calibrate measures your storage, and --cluster cluster.toml gives "
             "the limit here."
@@ -119,11 +119,10 @@ def time_rows(seen: Seen) -> list[TimeRow]:
             rows.append(_time_row(seen, name, *numbers, seconds))
     if len(seen.trace.posix):
         for op, words in (("read", "POSIX reads"), ("write", "POSIX writes"), ("other", "other POSIX calls")):
-            spent = np.bincount(seen.rank, seen.inside[op], minlength=1)
-            calls = int((seen.trace.posix["op"] == op).sum())
-            if calls:
-                lengths = seen.trace.posix.loc[seen.trace.posix["op"] == op, "length"] if op != "other" else [0]
-                numbers = format_count(calls), format_bytes(float(sum(lengths)))
+            made = seen.trace.posix[(seen.trace.posix["op"] == op) & (seen.trace.posix["call"] >= 0)]
+            if len(made):
+                spent = np.bincount(seen.rank, seen.inside[op], minlength=1)
+                numbers = format_count(len(made)), format_bytes(float(made["length"].sum()) if op != "other" else 0.0)
                 rows.append(_time_row(seen, f"in these: {words}", *numbers, float(spent.max())))
     return rows
 
