@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pdla.errors import PdlaError
 from pdla.model import Op
+from pdla.mounts import kind_of
 from pdla.units import KiB, MiB
 
 BLOCK = 4 * KiB  # O_DIRECT needs offsets and sizes in logical blocks of the device, which are 512 B or 4 KiB
@@ -107,7 +108,7 @@ class Probe:
     def _bypass_cache(self) -> str:
         """Set O_DIRECT; return why that does not help, or "" if it does."""
         flags = fcntl.fcntl(self._direct, fcntl.F_GETFL)
-        kind = file_system(os.fstat(self._direct).st_dev)
+        kind = kind_of(os.fstat(self._direct).st_dev)
         if kind in IN_MEMORY:
             return f"{kind} is memory"
         try:
@@ -150,16 +151,6 @@ def stall_to_stall(ends: Sequence[float]) -> float:
     if ends[last + 1] - ends[first + 1] <= (ends[-1] - ends[0]) / 3:
         first, last = 0, len(took) - 1
     return (ends[last + 1] - ends[first + 1]) / (last - first)
-
-
-def file_system(device: int) -> str:
-    """The type of the mounted file system with this st_dev, in the kernel's words."""
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        mount, _, kind = line.partition(" - ")
-        if mount.split()[2] == number:
-            return kind.split()[0]
-    return "the file system"
 
 
 def _aligned(size: int) -> memoryview:

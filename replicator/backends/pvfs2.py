@@ -13,6 +13,7 @@ from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 from uuid import uuid4
 
+from pdla import mounts
 from pdla.errors import ConfigError, PdlaError
 from pdla.replicator.backends.base import PATIENCE
 
@@ -62,35 +63,19 @@ def mount_of(path: Path) -> Mount:
     Raises:
         ConfigError: the path is in another file system.
     """
-    root, kind, source = _mounted(path)
-    if kind == "pvfs2":
-        return Mount(root, source, False)
-    if source.startswith(_FUSE):
-        return Mount(root, source.removeprefix(_FUSE), True)
-    raise ConfigError(
-        f"{path} is not in a mounted OrangeFS but in {kind or 'no file system'} at {root}: mount OrangeFS"
-    )
+    found = mounts.mount_of(path)
+    if found and found.kind == "pvfs2":
+        return Mount(found.point, found.source, False)
+    if found and found.source.startswith(_FUSE):
+        return Mount(found.point, found.source.removeprefix(_FUSE), True)
+    where = f"{found.kind} at {found.point}" if found else "no file system"
+    raise ConfigError(f"{path} is not in a mounted OrangeFS but in {where}: mount OrangeFS")
 
 
 def stamps_writes(path: Path) -> bool:
     """Whether a write changes the mtime and ctime of a file; through pvfs2fuse of OrangeFS 2.10 it does not."""
-    return not _mounted(path)[2].startswith(_FUSE)
-
-
-def _mounted(path: Path) -> tuple[Path, str, str]:
-    """The mount point, type and source of a path's file system."""
-    path, best = path.resolve(), (Path("/"), "", "")
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        before, after = line.split(" - ", 1)
-        root, (kind, source, *_) = Path(_plain(before.split()[4])), map(_plain, after.split())
-        if path.is_relative_to(root) and len(root.parts) >= len(best[0].parts):  # a later mount hides an earlier one
-            best = root, kind, source
-    return best
-
-
-def _plain(field: str) -> str:
-    """A field of mountinfo without octal escapes."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+    found = mounts.mount_of(path)
+    return found is None or not found.source.startswith(_FUSE)
 
 
 class Client:
