@@ -13,15 +13,11 @@ from typing import Any, TypeVar, cast
 from pdla import config, units
 from pdla.errors import ConfigError
 from pdla.file_kinds import CLUSTER, mistaken
+from pdla.layouts.plugins import backend_class, backend_names
 from pdla.model import Cluster, Device, Pool
 
 T = TypeVar("T")
 
-BACKENDS = {"directories": False, "cephfs": True, "orangefs": True}
-"""Back ends whose storage names its servers; with the others each server is a directory."""
-GRAINS = {"cephfs": "64K", "orangefs": "64K"}
-"""The least strips of storage that stripes by itself (CephFS: CEPH_MIN_STRIPE_UNIT; OrangeFS: its usual strip). Others
-have pages."""
 KINDS = ("hdd", "ssd", "node")
 QUEUES = ("fifo", "elevator", "cfq")
 RESERVED = ("original", "collective")  # names of spaces in a plan that are not pools
@@ -205,9 +201,14 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
     if "+" in name:
         table.refuse("plans use + in the name of two pools together; choose a name without it")
     where = tuple(os.path.normpath(base / Path(part).expanduser()) for part in table.take("where", _texts) or ())
-    backend = table.take("backend", _one_of(tuple(BACKENDS)), "directories")
-    # If the backend is unknown, it is also unknown whether it names servers.
-    names = tuple(table.take("servers", _names) or ()) if BACKENDS.get(backend, "servers" in table.values) else ()
+    backend = table.take("backend", _backend, "directories")
+    names_servers, grain = "servers" in table.values, "4K"  # if the back end is unknown
+    if backend:
+        try:
+            names_servers, grain = (storage := backend_class(backend)).names_servers, storage.grain
+        except ConfigError as error:
+            table.refuse(str(error))
+    names = tuple(table.take("servers", _names) or ()) if names_servers else ()
     if names and len(where) > 1:
         table.refuse(f"where must be one directory, for all servers of {backend} (got {where})")
     startup = _curve("distance in bytes", "distances", _capacity)
@@ -220,7 +221,7 @@ def _pool(name: str, table: _Table, base: Path) -> Pool:
         read_seconds_per_byte=table.take("read_seconds_per_byte", _number),
         write_seconds_per_byte=table.take("write_seconds_per_byte", _number),
         capacity=table.take("capacity", _capacity, 0) or None,
-        grain=table.take("grain", _size, GRAINS.get(backend, "4K")),
+        grain=table.take("grain", _size, grain),
         backend=backend,
         where=where,
         names=names,
@@ -272,6 +273,10 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
         return str(value)
 
     return read
+
+
+def _backend(value: object) -> str:
+    return str(value) if value == "directories" else _one_of(backend_names())(value)
 
 
 def _or_nothing(read: Callable[[object], T]) -> Callable[[object], T]:

@@ -12,9 +12,10 @@ import pytest
 
 from pdla.errors import ConfigError
 from pdla.model import Layout, Pool
-from pdla.replicator.backends import Directories, backend_of, obstacles
+from pdla.replicator.backends import backend_of, obstacles
 from pdla.replicator.backends.base import folder_in
 from pdla.replicator.backends.conformance import KIB64, BackendTests
+from pdla.replicator.backends.directories import Directories
 from tests.support.mpi import unavailable
 
 LAYOUT = Layout("disks", 1, 1, (4096,), 4096)

@@ -5,31 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from pdla.catalog import Component
 from pdla.errors import ConfigError
+from pdla.layouts.plugins import backend_class as registered
 from pdla.model import Layout, Plan, Pool
 from pdla.policies.base import Obstacle
 from pdla.replicator.backends.base import Backend
-from pdla.replicator.backends.cephfs import CephFS
-from pdla.replicator.backends.directories import Directories
-from pdla.replicator.backends.orangefs import OrangeFS
 
-BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Directories, CephFS, OrangeFS)}
+
+def backend_class(name: str) -> type[Backend]:
+    """The class of a back end.
+
+    Raises:
+        ConfigError: see ``pdla.layouts.plugins.backend_class``.
+    """
+    return cast(type[Backend], registered(name))
 
 
 def backend_of(pool: Pool) -> Backend:
     """The back end of a pool, or of the two pools of a hybrid.
 
     Raises:
-        ConfigError: there is no back end of this name, or the two pools have different ones.
+        ConfigError: there is no back end of this name, it cannot be loaded, or the two pools have
+            different ones.
     """
     names = [part.backend for part in pool.parts or (pool,)]
     if len(set(names)) > 1:
         raise ConfigError(f"pools of different back ends cannot be striped together (got {' and '.join(names)})")
-    if pool.backend not in BACKENDS:
-        raise ConfigError(f"pool {pool.name}: unknown backend {pool.backend!r} (known: {', '.join(BACKENDS)})")
-    return BACKENDS[pool.backend](pool)
+    try:
+        return backend_class(pool.backend)(pool)
+    except ConfigError as error:
+        raise ConfigError(f"pool {pool.name}: {error}") from error
 
 
 def placement_of(backend: Backend, path: Path) -> str:
@@ -51,7 +59,7 @@ def misplaced(component: Component) -> str:
     name, _, placement = component.placement.partition(" ")
     if not name:
         return ""
-    now = BACKENDS[name].placement(component.path)
+    now = backend_class(name).placement(component.path)
     return now if now != placement else ""
 
 

@@ -46,13 +46,18 @@ class NewComponent:
 class Backend(ABC):
     """The storage of one pool.
 
-    A back end must pass ``conformance.BackendTests`` and be listed in ``backends.BACKENDS``.
+    A back end must pass ``conformance.BackendTests`` and be registered under its ``name`` as an
+    entry point of the group ``pdla.backends``.
 
     Components are files that every client sees under one path, so all back ends finish and remove
     them in the same way.
     """
 
     name: ClassVar[str]
+    names_servers: ClassVar[bool] = False
+    """Whether the storage names its servers (``servers`` of a pool); otherwise each server is a directory."""
+    grain: ClassVar[str] = "4K"
+    """Strips are multiples of it unless cluster.toml says otherwise: a page, or what the storage stripes by."""
     direct: ClassVar[bool] = True
     """Whether large pieces are best written with O_DIRECT. Clients that send such writes singly are faster without."""
 

@@ -76,6 +76,8 @@ class CephFS(Backend):
     """
 
     name = "cephfs"
+    names_servers = True
+    grain = "64K"  # CEPH_MIN_STRIPE_UNIT
     direct = False  # ceph-fuse waits for every 128 KiB of a direct write
 
     def obstacle(self, layout: Layout, size: int) -> str:

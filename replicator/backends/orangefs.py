@@ -41,6 +41,8 @@ class OrangeFS(Backend):
     """
 
     name = "orangefs"
+    names_servers = True
+    grain = "64K"  # its usual strip
 
     def obstacle(self, layout: Layout, size: int) -> str:
         """Refuse unequal strips, unless there are servers to spare or the mount has extended attributes."""
