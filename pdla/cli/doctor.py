@@ -3,31 +3,70 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import platform
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pdla import __version__
 from pdla.cli.launch import find_mpis, library, preloaded
 from pdla.cli.mpi_probe import RANKS, Probe, probe
-from pdla.cli.options import json_option, print_json
+from pdla.cli.options import Output, json_option, print_json
+from pdla.cli.processes import mpi_processes
 from pdla.config import catalog_url, home, map_path
 from pdla.errors import PdlaError
+from pdla.units import format_bytes
+
+if TYPE_CHECKING:
+    from pdla.cli.directory_probe import Fact
 
 NO_LIBRARY = "libpdla.so is missing"
+EXTRAS = ("mpi4py", "darshan", "otf2", "pyarrow", "psycopg")
 
 
 @click.command()
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--bundle", "bundle_path", type=Output(), metavar="FILE", help="Write what to send with a report of a bug, as JSON."
+)
 @json_option
-def doctor(as_json: bool) -> None:
-    """Check what works on this machine.
+def doctor(directories: tuple[Path, ...], bundle_path: Path | None, as_json: bool) -> None:
+    """Check what works on this machine, or in directories.
 
     The check records a tiny MPI-IO program of two ranks under each MPI that it finds, and compares
     the records with what the program does. It fails if it captured nothing under any MPI.
+
+    With DIR it checks instead what the file system of each directory can do, and says what follows.
+    With mpiexec -n 2 pdla doctor DIR, it also compares what several nodes see.
     """
+    if directories and bundle_path:
+        raise click.UsageError("give directories, or --bundle, not both")
+    if directories:
+        _directories(directories, as_json)
+        return
+    found = _installation()
+    if bundle_path:
+        from pdla.cli.bundle import bundle
+
+        text = json.dumps(bundle(found), indent=1)
+        bundle_path.write_text(f"{text}\n", encoding="utf-8")
+        click.echo(f"wrote {bundle_path}: {format_bytes(len(text))} of text; read it before you send it")
+        return
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    _judge(found)
+
+
+def _installation() -> dict[str, Any]:
+    """What is installed here, and what was captured of a program under each MPI."""
     preload_library = library()
     mpis = find_mpis()
     if preload_library is None:
@@ -35,44 +74,73 @@ def doctor(as_json: bool) -> None:
     else:
         with ThreadPoolExecutor(max(1, len(mpis))) as threads:
             probes = list(threads.map(probe, mpis))
-    extras = {
-        name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "darshan", "otf2", "pyarrow", "psycopg")
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "library": str(preload_library) if preload_library else None,
+        "mpi": [_as_json(probed) for probed in probes],
+        "extras": {name: importlib.util.find_spec(name) is not None for name in EXTRAS},
+        "home": str(home()),
+        "catalog": catalog_url(),
+        "map": str(map_path()) if map_path().exists() else None,
     }
-    if as_json:
-        print_json(
-            {
-                "version": __version__,
-                "python": platform.python_version(),
-                "library": str(preload_library) if preload_library else None,
-                "mpi": [_as_json(probed) for probed in probes],
-                "extras": extras,
-                "home": str(home()),
-                "catalog": catalog_url(),
-                "map": str(map_path()) if map_path().exists() else None,
-            }
-        )
-    else:
-        click.echo(
-            f"pdla {__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-        )
-        click.echo(f"library    {preload_library or 'missing: analysis only (install gcc, then install pdla again)'}")
-        for probed in probes:
-            for number, line in enumerate(_lines(probed)):
-                click.echo(f"{'' if number else 'mpi':<10} {line}")
-        if not mpis:
-            click.echo("mpi        none found here or on PATH (pip install mpich, or load your site's module)")
-        for name, present in extras.items():
-            click.echo(f"{name:<10} {'installed' if present else f'not installed (pip install {name})'}")
-        click.echo(f"home       {home()}")
-        click.echo(f"replicas   {'published in ' + str(map_path()) if map_path().exists() else 'none published yet'}")
-    if preload_library is None:
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    click.echo(f"pdla {__version__} on Python {found['python']}, {platform.system()} {platform.machine()}")
+    click.echo(f"library    {found['library'] or 'missing: analysis only (install gcc, then install pdla again)'}")
+    for mpi in found["mpi"]:
+        for number, line in enumerate(_lines(mpi)):
+            click.echo(f"{'' if number else 'mpi':<10} {line}")
+    if not found["mpi"]:
+        click.echo("mpi        none found here or on PATH (pip install mpich, or load your site's module)")
+    for name, present in found["extras"].items():
+        click.echo(f"{name:<10} {'installed' if present else f'not installed (pip install {name})'}")
+    click.echo(f"home       {found['home']}")
+    click.echo(f"replicas   {'published in ' + found['map'] if found['map'] else 'none published yet'}")
+
+
+def _judge(found: Mapping[str, Any]) -> None:
+    if found["library"] is None:
         raise PdlaError(f"no program can be traced or redirected here: {NO_LIBRARY} (analysis of traces works)")
-    if not any(probed.calls_seen for probed in probes):
+    if not any(mpi["calls_seen"] for mpi in found["mpi"]):
         raise PdlaError(
-            f"no MPI-IO call was captured under any of the {len(mpis)} MPIs found (the lines above give the reasons)"
-            if mpis
+            f"no MPI-IO call was captured under any of the {len(found['mpi'])} MPIs found "
+            "(the lines above give the reasons)"
+            if found["mpi"]
             else "found no MPI to trace programs with: pip install mpich, or load your site's module"
         )
+
+
+def _directories(directories: Sequence[Path], as_json: bool) -> None:
+    from pdla.cli.directory_probe import probe_directory
+    from pdla.cli.node_comparison import compare_nodes
+
+    processes = mpi_processes()
+    first = processes is None or not processes.rank
+    found: list[tuple[Path, list[Fact]]] = []
+    for directory in directories:
+        try:
+            facts = compare_nodes(directory, processes) if processes else []
+        except PdlaError:
+            if first:
+                raise
+            sys.exit(1)  # process 0 prints the reason
+        found.append((directory, [*(probe_directory(directory) if first else ()), *facts]))
+    if first and as_json:
+        print_json({"directories": [{"directory": str(one), "facts": [*map(asdict, facts)]} for one, facts in found]})
+    elif first:
+        for directory, facts in found:
+            _print_facts(directory, facts)
+
+
+def _print_facts(directory: Path, facts: Sequence[Fact]) -> None:
+    click.echo(directory)
+    width = max(len(fact.name) for fact in facts)
+    for fact in facts:
+        click.echo(f"  {fact.name:<{width}}  {fact.found}")
+        if fact.trouble:
+            click.echo(f"  {'':<{width}}  -> {fact.trouble}")
 
 
 def _as_json(probed: Probe) -> dict[str, Any]:
@@ -93,17 +161,17 @@ def _as_json(probed: Probe) -> dict[str, Any]:
     }
 
 
-def _lines(probed: Probe) -> Iterator[str]:
-    yield f"{probed.mpi.version}: {probed.mpi.mpiexec}"
-    if probed.calls_seen:
+def _lines(mpi: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{mpi['version']}: {mpi['mpiexec']}"
+    if mpi["calls_seen"]:
         yield (
-            f"captured{'' if probed.captured else ' in part'}: {probed.calls_seen} of {probed.calls_made} calls, "
-            f"{probed.bytes_seen} of {probed.bytes_made} bytes, extents {'right' if probed.extents_right else 'wrong'} "
-            f"({probed.program}, {RANKS} ranks)"
+            f"captured{'' if mpi['captured'] else ' in part'}: {mpi['calls_seen']} of {mpi['calls_made']} calls, "
+            f"{mpi['bytes_seen']} of {mpi['bytes_made']} bytes, "
+            f"extents {'right' if mpi['extents_right'] else 'wrong'} ({mpi['program']}, {RANKS} ranks)"
         )
     else:
         yield "nothing captured"
-    yield from probed.why
+    yield from mpi["why"]
 
 
 @click.command()
