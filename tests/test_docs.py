@@ -210,6 +210,7 @@ def test_the_cluster_descriptions_in_the_pages_are_right(tmp_path: Path) -> None
     assert described == [
         ("docs/cephfs.md", "cephfs"),
         ("docs/cluster.md", "directories"),
+        ("docs/howto/network-storage.md", "directories"),
         ("docs/howto/policy.md", "directories"),
         ("docs/orangefs.md", "orangefs"),
         ("docs/simulator.md", "directories"),

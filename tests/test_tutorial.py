@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support import documentation_pages as pages
@@ -71,6 +72,20 @@ def test_a_cache(directory: Path) -> None:
 def test_a_cache_on_ssd_servers(directory: Path) -> None:
     programs = {name: BIN / name for name in ("pdla", "mpiexec", "mpicc")}
     assert followed(pages.DOCS / "ssd-cache.md", directory, programs, replaced={"~/pdla": str(pages.REPOSITORY)}) == 7
+
+
+def test_network_storage(directory: Path) -> None:
+    matrix = directory.parent / "matrix.dat"
+    np.zeros(16 << 20, dtype=np.uint8).tofile(matrix)
+    programs = {name: BIN / name for name in ("pdla", "mpiexec")}
+    programs["app"] = f"{BIN / 'python'} {pages.REPOSITORY}/examples/slabs.py {matrix} 16 512 256"
+    assert followed(HOWTO / "network-storage.md", directory, programs) == 7
+
+
+@pytest.mark.timeout(400)
+def test_troubleshooting(directory: Path) -> None:
+    programs = {name: BIN / name for name in ("pdla", "mpiexec", "python")}
+    assert followed(HOWTO / "troubleshooting.md", directory, programs) == 30
 
 
 def test_a_darshan_log(directory: Path) -> None:
