@@ -63,9 +63,7 @@ DRISHTI: Mapping[str, Collection[str]] = {
 and M06 and M07, which recommend nonblocking calls to every program that has none."""
 
 NOT_IN_DARSHAN: Mapping[str, str] = {
-    "collective-useless": "which calls are collective",
-    "independent": "which calls are collective",
-    "hints": "which calls are collective",
+    "hints": "which requests were made for which collective calls",
     "read-modify-write": "file views",
     "shared-pointer": "which calls use the shared file pointer",
     "open-storm": "when files were opened",

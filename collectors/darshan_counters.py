@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pdla.collectors.darshan_log import DXT, LAYERS, read_log
+from pdla.collectors.darshan_log import ALL_RANKS, DXT, LAYERS, read_log
 from pdla.errors import PdlaError
 from pdla.model import Int64Array
 
 SIZES = ("0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS")
 """Darshan's classes of sizes: 0 to 100 bytes, 101 bytes to 1 KiB, ..., more than 1 GiB."""
 MOST_COMMON = 4
-_SHARED = -1  # the rank of a record that sums up all ranks
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def darshan_counters(path: str | os.PathLike[str]) -> Counters:
     files = []
     for number, name in enumerate(facts["paths"]):
         parts = [part for table in tables if len(part := table.of_file(number))]
-        shared = any((part.rank == _SHARED).any() for part in parts)
+        shared = any((part.rank == ALL_RANKS).any() for part in parts)
         ranks = facts["ranks"] if shared else len(np.unique(np.concatenate([part.rank for part in parts])))
         files.append(FileCounters(name, ranks, tuple(part.layer() for part in parts)))
     files.sort(key=lambda file: (-file.bytes, file.path))
@@ -240,7 +239,7 @@ class _Table:
 
     def _by_rank(self, values: npt.NDArray[Any]) -> tuple[Int64Array, npt.NDArray[Any]] | None:
         """Ranks and the sum of each, if no record sums up all ranks."""
-        if (self.rank == _SHARED).any():
+        if (self.rank == ALL_RANKS).any():
             return None
         ranks, place = np.unique(self.rank, return_inverse=True)
         return ranks, np.bincount(place, weights=values)

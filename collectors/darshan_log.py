@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,16 @@ from pdla.traces.tables import OPS
 DXT = ("DXT_MPIIO", "DXT_POSIX")
 LAYERS = ("MPI-IO", "POSIX", "STDIO")
 LEVELS = {"H5F": "HDF5", "H5D": "HDF5", "MPI-IO": "MPI-IO", "POSIX": "POSIX"}
+COUNTED = {
+    "independent reads": ("INDEP_READS", "NB_READS"),
+    "collective reads": ("COLL_READS", "SPLIT_READS"),
+    "independent writes": ("INDEP_WRITES", "NB_WRITES"),
+    "collective writes": ("COLL_WRITES", "SPLIT_WRITES"),
+    "views": ("VIEWS",),
+}
+"""What is taken from MPI-IO's counters for a trace, and the counters whose sum it is."""
+ALL_RANKS = -1
+"""The rank of a record that sums up all ranks."""
 TIMES = ("_F_READ_TIME", "_F_WRITE_TIME", "_F_META_TIME")
 
 
@@ -85,8 +96,12 @@ def _levels(report: Any) -> dict[str, float]:
 
 
 def _dxt(report: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The records of the first DXT module that has some with offsets: a row for each read or write."""
+    """The records of the first DXT module that has some with offsets: a row for each read or write.
+
+    ``counted`` has a row for each record of MPI-IO's counters on the same files: rank (-1: of all), file, and COUNTED.
+    """
     facts: dict[str, Any] = {"module": None, "paths": [], "partial": False, "unplaced_mpiio": False}
+    numbers: dict[int, int] = {}
     parts: dict[str, list[Any]] = {name: [] for name in ("rank", "file", "op", "offset", "length", "t_start", "t_end")}
     for module in (name for name in DXT if name in report.modules):
         report.mod_read_all_dxt_records(module, dtype="pandas")
@@ -102,7 +117,6 @@ def _dxt(report: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if module == "DXT_MPIIO" and all((table["offset"] < 0).all() for _, _, table in segments):
             facts["unplaced_mpiio"] = True
             continue
-        numbers: dict[int, int] = {}
         for record, op, table in segments:
             number = numbers.setdefault(record["id"], len(numbers))
             for name, value in (("rank", record["rank"]), ("file", number), ("op", op)):
@@ -118,7 +132,20 @@ def _dxt(report: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         facts["partial"] = bool(report.modules[module]["partial_flag"])
         facts["paths"] = [report.name_records[number] for number in numbers]
         break
-    return facts, {name: np.concatenate(part) if part else np.empty(0) for name, part in parts.items()}
+    arrays = {name: np.concatenate(part) if part else np.empty(0) for name, part in parts.items()}
+    return facts, {**arrays, "counted": _counted(report, numbers)}
+
+
+def _counted(report: Any, numbers: Mapping[int, int]) -> Any:
+    rows = []
+    if "MPI-IO" in report.modules:
+        report.mod_read_all_records("MPI-IO", dtype="numpy")
+        for record in report.records["MPI-IO"]:
+            if record["id"] in numbers:
+                value = dict(zip(report.counters["MPI-IO"]["counters"], record["counters"], strict=True))
+                sums = (sum(int(value[f"MPIIO_{name}"]) for name in names) for names in COUNTED.values())
+                rows.append([record["rank"], numbers[record["id"]], *sums])
+    return np.array(rows, dtype=np.int64).reshape(-1, 2 + len(COUNTED))
 
 
 def _counters(report: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -26,7 +26,16 @@ from pdla.file_kinds import LOOKED_AT, TRACE, check, texts_are_whole
 from pdla.model import Int64Array
 from pdla.traces.blocks import COLUMNS, Block, blocks
 from pdla.traces.file_views import View
-from pdla.traces.tables import FILE_DTYPES, OPS, POSIX_COLUMNS, RECORD_COLUMNS, categorical, nanoseconds, seconds
+from pdla.traces.tables import (
+    DOUBTS,
+    FILE_DTYPES,
+    OPS,
+    POSIX_COLUMNS,
+    RECORD_COLUMNS,
+    categorical,
+    nanoseconds,
+    seconds,
+)
 from pdla.traces.trace import Trace
 
 FORMAT = "pdla trace"
@@ -56,12 +65,14 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 class Rows(NamedTuple):
     """So many rows, a block at a time.
 
-    Times are whole nanoseconds, ``op`` and ``kind`` codes into ``names``.
+    Times are whole nanoseconds, ``op`` and ``kind`` codes into ``names``. Of the columns DOUBTS the
+    blocks have those in ``doubts``.
     """
 
     blocks: Iterable[Columns]
     rows: int
     names: Mapping[str, Sequence[str]]
+    doubts: Sequence[str] = ()
 
 
 def write_blocks(about: Trace, records: Rows, posix: Rows | None, path: str | os.PathLike[str]) -> None:
@@ -327,12 +338,14 @@ def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
 
 def _rows(table: pd.DataFrame) -> Rows:
     names = {name: list(map(str, table[name].cat.categories)) for name in ("op", "kind")}
-    return Rows([{str(name): _plain(table[name]) for name in table}], len(table), names)
+    doubts = [name for name in DOUBTS if name in table and table[name].any()]
+    return Rows([{str(name): _plain(table[name]) for name in table}], len(table), names, doubts)
 
 
 def _write_rows(group: h5py.Group, columns: Iterable[str], table: Rows) -> None:
     size = min(table.rows, _CHUNK)
-    datasets = {name: _create_column(group, name, table) for name in columns}
+    stored = [name for name in columns if name not in DOUBTS or name in table.doubts]
+    datasets = {name: _create_column(group, name, table) for name in stored}
     for name, other in _MINUS.items():
         if name in datasets and other in datasets:
             datasets[name].attrs["minus"] = other
@@ -458,19 +471,22 @@ def _about(file: h5py.File) -> Trace:
 
 
 def _read_rows(group: h5py.Group, columns: Mapping[str, str]) -> pd.DataFrame:
-    lengths = {len(group[name]) for name in columns}
+    lengths = {len(group[name]) for name in columns if _is_stored(group, name)}
     if len(lengths) > 1:
         raise ValueError("the columns of the records differ in length")
-    table: dict[str, Any] = dict(_read_columns(group, columns, 0, *lengths))
+    rows = lengths.pop()
+    table: dict[str, Any] = dict(_read_columns(group, columns, 0, rows))
     for name, dtype in columns.items():
-        if dtype == "category":
+        if name not in table:
+            table[name] = np.zeros(rows, dtype=dtype)
+        elif dtype == "category":
             table[name] = categorical(table[name], list(group[name].attrs["names"]))
-    return pd.DataFrame(table, copy=False)
+    return pd.DataFrame({name: table[name] for name in columns}, copy=False)
 
 
 def _read_columns(group: h5py.Group, names: Iterable[str], start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
     """Some rows of these columns as in RECORD_COLUMNS, but categories as codes."""
-    bases = {name: group[name].attrs.get("minus") for name in names}
+    bases = {name: group[name].attrs.get("minus") for name in names if _is_stored(group, name)}
     stored = {name: _read_column(group[name], start, stop) for name in {*bases, *filter(None, bases.values())}}
     for name, other in bases.items():
         if other:
@@ -483,6 +499,10 @@ def _read_columns(group: h5py.Group, names: Iterable[str], start: int, stop: int
         else:
             columns[name] = stored[name] if dtype == "category" else stored[name].astype(dtype, copy=False)
     return columns
+
+
+def _is_stored(group: h5py.Group, name: str) -> bool:
+    return name not in DOUBTS or name in group
 
 
 def _read_column(dataset: h5py.Dataset, start: int, stop: int) -> npt.NDArray[Any]:

@@ -7,17 +7,21 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from pdla.analyzers.analysis import analyze
 from pdla.collectors.darshan import import_darshan
 from pdla.collectors.darshan_counters import Layer, darshan_counters
+from pdla.collectors.darshan_log import read_log
 from pdla.collectors.tracefile import read_trace, write_trace
 from pdla.errors import FormatError, PdlaError
 from pdla.findings import Seen
 from pdla.layouts.config import load_cluster
 from pdla.policies.plan import make_plan
 from pdla.report.head import levels
+from pdla.traces.tables import DOUBTS
 from tests.conftest import PDLA, Launching
 from tests.support.mpi import Mpi, available_mpis, unavailable
 from tests.test_json import keys, section
@@ -30,6 +34,7 @@ PACKAGE = Path(SPEC.origin).parent
 LOGS = PACKAGE / "examples" / "example_logs"
 IOR = LOGS / "ior_hdf5_example.darshan"
 EXAMPLE = LOGS / "example.darshan"
+KINDS = Path(__file__).parent / "samples" / "darshan" / "kinds.darshan"
 
 
 def test_ior_has_59_mpi_io_calls_of_4_ranks_on_one_file() -> None:
@@ -52,10 +57,80 @@ def test_ior_has_59_mpi_io_calls_of_4_ranks_on_one_file() -> None:
     assert writes["length"].tolist() == [262144, 262144, 262144, 262144, 328]
     assert set(writes["kind"]) == {"DXT_MPIIO write"}
     assert trace.command.endswith("ior -a HDF5 -o /global/cscratch1/sd/ssnyder/test123.h5")
+    # Its counters have no collective call and no file view.
+    assert trace.notes == ()
+    assert not trace.records[["collective", *DOUBTS]].any(axis=None)
+
+
+def test_calls_are_collective_where_the_counters_have_no_others() -> None:
+    trace = import_darshan(KINDS)
+    kinds = trace.records.groupby(["file", "op"], observed=True)[["collective", *DOUBTS]].agg(["min", "max"])
+    assert {at: tuple(map(bool, row)) for at, row in zip(kinds.index, kinds.to_numpy(), strict=True)} == {
+        (0, "write"): (True, True, False, False, False, False),
+        (1, "write"): (True, True, False, False, True, True),  # through a view
+        (2, "read"): (False, False, False, False, False, False),
+        (2, "write"): (False, False, True, True, False, False),  # some collective, some not
+    }
     assert trace.notes == (
-        "Darshan does not record file views: each call counts as one extent from its first byte on",
-        "Darshan does not record which calls were collective",
+        "Darshan does not record file views, but they were set on the files of 4 calls: each counts as one extent from "
+        "its first byte on",
+        "Darshan's counters do not say which of 12 calls were collective",
     )
+
+
+def test_the_first_byte_of_a_call_through_a_view_is_where_the_view_has_it() -> None:
+    records = import_darshan(KINDS).records
+    through_view = records[records["holes_unknown"]]
+    assert through_view[["rank", "offset", "length"]].to_numpy().tolist() == [
+        [rank, 4096 * rank + 4 * 8192 * call, 4 * 4096] for rank in range(2) for call in range(2)
+    ]
+
+
+def test_without_counters_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, arrays = read_log(KINDS, "dxt")
+    no_counters = {**arrays, "counted": arrays["counted"][:0]}
+    monkeypatch.setattr("pdla.collectors.darshan.read_log", lambda *_: (facts, no_counters))
+    records = import_darshan(KINDS).records
+    assert not records["collective"].any()
+    assert records[list(DOUBTS)].all(axis=None)
+
+
+def test_counters_of_single_ranks_speak_for_these_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, arrays = read_log(KINDS, "dxt")
+    of_file_0 = [[0, 0, 0, 0, 0, 4, 0], [1, 0, 0, 0, 4, 0, 0]]  # rank, file, independent and collective calls, views
+    monkeypatch.setattr(
+        "pdla.collectors.darshan.read_log", lambda *_: (facts, {**arrays, "counted": np.array(of_file_0)})
+    )
+    records = import_darshan(KINDS).records
+    on_file_0 = records[records["file"] == 0]
+    assert on_file_0.groupby("rank")["collective"].agg(["min", "max"]).to_numpy().tolist() == [[1, 1], [0, 0]]
+    assert not on_file_0[list(DOUBTS)].any(axis=None)
+
+
+def test_posix_calls_are_not_collective_but_the_program_s_own_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, arrays = read_log(KINDS, "dxt")
+    monkeypatch.setattr("pdla.collectors.darshan.read_log", lambda *_: ({**facts, "module": "DXT_POSIX"}, arrays))
+    records = import_darshan(KINDS).records
+    assert not records["collective"].any() and not records["holes_unknown"].any()
+    writes = records[records["op"] == "write"]
+    assert writes["collective_unknown"].all() and not records.drop(writes.index)["collective_unknown"].any()
+
+
+def test_what_is_not_known_survives_the_trace_file(tmp_path: Path) -> None:
+    trace = import_darshan(KINDS)
+    write_trace(trace, tmp_path / "run.h5")
+    assert read_trace(tmp_path / "run.h5").records.equals(trace.records)
+    # Traces in which everything is known have no such columns, as those of older versions.
+    write_trace(import_darshan(IOR), tmp_path / "ior.h5")
+    with h5py.File(tmp_path / "ior.h5") as file:
+        assert not set(DOUBTS) & set(file["records"])
+
+
+def test_findings_say_what_the_log_does_not() -> None:
+    trace = import_darshan(KINDS)
+    plan = make_plan(analyze(trace), load_cluster(None))
+    doubts = Seen(trace, plan, "t.h5").doubts
+    assert [sorted(doubts(path)) for path in trace.files["path"]] == [[], ["holes_unknown"], ["collective_unknown"]]
 
 
 def test_the_seconds_of_each_level_are_those_of_the_counters(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import pytest
 from pdla.analyzers.analysis import analyze
 from pdla.findings import find
 from pdla.findings.draft import Draft
-from pdla.findings.finding import KINDS, Finding, Prediction
+from pdla.findings.finding import HARMED, KINDS, Finding, Prediction
 from pdla.findings.seen import Seen, union
 from pdla.layouts.config import load_cluster
 from pdla.simulator.verification import verified_plan
 from pdla.simulator.workload import from_trace
 from pdla.traces.file_views import View
-from pdla.traces.tables import POSIX_COLUMNS, files_frame, records_frame
+from pdla.traces.tables import DOUBTS, POSIX_COLUMNS, files_frame, records_frame
 from pdla.traces.trace import Trace
 from pdla.units import KiB, MiB
 
@@ -214,6 +214,10 @@ TWINS: Twins = {
 }
 
 
+WAITING = [call._replace(begin=5 * call.begin, seconds=4e-3) for call in loop(8, far, 4 * MiB, "read_at_all", ranks=3)]
+LATE = [Call(3, "read_at_all", far(3, i), 4 * MiB, 5e-3 * i + 3e-3) for i in range(8)]
+"""The others wait for rank 3 in each call."""
+
 MORE_TWINS: Mapping[str, tuple[str, Trace, Trace]] = {
     "idle ranks wait in the close": (
         "imbalance",
@@ -250,6 +254,38 @@ MORE_TWINS: Mapping[str, tuple[str, Trace, Trace]] = {
                 *loop(1, far, 4 * MiB, "write_at", start=2e-2, file="/data/b"),
             ]
         ),
+    ),
+    "metadata are written collectively": (
+        "small",
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at_all"),
+                *loop(1, lambda rank, _: 2**40 + 512 * rank, 512, "write_at_all", start=1.0, seconds=5e-3),
+            ]
+        ),
+        run(loop(8, far, 4 * MiB, "write_at_all")),
+    ),
+    "ranks without data take part in the collective writes of others": (
+        "small",
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at_all"),
+                Call(0, "write_at_all", 2**40, 512, 1.0, 5e-3),
+                *(Call(rank, "write_at_all", 0, 0, 1.0, 5e-3) for rank in range(1, 4)),
+            ]
+        ),
+        run(
+            [
+                *loop(8, far, 4 * MiB, "write_at_all"),
+                Call(0, "write_at_all", 2**40, 4 * MiB, 1.0, 5e-3),
+                *(Call(rank, "write_at_all", 2**41 + rank, 1, 1.0, 5e-3) for rank in range(1, 4)),
+            ]
+        ),
+    ),
+    "who makes other calls between collective ones is not late": (
+        "straggler",
+        run([*WAITING, *LATE]),
+        run([*WAITING, *LATE, *(Call(3, "read_at", far(3, i), 4 * MiB, 5e-3 * i, 3e-3, "/data/b") for i in range(8))]),
     ),
     "the program ends a little after its writes": (
         "hideable",
@@ -367,3 +403,39 @@ def test_what_costs_little_is_no_finding() -> None:
     draft = Draft("small", "", "", np.array([0.049, 0, 0, 0]) * seen.seconds, "", (), "")
     assert not draft.matters(seen)
     assert replace(draft, lost=np.array([0.051, 0, 0, 0]) * seen.seconds).matters(seen)
+
+
+def test_small_collective_calls_cost_what_the_ranks_that_only_take_part_wait() -> None:
+    _, bad, _ = MORE_TWINS["ranks without data take part in the collective writes of others"]
+    one = findings(bad)["small"]
+    assert one.title == "1 small collective write of a takes 5 ms of the slowest rank."
+    assert one.costs == pytest.approx(5e-3)
+    assert "H5Pset_coll_metadata_write" in one.remedy and "H5Pset_meta_block_size" in one.remedy
+
+
+def doubtful(trace: Trace, doubt: str) -> Trace:
+    return replace(trace, records=trace.records.assign(**{doubt: True}))
+
+
+@pytest.mark.parametrize("kind", ["independent", "interleaved", "small-strided", "misaligned", "never-read"])
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_a_finding_that_rests_on_what_is_not_known_has_low_confidence(kind: str, doubt: str) -> None:
+    bad, _ = TWINS[kind]
+    text, harmed = HARMED[doubt]
+    one = findings(doubtful(bad, doubt))[kind]
+    assert (one.why == text) == (kind in harmed)
+    assert one.confidence == "low" or kind not in harmed
+
+
+def test_large_pieces_of_a_view_that_is_not_known_may_be_small() -> None:
+    bad, _ = TWINS["collective-useless"]
+    assert "collective-useless" not in findings(doubtful(bad, "holes_unknown"))
+
+
+def test_bytes_of_several_ranks_in_unknown_views_are_not_taken_for_the_same() -> None:
+    interleaved = run(loop(8, lambda rank, i: i * 16 * MiB + rank * 4 * KiB, 4 * MiB, "write_at_all"))
+    assert "never-read" in findings(interleaved)
+    assert "never-read" not in findings(doubtful(interleaved, "holes_unknown"))
+    reads = run(loop(8, lambda rank, i: i * 16 * MiB + rank * 4 * KiB, 4 * MiB, "read_at"))
+    assert "re-read" in findings(reads)
+    assert "re-read" not in findings(doubtful(reads, "holes_unknown"))

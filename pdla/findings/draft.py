@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pdla.findings.finding import Bar, Finding, Level, Prediction
+from pdla.findings.finding import HARMED, Bar, Finding, Level, Prediction
 from pdla.findings.seen import Floats, Seen
 from pdla.units import counted, format_seconds
 
@@ -85,6 +85,10 @@ class Draft:
         )
 
     def _confidence(self, seen: Seen, predicted: Prediction | None) -> tuple[Level, str]:
+        doubts = seen.doubts(self.file)
+        doubted = [text for doubt, (text, kinds) in HARMED.items() if doubt in doubts and self.kind in kinds]
+        if doubted:
+            return "low", " and ".join(doubted)
         if predicted is None:
             level: Level = "medium" if self.sure == "high" else "low"
             return level, f"{self.why}; what the remedy brings is at most these {format_seconds(self.costs)}"

@@ -28,6 +28,19 @@ KINDS = {
 }
 """The kinds of findings: each with its name in English. docs/findings.md says when each is found."""
 
+HARMED = {
+    "collective_unknown": (
+        "it is not known which calls were collective",
+        {"independent", "interleaved", "small-strided", "small", "misaligned", "fragments", "straggler", "re-read"},
+    ),
+    "holes_unknown": (
+        "only the first byte of a call through a file view is known",
+        {"independent", "interleaved", "small-strided", "small", "misaligned", "fragments"}
+        | {"re-read", "write-then-read", "never-read"},
+    ),
+}
+"""For each of the trace's DOUBTS how to say it, and the kinds of findings that may be wrong then."""
+
 
 class Bar(NamedTuple):
     """A bar of the small picture beside a finding: its label, its length in any unit, and the text at its end."""

@@ -88,7 +88,8 @@ def _shared_pointers(seen: Seen, shared: Bools) -> Iterator[Draft]:
 def _two_phase(seen: Seen, outlook: Outlook, group: Group, posix: _Posix) -> Iterator[Draft]:
     """Collective calls on large contiguous pieces, and poor hints."""
     each = np.bincount(group.call, minlength=len(group.rows))
-    large = each.max() == 1 and float(np.median(group.length)) >= LARGE
+    contiguous = each.max() == 1 and "holes_unknown" not in group.doubts
+    large = contiguous and float(np.median(group.length)) >= LARGE
     if posix.known:
         if large:
             inside = seen.inside["read"] + seen.inside["write"] + seen.inside["other"]

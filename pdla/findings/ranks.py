@@ -9,7 +9,7 @@ import numpy as np
 from pdla.findings.draft import Draft
 from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook
-from pdla.findings.seen import Floats, Group, Seen
+from pdla.findings.seen import Floats, Seen, turns
 from pdla.model import Int64Array
 from pdla.units import counted, format_bytes, format_seconds
 
@@ -117,13 +117,14 @@ def _late(seen: Seen) -> Iterator[Draft]:
     waits = np.zeros(len(seen.own))
     last = np.zeros(seen.trace.ranks)
     for group in seen.groups:
-        if group.collective and (turn := _turns(seen, group)) is not None:
+        if group.collective and (turn := turns(seen.rank[group.rows])) is not None:
             starts = seen.start[group.rows]
             latest = np.zeros(int(turn.max()) + 1)
             np.maximum.at(latest, turn, starts)
             wait = np.minimum(latest[turn] - starts, seen.own[group.rows])
-            # Who left the call before late is not late by itself: only what it did in between counts.
-            pause = np.append(starts[0], starts[1:] - seen.end[group.rows][:-1])
+            # Who left the call before late is not late by itself, nor who made other calls: only what it computed in
+            # between counts.
+            pause = np.append(starts[0], starts[1:] - seen.end[group.rows][:-1] - _between(seen, group.rows)).clip(0)
             longest = np.zeros(len(latest))
             np.maximum.at(longest, turn, pause)
             wait = np.minimum(wait, (longest[turn] - pause).clip(0)) * (turn > 0)
@@ -145,13 +146,10 @@ def _late(seen: Seen) -> Iterator[Draft]:
         )
 
 
-def _turns(seen: Seen, group: Group) -> Int64Array | None:
-    """The number of each call of a collective group within its rank; None if not all ranks made as many."""
-    rank = seen.rank[group.rows]
-    counts = np.bincount(rank)
-    if len(counts) < 2 or len(np.unique(counts[counts > 0])) != 1 or np.count_nonzero(counts) < 2:
-        return None
-    return np.arange(len(rank)) - np.searchsorted(rank, rank)
+def _between(seen: Seen, rows: Int64Array) -> Floats:
+    """The seconds in I/O of the calls between each of these records and the next one of them."""
+    until = np.cumsum(seen.own)
+    return (until[rows[1:] - 1] - until[rows[:-1]]).astype(np.float64)
 
 
 def _by_rank(seconds: Floats) -> tuple[Bar, ...]:

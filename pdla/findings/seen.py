@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pdla.layouts.config import NOMINAL
 from pdla.model import Cluster, Int64Array, Plan
 from pdla.simulator.workload import CLOSE, SYNC
+from pdla.traces.tables import DOUBTS
 from pdla.traces.trace import Trace
 
 Floats = npt.NDArray[np.float64]
@@ -23,7 +24,8 @@ class Group:
     """The data calls of one file and operation, independent or collective, that moved something.
 
     ``rows`` are their places in the records. The others have a value for each of their requests, in
-    the order of rank and call: ``call`` is the place of the request's call in ``rows``.
+    the order of rank and call: ``call`` is the place of the request's call in ``rows``. ``doubts``
+    are those of DOUBTS that some of the calls have.
     """
 
     file: int
@@ -34,6 +36,7 @@ class Group:
     rank: Int64Array
     offset: Int64Array
     length: Int64Array
+    doubts: frozenset[str] = frozenset()
 
     @property
     def key(self) -> int:
@@ -137,11 +140,19 @@ class Seen:
         key = self.key[row]
         offset, length = (accesses[name].to_numpy(np.int64) for name in ("offset", "length"))
         order = np.argsort(key, kind="stable")
+        doubtful = {doubt: self.trace.records[doubt].to_numpy(np.bool_) for doubt in DOUBTS}
         for part in np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else ():
             one = int(key[part[0]])
             rows, number = np.unique(row[part], return_inverse=True)
             op = "write" if one & 2 else "read"
-            yield Group(one >> 2, op, bool(one & 1), rows, number, rank[part], offset[part], length[part])
+            requests = rank[part], offset[part], length[part]
+            doubts = frozenset(doubt for doubt, calls in doubtful.items() if calls[rows].any())
+            yield Group(one >> 2, op, bool(one & 1), rows, number, *requests, doubts)
+
+    def doubts(self, file: str) -> frozenset[str]:
+        """Those of DOUBTS that calls on this file have; "": on any file."""
+        own = (group.doubts for group in self.groups if not file or self.path(group.file) == file)
+        return frozenset().union(*own)
 
     @cached_property
     def key(self) -> Int64Array:
@@ -191,6 +202,17 @@ def union(start: Int64Array, stop: Int64Array) -> int:
         return 0
     reached = np.maximum.accumulate(stop)
     return int((reached - np.maximum(start, np.append(start[0], reached[:-1]))).clip(0).sum())
+
+
+def turns(rank: Int64Array) -> Int64Array | None:
+    """The number of each collective call within its rank; None if not all of several ranks made as many.
+
+    ``rank`` has that of each call, sorted.
+    """
+    counts = np.bincount(rank)
+    if len(counts) < 2 or len(np.unique(counts[counts > 0])) != 1 or np.count_nonzero(counts) < 2:
+        return None
+    return np.arange(len(rank)) - np.searchsorted(rank, rank)
 
 
 def _own(rank: Int64Array, start: Floats, end: Floats) -> Floats:

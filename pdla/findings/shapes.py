@@ -15,9 +15,9 @@ from pdla.findings import commands
 from pdla.findings.draft import Draft
 from pdla.findings.finding import Bar
 from pdla.findings.outlook import Outlook
-from pdla.findings.seen import Bools, Floats, Group, Seen, union
+from pdla.findings.seen import Bools, Floats, Group, Seen, turns, union
 from pdla.model import Int64Array
-from pdla.units import KiB, MiB, format_bytes, format_count, format_seconds, format_share, ranks_text
+from pdla.units import KiB, MiB, counted, format_bytes, format_count, format_seconds, format_share, ranks_text
 
 SMALL = 64 * KiB
 """Requests below this size are small: the transfer takes less than the start-up on a disk, and less than a round trip
@@ -35,6 +35,9 @@ ALTERNATING = 0.5
 REGULAR, MOST_STEPS = 0.5, 3
 """Requests are strided if ``MOST_STEPS`` gaps, or fewer, are this share of all."""
 
+FEW = 0.05
+"""Small collective calls are metadata among large ones if they move at most this share of the bytes."""
+
 TOGETHER = 0.3
 """Ranks work at the same time if each is busy for this share of the whole, on average."""
 
@@ -44,6 +47,7 @@ def detect(seen: Seen, outlook: Outlook) -> Iterator[Draft]:
     for group in seen.groups:
         if group.collective:
             yield from _collective(seen, outlook, group)
+            yield from _metadata(seen, group)
             continue
         size = group.mean_length()
         small = size < SMALL
@@ -135,8 +139,7 @@ def _small(seen: Seen, outlook: Outlook, group: Group, small: Bools, costs: floa
     return Draft(
         kind="small",
         file=seen.path(group.file),
-        title=f"{format_count(number)} small {group.op}s of {Path(seen.path(group.file)).name} take "
-        f"{format_seconds(costs)} of the slowest rank.",
+        title=_small_calls(seen, group, number, "small", costs),
         lost=seen.spent(group.rows[small]),
         evidence=f"They have {format_bytes(moved)} in all, {format_share(moved, group.bytes)} of the bytes of the "
         f"{group.op}s, and take {format_share(costs, seen.slowest(group.rows))} of their time.",
@@ -165,6 +168,38 @@ def _collective(seen: Seen, outlook: Outlook, group: Group) -> Iterator[Draft]:
             f"of {format_bytes(group.bytes / len(group.length))}.",
             remedy="Use a replica in the order of access: then nothing has to be exchanged.",
         )
+
+
+def _metadata(seen: Seen, group: Group) -> Iterator[Draft]:
+    """Small collective calls among large ones: those in which no rank moves much."""
+    rows = np.flatnonzero(seen.key == group.key)
+    rows = rows[seen.is_data[rows]]  # also calls of ranks that only take part
+    length = seen.trace.records["length"].to_numpy(np.int64)[rows]
+    turn = turns(seen.rank[rows])
+    if turn is None:
+        return
+    most = np.zeros(int(turn.max()) + 1, np.int64)
+    np.maximum.at(most, turn, length)
+    small = most[turn] < SMALL
+    number, moved, costs = int((length[small] > 0).sum()), int(length[small].sum()), seen.slowest(rows[small])
+    if not 0 < moved <= FEW * group.bytes:
+        return
+    together = "H5Pset_coll_metadata_write" if group.op == "write" else "H5Pset_all_coll_metadata_ops"
+    yield Draft(
+        kind="small",
+        file=seen.path(group.file),
+        title=_small_calls(seen, group, number, "small collective", costs),
+        lost=seen.spent(rows[small]),
+        evidence=f"They have {format_bytes(moved)} in all, {format_share(moved, group.bytes)} of the bytes of the "
+        f"collective {group.op}s, and take {format_share(costs, seen.slowest(rows))} of their time.",
+        bars=(
+            Bar("small calls", costs, format_seconds(costs)),
+            Bar("large calls", large := seen.slowest(rows[~small]), format_seconds(large)),
+        ),
+        remedy="If these are metadata of HDF5, make them few and large: a larger H5Pset_meta_block_size, "
+        f"H5Pset_libver_bounds with H5F_LIBVER_LATEST, and all at once ({together}). Otherwise gather them on one "
+        "rank, which makes one call.",
+    )
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
@@ -226,6 +261,12 @@ def _requests(group: Group) -> str:
     noun = f"{group.op}{'' if len(group.length) == 1 else 's'}"
     who = f"{format_count(len(ranks))} ranks" if len(ranks) > 8 else f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
     return f"{format_count(len(group.length))} {noun} by {who}"
+
+
+def _small_calls(seen: Seen, group: Group, number: int, what: str, costs: float) -> str:
+    """A title with their number and cost."""
+    calls, take = counted(number, f"{what} {group.op}"), "takes" if number == 1 else "take"
+    return f"{calls} of {Path(seen.path(group.file)).name} {take} {format_seconds(costs)} of the slowest rank."
 
 
 def _sizes(seen: Seen, group: Group) -> tuple[Bar, ...]:

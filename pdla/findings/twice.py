@@ -49,7 +49,7 @@ def _read_again(seen: Seen, reads: Sequence[Group]) -> Iterator[Draft]:
             bars=_bars(("read", total), ("different", own)),
             remedy="Read them once and keep them in memory; if they do not fit, a replica makes the later reads cheap.",
         )
-    elif alone:
+    elif alone and not _may_have_holes(alone):
         rank, start, stop = _requests(alone)
         own, distinct = _distinct_by_rank(rank, start, stop), _distinct(start, stop)
         if own - distinct >= AGAIN * own and distinct:
@@ -100,8 +100,8 @@ def _read_back(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) -> I
 def _overwritten(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) -> Iterator[Draft]:
     """Bytes that are written again, and not read in between."""
     total = sum(group.bytes for group in writes)
-    _, start, stop = _requests(writes)
-    distinct = _distinct(start, stop)
+    rank, start, stop = _requests(writes)
+    distinct = _distinct_by_rank(rank, start, stop) if _may_have_holes(writes) else _distinct(start, stop)
     until = float(_times(seen, writes)[0].max())
     read = sum(int(group.length[seen.start[group.rows][group.call] < until].sum()) for group in reads)
     unread = total - distinct - read
@@ -118,6 +118,11 @@ def _overwritten(seen: Seen, reads: Sequence[Group], writes: Sequence[Group]) ->
             sure="medium",
             why="a program outside the trace may have read them",
         )
+
+
+def _may_have_holes(groups: Sequence[Group]) -> bool:
+    """Whether bytes that several ranks seem to have may be one rank's bytes in the holes of another one's view."""
+    return any("holes_unknown" in group.doubts for group in groups)
 
 
 def _requests(groups: Sequence[Group]) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -32,7 +32,12 @@ RECORD_COLUMNS: Mapping[str, str] = {
     "memory_strided": "bool",
     "redirected": "bool",
     "error": "int32",
+    "collective_unknown": "bool",  # it may be collective; `collective` is false
+    "holes_unknown": "bool",  # made through a view that is not known: only the place of the first byte is right
 }
+
+DOUBTS = ("collective_unknown", "holes_unknown")
+"""Columns for what other tools do not record: false in pdla's own traces. Stored traces may not have them."""
 
 # POSIX calls: `call` is the MPI call in which it was made, -1 if none; `kind` the POSIX call;
 # `error` the errno.
