@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
             yield path
             return
         target = path.resolve()
-        temporary = target.with_name(f".{target.name[:_NAME]}.{secrets.token_hex(4)}")
+        temporary = target.with_name(f".{target.name[:_NAME]}.{os.urandom(4).hex()}")
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
         try:
             yield temporary

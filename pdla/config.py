@@ -7,6 +7,7 @@ from pathlib import Path
 
 JOURNALS = "journals"  # the directory of the journals, next to the map
 INODES = "inodes"  # in it: which of its directories belong to which inode, for opens by another name
+REPORTS = "reports"  # the directory in PDLA_HOME with reports of runs that the catalog does not have yet
 RUN_PREFIX = "run."  # of the directories in PDLA_HOME in which running programs leave their exit reports
 
 
@@ -33,6 +34,11 @@ def writes_are_noted() -> bool:
         return any((map_path().parent / JOURNALS / INODES).iterdir())
     except OSError:
         return False
+
+
+def writes_wait() -> bool:
+    """Whether there are journals: then redirected or cached writes may wait for write-back."""
+    return any((map_path().parent / JOURNALS).glob("*/*.journal"))
 
 
 def pools_directory() -> Path:

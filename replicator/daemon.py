@@ -323,6 +323,7 @@ class Daemon:
 
     def _update_metrics(self) -> None:
         try:
+            self._catalog.take_in()
             census = self._catalog.census()
             reports = self._catalog.results.after(self._reported)
             self._metrics.count_caches(report for _, report in reports)

@@ -535,12 +535,6 @@ def fold(catalog: Catalog, path: Path | None = None) -> None:
     _fold_journals(catalog, path or config.map_path())
 
 
-def still_waiting(catalog: Catalog, map_path: Path | None = None) -> list[str]:
-    """One sentence for each file whose redirected writes wait for write-back."""
-    _fold_journals(catalog, map_path or config.map_path())
-    return [replica.why for replica in catalog.replicas.find("dirty")]
-
-
 def _fold_journals(catalog: Catalog, map_path: Path) -> None:
     """Mark replicas that journals name as dirty until write-back."""
     for target, group in _written(catalog.replicas.find(purpose="write")).items():

@@ -97,6 +97,7 @@ def status(catalog: Catalog, *, map_path: Path | None = None) -> Status:
 
     If a cache has dirty bytes, it takes half a second to see at what rate they go home.
     """
+    catalog.take_in()
     fold(catalog, map_path)
     away = {directory for directory in catalog.replicas.directories() if not Path(directory).is_dir()}
     missing = {}

@@ -20,10 +20,12 @@ from pdla import config
 from pdla.catalog import Catalog, Checksum, Component, Replica, State
 from pdla.errors import BusyError, PdlaError
 from pdla.layouts.striping import locate
+from pdla.left_reports import has_reports, is_left, noted_run, place, remove_unfinished
 from pdla.replicator.backends import misplaced
 from pdla.replicator.backends.base import delete, ensure_responds, responds
 from pdla.replicator.checksums import EXTENT, is_stored
 from pdla.replicator.critical_logs import record_left
+from pdla.replicator.exit_reports import collect
 from pdla.replicator.journals import locked
 from pdla.replicator.mapfile import fold, publish, read_map
 from pdla.replicator.transpose import Bytes, aligned, reopened_direct, runs
@@ -245,6 +247,7 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
         BusyError: another process is changing the replicas.
     """
     map_path = map_path or config.map_path()
+    catalog.take_in()
     with catalog.exclusive():
         fold(catalog, map_path)
         catalog.leases.end_expired()
@@ -265,20 +268,26 @@ def gc(catalog: Catalog, *, map_path: Path | None = None) -> Removed:
 
 
 def remove_left_runs(catalog: Catalog, map_path: Path | None = None) -> None:
-    """Remove the exit reports of runs whose pdla was killed; what these runs found critical is recorded."""
+    """Remove the directories of runs whose pdla was killed, after their reports and critical reads are recorded."""
     for reports in (map_path or config.map_path()).parent.glob(f"{config.RUN_PREFIX}*"):
         _remove_unlocked(reports, catalog)
 
 
 def _remove_unlocked(directory: Path, catalog: Catalog) -> None:
-    """Remove the directory of a run, unless the process that uses it holds its lock; its critical reads are kept."""
+    """Record what is in the directory of a run and remove it, unless the process that uses it holds its lock."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        where, command = noted_run(directory) or ("", "")
+        if where and where != place(catalog.url):
+            return  # that catalog will record it
         record_left(directory, catalog)
+        if where and has_reports(directory) and not is_left(directory.name):
+            catalog.results.add(collect(directory, command), directory.name)
+        remove_unfinished(directory.name)
         shutil.rmtree(directory, ignore_errors=True)
     except BlockingIOError:
         pass

@@ -6,14 +6,17 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pdla.accessmap import AccessMap
-from pdla.catalog import Replica
 from pdla.config import INODES, JOURNALS
 from pdla.errors import PdlaError
 from pdla.model import Identity
+
+if TYPE_CHECKING:
+    from pdla.catalog import Replica
 
 MOST_PIECES = 10_000_000
 _WINDOW_PIECES = 1_000_000

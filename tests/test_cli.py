@@ -408,15 +408,6 @@ def test_the_exit_code_is_the_programs_own(pdla: Pdla, verb: str) -> None:
     pdla.run(verb, "--", "sh", "-c", "exit 7", code=7)
 
 
-def test_a_report_that_cannot_be_kept_does_not_change_the_exit_code(pdla: Pdla) -> None:
-    pdla.home.mkdir()
-    (pdla.home / "catalog.db").write_bytes(b"hello" * 1000)
-    assert (
-        "the report of this run was not recorded in the catalog"
-        in pdla.run("run", "--", "sh", "-c", "exit 7", code=7).stderr
-    )
-
-
 def test_a_signal_stops_the_program_and_leaves_nothing(pdla: Pdla) -> None:
     command = [PDLA, "trace", "--", "sh", "-c", "touch started; exec sleep 60"]
     process = subprocess.Popen(command, cwd=pdla.directory, env=pdla.environment, stderr=subprocess.PIPE, text=True)

@@ -35,7 +35,10 @@ REQUIRED = {
 
 def verbs(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     """All verbs and those below them, such as "patterns show"."""
-    for word, command in group.commands.items():
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        assert command is not None
         yield " ".join((*path, word)), command
         if isinstance(command, click.Group):
             yield from verbs(command, (*path, word))

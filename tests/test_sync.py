@@ -25,10 +25,11 @@ from pdla.replicator.builder import build
 from pdla.replicator.exit_reports import collect
 from pdla.replicator.identity import leased
 from pdla.replicator.journals import Journal, locked, paths_in, read_journal
-from pdla.replicator.mapfile import publish, still_waiting
+from pdla.replicator.mapfile import publish
 from pdla.replicator.status import status
 from pdla.replicator.sync import STAMP_SLACK_NS, write_back
 from pdla.replicator.verify import gc, remove
+from pdla.replicator.waiting_writes import waiting_writes
 from pdla.replicator.write_targets import journals_of
 from tests.conftest import Launching
 from tests.support.counted_disk import Disk
@@ -217,7 +218,7 @@ def killed_with_journals(place: Place) -> tuple[int, int]:
     """A run that was killed in a round with bytes only in the replica; returns what ``run_and_kill`` does."""
     for seed in range(100):
         rounds = run_and_kill(place, 2 * seed + 1, "sync", "close")
-        if still_waiting(place.catalog):
+        if waiting_writes(place.map_path):
             return rounds
         write_back(place.catalog)
     raise AssertionError("nothing was left")
@@ -358,7 +359,7 @@ def test_h24_what_a_lease_left_is_written_back_by_sync(place: Place) -> None:
     out = place.directory / "said"
     place.mpi.run(place.words(str(writer), str(place.original), str(out), "close", writes="lease"))
     assert len(place.journals) == RANKS
-    (waiting,) = still_waiting(place.catalog)
+    (waiting,) = waiting_writes(place.map_path)
     assert waiting == f"300 KiB of {place.original} are newer in the replica than in the file (run pdla sync)"
     with place.original.open() as file, leased(place.catalog, file.fileno(), place.original):
         (row,) = write_back(place.catalog)
@@ -366,7 +367,7 @@ def test_h24_what_a_lease_left_is_written_back_by_sync(place: Place) -> None:
     (row,) = write_back(place.catalog)
     assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
     check(place, 1, 1)
-    assert still_waiting(place.catalog) == []
+    assert waiting_writes(place.map_path) == []
 
 
 def test_nothing_is_written_to_a_component_that_is_another_user_s(place: Place) -> None:

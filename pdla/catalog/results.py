@@ -26,16 +26,21 @@ class Results(Section):
     """The merged reports of redirected runs."""
 
     @again
-    def add(self, report: Report) -> None:
-        """Record the merged report of a redirected run, and count which replicas it used."""
-        document, now = report.to_json(), datetime.now(UTC)
+    def add(self, report: Report, run: str = "", time: datetime | None = None) -> None:
+        """Record the merged report of a redirected run that ended at ``time`` (default: now), and its use of replicas.
+
+        A run with a name is recorded once: what is already there stays.
+        """
+        document, time = report.to_json(), time or datetime.now(UTC)
         read = Counter[int]()
         for used in (used for file in document["files"] for used in file["replicas"] if used["bytes"]):
             read[used["id"]] += used["bytes"]
-        with self._session(once=True) as session:
-            session.add(ResultRow(time=now, report=document))
+        with self._session(alone=True, once=True) as session:
+            if run and session.scalar(select(ResultRow.id).where(ResultRow.run == run)) is not None:
+                return
+            session.add(ResultRow(run=run or None, time=time, report=document))
             for replica_id, size in sorted(read.items()):
-                more = {"runs": ReplicaRow.runs + 1, "bytes_read": ReplicaRow.bytes_read + size, "used": now}
+                more = {"runs": ReplicaRow.runs + 1, "bytes_read": ReplicaRow.bytes_read + size, "used": time}
                 session.execute(update(ReplicaRow).where(ReplicaRow.id == replica_id).values(more))
 
     @again

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from pdla import config
 from pdla.catalog.critical import CriticalReads
-from pdla.catalog.database import BUSY_SECONDS, Database, Section, connect
+from pdla.catalog.database import BUSY_SECONDS, DAMAGE, Database, Section, connect
 from pdla.catalog.exclusive import ExclusiveLock
 from pdla.catalog.leases import Leases
 from pdla.catalog.outages import again
@@ -18,27 +18,34 @@ from pdla.catalog.replicas import Originals, Replicas
 from pdla.catalog.results import Results, Simulations
 from pdla.catalog.runs import Patterns, Queue, Runs
 from pdla.catalog.tables import MetaRow, QueueRow, ReplicaRow
+from pdla.errors import CatalogError
+from pdla.left_reports import left
 
 
 def open_catalog(url: str | None = None, giving_up: threading.Event | None = None) -> Catalog:
     """The catalog at an SQLAlchemy URL (default ``config.catalog_url()``), made if there is none.
 
-    If the database is unreachable, this waits for it, until ``giving_up`` is set.
+    If the database is unreachable, this waits for it, until ``giving_up`` is set. Takes in the reports that
+    redirected runs left.
 
     Raises:
         ConfigError: not a URL of a database that can be reached from here.
         FormatError: a catalog of a newer version, or a damaged one.
     """
-    database = connect(url or config.catalog_url(), giving_up or threading.Event())
+    url = url or config.catalog_url()
+    database = connect(url, giving_up or threading.Event())
     database.prepare()
-    return Catalog(database)
+    catalog = Catalog(database, url)
+    catalog.take_in()
+    return catalog
 
 
 class Catalog(Section):
     """All data of a catalog, a section for each kind, on one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, url: str) -> None:
         super().__init__(database)
+        self.url = url
         self.database = database
         self.originals, self.replicas = Originals(database), Replicas(database)
         self.leases, self.critical = Leases(database), CriticalReads(database)
@@ -76,6 +83,21 @@ class Catalog(Section):
             {state: held.get(state, (0, 0)) for state in STATES},
             {place: placed.get(place, 0) for place in QUEUE_STATES},
         )
+
+    def take_in(self) -> None:
+        """Record the reports that redirected runs left for this catalog.
+
+        If the catalog fails, they wait: the verb has work of its own to do, and says what failed.
+        """
+        for one in left(self.url):
+            try:
+                self.results.add(one, one.run, one.time)
+                one.remove()
+            except DAMAGE:
+                one.set_aside()
+            except CatalogError as error:
+                if isinstance(error.__cause__, DAMAGE):
+                    one.set_aside()
 
     def close(self) -> None:
         """Close the connections."""

@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeDecorator
 
 from pdla.catalog.records import PURPOSES, STATES
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """The number of the last migration."""
 
 
@@ -256,6 +256,7 @@ class ResultRow(Base):
 
     __tablename__ = "results"
     id: Mapped[int] = mapped_column(primary_key=True)
+    run: Mapped[str | None] = mapped_column(Word(64), unique=True, index=True)
     time: Mapped[datetime]
     report: Mapped[dict[str, Any]]
 

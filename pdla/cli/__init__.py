@@ -6,34 +6,56 @@ import io
 import os
 import sys
 from gc import set_threshold
+from pkgutil import resolve_name
 from typing import Any
 
 import click
 
 from pdla import __version__
-from pdla.cli.analyze import analyze
-from pdla.cli.calibrate import calibrate
-from pdla.cli.daemon import daemon
-from pdla.cli.demo import demo
-from pdla.cli.doctor import doctor, preload
-from pdla.cli.drain import drain
-from pdla.cli.export import export
-from pdla.cli.import_trace import import_
-from pdla.cli.maintenance import gc, rm, status, verify
-from pdla.cli.patterns import patterns
-from pdla.cli.plan import plan
-from pdla.cli.replicate import replicate
-from pdla.cli.report import report
-from pdla.cli.run import run
 from pdla.cli.signals import end_verb, handle
-from pdla.cli.simulate import simulate
-from pdla.cli.sync import sync
-from pdla.cli.trace import pack, trace
 from pdla.errors import PdlaError
 from pdla.units import shown
 
+VERBS = {
+    "trace": "trace:trace",
+    "pack": "trace:pack",
+    "import": "import_trace:import_",
+    "export": "export:export",
+    "analyze": "analyze:analyze",
+    "patterns": "patterns:patterns",
+    "calibrate": "calibrate:calibrate",
+    "plan": "plan:plan",
+    "simulate": "simulate:simulate",
+    "replicate": "replicate:replicate",
+    "daemon": "daemon:daemon",
+    "run": "run:run",
+    "report": "report:report",
+    "status": "maintenance:status",
+    "verify": "maintenance:verify",
+    "sync": "sync:sync",
+    "drain": "drain:drain",
+    "gc": "maintenance:gc",
+    "rm": "maintenance:rm",
+    "doctor": "doctor:doctor",
+    "preload": "doctor:preload",
+    "demo": "demo:demo",
+}
+"""Where each verb is, in this package: a run of one verb imports no other."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        verb = resolve_name(f"pdla.cli.{VERBS[cmd_name]}")
+        assert isinstance(verb, click.Command)
+        return verb
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="pdla", message="%(prog)s %(version)s")
 def cli() -> None:
     """Trace an MPI-IO program, understand its access patterns, and serve its next runs from replicas in access order.
@@ -45,14 +67,6 @@ def cli() -> None:
     pdla replicate plan.json                      build and verify the replicas
     pdla run -- mpiexec -n 4 ./app                run the same program, served from the replicas
     """
-
-
-VERBS = (
-    *(trace, pack, import_, export, analyze, patterns, calibrate, plan, simulate, replicate, daemon, run),
-    *(report, status, verify, sync, drain, gc, rm, doctor, preload, demo),
-)
-for command in VERBS:
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -166,9 +166,11 @@ def _device_numbers(pool: Pool) -> list[float]:
 
 def _costs(cluster: Cluster | None) -> dict[str, str]:
     """What decides whether pieces are exchanged; without a cluster the library has values of its own."""
+    if cluster is None:
+        return {}
     from pdla.policies.e10 import exchange_costs
 
-    return {} if cluster is None else {"PDLA_EXCHANGE_COSTS": ",".join(map(repr, exchange_costs(cluster)))}
+    return {"PDLA_EXCHANGE_COSTS": ",".join(map(repr, exchange_costs(cluster)))}
 
 
 def _device(cluster: Cluster, *, needs_path: bool) -> dict[str, str]:

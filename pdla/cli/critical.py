@@ -121,12 +121,14 @@ class CriticalRun:
 
         self._read(logs_in(directory))
 
-    def finish(self, catalog: Catalog, run: RunReport) -> None:
+    def finish(self, run: RunReport) -> None:
         """Record what the run found critical, and copy to the SSD servers what saves most."""
+        from pdla.catalog import open_catalog
         from pdla.replicator.critical_reads import reports
 
         failed: Mapping[Path, str] = {}
         try:
+            catalog = open_catalog()
             self._record(catalog)
             failed = self._fetch(catalog)
             self._remember(catalog)

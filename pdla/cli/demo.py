@@ -162,12 +162,12 @@ def _loop(program: Program, directory: Path, say: Say) -> Run:
     for replica in replicate(plan, catalog):
         say(built_line(replica))
     say(f"\n$ pdla run -- {command}")
-    with redirection() as (variables, reports):
+    with redirection(program.command) as (variables, reports):
         after, output_after, wall_after = _run(
             program, directory / f"{program.name}-redirected.h5", variables, directory
         )
         redirected = collect(reports, shlex.join(program.command))
-    catalog.results.add(redirected)
+    catalog.results.add(redirected, reports.name)
     say(output_after.rstrip())
     say(f"pdla: {redirected.sentence}")
     comparison = Comparison.of(

@@ -6,8 +6,7 @@ import fcntl
 import os
 import shlex
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,25 +18,34 @@ from pdla.cli.caching import variables as caching_variables
 from pdla.cli.critical import CriticalRun
 from pdla.cli.launch import launch, preloaded
 from pdla.cli.options import Named, command_argument, json_option, old_bytes_option, print_json, say
-from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted
+from pdla.config import RUN_PREFIX, home, map_path, writes_are_noted, writes_wait
 from pdla.errors import PdlaError
+from pdla.left_reports import has_reports, leave, note_run
 from pdla.units import counted
 
 
 @contextmanager
-def redirection(writes: str = "original") -> Iterator[tuple[dict[str, str], Path]]:
+def redirection(command: Sequence[str], writes: str = "original") -> Iterator[tuple[dict[str, str], Path]]:
     """The environment variables that redirect a program, and the directory for the exit reports of its ranks.
 
-    The directory is locked while it is in use. pdla gc removes the directories of killed commands.
+    The directory is locked while it is in use. Its name is that of the run. If the command is killed, the daemon or
+    pdla gc records the reports in it and removes it.
     """
     home().mkdir(parents=True, exist_ok=True, mode=0o700)
-    reports = Path(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=home()))
+    reports = home() / f"{RUN_PREFIX}{os.urandom(8).hex()}"
+    reports.mkdir(mode=0o700)
     descriptor = os.open(reports, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+        note_run(reports, command)
         yield {"PDLA_MAP": str(map_path()), "PDLA_REPORT": str(reports), "PDLA_WRITES": writes}, reports
-    finally:
+    except BaseException:
+        if not has_reports(reports):
+            shutil.rmtree(reports, ignore_errors=True)
+        raise
+    else:
         shutil.rmtree(reports, ignore_errors=True)
+    finally:
         os.close(descriptor)
 
 
@@ -95,13 +103,10 @@ def run(
     that is 0, it becomes 1 if the write-back failed or if --verify found a difference. To record a redirected run:
     pdla trace -- pdla run -- COMMAND.
     """
-    from pdla.catalog import open_catalog
-    from pdla.replicator.cache_status import left_in_caches
     from pdla.replicator.exit_reports import collect
-    from pdla.replicator.mapfile import still_waiting
 
     caching, critical = _caching(policy, cluster, coherence, hints)
-    with redirection(writes) as (variables, reports):
+    with redirection(command, writes) as (variables, reports):
         variables |= caching | (critical.begin(reports) if critical else {})
         variables |= {"PDLA_VERIFY": "1"} if verify else {}
         variables |= {"PDLA_OLD_BYTES": "1"} if old_bytes else {}
@@ -109,21 +114,22 @@ def run(
         with critical.beside(reports) if critical else nullcontext():
             code = launch(command, preloaded(variables, coherence=coherent))
         report = collect(reports, shlex.join(command))
+        if policy and not map_path().exists():
+            report = replace(report, map={})  # nobody asked for replicas
+        # The exit code is the program's; a report that cannot be kept does not change it.
+        try:
+            leave(reports.name, report.to_json())
+        except PdlaError as error:
+            say(f"the report of this run was not kept: {error}")
         if critical:
             critical.ended(reports)
-    if policy and not map_path().exists():
-        report = replace(report, map={})  # nobody asked for replicas
     code = code or int(bool(report.errors or report.difference))
-    try:
-        catalog = open_catalog()
-        catalog.results.add(report)
-        if critical:
-            critical.finish(catalog, report)
-        waiting = [*still_waiting(catalog), *left_in_caches()]
-    except PdlaError as error:
-        # The exit code is the program's; a catalog that fails does not change it.
-        say(f"the report of this run was not recorded in the catalog: {error}")
-        waiting = []
+    if critical:
+        try:
+            critical.finish(report)
+        except PdlaError as error:
+            say(f"what this run found critical was not recorded in the catalog: {error}")
+    waiting = _waiting() if writes_wait() else []
     for note in critical.notes if critical else ():
         say(note)
     if report.difference:
@@ -143,17 +149,25 @@ def run(
     raise click.exceptions.Exit(code)
 
 
+def _waiting() -> list[str]:
+    from pdla.replicator.waiting_writes import waiting_writes
+
+    return waiting_writes()
+
+
 def _caching(
     policy: str | None, cluster: str | None, coherence: str | None, hints: dict[str, str]
 ) -> tuple[dict[str, str], CriticalRun | None]:
     """The environment variables of the options that belong to --policy; and what is done around the program."""
-    from pdla.layouts.config import load_cluster
-
     if policy is None:
         if cluster or coherence or hints:
             raise click.UsageError("--cluster, --coherence and --hint need --policy")
         return {}, None
-    storage = load_cluster(cluster) if cluster else None
+    storage = None
+    if cluster:
+        from pdla.layouts.config import load_cluster
+
+        storage = load_cluster(cluster)
     variables = caching_variables(policy, coherence or "node", hints, storage)
     if policy not in SSD_POLICIES or storage is None:
         return variables, None
