@@ -254,7 +254,7 @@ def test_h47_who_cannot_have_the_newest_bytes_gets_an_error(file: Leased, how: s
         (row,) = write_back(file.place.catalog)
         assert "journal" in row.problem and row.bytes == 0
         if {replica.state for replica in file.place.catalog.replicas.find()} != {"valid"}:
-            assert "is damaged (pdla sync says more)" in waiting_writes(file.place.map_path)[0]
+            assert "is damaged (pdla sync says more)" in waiting_writes()[0]
         path.write_bytes(image)
         (row,) = write_back(file.place.catalog)
         assert row.problem == ""

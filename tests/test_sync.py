@@ -218,7 +218,7 @@ def killed_with_journals(place: Place) -> tuple[int, int]:
     """A run that was killed in a round with bytes only in the replica; returns what ``run_and_kill`` does."""
     for seed in range(100):
         rounds = run_and_kill(place, 2 * seed + 1, "sync", "close")
-        if waiting_writes(place.map_path):
+        if waiting_writes():
             return rounds
         write_back(place.catalog)
     raise AssertionError("nothing was left")
@@ -359,7 +359,7 @@ def test_h24_what_a_lease_left_is_written_back_by_sync(place: Place) -> None:
     out = place.directory / "said"
     place.mpi.run(place.words(str(writer), str(place.original), str(out), "close", writes="lease"))
     assert len(place.journals) == RANKS
-    (waiting,) = waiting_writes(place.map_path)
+    (waiting,) = waiting_writes()
     assert waiting == f"300 KiB of {place.original} are newer in the replica than in the file (run pdla sync)"
     with place.original.open() as file, leased(place.catalog, file.fileno(), place.original):
         (row,) = write_back(place.catalog)
@@ -367,7 +367,7 @@ def test_h24_what_a_lease_left_is_written_back_by_sync(place: Place) -> None:
     (row,) = write_back(place.catalog)
     assert (row.bytes, row.unsynced, row.problem) == (8 * WORDS * ROWS * RANKS, 0, "")
     check(place, 1, 1)
-    assert waiting_writes(place.map_path) == []
+    assert waiting_writes() == []
 
 
 def test_nothing_is_written_to_a_component_that_is_another_user_s(place: Place) -> None:
