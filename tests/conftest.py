@@ -38,7 +38,15 @@ __all__ = ["ceph", "disk", "nodes", "orangefs_servers", "own_postgresql", "postg
 SLOWEST = (
     *("test_failing_calls", "test_critical_reads", "test_mpiio", "test_leases", "test_stub", "test_daemon"),
     *("test_cephfs", "test_caches", "test_writes", "test_critical_requests", "test_cache_verbs", "test_loop"),
-    *("test_tutorial", "test_leases_in_place", "test_catalog", "test_neighbours", "test_nodes", "test_sync"),
+    *(
+        "test_tutorial",
+        "test_leases_in_place",
+        "test_catalog",
+        "test_neighbours",
+        "test_nodes",
+        "test_node_cluster",
+        "test_sync",
+    ),
     *("test_notebooks", "test_building", "test_posix", "test_streaming", "test_hazards", "test_fuzz"),
     *("test_bindings", "test_bench", "test_programs", "test_report", "test_sanitizers", "test_builder", "test_demo"),
 )

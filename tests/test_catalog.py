@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -38,6 +37,7 @@ from pdla.critical_data import CriticalData
 from pdla.errors import BusyError, CatalogError, ConfigError, FormatError, PdlaError
 from pdla.model import Identity, Layout, Loop, Signature
 from tests.conftest import REPOSITORY
+from tests.support.postgresql_server import new_database
 
 PATTERN = Signature("/data", "read", True, 5, 64, (Loop(64, 2), Loop(256, 8)), (4, 6), 1, calls=16, t_end=1.5)
 MAP = AccessMap.from_signature(PATTERN)
@@ -56,13 +56,7 @@ def sqlite(tmp_path: Path) -> Iterator[Catalog]:
 def postgresql(postgresql_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
     """A catalog in its own database."""
     monkeypatch.setenv("PDLA_HOME", str(tmp_path))
-    name = f"pdla_{secrets.token_hex(4)}"
-    server = postgresql_server.replace("postgresql:", "postgresql+psycopg:")
-    engine = create_engine(server.format(database="postgres"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    catalog = open_catalog(postgresql_server.format(database=name))
+    catalog = open_catalog(new_database(postgresql_server))
     yield catalog
     catalog.close()
 
@@ -237,6 +231,12 @@ def test_an_unknown_state_is_refused(catalog: Catalog):
     add(catalog)
     with pytest.raises(PdlaError, match=r"the catalog .* failed: .*[Cc][Hh][Ee][Cc][Kk] constraint"):
         catalog.replicas.mark(1, "lost", "")
+
+
+def test_the_census_has_the_bytes_of_each_state(catalog: Catalog):
+    assert catalog.census().replicas["building"] == (0, 0)
+    sizes = [add(catalog).size for _ in range(2)]
+    assert catalog.census().replicas["building"] == (2, sum(sizes))
 
 
 def test_numbers_of_replicas_are_never_used_again(catalog: Catalog):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager
 
-from sqlalchemy import func, select
+from sqlalchemy import Numeric, func, select
 
 from pdla import config
 from pdla.catalog.critical import CriticalReads
@@ -74,7 +74,8 @@ class Catalog(Section):
     @again
     def census(self) -> Census:
         """The number of replicas and patterns in every state."""
-        of_replicas = select(ReplicaRow.state, func.count(), func.sum(ReplicaRow.size)).group_by(ReplicaRow.state)
+        size = func.sum(ReplicaRow.size, type_=Numeric())  # PostgreSQL's sums of integers are no integers
+        of_replicas = select(ReplicaRow.state, func.count(), size).group_by(ReplicaRow.state)
         of_queue = select(QueueRow.state, func.count()).group_by(QueueRow.state)
         with self._session() as session:
             held = {state: (int(count), int(size)) for state, count, size in session.execute(of_replicas)}

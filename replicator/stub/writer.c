@@ -360,12 +360,53 @@ static bool redirect(struct io_call *call, const struct prepared_write *write, c
     return true;
 }
 
-/* Writes by the MPI library's independent call. Returns its result. */
+/* Writes the pieces of a range to the original, and nothing between them. 0 or an errno. */
+static int write_pieces(const struct writer *writer, const struct view_range *range, const char *buffer,
+                        const struct typemap *memory)
+{
+    struct typemap_cursor file, source;
+    struct extent piece = {0}, part = {0, memory == NULL ? range->bytes : 0};
+    int error = 0;
+    typemap_cursor_init(&file, range->view, range->displacement, range->position);
+    if (memory != NULL)
+        typemap_cursor_init(&source, memory, 0, 0);
+    for (int64_t left = range->bytes; error == 0 && left > 0;) {
+        piece = piece.length > 0 ? piece : typemap_cursor_next(&file, left);
+        part = part.length > 0 ? part : typemap_cursor_next(&source, left);
+        const int64_t length = piece.length < part.length ? piece.length : part.length;
+        error = write_whole(writer->fd, buffer + part.offset, length, piece.offset);
+        piece = (struct extent){piece.offset + length, piece.length - length};
+        part = (struct extent){part.offset + length, part.length - length};
+        left -= length;
+    }
+    return error;
+}
+
+/* Writes the pieces of a rank's collective call. False: they are not known. RATIONALE: the MPI library's independent
+ * call may sieve them: it reads the bytes between them, where other ranks write at the same time, and writes them
+ * again. Its locks keep the ranks of other nodes out only where the file system has such locks (not Lustre with
+ * localflock, nor NFS with nolock). */
+static bool write_only_pieces(struct io_call *call, int *rc)
+{
+    const struct writer *writer = writer_of(call->handle);
+    struct view_range range;
+    struct typemap *memory;
+    if (writer->ranks == 1 || call->refused || call->bytes <= 0 || view_range_of(call, &range) != NULL
+        || result_fits(call) != NULL || !memory_of(call, &memory))
+        return false;
+    const int error = write_pieces(writer, &range, call->buffer, memory);
+    typemap_release(memory);
+    *rc = writer_raise(call->handle, error);
+    return error != 0 || result_set(call);
+}
+
+/* Writes a rank's part of a collective call that the others may redirect. Returns the result. */
 static int write_apart(struct io_call *call, const char *why)
 {
     write_stats_passed(writer_of(call->handle)->written, call->bytes, why);
     int rc = redirector_write_begin(call->handle, call);
-    rc = rc != 0 ? rc : call_independently(call);
+    if (rc == 0 && !write_only_pieces(call, &rc))
+        rc = call_independently(call);
     redirector_write_end(call->handle);
     return rc;
 }

@@ -52,24 +52,33 @@ class PostgreSQLServer:
 
     def new_database(self) -> str:
         """The URL of an empty database."""
-        name = f"pdla_{secrets.token_hex(4)}"
-        self.administer(f"CREATE DATABASE {name}")
-        return self.url.format(database=name)
+        return new_database(self.url)
 
     def administer(self, *statements: str) -> None:
         """Let it carry out statements, each in a transaction of its own."""
-        server = self.url.replace("postgresql:", "postgresql+psycopg:").format(database="postgres")
-        engine = create_engine(server, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            for statement in statements:
-                connection.execute(text(statement))
-        engine.dispose()
+        _administer(self.url, *statements)
 
     def _run(self, program: str, *words: str | Path) -> None:
         # The server outlives its starter and would keep a pipe open: output goes into a file.
         with (self._folder / "output").open("a") as output:
             command = [self._binaries / program, "-D", self._folder / "data", *words]
             subprocess.run(command, check=True, user=USER, cwd=self._folder, stdout=output, stderr=subprocess.STDOUT)
+
+
+def new_database(server: str) -> str:
+    """The URL of an empty database of a server."""
+    name = f"pdla_{secrets.token_hex(4)}"
+    _administer(server, f"CREATE DATABASE {name}")
+    return server.format(database=name)
+
+
+def _administer(server: str, *statements: str) -> None:
+    url = server.replace("postgresql:", "postgresql+psycopg:").format(database="postgres")
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
 
 
 @contextmanager
